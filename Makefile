@@ -1,0 +1,91 @@
+# `make demo` and `make test` need a Python 3.11 or newer and nothing else; each makes its own .venv first.
+# Works with GNU make 3.81, which macOS ships. `make help` lists the targets.
+
+# The Python that makes the virtual environment; found by tools/find_python.sh when empty.
+PYTHON ?=
+VENV ?= .venv
+# Where `make demo` leaves labels and report.
+DEMO_OUT ?= demo-output
+# Further options of `fleet-simulator demo`, such as DEMO_FLAGS=--keep
+DEMO_FLAGS ?=
+# Test processes: a number, auto (one per core), or 0 to run them in one process.
+TEST_JOBS ?= auto
+# Further options of pytest, such as PYTEST_FLAGS="-k outbox -x"
+PYTEST_FLAGS ?=
+# `make lock UPGRADE=--upgrade` takes newer versions; without it only what pyproject.toml forces changes.
+UPGRADE ?=
+
+BIN := $(VENV)/bin
+# Every file is pinned by hash; a source distribution would fetch an unpinned build system, so only wheels are taken.
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
+INSTALL_PINNED = $(INSTALL) --require-hashes --only-binary :all:
+INSTALL_PROJECT = $(INSTALL) --no-index --no-deps --no-build-isolation --editable .
+LOCK = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
+	--python-version 3.11 $(UPGRADE)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test check format docs bench lock clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+setup: $(VENV)/.installed-dev ## the virtual environment with everything for development
+
+demo: $(VENV)/.installed-demo ## the whole story in under a minute, then a report in demo-output/
+	@$(BIN)/fleet-simulator demo --out $(DEMO_OUT) $(DEMO_FLAGS)
+
+test: $(VENV)/.installed-dev ## all tests
+	@$(BIN)/python -m pytest --numprocesses $(TEST_JOBS) $(PYTEST_FLAGS)
+
+check: $(VENV)/.installed-dev ## lint, format, types, import rules, lock files, generated documents
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python -m pytest --quiet --no-header --numprocesses 0 tests/unit/test_project.py tests/unit/test_docs.py
+
+format: $(VENV)/.installed-dev ## put the code in its canonical format
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+docs: $(VENV)/.installed-dev ## write docs/commands.md and docs/configuration.md from the programs
+	@$(BIN)/python tools/write_docs.py
+
+bench: $(VENV)/.installed-dev ## all benchmarks, each beside its peers
+	@set -e; for benchmark in benchmarks/[a-z]*.py; do echo "== $$benchmark"; $(BIN)/python "$$benchmark"; done
+
+# dev.txt is the widest; the others take its versions, so that a machine never holds two truths.
+lock: $(VENV)/.installed-dev ## write requirements/ from pyproject.toml (needs the package index)
+	@$(LOCK) pyproject.toml --extra dev --output-file requirements/dev.txt
+	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --output-file requirements/base.txt
+	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra simulator --output-file requirements/simulator.txt
+	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra gateway --output-file requirements/gateway.txt
+	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra postgres --output-file requirements/postgres.txt
+	@$(LOCK) --constraints requirements/dev.txt --group build --output-file requirements/build.txt
+
+clean: ## remove what these targets made
+	rm -rf $(VENV) $(DEMO_OUT) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find agent simulator tests benchmarks examples tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# --- the virtual environment ---------------------------------------------------------------------------------------
+# A stamp per set of requirements: a changed file installs again, an unchanged one costs nothing.
+
+$(VENV)/.made:
+	@if ! $(BIN)/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+		python=$$(PYTHON="$(PYTHON)" sh tools/find_python.sh) && \
+		echo "setting up $(VENV) with $$python" && \
+		"$$python" -m venv --clear $(VENV); \
+	fi && touch $@
+
+$(VENV)/.installed-demo: $(VENV)/.made requirements/simulator.txt requirements/build.txt pyproject.toml
+	@echo "installing what the demo needs (once; a minute or so)"
+	@$(INSTALL_PINNED) -r requirements/simulator.txt -r requirements/build.txt
+	@$(INSTALL_PROJECT)
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.made requirements/dev.txt pyproject.toml
+	@echo "installing what the tests need (once; a minute or two)"
+	@$(INSTALL_PINNED) -r requirements/dev.txt
+	@$(INSTALL_PROJECT)
+	@touch $(VENV)/.installed-demo $@

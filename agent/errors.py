@@ -1,0 +1,176 @@
+"""Every error that the agent, the client and the simulator raise on purpose.
+
+Each class says through ``advice`` what the caller does next::
+
+    AgentError
+    ├── ConfigurationError          EXIT            the configuration is wrong; every fault in one message
+    ├── InvalidMessage              DROP            bytes from outside are not what the specification says
+    │   └── InvalidQr               DROP            a QR text that is not a label of ours
+    ├── StorageError                RETRY           journal or outbox could not be written or read
+    └── ServiceError                                something went wrong between us and the service
+        ├── TransportError          RETRY           no answer: DNS, refused, reset, timed out
+        ├── UnexpectedAnswer        RETRY           an answer, but not the service's: a captive portal's page,
+        │                                           a redirect, truncated JSON, a body beyond the cap
+        └── ErrorAnswer                             the service's own error body (specification, "Errors")
+            ├── Unauthorized        REAUTHENTICATE  401
+            ├── Forbidden           REAUTHENTICATE  403, a bearer token without the scope
+            ├── NotFound            DROP            404
+            ├── Conflict            DROP            409
+            ├── RateLimited         RETRY           429, with the wait that the service asked for
+            ├── Refused             DROP            any other 4xx: 400, 405, 413, 415, 422
+            └── ServerFault         RETRY           5xx
+
+A message of ours is one line a person can act on: what happened, and what to do about it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import ClassVar
+
+
+class Advice(StrEnum):
+    """What a caller does about an error."""
+
+    RETRY = "retry"
+    DROP = "drop"
+    REAUTHENTICATE = "re-authenticate"
+    EXIT = "exit"
+
+
+class AgentError(Exception):
+    """The root: catching it catches everything that this project raises on purpose."""
+
+    advice: ClassVar[Advice] = Advice.DROP
+
+
+class ConfigurationError(AgentError):
+    """The configuration cannot be used.
+
+    Attributes:
+        faults: one sentence per fault, each naming the key and the fix.
+    """
+
+    advice = Advice.EXIT
+
+    def __init__(self, faults: list[str], source: str = "configuration") -> None:
+        self.faults = list(faults)
+        self.source = source
+        super().__init__("\n".join([f"{source}: {len(faults)} fault(s)", *(f"  - {f}" for f in faults)]))
+
+
+class InvalidMessage(AgentError):
+    """Bytes from outside do not have the shape that the specification gives."""
+
+    advice = Advice.DROP
+
+
+class InvalidQr(InvalidMessage):
+    """A QR text is not a label of ours.
+
+    Attributes:
+        reason: a stable snake_case word, such as ``not_json`` or ``missing_field``.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        self.reason = reason
+        super().__init__(message)
+
+
+class StorageError(AgentError):
+    """The journal or the outbox could not be written or read; nothing was acknowledged."""
+
+    advice = Advice.RETRY
+
+
+class ServiceError(AgentError):
+    """Something went wrong between us and the service."""
+
+    advice = Advice.RETRY
+
+
+class TransportError(ServiceError):
+    """No answer came: name resolution, refused, reset or timed out."""
+
+    advice = Advice.RETRY
+
+
+class UnexpectedAnswer(ServiceError):
+    """An answer came, but not one that the service of the specification gives."""
+
+    advice = Advice.RETRY
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        self.status = status
+        super().__init__(message)
+
+
+class ErrorAnswer(ServiceError):
+    """The service answered with an error body.
+
+    Attributes:
+        status: the HTTP status code.
+        error: the body's ``error``, short text; empty when the body had none.
+        message: the body's ``message``, a longer explanation; may be empty.
+        retry_after_s: seconds that the service asked us to wait, if it did.
+        server_time: the answer's ``Date`` as seconds since the epoch, if it had one.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        error: str = "",
+        message: str = "",
+        *,
+        retry_after_s: float | None = None,
+        server_time: float | None = None,
+    ) -> None:
+        self.status = status
+        self.error = error
+        self.message = message
+        self.retry_after_s = retry_after_s
+        self.server_time = server_time
+        text = ": ".join(part for part in (error, message) if part) or "no error body"
+        super().__init__(f"{status} {text}")
+
+
+class Unauthorized(ErrorAnswer):
+    """401: missing or invalid credentials."""
+
+    advice = Advice.REAUTHENTICATE
+
+
+class Forbidden(ErrorAnswer):
+    """403: the credential is good and may not do this."""
+
+    advice = Advice.REAUTHENTICATE
+
+
+class NotFound(ErrorAnswer):
+    """404: the path or the addressed resource does not exist."""
+
+    advice = Advice.DROP
+
+
+class Conflict(ErrorAnswer):
+    """409: the request contradicts what is stored."""
+
+    advice = Advice.DROP
+
+
+class RateLimited(ErrorAnswer):
+    """429: the key's quota for this minute is used up; wait ``retry_after_s``."""
+
+    advice = Advice.RETRY
+
+
+class Refused(ErrorAnswer):
+    """Another 4xx: the request itself is wrong and will be wrong again."""
+
+    advice = Advice.DROP
+
+
+class ServerFault(ErrorAnswer):
+    """5xx: the service failed; the same request may go through later."""
+
+    advice = Advice.RETRY

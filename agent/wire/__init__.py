@@ -1,0 +1,1 @@
+"""The interface of the service as values: messages, paths, times, JSON text, QR text, and the typed client."""

@@ -1,0 +1,128 @@
+"""How a request proves who sends it: the key pair, or a bearer token (specification, "Authentication").
+
+:class:`~agent.wire.connection.Connection` binds a credential to its base URL. A bound credential adds its headers to
+requests of that origin and to no other; an unbound one adds them nowhere.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Final, Self
+
+import httpx
+
+from agent.errors import ConfigurationError
+from agent.wire.secret import Secret
+
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+_MASK: Final = "**********"
+_VISIBLE_ASCII: Final = re.compile(r"[\x21-\x7e]+")
+# Also what was mistaken for another key, or belongs to somebody else, is not repeated.
+_LOOKS_SECRET: Final = re.compile(r"msk_[\w.~+/=-]+|(?<=[Bb]earer )[\w.~+/=-]+")
+
+
+def origin_of(url: httpx.URL) -> str:
+    """Scheme, host and port (RFC 6454), with the default port written out."""
+    return f"{url.scheme}://{url.host.lower()}:{url.port or _DEFAULT_PORTS.get(url.scheme, 0)}"
+
+
+class Credential(httpx.Auth, ABC):
+    """Headers that go to one origin only; ``origin`` is None until it is bound."""
+
+    def __init__(self) -> None:
+        self.origin: str | None = None
+
+    def bound_to(self, url: httpx.URL) -> Self:
+        """The same credential for requests to the origin of ``url``."""
+        bound = copy.copy(self)
+        bound.origin = origin_of(url)
+        return bound
+
+    def auth_flow(self, request: httpx.Request) -> Iterator[httpx.Request]:  # type: ignore[override]  # httpx asks for a Generator; nothing is ever sent into it
+        """Add the headers when the request goes to the bound origin."""
+        if self.origin is not None and origin_of(request.url) == self.origin:
+            request.headers.update(self._headers())
+        yield request
+
+    def redact(self, text: str) -> str:
+        """The text without this credential and without anything that looks like a secret key or bearer token."""
+        for secret in self._secrets():
+            text = text.replace(secret.reveal(), _MASK)
+        return redact(text)
+
+    @abstractmethod
+    def _headers(self) -> dict[str, str]:
+        """The headers that prove who sends a request."""
+
+    @abstractmethod
+    def _secrets(self) -> tuple[Secret, ...]:
+        """What no text may show."""
+
+
+class KeyPair(Credential):
+    """``x-api-key`` and ``x-secret-key`` on every request (specification, "Manufacturer API: key pair").
+
+    Raises:
+        ConfigurationError: a key is empty, has spaces, line ends or characters beyond ASCII, or the two are swapped.
+    """
+
+    def __init__(self, api_key: str, secret_key: Secret) -> None:
+        super().__init__()
+        faults = [*_faults("api_key", api_key), *_faults("secret_key", secret_key.reveal())]
+        if api_key.startswith("msk_"):
+            faults.append("api_key: this is a secret key (it begins with msk_): swap api_key and secret_key")
+        if faults:
+            raise ConfigurationError(faults, "key pair")
+        self._api_key = api_key
+        self._secret_key = secret_key
+
+    def __repr__(self) -> str:
+        return f"KeyPair({self._api_key[:6]}..., {self._secret_key!r})"
+
+    def _headers(self) -> dict[str, str]:
+        return {"x-api-key": self._api_key, "x-secret-key": self._secret_key.reveal()}
+
+    def _secrets(self) -> tuple[Secret, ...]:
+        return (self._secret_key,)
+
+
+class BearerToken(Credential):
+    """``Authorization: Bearer`` on every request (specification, "Step 3: call the API").
+
+    Raises:
+        ConfigurationError: the token is empty, has spaces, line ends or characters beyond ASCII.
+    """
+
+    def __init__(self, token: Secret) -> None:
+        super().__init__()
+        faults = _faults("token", token.reveal())
+        if faults:
+            raise ConfigurationError(faults, "bearer token")
+        self._token = token
+
+    def __repr__(self) -> str:
+        return f"BearerToken({self._token!r})"
+
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._token.reveal()}"}
+
+    def _secrets(self) -> tuple[Secret, ...]:
+        return (self._token,)
+
+
+def redact(text: str) -> str:
+    """The text without anything that looks like a secret key or a bearer token."""
+    return _LOOKS_SECRET.sub(_MASK, text)
+
+
+def _faults(name: str, value: str) -> list[str]:
+    if not value:
+        return [f"{name}: it is empty: give the key that the service issued"]
+    if not _VISIBLE_ASCII.fullmatch(value):
+        return [
+            f"{name}: it contains a space, a line end or a character beyond ASCII: copy the key again, nothing else"
+        ]
+    return []

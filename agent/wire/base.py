@@ -1,0 +1,151 @@
+"""What every message is built from: the two model bases and the field types they share.
+
+``Sent`` is for request bodies: the client builds them, the service checks incoming bodies with them. Strict: no
+coercion, no unknown members. ``Received`` is for answers: whatever the specification and the protocol leave open may be
+missing, unknown members are ignored, ``null`` counts as missing, ids may be numbers.
+
+Both build their validators on first use (``defer_build``): importing all of them costs little.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Self, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainValidator,
+    Strict,
+    StringConstraints,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+
+from agent.errors import InvalidMessage
+from agent.wire.limits import INT_MAX, INT_MIN
+from agent.wire.times import parse_received_time, parse_time
+
+JsonObject = dict[str, Any]
+"""An opaque JSON object: ``command_payload``, ``result``, ``metadata``."""
+
+Item = TypeVar("Item")
+
+
+def _check_number(value: object) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError("must be a number")  # noqa: TRY004 - pydantic turns only a ValueError into a fault
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("must be a finite number")
+    if isinstance(value, int) and not INT_MIN <= value <= INT_MAX:
+        raise ValueError("must fit into 64 bits")
+    return value
+
+
+def _check_time(value: str | int) -> str | int:
+    try:
+        parse_time(value)
+    except InvalidMessage as exc:
+        raise ValueError(str(exc)) from None
+    return value
+
+
+def _receive_time(value: object) -> float:
+    try:
+        return parse_received_time(value)
+    except InvalidMessage as exc:
+        raise ValueError(str(exc)) from None
+
+
+def _receive_loose_time(value: object) -> float | None:
+    try:
+        return parse_received_time(value)
+    except InvalidMessage:
+        return None
+
+
+Text = Annotated[str, StringConstraints(min_length=1)]
+"""A string that says something: an id, a name."""
+
+Number = Annotated[int | float, PlainValidator(_check_number), WithJsonSchema({"type": "number"})]
+"""A finite JSON number within 64 bits, kept as it came: 21 stays 21. No booleans, no strings."""
+
+WireTime = Annotated[str | int, AfterValidator(_check_time)]
+"""A time in a request: RFC 3339 text or epoch milliseconds, kept as it came (see :mod:`agent.wire.times`)."""
+
+Items = Annotated[tuple[Item, ...], Strict(strict=False)]
+"""A JSON array as a tuple, in a strict model too; the items stay strict."""
+
+ReceivedTime = Annotated[float, BeforeValidator(_receive_time)]
+"""A time in an answer, as seconds since the epoch; the record is invalid when it cannot be read."""
+
+LooseTime = Annotated[float | None, BeforeValidator(_receive_loose_time)]
+"""A time in an answer that nothing is decided by: None when it cannot be read."""
+
+
+class Sent(BaseModel):
+    """The base of request bodies: frozen, strict, unknown members refused."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        strict=True,
+        extra="forbid",
+        defer_build=True,
+        hide_input_in_errors=True,
+    )
+
+    def to_wire(self) -> JsonObject:
+        """The body to send: members that are None are left out; opaque objects stay as they are."""
+        return self.model_dump(exclude_none=True)
+
+
+class Received(BaseModel):
+    """The base of answers: frozen, unknown members ignored, ``null`` counts as missing."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="ignore",
+        defer_build=True,
+        hide_input_in_errors=True,
+        coerce_numbers_to_str=True,
+        populate_by_name=True,
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_missing(cls, data: Any) -> Any:
+        if isinstance(data, Mapping):
+            return {name: value for name, value in data.items() if value is not None}
+        return data
+
+    @classmethod
+    def receive(cls, value: object) -> Self:
+        """Take a JSON value out of an answer.
+
+        Raises:
+            InvalidMessage: it does not have this shape; the text names each faulty member, never its content.
+        """
+        try:
+            return cls.model_validate(value)
+        except ValidationError as exc:
+            raise InvalidMessage(describe_faults(exc)) from None
+
+
+def list_faults(error: ValidationError) -> list[tuple[str, str]]:
+    """(field, issue) for each fault: ``("sensor_data.t", "must be a number")``. The input itself is never shown."""
+    return [
+        (
+            ".".join(str(part) for part in fault["loc"]) or "body",
+            fault["msg"].removeprefix("Value error, ").replace("\n", " "),
+        )
+        for fault in error.errors(include_url=False, include_context=False, include_input=False)
+    ]
+
+
+def describe_faults(error: ValidationError) -> str:
+    """All faults on one line: ``sensor_data.t: must be a number; device_id: Field required``."""
+    return "; ".join(f"{field}: {issue}" for field, issue in list_faults(error))

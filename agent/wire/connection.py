@@ -1,0 +1,326 @@
+"""One service, one origin, one HTTP client: the only place where requests are made.
+
+Redirects are never followed and the environment's proxies and netrc never read: either would carry the secret key to
+somebody else. The system's trust store is used (``SSL_CERT_FILE`` replaces it), and none is loaded for ``http://``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import ssl
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+import httpx
+
+from agent.errors import ConfigurationError, InvalidMessage, TransportError, UnexpectedAnswer
+from agent.wire.answers import Answer, one_line, raise_for_status, read_body
+from agent.wire.auth import Credential, origin_of, redact
+from agent.wire.faults import FAULTS, explain
+from agent.wire.limits import ANSWER_BYTES
+from agent.wire.lists import Page, Params, iterate_pages
+
+_CONNECT_MAX_S: Final = 5.0
+_BODY_MAX_S: Final = 60.0
+_PORT_MAX: Final = 65_535
+_LIMITS: Final = httpx.Limits(max_connections=4, max_keepalive_connections=4, keepalive_expiry=60.0)
+
+
+class Interrupted(TransportError):
+    """:meth:`Connection.interrupt` ended this request; nothing is wrong with the service."""
+
+
+class Connection:
+    """Requests to one base URL, from any thread.
+
+    Interrupting. A long poll blocks in ``recv`` until the service answers. Interruptible requests use a pool of their
+    own; its sockets are noted as they are opened (httpx's ``trace`` extension), and :meth:`interrupt` shuts them down,
+    which ends the blocking call at once with nothing sent after it. Closing the client instead would close the file
+    descriptor under the blocking call, which does not wake it. While a name is resolved or a connection is made there
+    is nothing to shut down yet: connecting is bounded to 5 s, and ends right after.
+
+    Args:
+        base_url: ``http://`` or ``https://``, host, and a path prefix if the service has one.
+        auth: the credential; it is bound to the base URL's origin.
+        timeout_s: for connecting (at most 5 s), and for each wait for the next bytes.
+        max_answer_bytes: the largest answer, after decoding.
+        transport: replaces the network, for tests.
+        user_agent: the ``User-Agent`` header.
+        monotonic: the clock for the bound on a whole answer.
+
+    Raises:
+        ConfigurationError: the base URL cannot be used.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        auth: Credential | None = None,
+        *,
+        timeout_s: float = 10.0,
+        max_answer_bytes: int = ANSWER_BYTES,
+        transport: httpx.BaseTransport | None = None,
+        user_agent: str = "device-agent",
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.base_url = _check_base_url(base_url)
+        self.origin = origin_of(self.base_url)
+        self._auth = None if auth is None else auth.bound_to(self.base_url)
+        self._timeout_s = timeout_s
+        self._max_answer_bytes = max_answer_bytes
+        self._transport = transport
+        self._headers = {"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "gzip"}
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self._is_interrupted = False
+        self._is_closed = False
+        self._verify: ssl.SSLContext | bool = self.base_url.scheme == "https" and _trust_store()
+        self._client = self._open_client()
+        self._held: httpx.Client | None = None
+        _quiet_loggers()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        wait_s: float = 0.0,
+        interruptible: bool = False,
+    ) -> Answer:
+        """Make one request, once.
+
+        Args:
+            method: ``GET``, ``POST``, ``PUT`` or ``DELETE``.
+            path: relative to the base URL, ids percent-encoded; or an absolute URL of the same origin.
+            params: query parameters.
+            body: JSON text.
+            headers: beside the ones that every request has; printable ASCII.
+            wait_s: how long the service may hold the answer, on top of the usual timeout.
+            interruptible: :meth:`interrupt` ends it.
+
+        Raises:
+            Interrupted: :meth:`interrupt` was called.
+            ServiceError: the class that fits; see :mod:`agent.errors`.
+            InvalidMessage: a header value cannot be sent.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise TransportError(f"the connection to {self.origin} is closed")
+            client = self._client if not interruptible else self._held_client()
+        if interruptible:
+            self._end_if_interrupted()
+        request = self._build(
+            client,
+            method,
+            path,
+            params=params,
+            body=body,
+            headers=headers,
+            wait_s=wait_s,
+            traced=interruptible,
+        )
+        return self._exchange(client, request, wait_s, interruptible=interruptible)
+
+    def pages(self, path: str, params: Params | None = None) -> Iterator[tuple[Answer, Page]]:
+        """Every page of a list, fetched when asked for; see :func:`agent.wire.lists.iterate_pages`."""
+
+        def fetch(target: str, query: Params) -> Answer:
+            return self.request("GET", target, params=query)
+
+        return iterate_pages(fetch, path, params or {}, self.url(path))
+
+    def url(self, path: str) -> httpx.URL:
+        """The absolute URL of a path; an absolute URL must be of the same origin.
+
+        Raises:
+            InvalidMessage: another origin.
+        """
+        if path.startswith("/"):
+            return httpx.URL(f"{str(self.base_url).rstrip('/')}{path}")
+        url = httpx.URL(path)
+        if origin_of(url) != self.origin:
+            raise InvalidMessage(f"{one_line(url.host)} is not the host that this connection is for")
+        return url
+
+    def interrupt(self) -> None:
+        """End the interruptible requests in flight, or the next one when none is; they raise :class:`Interrupted`.
+
+        Call it from any thread; it does not wait. It stays in force until one request was ended by it, so it cannot be
+        missed by a thread that is just about to ask.
+        """
+        with self._lock:
+            self._is_interrupted = True
+            sockets = list(self._sockets)
+        for sock in sockets:
+            _shut_down(sock)
+
+    def close(self) -> None:
+        """End interruptible requests and release all connections. Twice does no harm."""
+        self.interrupt()
+        with self._lock:
+            self._is_closed = True
+            held, self._held = self._held, None
+        self._client.close()
+        if held is not None:
+            held.close()
+
+    def _open_client(self) -> httpx.Client:
+        return httpx.Client(
+            verify=self._verify,
+            trust_env=False,
+            follow_redirects=False,
+            limits=_LIMITS,
+            transport=self._transport,
+            headers=self._headers,
+        )
+
+    def _held_client(self) -> httpx.Client:
+        if self._held is None:
+            self._held = self._open_client()
+        return self._held
+
+    def _build(
+        self,
+        client: httpx.Client,
+        method: str,
+        path: str,
+        *,
+        params: Params | None,
+        body: bytes | None,
+        headers: Mapping[str, str] | None,
+        wait_s: float,
+        traced: bool,
+    ) -> httpx.Request:
+        sent = dict(headers or {})
+        for name, value in sent.items():
+            if not (value.isascii() and value.isprintable()):
+                raise InvalidMessage(f"the header {name} must be printable ASCII")
+        if body is not None:
+            sent["Content-Type"] = "application/json"
+        timeout = httpx.Timeout(
+            self._timeout_s, connect=min(self._timeout_s, _CONNECT_MAX_S), read=self._timeout_s + wait_s
+        )
+        extensions: dict[str, Any] = {"trace": self._note_socket} if traced else {}
+        return client.build_request(
+            method,
+            self.url(path),
+            params=dict(params) if params else None,
+            content=body,
+            headers=sent,
+            timeout=timeout,
+            extensions=extensions,
+        )
+
+    def _exchange(self, client: httpx.Client, request: httpx.Request, wait_s: float, *, interruptible: bool) -> Answer:
+        deadline = self._monotonic() + wait_s + max(_BODY_MAX_S, self._timeout_s)
+        fault: TransportError | None = None
+        try:
+            response = client.send(request, auth=self._auth, stream=True, follow_redirects=False)
+            try:
+                content = self._read(response, deadline)
+            finally:
+                response.close()
+        except FAULTS as exc:
+            fault = explain(exc, self.origin, self._timeout_s + wait_s, self._redact)
+        if fault is not None:  # raised out here so that no httpx error, which holds the request, hangs on it
+            if interruptible:
+                self._end_if_interrupted()
+            raise fault
+        source = one_line(f"{request.method} {self.origin}{request.url.path}")
+        raise_for_status(response, content, source=source, redact=self._redact)
+        return Answer(response.status_code, response.headers, content, source)
+
+    def _read(self, response: httpx.Response, deadline: float) -> bytes:
+        status = response.status_code
+        if 300 <= status < 400:  # noqa: PLR2004 - RFC 9110, section 15.4: nothing in it is read
+            return b""
+
+        def check_deadline() -> None:
+            if self._monotonic() > deadline:
+                raise UnexpectedAnswer(
+                    f"{self.origin} sends its answer too slowly and was cut off: the network is too slow for it",
+                    status,
+                )
+
+        try:
+            return read_body(response, self._max_answer_bytes, check_deadline)
+        except UnexpectedAnswer:
+            if status >= 400:  # noqa: PLR2004 - RFC 9110, section 15.5: the status says enough
+                return b""
+            raise
+
+    def _note_socket(self, event: str, info: Mapping[str, Any]) -> None:
+        if event not in {"connection.connect_tcp.complete", "connection.start_tls.complete"}:
+            return
+        sock = info["return_value"].get_extra_info("socket")
+        if not isinstance(sock, socket.socket):
+            return
+        with self._lock:
+            self._sockets.add(sock)
+            is_interrupted = self._is_interrupted
+        if is_interrupted:  # it came while this connection was being made
+            _shut_down(sock)
+
+    def _end_if_interrupted(self) -> None:
+        with self._lock:
+            was_interrupted, self._is_interrupted = self._is_interrupted, False
+        if was_interrupted:
+            raise Interrupted(f"the request to {self.origin} was ended on purpose")
+
+    def _redact(self, text: str) -> str:
+        return redact(text) if self._auth is None else self._auth.redact(text)
+
+
+def _check_base_url(base_url: str) -> httpx.URL:
+    fault = "base_url: give http:// or https://, a host, and no user, query or fragment"
+    try:
+        url = httpx.URL(base_url.strip().rstrip("/"))
+    except httpx.InvalidURL:
+        raise ConfigurationError([fault], "base_url") from None
+    has_address = bool(url.host) and "%" not in url.host and (url.port is None or 0 < url.port <= _PORT_MAX)
+    if url.scheme not in {"http", "https"} or not has_address or url.userinfo or url.query or url.fragment:
+        raise ConfigurationError([fault], "base_url")
+    return url
+
+
+def _trust_store() -> ssl.SSLContext:
+    """The system's; where there is none, the one that comes with httpx."""
+    context = ssl.create_default_context()
+    paths = ssl.get_default_verify_paths()
+    if not (paths.cafile or paths.capath) and not context.get_ca_certs():
+        import certifi  # only here: a system with a trust store never pays for it
+
+        context.load_verify_locations(cafile=certifi.where())
+    return context
+
+
+def _quiet_loggers() -> None:
+    """Httpx logs every URL at INFO, and httpcore headers at DEBUG; an explicit level set by the program stays."""
+    for name in ("httpx", "httpcore"):
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.WARNING)
+
+
+def _shut_down(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # closed already, or handed over to its TLS socket
+        # Not sock.shutdown(): an SSLSocket's own drops its TLS state under the thread that is reading.
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)

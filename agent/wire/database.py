@@ -1,0 +1,95 @@
+"""Product databases: schemas, tables, runtime records (specification, "Runtime data record" and "Database")."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AliasChoices, Field
+
+from agent.wire.base import Items, JsonObject, LooseTime, Received, Sent, Text
+
+ColumnType = Literal["string", "number", "integer", "boolean", "datetime", "json"]
+
+
+class NewSchema(Sent):
+    """``POST /products/{productId}/database/schemas``."""
+
+    name: Text
+    description: str | None = None
+
+
+class Schema(Received):
+    """A schema of a product's database."""
+
+    schema_id: str = Field(default="", validation_alias=AliasChoices("schema_id", "schemaId", "id"))
+    product_id: str | None = Field(default=None, validation_alias=AliasChoices("product_id", "productId"))
+    name: str = ""
+    description: str | None = None
+    created_at: LooseTime = None
+
+
+class NewColumn(Sent):
+    """A column of a new table.
+
+    Attributes:
+        default: what a record gets that leaves the column out.
+    """
+
+    name: Text
+    type: ColumnType
+    required: bool = False
+    default: Any = None
+
+
+class NewTable(Sent):
+    """``POST /database/tables``."""
+
+    schema_id: Text
+    table_name: Text
+    columns: Annotated[Items[NewColumn], Field(min_length=1)]
+
+
+class Column(Received):
+    """A column of a table."""
+
+    name: str = ""
+    type: str = ""
+    required: bool = False
+    default: Any = None
+
+
+class Table(Received):
+    """A table of a schema."""
+
+    table_id: str = Field(default="", validation_alias=AliasChoices("table_id", "tableId", "id"))
+    schema_id: str | None = Field(default=None, validation_alias=AliasChoices("schema_id", "schemaId"))
+    table_name: str = Field(default="", validation_alias=AliasChoices("table_name", "name"))
+    columns: tuple[Column, ...] = ()
+    created_at: LooseTime = None
+
+
+class NewRuntimeRecord(Sent):
+    """``POST /database/runtime-data``."""
+
+    product_id: Text
+    device_id: Text
+    table_name: Text
+    data_payload: JsonObject
+
+
+class RuntimeRecordChange(Sent):
+    """``PUT /database/runtime-data/{id}``: the new content, which replaces the old."""
+
+    data_payload: JsonObject
+
+
+class RuntimeRecord(Received):
+    """A record of a product's database."""
+
+    id: str = ""
+    product_id: str | None = Field(default=None, validation_alias=AliasChoices("product_id", "productId"))
+    device_id: str | None = Field(default=None, validation_alias=AliasChoices("device_id", "deviceId"))
+    table_name: str | None = None
+    data_payload: JsonObject = Field(default_factory=dict)
+    created_at: LooseTime = None
+    updated_at: LooseTime = None

@@ -1,0 +1,216 @@
+"""Calls for devices: listing, commands, sensor data, onboarding (specification, sections of these names)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from agent.errors import InvalidMessage
+from agent.wire import paths
+from agent.wire.answers import Answer
+from agent.wire.calls import Calls, given, read_record, time_param
+from agent.wire.commands import CommandList, CommandRecord, CommandResult, SendCommand
+from agent.wire.devices import Device
+from agent.wire.limits import BATCH_MAX, LONG_POLL_MAX_S
+from agent.wire.lists import Page, Params, iterate_pages
+from agent.wire.onboarding import RegisterDevice, ScanAnswer, ScanQr
+from agent.wire.sensor_data import (
+    Aggregate,
+    BatchAnswer,
+    Order,
+    PostSensorData,
+    SensorDataBucket,
+    SensorDataRecord,
+)
+
+
+class DeviceCalls(Calls):
+    """Devices and what they say and hear. Every call may raise :class:`~agent.errors.ServiceError`."""
+
+    def devices(
+        self,
+        *,
+        product_id: str | None = None,
+        user_id: str | None = None,
+        status: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Device]:
+        """``GET /devices``; a plain server may ignore the filters."""
+        query = {"product_id": product_id, "user_id": user_id, "status": status}
+        return self._list(Device, paths.DEVICES, query, limit)
+
+    def device_commands(
+        self,
+        device_id: str,
+        *,
+        status: str | None = None,
+        wait_s: float = 0.0,
+        etag: str | None = None,
+    ) -> CommandList:
+        """``GET /devices/{deviceId}/commands``, all pages. :meth:`interrupt` ends it.
+
+        One record that cannot be read never hides the others; each record has an ``id`` afterwards, derived from its
+        content when the service gives none.
+
+        Args:
+            device_id: the device.
+            status: ``open``, a single state, or None for all.
+            wait_s: extension ``long-poll``: hold the answer until the list differs from ``etag``, up to 30 s.
+            etag: of the list that is known; the answer is ``unchanged`` while it stays the same.
+
+        Raises:
+            Interrupted: :meth:`interrupt` was called.
+        """
+        wait = min(max(wait_s, 0.0), float(LONG_POLL_MAX_S))
+        path = paths.device_commands(device_id)
+
+        def fetch(target: str, query: Params) -> Answer:
+            is_first = target == path and "cursor" not in query
+            held = wait if is_first else 0.0
+            return self.connection.request(
+                "GET",
+                target,
+                params={**query, "wait": f"{held:g}"} if held else query,
+                headers={"If-None-Match": etag} if etag and is_first else {},
+                wait_s=held,
+                interruptible=True,
+            )
+
+        params = given({"status": status})
+        return _read_commands(list(iterate_pages(fetch, path, params, self.connection.url(path))))
+
+    def interrupt(self) -> None:
+        """End the :meth:`device_commands` in flight, or the next one; from any thread."""
+        self.connection.interrupt()
+
+    def send_command(self, command: SendCommand, *, idempotency_key: str | None = None) -> CommandRecord:
+        """``POST /commands/send``."""
+        answer = self._write("POST", paths.SEND_COMMAND, command, idempotency_key=idempotency_key)
+        return read_record(CommandRecord, answer, "command", command.to_wire())
+
+    def report_result(
+        self, device_id: str, command_id: str, result: CommandResult, *, idempotency_key: str | None = None
+    ) -> CommandRecord | None:
+        """``POST /devices/{device_id}/commands/{command_id}/result``, extension ``command-results``.
+
+        The record; None when the service answers without one. What is sent again for the same command changes nothing.
+        """
+        path = paths.command_result(device_id, command_id)
+        answer = self._write("POST", path, result, idempotency_key=idempotency_key)
+        return read_record(CommandRecord, answer, "command") if answer.content.strip() else None
+
+    def post_sensor_data(self, reading: PostSensorData, *, idempotency_key: str | None = None) -> SensorDataRecord:
+        """``POST /sensor-data``: when it returns, the reading is stored."""
+        answer = self._write("POST", paths.SENSOR_DATA, reading, idempotency_key=idempotency_key)
+        return read_record(SensorDataRecord, answer, "sensor_data", reading.to_wire())
+
+    def post_sensor_data_batch(
+        self, readings: Sequence[PostSensorData], *, idempotency_key: str | None = None
+    ) -> BatchAnswer:
+        """``POST /sensor-data`` with an array, extension ``batch-sensor-data``: 1 to 500 readings.
+
+        What ``errors`` does not name is stored.
+
+        Raises:
+            InvalidMessage: none, or more than 500; nothing was sent.
+        """
+        if not 1 <= len(readings) <= BATCH_MAX:
+            raise InvalidMessage(f"a batch has 1 to {BATCH_MAX} readings, not {len(readings)}")
+        body = [reading.to_wire() for reading in readings]
+        answer = self._write("POST", paths.SENSOR_DATA, body, idempotency_key=idempotency_key)
+        return read_record(BatchAnswer, answer, "batch")
+
+    def sensor_data(
+        self,
+        device_id: str | None = None,
+        *,
+        from_: float | None = None,
+        to: float | None = None,
+        keys: Sequence[str] = (),
+        order: Order | None = None,
+        limit: int | None = None,
+    ) -> Iterator[SensorDataRecord]:
+        """``GET /sensor-data``: stored readings.
+
+        Args:
+            device_id: only this device's.
+            from_: recorded at or after, seconds since the epoch.
+            to: recorded before, seconds since the epoch.
+            keys: only these named readings.
+            order: by ``recorded_at``.
+            limit: how many at most, over all pages.
+        """
+        query = _range(device_id, from_, to, keys)
+        return self._list(SensorDataRecord, paths.SENSOR_DATA, {**query, "order": order}, limit)
+
+    def sensor_data_buckets(
+        self,
+        device_id: str,
+        *,
+        agg: Aggregate,
+        interval_s: int,
+        from_: float | None = None,
+        to: float | None = None,
+        keys: Sequence[str] = (),
+        order: Order | None = None,
+        limit: int | None = None,
+    ) -> Iterator[SensorDataBucket]:
+        """``GET /sensor-data`` with ``agg`` and ``interval``: one bucket per interval; else as :meth:`sensor_data`."""
+        query = _range(device_id, from_, to, keys)
+        return self._list(
+            SensorDataBucket,
+            paths.SENSOR_DATA,
+            {**query, "order": order, "agg": agg, "interval": interval_s},
+            limit,
+        )
+
+    def scan_qr(self, qr_data: str) -> ScanAnswer:
+        """``POST /onboarding/scan-qr``: what this QR stands for; changes nothing."""
+        answer = self._write("POST", paths.SCAN_QR, ScanQr(qr_data=qr_data))
+        return read_record(ScanAnswer, answer, "scan")
+
+    def register_device(self, registration: RegisterDevice, *, idempotency_key: str | None = None) -> Device:
+        """``POST /onboarding/device``: link the device to the user's account."""
+        answer = self._write("POST", paths.ONBOARDING_DEVICES, registration, idempotency_key=idempotency_key)
+        return read_record(Device, answer, "device", registration.to_wire())
+
+    def user_devices(self, user_id: str, *, limit: int | None = None) -> Iterator[Device]:
+        """``GET /onboarding/user/{userId}/devices``."""
+        return self._list(Device, paths.user_devices(user_id), limit=limit)
+
+    def remove_device(self, device_id: str) -> None:
+        """``DELETE /onboarding/device/{deviceId}``."""
+        self._write("DELETE", paths.onboarding_device(device_id))
+
+
+def _range(device_id: str | None, from_: float | None, to: float | None, keys: Sequence[str]) -> dict[str, str | None]:
+    return {
+        "device_id": device_id,
+        "from": time_param(from_),
+        "to": time_param(to),
+        "keys": ",".join(keys) or None,
+    }
+
+
+def _read_commands(pages: Sequence[tuple[Answer, Page]]) -> CommandList:
+    records: list[CommandRecord] = []
+    malformed: list[str] = []
+    for index, item in enumerate(item for _, page in pages for item in page.items):
+        try:
+            record = CommandRecord.receive(item)
+            records.append(record if record.id else record.model_copy(update={"id": record.stable_id()}))
+        except InvalidMessage as exc:
+            malformed.append(f"{_name(item, index)} in the list of commands is skipped: {exc}")
+    last = pages[-1][0]
+    return CommandList(
+        tuple(records),
+        tuple(malformed),
+        # With more than one page the first one's tag does not speak for the whole list.
+        etag=last.etag if len(pages) == 1 else None,
+        unchanged=pages[0][0].is_unchanged,
+        server_time=last.server_time,
+    )
+
+
+def _name(item: object, index: int) -> str:
+    given_id = item.get("id", item.get("command_id")) if isinstance(item, dict) else None
+    return f"command {given_id[:64]!a}" if isinstance(given_id, str) and given_id else f"item {index}"

@@ -1,0 +1,22 @@
+"""The names of the extensions in the discovery document (``GET /.well-known/device-service``)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+LONG_POLL: Final = "long-poll"
+"""``wait=`` on the device poll."""
+COMMAND_RESULTS: Final = "command-results"
+"""``POST /devices/{device_id}/commands/{command_id}/result``."""
+BATCH_SENSOR_DATA: Final = "batch-sensor-data"
+"""An array as the body of ``POST /sensor-data``."""
+IDEMPOTENCY_KEY: Final = "idempotency-key"
+"""The ``Idempotency-Key`` header on POST."""
+KEY_REUSED: Final = "idempotency_key_reused"
+"""``error`` of the 422 that says: this key has been used, for another body."""
+COMMAND_EVENTS: Final = "command-events"
+"""``GET /commands/events``, server-sent events."""
+
+ALL: Final = frozenset({LONG_POLL, COMMAND_RESULTS, BATCH_SENSOR_DATA, IDEMPOTENCY_KEY, COMMAND_EVENTS})
+NONE: Final[frozenset[str]] = frozenset()
+"""A plain server."""

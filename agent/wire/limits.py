@@ -1,0 +1,50 @@
+"""The numbers of the protocol (docs/protocol.md): what the service accepts at most, and its defaults."""
+
+from __future__ import annotations
+
+from typing import Final
+
+BODY_BYTES: Final = 262_144
+"""A request body."""
+
+COMMAND_PAYLOAD_BYTES: Final = 65_536
+"""``command_payload`` as compact JSON text."""
+
+QR_BYTES: Final = 4_096
+"""``qr_data`` as UTF-8."""
+
+JSON_DEPTH: Final = 32
+"""Objects and arrays inside each other; the outermost counts as 1."""
+
+INT_MIN: Final = -(2**63)
+INT_MAX: Final = 2**63 - 1
+"""Integers on the wire fit into 64 bits with sign."""
+
+PAGE_DEFAULT: Final = 100
+PAGE_MAX: Final = 1_000
+"""Items on one page of a list."""
+
+TTL_DEFAULT_S: Final = 3_600
+TTL_MAX_S: Final = 172_800
+"""How long a command waits for its device, seconds."""
+
+OPEN_COMMANDS_MAX: Final = 100
+"""Open commands of one device."""
+
+BATCH_MAX: Final = 500
+"""Readings in one ``POST /sensor-data`` (extension ``batch-sensor-data``)."""
+
+ONLINE_WITHIN_S: Final = 120
+"""A device seen within this many seconds is online."""
+
+LONG_POLL_MAX_S: Final = 30
+"""How long the service holds a device poll (extension ``long-poll``), seconds."""
+
+QUOTA_PER_MINUTE: Final = 1_000
+"""Requests of one API key in one calendar minute."""
+
+IDEMPOTENCY_S: Final = 86_400
+"""How long the answer to an ``Idempotency-Key`` is replayed, seconds."""
+
+ANSWER_BYTES: Final = 16 * 1024 * 1024
+"""What a client takes as one answer, after decoding."""

@@ -1,0 +1,48 @@
+"""A secret that never prints."""
+
+from __future__ import annotations
+
+import hmac
+from typing import Final
+
+_MASK: Final = "**********"
+
+
+class Secret:
+    """A secret value: a key, a token, a password.
+
+    ``str``, ``repr``, ``format`` and pickling never show it; only :meth:`reveal` does, so a search for
+    ``reveal(`` lists every place where a secret leaves this type.
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """The value itself. Call it only where it goes onto the wire."""
+        return self._value
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Secret):
+            return NotImplemented
+        return hmac.compare_digest(self._value.encode(), other._value.encode())
+
+    def __hash__(self) -> int:
+        return hash((Secret, self._value))
+
+    def __str__(self) -> str:
+        return _MASK
+
+    def __repr__(self) -> str:
+        return f"Secret({_MASK})"
+
+    def __format__(self, spec: str) -> str:
+        return format(_MASK, spec)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError("a Secret is not pickled: hand it over by file or credential")

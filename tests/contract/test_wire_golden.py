@@ -1,0 +1,364 @@
+"""The client sends exactly the golden requests and reads the golden answers; every golden body has its model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from agent.errors import Conflict, ErrorAnswer, Forbidden, NotFound, RateLimited, Refused, ServerFault, Unauthorized
+from agent.wire.auth import KeyPair
+from agent.wire.base import Sent
+from agent.wire.client import ServiceClient
+from agent.wire.commands import CommandList, CommandResult, CommandResultPayload, SendCommand
+from agent.wire.dashboards import NewDashboard
+from agent.wire.database import NewRuntimeRecord, NewSchema, NewTable, RuntimeRecordChange
+from agent.wire.onboarding import RegisterDevice, ScanQr
+from agent.wire.products import NewProduct, ProductChange
+from agent.wire.qr import LabelText, encode_label, parse_label
+from agent.wire.rules import NewRule, RuleChange
+from agent.wire.secret import Secret
+from agent.wire.sensor_data import PostSensorData
+from agent.wire.sign_in import ExchangeCode, RefreshTokens, SignIn
+from agent.wire.times import parse_time
+
+GOLDEN = Path(__file__).parent / "golden"
+BASE = "http://service.test/base"
+P = "019b76da-a800-7000-8000-000000000001"
+D = "019b76da-a800-7000-8000-000000000002"
+C = "019b76da-a800-7000-8000-000000000003"
+M = "019b76da-a800-7000-8000-000000000007"
+L = "019b76da-a800-7000-8000-000000000008"
+T0 = 1767225600.0
+TX = T0 + 3600
+
+
+def golden(name: str) -> Any:
+    return json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
+
+
+EXCHANGES: dict[str, dict[str, Any]] = {row["name"]: row for row in golden("exchanges")}
+
+REQUESTS: dict[str, type[Sent]] = {
+    "product_create_request": NewProduct,
+    "product_change_request": ProductChange,
+    "dashboard_put_request": NewDashboard,
+    "command_send_request": SendCommand,
+    "command_send_with_ttl_request": SendCommand,
+    "command_result_request": CommandResult,
+    "command_result_failed_request": CommandResult,
+    "command_result_progress_request": CommandResult,
+    "command_result_runtime_request": NewRuntimeRecord,
+    "sensor_data_post": PostSensorData,
+    "sensor_data_post_without_time": PostSensorData,
+    "schema_create_request": NewSchema,
+    "table_create_request": NewTable,
+    "runtime_data_create_request": NewRuntimeRecord,
+    "runtime_data_replace_request": RuntimeRecordChange,
+    "scan_request": ScanQr,
+    "register_request": RegisterDevice,
+    "register_minimal_request": RegisterDevice,
+    "rule_create_request": NewRule,
+    "rule_change_request": RuleChange,
+    "sign_in_request": SignIn,
+    "oauth_code_confidential_request": ExchangeCode,
+    "oauth_code_public_request": ExchangeCode,
+    "oauth_refresh_request": RefreshTokens,
+}
+
+
+def request(name: str) -> Any:
+    return REQUESTS[name].model_validate(golden(name))
+
+
+CALLS: dict[str, Callable[[ServiceClient], Any]] = {
+    "list products": lambda c: list(c.products()),
+    "create a product": lambda c: c.create_product(request("product_create_request")),
+    "change a product": lambda c: c.change_product(P, ProductChange(description="Opens two doors.", category=None)),
+    "delete a product": lambda c: c.delete_product(P),
+    "list the command vocabulary": lambda c: list(c.product_commands(P)),
+    "read a dashboard": lambda c: c.dashboard(P),
+    "replace a dashboard": lambda c: c.put_dashboard(P, request("dashboard_put_request")),
+    "list devices": lambda c: list(c.devices()),
+    "list devices of a product": lambda c: list(
+        c.devices(product_id=P, status="online", user_id="user-0001", limit=10)
+    ),
+    "list commands of a device": lambda c: c.device_commands(D),
+    "poll open commands": lambda c: c.device_commands(D, status="open", wait_s=25, etag='"v1"'),
+    "send a command": lambda c: c.send_command(
+        SendCommand(device_id=D, command_payload={"command": "open_door", "seconds": 5})
+    ),
+    "send a command with a time to live": lambda c: c.send_command(
+        SendCommand(device_id=D, command_payload={"command": "open_door", "seconds": 5}, ttl_seconds=60),
+        idempotency_key="key-1",
+    ),
+    "report a result": lambda c: c.report_result(D, C, CommandResult(status="succeeded", result={"opened": True})),
+    "report a failure": lambda c: c.report_result(
+        D, C, CommandResult(status="failed", error="door_stuck: The door did not move.")
+    ),
+    "report progress": lambda c: c.report_result(D, C, CommandResult(status="in_progress", result={"percent": 40})),
+    "report a result to a plain server": lambda c: c.create_runtime_record(
+        NewRuntimeRecord(
+            product_id=P,
+            device_id=D,
+            table_name="command_results",
+            data_payload=CommandResultPayload(
+                command_id=C,
+                status="succeeded",
+                result={"opened": True},
+                started_at="2026-01-01T00:00:01.250Z",
+                finished_at="2026-01-01T00:00:02.500Z",
+            ).to_wire(),
+        )
+    ),
+    "post sensor data": lambda c: c.post_sensor_data(
+        PostSensorData(
+            device_id=D,
+            sensor_data={"temperature_c": 21.5, "load": 0, "door_open": 1},
+            recorded_at="2026-01-01T00:00:01.250Z",
+        ),
+        idempotency_key="key-2",
+    ),
+    "post sensor data without a time": lambda c: c.post_sensor_data(
+        PostSensorData(device_id=D, sensor_data={"temperature_c": 21.5})
+    ),
+    "post a batch of sensor data": lambda c: c.post_sensor_data_batch(
+        [PostSensorData.model_validate(item) for item in golden("sensor_data_batch_post")]
+    ),
+    "read sensor data": lambda c: list(
+        c.sensor_data(D, from_=T0, to=TX, keys=["temperature_c", "load"], order="desc", limit=5)
+    ),
+    "read aggregated sensor data": lambda c: list(c.sensor_data_buckets(D, from_=T0, to=TX, agg="avg", interval_s=60)),
+    "list schemas": lambda c: list(c.schemas(P)),
+    "create a schema": lambda c: c.create_schema(P, request("schema_create_request")),
+    "create a table": lambda c: c.create_table(request("table_create_request")),
+    "create a runtime record": lambda c: c.create_runtime_record(request("runtime_data_create_request")),
+    "list runtime data": lambda c: list(
+        c.runtime_data(product_id=P, device_id=D, table_name="visits", data={"status": "succeeded"})
+    ),
+    "replace a runtime record": lambda c: c.replace_runtime_record(M, {"command_id": C, "status": "failed"}),
+    "delete a runtime record": lambda c: c.delete_runtime_record(M),
+    "scan a QR": lambda c: c.scan_qr(golden("scan_request")["qr_data"]),
+    "register a device": lambda c: c.register_device(request("register_request")),
+    "register a device with the required fields only": lambda c: c.register_device(
+        RegisterDevice(user_id="user-0001", product_id=P, device_identifier="SN-000001")
+    ),
+    "list devices of a user": lambda c: list(c.user_devices("user-0001")),
+    "remove a device": lambda c: c.remove_device(D),
+    "list rules": lambda c: list(c.rules()),
+    "create a rule": lambda c: c.create_rule(request("rule_create_request")),
+    "read a rule": lambda c: c.rule(L),
+    "change a rule": lambda c: c.change_rule(L, RuleChange(enabled=False)),
+    "delete a rule": lambda c: c.delete_rule(L),
+    "read analytics": lambda c: c.device_analytics(from_=T0, to=TX, interval_s=3600),
+    "sign in": lambda c: c.sign_in("person@example.com", Secret("made-up-password")),
+    "exchange a code, confidential client": lambda c: c.exchange_code(request("oauth_code_confidential_request")),
+    "exchange a code, public client": lambda c: c.exchange_code(request("oauth_code_public_request")),
+    "refresh tokens": lambda c: c.refresh_tokens(request("oauth_refresh_request")),
+    "discover extensions": lambda c: c.discover(),
+}
+
+
+def client_for(answer: httpx.Response, asked: list[httpx.Request] | None = None) -> ServiceClient:
+    def handle(req: httpx.Request) -> httpx.Response:
+        if asked is not None:
+            asked.append(req)
+        return answer
+
+    return ServiceClient(BASE, KeyPair("mk_golden", Secret("msk_golden")), transport=httpx.MockTransport(handle))
+
+
+def answer_to(row: dict[str, Any]) -> httpx.Response:
+    if "response" in row:
+        return httpx.Response(row["status"], json=golden(row["response"]))
+    return httpx.Response(row["status"])
+
+
+def assert_same(received: Any, expected: Any, where: str = "answer") -> None:
+    """What was received says the same as the golden body; null is absent, a time is its number."""
+    if isinstance(received, Secret):
+        assert received.reveal() == expected, where
+    elif isinstance(received, BaseModel):
+        members = {name.rstrip("_"): getattr(received, name) for name in type(received).model_fields}
+        members |= received.model_extra or {}
+        for name, value in expected.items():
+            assert_same(members[name], value, f"{where}.{name}")
+    elif expected is None:
+        assert not received, where
+    elif isinstance(received, (tuple, list)):
+        assert len(received) == len(expected), where
+        for index, (ours, theirs) in enumerate(zip(received, expected, strict=True)):
+            assert_same(ours, theirs, f"{where}.{index}")
+    elif isinstance(received, float) and isinstance(expected, str):
+        assert received == pytest.approx(parse_time(expected), abs=1e-6), where
+    else:
+        assert received == expected, where
+
+
+def test_every_golden_exchange_has_a_call_and_every_call_a_golden_exchange():
+    assert CALLS.keys() == EXCHANGES.keys()
+
+
+def test_every_golden_body_is_used():
+    used = {row[part] for row in EXCHANGES.values() for part in ("request", "response") if part in row}
+    tested_below = {"exchanges", "label", "validation_error", "dashboard_empty", "device_list_empty", "error_only"}
+    tested_below |= {"command_list_first_page", "command_list_last_page"}
+    left = {path.stem for path in GOLDEN.glob("*.json")} - used - tested_below
+    assert {name for name in left if not name.startswith("error_")} == set()
+
+
+@pytest.mark.parametrize("name", EXCHANGES)
+def test_the_client_sends_the_golden_request(name):
+    row = EXCHANGES[name]
+    asked: list[httpx.Request] = []
+    with client_for(answer_to(row), asked) as client:
+        CALLS[name](client)
+    [sent] = asked
+    assert (sent.method, sent.url.path) == (row["method"], f"/base{row['path']}")
+    assert dict(sent.url.params) == row.get("query", {})
+    assert (sent.headers["x-api-key"], sent.headers["x-secret-key"]) == ("mk_golden", "msk_golden")
+    for header in ("if-none-match", "idempotency-key"):
+        assert sent.headers.get(header) == row.get("headers", {}).get(header)
+    if "request" in row:
+        assert sent.headers["content-type"] == "application/json"
+        assert json.loads(sent.content) == golden(row["request"])
+    else:
+        assert sent.content == b""
+
+
+@pytest.mark.parametrize("name", EXCHANGES)
+def test_the_client_reads_the_golden_answer(name):
+    row = EXCHANGES[name]
+    with client_for(answer_to(row)) as client:
+        received = CALLS[name](client)
+    if "response" not in row:
+        assert received is None
+    elif isinstance(received, frozenset):
+        assert received == frozenset(golden(row["response"])["extensions"])
+    elif isinstance(received, CommandList):
+        assert_same(received.records, golden(row["response"])["data"])
+        assert received.malformed == ()
+    elif isinstance(received, list):
+        assert_same(received, golden(row["response"])["data"])
+    else:
+        assert_same(received, golden(row["response"]))
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_golden_request_survives_its_model_unchanged(name):
+    assert json.loads(json.dumps(request(name).to_wire())) == golden(name)
+
+
+def _without(body: dict[str, Any], names: Iterable[str]) -> Iterable[dict[str, Any]]:
+    return ({key: value for key, value in body.items() if key != name} for name in names)
+
+
+@pytest.mark.parametrize(
+    ("name", "required"),
+    [
+        ("product_create_request", ["name"]),
+        ("command_send_request", ["device_id", "command_payload"]),
+        ("sensor_data_post_without_time", ["device_id", "sensor_data"]),
+        ("runtime_data_create_request", ["product_id", "device_id", "table_name", "data_payload"]),
+        ("runtime_data_replace_request", ["data_payload"]),
+        ("register_minimal_request", ["user_id", "product_id", "device_identifier"]),
+        ("scan_request", ["qr_data"]),
+        ("sign_in_request", ["email", "password"]),
+        ("schema_create_request", ["name"]),
+        ("table_create_request", ["schema_id", "table_name", "columns"]),
+    ],
+)
+def test_a_request_without_a_required_field_is_refused(name, required):
+    REQUESTS[name].model_validate(golden(name))
+    for body in _without(golden(name), required):
+        with pytest.raises(ValidationError):
+            REQUESTS[name].model_validate(body)
+
+
+@pytest.mark.parametrize("name", sorted(set(REQUESTS) - {"product_create_request", "product_change_request"}))
+def test_a_request_with_an_unknown_member_is_refused(name):
+    with pytest.raises(ValidationError):
+        REQUESTS[name].model_validate({**golden(name), "unknown_member": 1})
+
+
+@pytest.mark.parametrize("name", ["product_create_request", "product_change_request"])
+def test_unknown_members_of_a_product_are_kept(name):
+    body = {**golden(name), "unknown_member": {"a": None}}
+    assert json.loads(json.dumps(REQUESTS[name].model_validate(body).to_wire())) == body
+
+
+STATUSES: dict[str, tuple[int, type[ErrorAnswer]]] = {
+    "error_401_missing_keys": (401, Unauthorized),
+    "error_401_invalid_keys": (401, Unauthorized),
+    "error_401_invalid_token": (401, Unauthorized),
+    "error_403_insufficient_scope": (403, Forbidden),
+    "validation_error": (400, Refused),
+    "error_400_invalid_qr": (400, Refused),
+    "error_400_invalid_signature": (400, Refused),
+    "error_404_not_found": (404, NotFound),
+    "error_404_device_not_found": (404, NotFound),
+    "error_404_product_not_found": (404, NotFound),
+    "error_405_method_not_allowed": (405, Refused),
+    "error_409_command_queue_full": (409, Conflict),
+    "error_409_device_already_registered": (409, Conflict),
+    "error_409_product_in_use": (409, Conflict),
+    "error_413_payload_too_large": (413, Refused),
+    "error_415_unsupported_media_type": (415, Refused),
+    "error_422_idempotency_key_reused": (422, Refused),
+    "error_429_rate_limit_exceeded": (429, RateLimited),
+    "error_500_internal_error": (500, ServerFault),
+    "error_oauth_invalid_grant": (400, Refused),
+    "error_only": (401, Unauthorized),
+}
+
+
+def test_every_golden_error_has_its_status():
+    assert {path.stem for path in GOLDEN.glob("*error*.json")} == STATUSES.keys()
+
+
+@pytest.mark.parametrize("name", STATUSES)
+def test_a_golden_error_becomes_its_class_with_the_services_words(name):
+    status, kind = STATUSES[name]
+    body = golden(name)
+    with client_for(httpx.Response(status, json=body)) as client, pytest.raises(ErrorAnswer) as caught:
+        client.create_product(NewProduct(name="x"))
+    assert type(caught.value) is kind
+    assert (caught.value.status, caught.value.error) == (status, body["error"])
+    assert caught.value.message.startswith(body.get("message", ""))
+    for detail in body.get("details", []):
+        assert f"{detail['field']}: {detail['issue']}" in str(caught.value)
+
+
+def test_the_golden_label_is_read_and_written_to_the_letter():
+    text = json.dumps(golden("label"), separators=(",", ":"))
+    label = parse_label(text)
+    assert label == LabelText(P, "SN-000001", "bWFkZS11cA")
+    assert encode_label(label) == text
+
+
+def test_a_list_in_two_golden_pages_is_read_to_its_end():
+    pages = {"": "command_list_first_page", "cursor-2": "command_list_last_page"}
+    asked: list[httpx.Request] = []
+
+    def handle(req: httpx.Request) -> httpx.Response:
+        asked.append(req)
+        return httpx.Response(200, json=golden(pages[req.url.params.get("cursor", "")]), headers={"ETag": '"v2"'})
+
+    with ServiceClient(BASE, None, transport=httpx.MockTransport(handle)) as client:
+        listed = client.device_commands(D, status="open", wait_s=5, etag='"v1"')
+    assert [record.status for record in listed.records] == ["succeeded", "delivered"]
+    assert listed.etag is None
+    assert [(r.url.params.get("status"), r.url.params.get("wait"), r.headers.get("if-none-match")) for r in asked] == [
+        ("open", "5", '"v1"'),
+        ("open", None, None),
+    ]
+
+
+def test_an_empty_golden_list_has_no_records():
+    with client_for(httpx.Response(200, json=golden("device_list_empty"))) as client:
+        assert list(client.devices()) == []

@@ -1,0 +1,416 @@
+"""What the client makes of answers; the transport is replaced, the client is the real one."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import tracemalloc
+import zlib
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import httpx
+import pytest
+
+from agent.errors import (
+    Advice,
+    ErrorAnswer,
+    NotFound,
+    RateLimited,
+    Refused,
+    ServerFault,
+    ServiceError,
+    TransportError,
+    Unauthorized,
+    UnexpectedAnswer,
+)
+from agent.wire.answers import read_retry_after
+from agent.wire.auth import KeyPair
+from agent.wire.client import ServiceClient
+from agent.wire.commands import CommandResult, SendCommand
+from agent.wire.connection import Connection
+from agent.wire.products import NewProduct, ProductChange
+from agent.wire.secret import Secret
+from agent.wire.sensor_data import PostSensorData
+
+HTML = b"<!DOCTYPE html><html><body>Please sign in</body></html>"
+SECRET = "msk_made_up"
+
+
+def client_of(answer: httpx.Response | Callable[[httpx.Request], httpx.Response], **more: Any) -> ServiceClient:
+    handle = answer if callable(answer) else lambda request: answer
+    return ServiceClient(
+        "http://service.test", KeyPair("mk_a", Secret(SECRET)), transport=httpx.MockTransport(handle), **more
+    )
+
+
+def error_of(answer: httpx.Response | Callable[[httpx.Request], httpx.Response], **more: Any) -> ServiceError:
+    with client_of(answer, **more) as client, pytest.raises(ServiceError) as caught:
+        list(client.devices())
+    text = str(caught.value)
+    assert "\n" not in text
+    assert SECRET not in text
+    assert caught.value.__cause__ is None
+    return caught.value
+
+
+def streamed(chunks: Iterator[bytes] | list[bytes], **headers: str) -> httpx.Response:
+    return httpx.Response(
+        200, content=iter(chunks), headers={name.replace("_", "-"): value for name, value in headers.items()}
+    )
+
+
+# --- not the service --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [200, 201, 400, 403, 404, 409, 410])
+@pytest.mark.parametrize("kind", ["text/html; charset=utf-8", "application/json", ""])
+def test_a_captive_portal_is_named_with_its_cure_and_nothing_is_dropped_on_its_account(status, kind):
+    error = error_of(httpx.Response(status, content=HTML, headers={"Content-Type": kind}))
+    assert isinstance(error, UnexpectedAnswer)
+    assert error.status == status
+    assert error.advice is Advice.RETRY
+    assert "captive portal" in str(error)
+    assert "base_url" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(401, Unauthorized), (413, Refused), (429, RateLimited), (502, ServerFault), (511, ServerFault)],
+)
+def test_a_proxys_page_with_a_status_that_proxies_send_keeps_its_meaning(status, kind):
+    error = error_of(httpx.Response(status, content=HTML, headers={"Content-Type": "text/html"}))
+    assert type(error) is kind
+    assert "<" not in str(error)
+
+
+@pytest.mark.parametrize("status", [300, 301, 302, 303, 307, 308])
+def test_a_redirect_is_not_followed_and_its_host_is_named(status):
+    asked: list[str] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.host)
+        return httpx.Response(status, headers={"Location": "https://user:pw@login.portal.test/?token=hidden"})
+
+    error = error_of(handle)
+    assert isinstance(error, UnexpectedAnswer)
+    assert "https://login.portal.test" in str(error)
+    assert "hidden" not in str(error)
+    assert "pw" not in str(error)
+    assert asked == ["service.test"]
+
+
+@pytest.mark.parametrize("location", ["", "/login", "http://[", "\x7f"])
+def test_a_redirect_to_nowhere_is_an_error_too(location):
+    assert error_of(httpx.Response(302, headers={"Location": location})).advice is Advice.RETRY
+
+
+@pytest.mark.parametrize("body", [b'{"data": [', b'{"data": [{"device_id": "d"', b"OK", b"\xff\xfe", b"[" * 100_000])
+def test_truncated_or_broken_json_is_told(body):
+    error = error_of(httpx.Response(200, content=body))
+    assert isinstance(error, UnexpectedAnswer)
+    assert "broken JSON" in str(error)
+
+
+def test_a_status_outside_http_is_an_error():
+    assert isinstance(error_of(httpx.Response(199)), UnexpectedAnswer)
+    assert isinstance(error_of(httpx.Response(999)), UnexpectedAnswer)
+
+
+# --- size and speed ---------------------------------------------------------------------------------------------
+
+
+def test_an_answer_beyond_the_cap_is_not_read_on():
+    read: list[int] = []
+
+    def chunks() -> Iterator[bytes]:
+        for index in count():
+            read.append(index)
+            yield b" " * 1000
+
+    error = error_of(streamed(chunks()), max_answer_bytes=10_000)
+    assert "larger than 10000 bytes" in str(error)
+    assert len(read) == 11
+
+
+def test_an_answer_that_declares_too_much_is_not_read_at_all():
+    def chunks() -> Iterator[bytes]:
+        raise AssertionError("it was read")
+        yield b""
+
+    assert "larger than" in str(error_of(streamed(chunks(), Content_Length="10001"), max_answer_bytes=10_000))
+
+
+def test_an_answer_read_by_the_transport_itself_is_capped_too():
+    assert "larger than" in str(error_of(httpx.Response(200, content=b" " * 10_001), max_answer_bytes=10_000))
+
+
+def test_a_gzip_bomb_never_unfolds_beyond_the_cap():
+    bomb = gzip.compress(bytes(64 * 1024 * 1024))
+    tracemalloc.start()
+    try:
+        error = error_of(streamed([bomb], Content_Encoding="gzip"), max_answer_bytes=100_000)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert "larger than 100000 bytes" in str(error)
+    assert peak < 4_000_000
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_compressed_answer_is_read_in_any_pieces(size):
+    raw = gzip.compress(b'[{"device_id":') + gzip.compress(b'"d1"}]')  # two members are one file (RFC 1952)
+    pieces = [raw[at : at + size] for at in range(0, len(raw), size)]
+    with client_of(streamed(pieces, Content_Encoding="gzip")) as client:
+        assert [device.device_id for device in client.devices()] == ["d1"]
+
+
+def test_a_compressed_answer_of_exactly_the_cap_is_taken():
+    body = b"[]" + b" " * 998
+    with client_of(streamed([gzip.compress(body)], Content_Encoding="gzip"), max_answer_bytes=1000) as client:
+        assert list(client.devices()) == []
+
+
+@pytest.mark.parametrize(
+    ("chunk", "encoding", "says"),
+    [
+        (gzip.compress(b"[]" * 500)[:-12], "gzip", "broke off"),
+        (b"[]", "gzip", "is not"),
+        (zlib.compress(b"[]"), "deflate", "not asked for"),
+        (b"[]", "br", "not asked for"),
+    ],
+    ids=["truncated", "not-gzip", "deflate", "brotli"],  # gzip writes the time of day into its header
+)
+def test_an_answer_in_a_broken_or_unknown_encoding_is_told(chunk, encoding, says):
+    assert says in str(error_of(streamed([chunk], Content_Encoding=encoding)))
+
+
+def test_an_error_keeps_its_status_when_its_body_cannot_be_read():
+    answer = httpx.Response(503, content=iter([b"x" * 2000]), headers={"Retry-After": "7"})
+    error = error_of(answer, max_answer_bytes=1000)
+    assert isinstance(error, ServerFault)
+    assert error.retry_after_s == 7
+
+
+def test_an_answer_that_drips_is_cut_off():
+    now = iter([0.0, 1.0, 59.0, 61.0, 62.0])
+    handle = httpx.MockTransport(lambda request: streamed(iter([b"[", b"1", b",", b"2", b"]"])))
+    with (
+        Connection("http://service.test", transport=handle, monotonic=lambda: next(now)) as connection,
+        pytest.raises(UnexpectedAnswer, match="too slowly"),
+    ):
+        connection.request("GET", "/devices")
+
+
+# --- the service's errors ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("body", [b"", b"null", b"[]", b"not json", b'{"x": 1}', b'{"error": 5}'])
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 418, 429, 500, 503, 599])
+def test_an_error_without_a_proper_body_is_still_its_class_and_says_something(status, body):
+    error = error_of(httpx.Response(status, content=body))
+    assert isinstance(error, ErrorAnswer)
+    assert error.status == status
+    assert len(str(error)) > 10
+
+
+def test_a_long_or_ragged_message_of_the_service_becomes_one_short_line():
+    error = error_of(httpx.Response(500, json={"error": "a\nb\x1b[31m", "message": "x " * 5000}))
+    assert len(str(error)) < 700
+    assert "\x1b" not in str(error)
+
+
+def test_a_secret_that_the_service_repeats_is_masked():
+    body = {"error": f"bad {SECRET}", "message": f"the key {SECRET} is unknown", "details": [{"field": SECRET}]}
+    error = error_of(httpx.Response(400, json=body))
+    assert isinstance(error, Refused)
+    assert SECRET not in f"{error} {error.error} {error.message} {error!r}"
+
+
+@pytest.mark.parametrize(
+    ("headers", "wait_s"),
+    [
+        ({"Retry-After": "12"}, 12),
+        ({"Retry-After": " 0 "}, 0),
+        ({"Retry-After": "99999999999999999999"}, 86_400),
+        ({"Retry-After": "Thu, 01 Jan 2026 00:01:00 GMT", "Date": "Thu, 01 Jan 2026 00:00:00 GMT"}, 60),
+        ({"Retry-After": "Thu, 01 Jan 2026 00:00:00 GMT", "Date": "Thu, 01 Jan 2026 00:01:00 GMT"}, 0),
+        ({"Retry-After": "Thu, 01 Jan 2026 00:00:05 GMT"}, 5),
+        ({"RateLimit": '"default";r=0;t=17'}, 17),
+        ({"RateLimit": '"default";r=3;t=17'}, None),
+        ({"Retry-After": "-5"}, None),
+        ({"Retry-After": "soon"}, None),
+        ({"Retry-After": "²"}, None),
+        ({}, None),
+    ],
+)
+def test_the_wait_that_the_service_asks_for_is_read_in_all_its_forms(headers, wait_s):
+    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+    assert read_retry_after(httpx.Headers(encoded), wall=lambda: 1767225600.0) == wait_s
+
+
+def test_a_429_carries_the_wait_and_the_services_clock():
+    headers = {"Retry-After": "12", "Date": "Thu, 01 Jan 2026 00:00:00 GMT"}
+    error = error_of(httpx.Response(429, json={"error": "rate_limit_exceeded"}, headers=headers))
+    assert isinstance(error, RateLimited)
+    assert (error.retry_after_s, error.server_time) == (12, 1767225600.0)
+
+
+# --- no answer --------------------------------------------------------------------------------------------------
+
+EXCEPTIONS = [
+    item for name in httpx.__all__ if isinstance(item := getattr(httpx, name), type) and issubclass(item, Exception)
+]
+
+
+def make(kind: type[Exception]) -> Exception:
+    if kind is httpx.HTTPStatusError:
+        request = httpx.Request("GET", "http://service.test")
+        return httpx.HTTPStatusError(f"it says {SECRET}\nhere", request=request, response=httpx.Response(500))
+    try:
+        return kind(f"it says {SECRET}\nhere")
+    except TypeError:
+        return kind()
+
+
+def test_httpx_has_the_exceptions_that_are_tested_below():
+    assert {httpx.ConnectError, httpx.ReadTimeout, httpx.LocalProtocolError, httpx.StreamError} <= set(EXCEPTIONS)
+
+
+@pytest.mark.parametrize("kind", EXCEPTIONS, ids=lambda kind: kind.__name__)
+def test_everything_that_httpx_raises_becomes_a_transport_error_of_ours(kind):
+    def handle(request: httpx.Request) -> httpx.Response:
+        raise make(kind)
+
+    error = error_of(handle)
+    assert isinstance(error, TransportError)
+    assert "http://service.test" in str(error)
+    # What httpx raised holds the request, and so the keys: a traceback or a report must not reach it.
+    assert error.__context__ is None
+
+
+@pytest.mark.parametrize("exc", [ConnectionResetError(104, "reset"), UnicodeError("label too long"), TimeoutError()])
+def test_errors_of_the_system_become_transport_errors_too(exc):
+    def handle(request: httpx.Request) -> httpx.Response:
+        raise exc
+
+    assert isinstance(error_of(handle), TransportError)
+
+
+def test_a_connection_that_breaks_in_the_middle_of_an_answer_is_a_transport_error():
+    def chunks() -> Iterator[bytes]:
+        yield b"["
+        raise httpx.RemoteProtocolError("peer closed connection")
+
+    assert isinstance(error_of(streamed(chunks())), TransportError)
+
+
+# --- good answers -----------------------------------------------------------------------------------------------
+
+READING = PostSensorData(device_id="d", sensor_data={"t": 1})
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 204, 206, 299])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{}",
+        b'{"id":"7"}',
+        b'{"data":{"id":"7"}}',
+        b'[{"id":"7"}]',
+        b'"stored"',
+        b"[]",
+        b"true",
+        b'{"sensor_data":"ok"}',
+    ],
+)
+def test_any_2xx_with_any_json_or_nothing_means_that_a_reading_is_stored(status, body):
+    with client_of(httpx.Response(status, content=body)) as client:
+        record = client.post_sensor_data(READING)
+    assert (record.device_id, record.sensor_data) == ("d", {"t": 1})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"product": {"product_id": "p", "name": "x"}},
+        {"data": {"productId": "p", "name": "x"}},
+        {"success": True, "data": [{"id": "p", "name": "x"}]},
+        [{"product_id": "p", "name": "x"}],
+        {"product_id": "p", "name": "x", "data": {"product_id": "other"}},
+    ],
+)
+def test_a_record_is_found_bare_and_in_envelopes(body):
+    with client_of(httpx.Response(201, json=body)) as client:
+        product = client.create_product(NewProduct(name="x"))
+    assert (product.product_id, product.name) == ("p", "x")
+
+
+def test_what_a_terse_answer_leaves_out_is_taken_from_the_request():
+    with client_of(httpx.Response(200)) as client:
+        assert client.change_product("p", ProductChange(description="new")).description == "new"
+        sent = client.send_command(SendCommand(device_id="d", command_payload={"command": "ping"}))
+        assert (sent.id, sent.device_id, sent.command_payload) == (None, "d", {"command": "ping"})
+        assert client.report_result("d", "c", CommandResult(status="succeeded")) is None
+
+
+def test_an_answer_that_is_needed_and_missing_is_told():
+    with client_of(httpx.Response(200, json={"accepted": "many"})) as client:
+        with pytest.raises(UnexpectedAnswer, match="no BatchAnswer"):
+            client.post_sensor_data_batch([READING])
+        with pytest.raises(UnexpectedAnswer, match="access_token"):
+            client.sign_in("a@example.com", Secret("made-up"))
+
+
+def test_an_unchanged_list_says_so():
+    headers = {"ETag": '"v1"', "Date": "Thu, 01 Jan 2026 00:00:00 GMT"}
+    with client_of(httpx.Response(304, headers=headers)) as client:
+        listed = client.device_commands("d", etag='"v1"')
+    assert (listed.unchanged, listed.records, listed.etag) == (True, (), '"v1"')
+    assert listed.server_time == 1767225600.0
+
+
+@pytest.mark.parametrize("tag", ['"v\x01"', "ü"])
+def test_an_entity_tag_that_cannot_be_sent_back_is_forgotten(tag):
+    answer = httpx.Response(200, content=b"[]", headers=[(b"ETag", tag.encode())])
+    with client_of(answer) as client:
+        assert client.device_commands("d").etag is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "names"),
+    [
+        (httpx.Response(200, json={"extensions": ["long-poll", "new-one", 5]}), {"long-poll", "new-one"}),
+        (httpx.Response(200, json={"extensions": "long-poll"}), set()),
+        (httpx.Response(200, json={}), set()),
+        (httpx.Response(200, json=[]), set()),
+        (httpx.Response(404, json={"error": "not_found"}), set()),
+        (httpx.Response(404, content=HTML, headers={"Content-Type": "text/html"}), set()),
+        (httpx.Response(405, json={"error": "method_not_allowed"}), set()),
+        (httpx.Response(204), set()),
+    ],
+)
+def test_a_plain_server_has_no_extensions(answer, names):
+    with client_of(answer) as client:
+        assert client.discover() == names
+
+
+@pytest.mark.parametrize("answer", [httpx.Response(200, content=HTML), httpx.Response(500), httpx.Response(401)])
+def test_what_could_not_be_asked_is_not_taken_for_a_plain_server(answer):
+    with client_of(answer) as client, pytest.raises(ServiceError):
+        client.discover()
+
+
+def test_a_not_found_stays_one():
+    assert isinstance(error_of(httpx.Response(404, json={"error": "device_not_found"})), NotFound)
+
+
+def test_no_log_record_shows_a_secret_or_an_address(caplog):
+    caplog.set_level(logging.DEBUG)
+    with client_of(httpx.Response(200, json=[])) as client:
+        list(client.devices())
+    logged = "\n".join(record.getMessage() for record in caplog.records)
+    assert SECRET not in logged
+    assert "HTTP Request" not in logged

@@ -1,0 +1,410 @@
+"""The connection against real sockets: held polls that are interrupted, broken answers, TLS."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from agent.errors import ConfigurationError, InvalidMessage, ServiceError, TransportError
+from agent.wire.auth import KeyPair
+from agent.wire.client import Interrupted, ServiceClient
+from agent.wire.connection import Connection
+from agent.wire.secret import Secret
+
+SOON_S = 3.0
+
+
+class HoldingServer(ThreadingHTTPServer):
+    """Holds every request with ``wait`` until it is let go, and answers everything else at once."""
+
+    daemon_threads = False
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), HoldingHandler)
+        self.held = threading.Semaphore(0)
+        self.let_go = threading.Event()
+        self.peers: list[tuple[str, int]] = []
+        self.holds_posts = False
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A connection that the client ended is what is tested."""
+
+
+class HoldingHandler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = 20
+    server: HoldingServer
+
+    def do_GET(self) -> None:
+        self._answer(held="wait=" in self.path)
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self._answer(held=self.server.holds_posts)
+
+    def _answer(self, *, held: bool) -> None:
+        self.server.peers.append(self.client_address)
+        if held:
+            self.server.held.release()
+            self.server.let_go.wait(20)
+        body = b"[]"
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: Any) -> None:
+        """Quiet."""
+
+
+@contextmanager
+def running(server: HoldingServer) -> Iterator[HoldingServer]:
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, name="holding-server")
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.let_go.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def server() -> Iterator[HoldingServer]:
+    with running(HoldingServer()) as held:
+        yield held
+
+
+def client_of(server: HoldingServer, **more: Any) -> ServiceClient:
+    return ServiceClient(f"http://127.0.0.1:{server.server_port}", None, **more)
+
+
+@contextmanager
+def in_thread(work: Callable[[], Any]) -> Iterator[Future[Any]]:
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(work)
+
+
+def hold(server: HoldingServer) -> None:
+    assert server.held.acquire(timeout=10)
+
+
+# --- interrupting a held poll -----------------------------------------------------------------------------------
+
+
+def test_a_held_poll_ends_at_once_when_another_thread_interrupts_it(server):
+    with client_of(server) as client, in_thread(lambda: client.device_commands("d", wait_s=25)) as poll:
+        hold(server)
+        began = time.monotonic()
+        client.interrupt()
+        with pytest.raises(Interrupted):
+            poll.result(SOON_S)
+    assert time.monotonic() - began < SOON_S
+
+
+def test_a_poll_on_a_kept_connection_is_interrupted_too(server):
+    with client_of(server) as client:
+        client.device_commands("d")
+        with in_thread(lambda: client.device_commands("d", wait_s=25)) as poll:
+            hold(server)
+            client.interrupt()
+            with pytest.raises(Interrupted):
+                poll.result(SOON_S)
+        assert server.peers[0] == server.peers[1]
+
+
+def test_an_interrupt_that_comes_just_before_the_poll_is_not_lost(server):
+    with client_of(server) as client:
+        client.interrupt()
+        with pytest.raises(Interrupted):
+            client.device_commands("d", wait_s=25)
+        assert client.device_commands("d").records == ()
+    assert len(server.peers) == 1
+
+
+def test_polls_go_on_after_an_interrupt(server):
+    with client_of(server) as client:
+        with in_thread(lambda: client.device_commands("d", wait_s=25)) as poll:
+            hold(server)
+            client.interrupt()
+            with pytest.raises(Interrupted):
+                poll.result(SOON_S)
+        assert client.device_commands("d").records == ()
+
+
+def test_an_interrupt_ends_polls_only_and_no_other_request(server):
+    server.holds_posts = True
+    with client_of(server) as client:
+
+        def post() -> int:
+            return client.connection.request("POST", "/sensor-data", body=b"{}").status
+
+        with in_thread(post) as posted:
+            hold(server)
+            client.interrupt()
+            server.let_go.set()
+            assert posted.result(10) == 200
+
+
+def test_closing_ends_a_held_poll_and_refuses_later_requests(server):
+    client = client_of(server)
+    with in_thread(lambda: client.device_commands("d", wait_s=25)) as poll:
+        hold(server)
+        client.close()
+        with pytest.raises(TransportError):
+            poll.result(SOON_S)
+    client.close()
+    with pytest.raises(TransportError, match="is closed"):
+        list(client.devices())
+
+
+def test_an_interrupt_while_connecting_ends_the_poll_when_connecting_ends():
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes the connection and never greets
+        url = f"https://127.0.0.1:{silent.getsockname()[1]}"
+        with (
+            ServiceClient(url, None, timeout_s=0.5) as client,
+            in_thread(lambda: client.device_commands("d", wait_s=25)) as poll,
+        ):
+            taken, _ = silent.accept()
+            with taken:
+                client.interrupt()
+                with pytest.raises(Interrupted):
+                    poll.result(SOON_S)
+
+
+# --- timeouts ---------------------------------------------------------------------------------------------------
+
+
+def test_a_poll_may_take_as_long_as_it_is_held_on_top_of_the_timeout():
+    asked: list[httpx.Request] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return httpx.Response(200, json=[])
+
+    with ServiceClient("http://service.test", None, timeout_s=7, transport=httpx.MockTransport(handle)) as client:
+        client.device_commands("d", wait_s=25)
+        client.device_commands("d", wait_s=99)
+        client.device_commands("d")
+    assert [request.extensions["timeout"]["read"] for request in asked] == [32, 37, 7]
+    assert [request.url.params.get("wait") for request in asked] == ["25", "30", None]
+    assert {request.extensions["timeout"]["connect"] for request in asked} == {5}
+
+
+def test_a_service_that_does_not_answer_is_given_up_after_the_timeout(server):
+    with (
+        client_of(server, timeout_s=0.2) as client,
+        pytest.raises(TransportError, match=r"did not answer within 0\.2 s"),
+    ):
+        client.connection.request("GET", "/x", params={"wait": "1"})
+
+
+# --- answers that no HTTP library would send --------------------------------------------------------------------
+
+
+@contextmanager
+def answering(raw: bytes) -> Iterator[str]:
+    """A server that takes one request, sends these bytes and closes."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            taken, _ = listener.accept()
+            with taken:
+                taken.settimeout(10)
+                taken.recv(65536)
+                taken.sendall(raw)
+
+        with in_thread(serve) as served:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+            served.result(10)
+
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"HTTP/1.1 200",
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        OK + b'Content-Length: 100\r\n\r\n{"data":[',
+        OK + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n[]   ",
+        OK + b"Content-Length: x\r\n\r\n[]",
+        OK + b'Content-Length: 9\r\n\r\n{"data":[{"device_id":"d"}]}',
+        OK + b"Transfer-Encoding: chunked\r\n\r\n5\r\n[",
+        OK + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n[]\r\n0\r\n\r\n",
+        OK + b"X: " + b"x" * 200_000 + b"\r\n\r\n[]",
+        OK + b'\r\n{"data":[',
+    ],
+)
+def test_a_broken_answer_is_an_error_of_ours_on_one_line(raw):
+    with answering(raw) as url, ServiceClient(url, None, timeout_s=5) as client:
+        with pytest.raises(ServiceError) as caught:
+            list(client.devices())
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 600
+
+
+def test_an_answer_without_a_length_is_read_to_its_end():
+    with answering(OK + b'\r\n[{"device_id":"d"}]') as url, ServiceClient(url, None, timeout_s=5) as client:
+        assert [device.device_id for device in client.devices()] == ["d"]
+
+
+def test_a_service_that_is_down_is_told_with_its_address():
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    with (
+        ServiceClient(f"http://127.0.0.1:{port}", KeyPair("mk_a", Secret("msk_made_up"))) as client,
+        pytest.raises(TransportError) as caught,
+    ):
+        list(client.devices())
+    assert f"http://127.0.0.1:{port}" in str(caught.value)
+    assert "check that the service runs" in str(caught.value)
+    assert "msk_made_up" not in str(caught.value)
+
+
+# --- what leaves this machine -----------------------------------------------------------------------------------
+
+
+def test_the_environments_proxy_and_netrc_are_not_used(server, monkeypatch, tmp_path):
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login user password made-up")
+    monkeypatch.setenv("NETRC", str(netrc))
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    with client_of(server) as client:
+        assert list(client.devices()) == []
+
+
+def test_a_header_that_could_smuggle_another_is_not_sent():
+    with Connection("http://service.test", transport=httpx.MockTransport(lambda request: httpx.Response(200))) as conn:
+        for value in ("a\r\nX: y", "ü", "\0"):
+            with pytest.raises(InvalidMessage):
+                conn.request("POST", "/x", headers={"Idempotency-Key": value})
+
+
+@pytest.mark.parametrize(
+    "base_url",
+    [
+        "",
+        "service.test",
+        "ftp://service.test",
+        "http://",
+        "http://user:pw@service.test",
+        "http://a.test/?x=1",
+        "http://a.test/#x",
+        "http://[",
+        "http://a b",
+        "http://a.test:99999",
+        "http://a.test:0",
+    ],
+)
+def test_a_base_url_that_cannot_be_used_is_refused_without_repeating_it(base_url):
+    with pytest.raises(ConfigurationError) as caught:
+        Connection(base_url)
+    assert "pw" not in str(caught.value)
+    assert "http:// or https://" in str(caught.value)
+
+
+@pytest.mark.parametrize("base_url", ["http://a.test/v1", "http://a.test/v1/", " http://a.test/v1\n"])
+def test_a_base_url_may_have_a_path_and_a_slash_at_its_end(base_url):
+    with Connection(base_url) as connection:
+        assert str(connection.url("/devices")) == "http://a.test/v1/devices"
+
+
+def test_an_absolute_url_of_another_origin_is_never_asked():
+    with Connection("http://a.test") as connection, pytest.raises(InvalidMessage):
+        connection.request("GET", "http://b.test/devices")
+
+
+def test_a_level_that_the_program_set_for_the_http_loggers_stays():
+    logger = logging.getLogger("httpx")
+    before = logger.level
+    try:
+        logger.setLevel(logging.DEBUG)
+        Connection("http://a.test").close()
+        assert logger.level == logging.DEBUG
+        logger.setLevel(logging.NOTSET)
+        Connection("http://a.test").close()
+        assert logger.level == logging.WARNING
+    finally:
+        logger.setLevel(before)
+
+
+def test_the_client_brings_no_event_loop_and_nothing_else_that_is_heavy():
+    code = (
+        "import json, sys; import agent.wire.client; from agent.wire.client import ServiceClient;"
+        "ServiceClient('http://127.0.0.1:1', None).close();"
+        "print(json.dumps(sorted(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60)
+    loaded = set(json.loads(done.stdout))
+    assert not {"asyncio", "paho", "sqlite3", "yaml", "importlib.metadata"} & loaded
+
+
+# --- TLS --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def certificate(require_program, tmp_path) -> Path:
+    openssl = require_program("openssl")
+    path = tmp_path / "both.pem"
+    subprocess.run(
+        [
+            openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+            "-keyout", str(tmp_path / "key.pem"), "-out", str(tmp_path / "cert.pem"), "-days", "2",
+            "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1",
+        ],
+        check=True,
+        capture_output=True,
+        timeout=30,
+    )  # fmt: skip
+    path.write_text((tmp_path / "key.pem").read_text() + (tmp_path / "cert.pem").read_text())
+    return path
+
+
+@pytest.fixture
+def tls_server(certificate) -> Iterator[HoldingServer]:
+    server = HoldingServer()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    with running(server) as held:
+        yield held
+
+
+def test_a_held_poll_over_tls_ends_at_once_too(tls_server, certificate, monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    url = f"https://127.0.0.1:{tls_server.server_port}"
+    with ServiceClient(url, None) as client:
+        client.device_commands("d")
+        with in_thread(lambda: client.device_commands("d", wait_s=25)) as poll:
+            hold(tls_server)
+            client.interrupt()
+            with pytest.raises(Interrupted):
+                poll.result(SOON_S)
+        assert client.device_commands("d").records == ()
+
+
+def test_a_certificate_that_nobody_vouches_for_is_not_trusted(tls_server):
+    url = f"https://127.0.0.1:{tls_server.server_port}"
+    with ServiceClient(url, None) as client, pytest.raises(TransportError, match="check this machine's clock"):
+        list(client.devices())

@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import count, islice
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.errors import InvalidMessage, ServerFault, UnexpectedAnswer
+from agent.wire.client import ServiceClient
+from agent.wire.lists import read_page
+
+BASE = "http://service.test/v1"
+
+
+def client_of(handle: Callable[[httpx.Request], httpx.Response]) -> ServiceClient:
+    return ServiceClient(BASE, None, transport=httpx.MockTransport(handle))
+
+
+def ids_from(handle: Callable[[httpx.Request], httpx.Response]) -> list[str]:
+    with client_of(handle) as client:
+        return [device.device_id for device in client.devices()]
+
+
+def answering(value: object) -> Callable[[httpx.Request], httpx.Response]:
+    return lambda request: httpx.Response(200, json=value)
+
+
+DEVICE = {"device_id": "d1"}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [DEVICE],
+        {"data": [DEVICE]},
+        {"items": [DEVICE], "tags": []},
+        {"results": [DEVICE], "count": 1},
+        {"devices": [DEVICE], "total": 1},
+        {"success": True, "data": {"devices": [DEVICE]}},
+        {"data": {"items": [DEVICE], "x": []}},
+        {"data": [DEVICE], "next_cursor": None, "has_more": False},
+        {"data": [DEVICE], "next_cursor": ""},
+        {"data": [{"deviceId": "d1", "new": {}, "device_name": None}]},
+    ],
+)
+def test_a_list_is_found_in_any_shape(value):
+    assert ids_from(answering(value)) == ["d1"]
+
+
+@pytest.mark.parametrize("value", [[], {"data": []}, {"data": None}, {"devices": []}])
+def test_an_empty_list_is_found_in_any_shape(value):
+    assert ids_from(answering(value)) == []
+
+
+@pytest.mark.parametrize("value", [None, 5, "x", {}, {"a": [], "b": []}, {"message": "ok"}])
+def test_an_answer_without_a_list_is_no_empty_list(value):
+    with pytest.raises(UnexpectedAnswer, match="check base_url"):
+        ids_from(answering(value))
+
+
+def test_an_empty_body_is_no_empty_list():
+    with pytest.raises(UnexpectedAnswer, match="nothing where a list belongs"):
+        ids_from(lambda request: httpx.Response(200))
+
+
+@given(
+    st.lists(st.lists(st.text("abc", min_size=1, max_size=4), max_size=4), min_size=1, max_size=6),
+    st.sampled_from(["cursor", "cursor-and-flag", "link", "both"]),
+    st.sampled_from(["data", "items", "devices"]),
+)
+def test_all_pages_come_in_order_however_the_service_pages(pages, style, word):
+    def handle(request: httpx.Request) -> httpx.Response:
+        index = int(request.url.params.get("cursor", request.url.params.get("page", "0")))
+        last = index == len(pages) - 1
+        body: dict[str, object] = {word: [{"device_id": name} for name in pages[index]]}
+        headers = {}
+        if style != "link":
+            body["next_cursor"] = None if last else str(index + 1)
+        if style != "cursor":
+            body["has_more"] = not last
+        if style in {"link", "both"} and not last:
+            headers["Link"] = f'<{BASE}/x>; rel="prev", <{BASE}/devices?page={index + 1}>; rel="next"'
+        return httpx.Response(200, json=body, headers=headers)
+
+    assert ids_from(handle) == [name for page in pages for name in page]
+
+
+@pytest.mark.parametrize(
+    "link", ["</v1/devices?page=2>; rel=next", '<?page=2>;title="a, b";rel="last next"', "<devices?page=2>; REL=Next"]
+)
+def test_a_relative_next_link_is_followed(link):
+    def handle(request: httpx.Request) -> httpx.Response:
+        if "page" in request.url.params:
+            return httpx.Response(200, json=[{"device_id": request.url.path}])
+        return httpx.Response(200, json=[], headers={"Link": link})
+
+    assert ids_from(handle) == ["/v1/devices"]
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["http://other.test/devices", "https://service.test/v1/devices", "http://service.test:81/", "//other.test/"],
+)
+def test_a_next_link_to_another_origin_is_not_followed(target):
+    asked: list[str] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.host)
+        return httpx.Response(200, json=[DEVICE], headers={"Link": f'<{target}>; rel="next"'})
+
+    with pytest.raises(UnexpectedAnswer, match="not followed"):
+        ids_from(handle)
+    assert asked == ["service.test"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda n: {"json": {"data": [DEVICE], "next_cursor": "same", "has_more": True}},
+        lambda n: {"json": {"data": [DEVICE], "next_cursor": f"c{n % 3}"}},
+        lambda n: {"json": [DEVICE], "headers": {"Link": f'<{BASE}/devices?page=1>; rel="next"'}},
+        lambda n: {"json": {"data": [], "next_cursor": f"new-{n}"}},
+    ],
+)
+def test_a_list_that_never_ends_is_stopped_with_an_error(answer):
+    numbers = count()
+    with pytest.raises(UnexpectedAnswer, match="for ever"):
+        ids_from(lambda request: httpx.Response(200, **answer(next(numbers))))
+    assert next(numbers) <= 102
+
+
+def test_a_list_that_says_there_is_more_and_not_how_is_an_error_and_not_cut_short():
+    with pytest.raises(UnexpectedAnswer, match="not how to get it"):
+        ids_from(answering({"data": [DEVICE], "has_more": True}))
+
+
+def test_pages_are_fetched_only_when_asked_for():
+    numbers = count()
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, json={"data": [DEVICE], "next_cursor": str(next(numbers))})
+
+    with client_of(handle) as client:
+        assert len(list(islice(client.devices(), 2))) == 2
+        assert len(list(client.devices(limit=3))) == 3
+    assert next(numbers) == 5
+
+
+def test_a_limit_beyond_a_page_asks_for_full_pages_and_ends_at_the_limit():
+    asked: list[str | None] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.params.get("limit"))
+        return httpx.Response(200, json={"data": [DEVICE] * 1000, "next_cursor": str(len(asked))})
+
+    with client_of(handle) as client:
+        assert len(list(client.devices(limit=1500))) == 1500
+        with pytest.raises(InvalidMessage):
+            client.devices(limit=0)
+    assert asked == ["1000", "1000"]
+
+
+def test_an_error_in_the_middle_of_a_list_comes_after_what_was_read():
+    def handle(request: httpx.Request) -> httpx.Response:
+        if request.url.params.get("cursor"):
+            return httpx.Response(500, json={"error": "server_error"})
+        return httpx.Response(200, json={"data": [DEVICE], "next_cursor": "2"})
+
+    read: list[str] = []
+    with client_of(handle) as client, pytest.raises(ServerFault):
+        read.extend(device.device_id for device in client.devices())
+    with client_of(handle) as client:
+        devices = client.devices()
+        assert next(devices).device_id == "d1"
+        with pytest.raises(ServerFault):
+            next(devices)
+
+
+def test_a_record_of_the_wrong_shape_is_an_error_that_names_the_member():
+    with pytest.raises(UnexpectedAnswer, match="no Device: device_name"):
+        ids_from(answering([{"device_id": "d", "device_name": {}}]))
+
+
+def test_a_cursor_that_is_a_number_is_followed():
+    assert read_page({"data": [], "next_cursor": 5}).next_cursor == "5"
+    assert read_page({"data": [], "nextCursor": "x", "hasMore": True}).has_more is True
+
+
+def test_one_bad_command_never_hides_the_others():
+    commands = [
+        {"id": "a", "command_payload": {"command": "ping"}},
+        {"id": "bad", "command_payload": "no object"},
+        5,
+        {"command_payload": {"command": "ping"}},
+        {"id": "n", "command_payload": {"x": 2**70}},
+        {"id": "s", "command_payload": {"x": "\ud800"}},
+        {"command_payload": {"command": "ping"}, "created_at": 1767225600000},
+        {"id": 9, "command_payload": '{"command":"ping"}', "status": None},
+    ]
+    raw = json.dumps({"commands": commands}).encode()
+    with client_of(lambda request: httpx.Response(200, content=raw)) as client:
+        listed = client.device_commands("d")
+    assert [record.id for record in listed.records[:1] + listed.records[2:]] == ["a", "9"]
+    assert (listed.records[1].id or "").startswith("derived-")
+    assert [text.split(" in the list")[0] for text in listed.malformed] == [
+        "command 'bad'",
+        "item 2",
+        "item 3",
+        "command 'n'",
+        "command 's'",
+    ]
+
+
+def test_a_list_of_ten_thousand_old_commands_is_read():
+    commands = [{"id": str(n), "command_payload": {"command": "ping"}} for n in range(10_000)]
+    with client_of(answering(commands)) as client:
+        assert len(client.device_commands("d").records) == 10_000

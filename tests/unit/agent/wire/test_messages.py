@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from agent.errors import InvalidMessage
+from agent.wire.base import describe_faults, list_faults
+from agent.wire.commands import FINAL_STATES, OPEN_STATES, CommandRecord, CommandResult, CommandStatus, SendCommand
+from agent.wire.devices import Device
+from agent.wire.errors import ErrorBody
+from agent.wire.onboarding import ScanAnswer
+from agent.wire.products import NewProduct, Product, ProductChange
+from agent.wire.rules import NewRule
+from agent.wire.secret import Secret
+from agent.wire.sensor_data import PostSensorData
+from agent.wire.sign_in import SignIn, TokenAnswer
+
+
+def test_only_the_payload_of_a_command_must_be_there():
+    record = CommandRecord.receive({"command_payload": {"command": "ping"}})
+    assert (record.id, record.status, record.created_at, record.expires_at) == (None, None, None, None)
+
+
+def test_a_payload_kept_as_json_text_is_read_as_its_object():
+    record = CommandRecord.receive({"id": 7, "command_payload": '{"command": "ping", "n": [1, null]}'})
+    assert record.command_payload == {"command": "ping", "n": [1, None]}
+    assert record.id == "7"
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        None,
+        "ping",
+        "[1]",
+        '"{}"',
+        '{"a":1,"a":2}',
+        [],
+        5,
+        {"a": float("nan")},
+        {"a": 2**64},
+        {"a": "\ud800"},
+        {"a": "\0"},
+        "\ud800",
+    ],
+)
+def test_a_payload_that_is_no_object_makes_the_record_invalid(payload):
+    with pytest.raises(InvalidMessage, match="command_payload"):
+        CommandRecord.receive({"id": "c", "command_payload": payload})
+
+
+@pytest.mark.parametrize("name", ["created_at", "expires_at"])
+def test_a_time_that_decides_whether_a_command_runs_must_be_readable(name):
+    with pytest.raises(InvalidMessage, match=name):
+        CommandRecord.receive({"command_payload": {}, name: "tomorrow"})
+
+
+def test_a_time_that_decides_nothing_may_be_unreadable():
+    assert CommandRecord.receive({"command_payload": {}, "delivered_at": "tomorrow"}).delivered_at is None
+    assert Device.receive({"device_id": "d", "last_seen_at": "never"}).last_seen_at is None
+
+
+def test_times_of_a_command_come_in_text_and_in_milliseconds():
+    record = CommandRecord.receive(
+        {"command_payload": {}, "created_at": "2026-01-01T00:00:00Z", "expires_at": 1767225660000}
+    )
+    assert (record.created_at, record.expires_at) == (1767225600.0, 1767225660.0)
+
+
+def test_a_command_without_an_id_gets_the_same_id_each_time_it_is_listed():
+    listed = {"command_payload": {"b": 1, "a": [{"d": 1, "c": 2}]}, "created_at": "2026-01-01T00:00:00Z"}
+    again = {"created_at": 1767225600000, "command_payload": {"a": [{"c": 2, "d": 1}], "b": 1}}
+    later = {**listed, "created_at": "2026-01-01T00:00:00.001Z"}
+    ids = [CommandRecord.receive(record).stable_id() for record in (listed, again, later)]
+    assert ids[0] == ids[1] != ids[2]
+    assert ids[0].startswith("derived-")
+
+
+def test_a_command_with_neither_id_nor_time_is_not_taken_for_a_new_one():
+    with pytest.raises(InvalidMessage, match="let the service list ids"):
+        CommandRecord.receive({"command_payload": {}, "id": ""}).stable_id()
+
+
+def test_an_unknown_status_of_another_server_is_kept():
+    assert CommandRecord.receive({"command_payload": {}, "status": "waiting"}).status == "waiting"
+
+
+def test_each_state_is_either_open_or_final():
+    assert set(CommandStatus) == OPEN_STATES | FINAL_STATES
+    assert not OPEN_STATES & FINAL_STATES
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"device_id": 1, "command_payload": {}},
+        {"device_id": "", "command_payload": {}},
+        {"device_id": "d", "command_payload": []},
+        {"device_id": "d", "command_payload": "{}"},
+        {"device_id": "d", "command_payload": {}, "ttl_seconds": 0},
+        {"device_id": "d", "command_payload": {}, "ttl_seconds": 172_801},
+        {"device_id": "d", "command_payload": {}, "ttl_seconds": 1.0},
+        {"device_id": "d", "command_payload": {}, "ttl_seconds": True},
+    ],
+)
+def test_a_command_of_the_wrong_shape_is_not_sent(body):
+    with pytest.raises(ValidationError):
+        SendCommand.model_validate(body)
+
+
+@given(st.integers(1, 172_800))
+def test_every_time_to_live_within_the_bounds_is_sent(ttl):
+    assert SendCommand(device_id="d", command_payload={}, ttl_seconds=ttl).to_wire()["ttl_seconds"] == ttl
+
+
+def test_null_inside_an_opaque_object_is_sent_and_null_members_are_not():
+    body = SendCommand(device_id="d", command_payload={"a": None, "b": [None]})
+    assert body.to_wire() == {"device_id": "d", "command_payload": {"a": None, "b": [None]}}
+
+
+@pytest.mark.parametrize("value", [True, "1", None, float("nan"), float("inf"), 2**63, [1], {}])
+def test_a_reading_must_be_a_finite_number_of_64_bits(value):
+    with pytest.raises(ValidationError, match=r"sensor_data\.t"):
+        PostSensorData(device_id="d", sensor_data={"t": value})
+
+
+def test_a_whole_number_stays_whole():
+    assert repr(PostSensorData(device_id="d", sensor_data={"a": 21, "b": 21.0}).to_wire()["sensor_data"]) == (
+        "{'a': 21, 'b': 21.0}"
+    )
+
+
+@pytest.mark.parametrize("value", ["soon", True, 1.5, 10**18, "2026-01-01T00:00:00"])
+def test_a_reading_with_a_time_that_is_none_is_not_sent(value):
+    with pytest.raises(ValidationError):
+        PostSensorData.model_validate({"device_id": "d", "sensor_data": {"t": 1}, "recorded_at": value})
+
+
+def test_a_change_sends_what_was_given_and_null_where_a_field_is_cleared():
+    assert ProductChange(category=None).to_wire() == {"category": None}
+
+
+@pytest.mark.parametrize("body", [{}, {"unknown": 1}, {"name": None}, {"name": ""}, {"commands": [{"title": "x"}]}])
+def test_a_change_of_nothing_or_to_nothing_is_refused(body):
+    with pytest.raises(ValidationError):
+        ProductChange.model_validate(body)
+
+
+def test_a_product_of_another_server_is_read():
+    product = Product.receive({"productId": 12, "name": "x", "description": None, "colour": "red"})
+    assert (product.product_id, product.description) == ("12", None)
+    assert product.model_extra == {"colour": "red"}
+
+
+def test_a_scan_answer_without_the_product_around_its_members_is_read():
+    answer = ScanAnswer.receive({"product_id": "p", "name": "Door", "device_identifier": "SN"})
+    assert (answer.product.product_id, answer.product.name, answer.device_identifier) == ("p", "Door", "SN")
+    assert answer.already_registered is None
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "message"),
+    [
+        ({"error": "e"}, "e", ""),
+        ({"error": "e", "message": "m", "more": []}, "e", "m"),
+        ({"error": {"code": "e", "message": "m"}}, "e", "m"),
+        ({"detail": "Not Found"}, "", "Not Found"),
+        ({"error": 5, "message": None, "details": "x"}, "", ""),
+        ({"error": "e", "details": [1, {"field": "f", "issue": "i"}]}, "e", ""),
+    ],
+)
+def test_error_bodies_of_any_server_are_read(body, error, message):
+    read = ErrorBody.receive(body)
+    assert (read.error, read.message) == (error, message)
+
+
+def test_faults_name_the_member_and_never_show_what_was_in_it():
+    with pytest.raises(ValidationError) as caught:
+        NewRule.model_validate(
+            {
+                "product_id": "p",
+                "name": "n",
+                "trigger": {"reading": "t", "op": "~", "value": "msk_x"},
+                "actions": [{"type": "shout"}],
+            }
+        )
+    fields = [field for field, _ in list_faults(caught.value)]
+    assert {"trigger.op", "trigger.value", "actions.0"} <= set(fields)
+    assert "msk_x" not in describe_faults(caught.value) + str(caught.value)
+
+
+def test_messages_cannot_be_changed():
+    with pytest.raises(ValidationError):
+        CommandResult(status="failed").status = "succeeded"  # type: ignore[misc]  # what is tested
+    with pytest.raises(ValidationError):
+        NewProduct(name="x").name = "y"  # type: ignore[misc]  # what is tested
+
+
+def test_secrets_in_messages_never_print():
+    sent = SignIn(email="a@example.com", password=Secret("made-up"))
+    got = TokenAnswer.receive({"access_token": "made-up", "refresh_token": "made-up"})
+    for message in (sent, got):
+        assert "made-up" not in f"{message} {message!r} {message!s}"
+    assert sent.to_wire() == {"email": "a@example.com", "password": "made-up"}
+    assert got.access_token.reveal() == "made-up"
+    with pytest.raises(InvalidMessage) as caught:
+        TokenAnswer.receive({"access_token": ["made-up"]})
+    assert "made-up" not in str(caught.value)
+
+
+def test_a_secret_is_compared_by_value_and_never_shown_or_pickled():
+    secret = Secret("made-up")
+    assert secret == Secret("made-up") != Secret("other")
+    assert secret != "made-up"
+    assert len({secret, Secret("made-up")}) == 1
+    assert not Secret("")
+    for text in (str(secret), repr(secret), f"{secret:>20}", f"{secret!r}", f"{[secret]}", "%s" % secret):  # noqa: UP031 - each way to print
+        assert "made-up" not in text
+    with pytest.raises(TypeError):
+        pickle.dumps(secret)

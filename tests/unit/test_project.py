@@ -1,0 +1,247 @@
+"""The project keeps its own rules: dependencies, lock files, imports, and what must never be in the tree."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import PackageNotFoundError, requires
+from pathlib import Path
+
+import pytest
+from packaging.markers import default_environment
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
+LOCK_FILES = sorted((ROOT / "requirements").glob("*.txt"))
+MODULES = sorted(path for package in ("agent", "simulator") for path in (ROOT / package).rglob("*.py"))
+# The five, and what two of them are made of: pydantic's parser, httpx's list of authorities.
+BASE_IMPORTS = {"httpx", "paho", "pydantic", "yaml", "click"} | {"pydantic_core", "certifi"}
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+# --- dependencies and lock files --------------------------------------------------------------------------------
+
+
+def direct_requirements(lock_file: str) -> list[Requirement]:
+    """What pyproject.toml asks for in the set that a lock file pins; extras of our own name are followed."""
+    if lock_file == "build":
+        return [Requirement(text) for text in PROJECT["build-system"]["requires"]]
+    texts = list(PROJECT["project"]["dependencies"])
+    waiting = [] if lock_file == "base" else [lock_file]
+    while waiting:
+        for text in EXTRAS[waiting.pop()]:
+            requirement = Requirement(text)
+            if canonicalize_name(requirement.name) == PROJECT["project"]["name"]:
+                waiting += sorted(requirement.extras)
+            else:
+                texts.append(text)
+    return [Requirement(text) for text in texts]
+
+
+def pins(path: Path) -> dict[str, Version]:
+    """What a lock file pins: canonical name -> version."""
+    pin = r"^([A-Za-z0-9_.-]+)(?:\[[^\]]*\])?==([^\s;\\]+)"
+    found = re.findall(pin, path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {canonicalize_name(name): Version(version) for name, version in found}
+
+
+def test_the_agent_has_exactly_its_five_base_dependencies():
+    names = {canonicalize_name(Requirement(text).name) for text in PROJECT["project"]["dependencies"]}
+    assert names == {"httpx", "paho-mqtt", "pydantic", "pyyaml", "click"}
+
+
+def test_there_is_a_lock_file_for_each_set_of_dependencies():
+    assert [path.stem for path in LOCK_FILES] == sorted({"base", "build", *EXTRAS})
+
+
+def test_the_build_group_is_what_the_build_system_requires():
+    assert PROJECT["dependency-groups"]["build"] == PROJECT["build-system"]["requires"]
+
+
+@pytest.mark.parametrize("path", LOCK_FILES, ids=lambda path: path.stem)
+def test_a_lock_file_pins_every_dependency_at_an_allowed_version(path):
+    pinned = pins(path)
+    for requirement in direct_requirements(path.stem):
+        name = canonicalize_name(requirement.name)
+        assert name in pinned, f"{name} is missing: make lock"
+        assert requirement.specifier.contains(pinned[name], prereleases=True), f"{name} {pinned[name]}: make lock"
+
+
+@pytest.mark.parametrize("path", LOCK_FILES, ids=lambda path: path.stem)
+def test_a_lock_file_pins_what_its_dependencies_depend_on(path):
+    """Followed through the metadata of what is installed, with this machine's markers."""
+    pinned = pins(path)
+    waiting = direct_requirements(path.stem)
+    seen: set[tuple[str, str]] = set()
+    while waiting:
+        requirement = waiting.pop()
+        if requirement.marker and not requirement.marker.evaluate({**default_environment(), "extra": ""}):
+            continue
+        name = canonicalize_name(requirement.name)
+        assert name in pinned, f"{name} is missing: make lock"
+        for extra in ["", *sorted(requirement.extras)]:
+            if (name, extra) not in seen:
+                seen.add((name, extra))
+                waiting += dependencies_of(name, extra)
+
+
+def dependencies_of(name: str, extra: str) -> list[Requirement]:
+    try:
+        texts = requires(name) or []
+    except PackageNotFoundError:
+        pytest.fail(f"{name} is pinned and not installed: make setup")
+    found = []
+    for text in texts:
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate({**default_environment(), "extra": extra}):
+            requirement.marker = None
+            found.append(requirement)
+    return found
+
+
+@pytest.mark.parametrize("path", LOCK_FILES, ids=lambda path: path.stem)
+def test_a_lock_file_holds_only_exact_pins_with_hashes(path):
+    text = re.sub(r"^\s*#.*\n", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    statements = [line for line in text.replace("\\\n", "").splitlines() if line]
+    assert statements
+    for statement in statements:
+        assert re.match(r"[A-Za-z0-9_.-]+(\[[^\]]*\])?==\S+", statement), statement
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}\b", statement), statement
+
+
+@pytest.mark.parametrize("path", LOCK_FILES, ids=lambda path: path.stem)
+def test_a_lock_file_names_no_index_and_no_address(path):
+    assert not re.search(r"--(extra-)?index-url|--find-links|--trusted-host|://| @ ", path.read_text(encoding="utf-8"))
+
+
+def test_all_lock_files_pin_the_same_versions():
+    widest = pins(ROOT / "requirements" / "dev.txt")
+    for path in LOCK_FILES:
+        differing = {name for name, version in pins(path).items() if widest.get(name) != version}
+        assert not differing, f"{path.name}: {sorted(differing)}: make lock"
+
+
+# --- imports and modules ----------------------------------------------------------------------------------------
+
+
+def test_imports_point_one_way():
+    """The contracts of [tool.importlinter], run as ``make check`` runs them."""
+    program = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run([program, "--no-logo"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def imported_modules(path: Path) -> set[str]:
+    """The modules that a module imports, wherever in it the import stands."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name_of(path)}:{node.lineno}: imports are absolute"
+            module = node.module or ""
+            found |= {f"{module}.{alias.name}" for alias in node.names} if module == "agent" else {module}
+    return found
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if p.is_relative_to(ROOT / "agent")], ids=name_of)
+def test_the_agent_imports_only_the_standard_library_and_its_base_dependencies(path):
+    roots = {name.split(".")[0] for name in imported_modules(path)}
+    assert roots <= sys.stdlib_module_names | BASE_IMPORTS | {"agent"}
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if p.is_relative_to(ROOT / "simulator")], ids=name_of)
+def test_the_simulator_uses_only_the_shared_rooms_of_the_agent(path):
+    """The rest of the agent it runs as the process ``device-agent``."""
+    foreign = {name for name in imported_modules(path) if name.split(".")[0] == "agent"}
+    allowed = {"agent.errors", "agent.wire", "agent.core", "agent.ports"}
+    assert {".".join(name.split(".")[:2]) for name in foreign} <= allowed
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_a_module_says_what_it_is_for(path):
+    source = path.read_text(encoding="utf-8")
+    assert not source.strip() or ast.get_docstring(ast.parse(source)), "write a module docstring"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_a_module_stays_readable_at_one_sitting(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 500, "split it"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_a_type_is_never_ignored_without_a_code(path):
+    assert not re.search(r"#\s*type:\s*ignore(?!\[)", path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_nothing_is_left_unfinished(path):
+    names = {node.id for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Name)}
+    assert "NotImplementedError" not in names
+
+
+def test_every_package_ships_its_types():
+    for package in ("agent", "simulator"):
+        assert (ROOT / package / "py.typed").is_file(), f"{package}/py.typed is missing"
+
+
+# --- what must never be in the tree -----------------------------------------------------------------------------
+
+TEXT_FILES = {".py", ".md", ".toml", ".txt", ".yaml", ".yml", ".json", ".service", ".conf", ".sh", ".cfg", ".html", ""}
+LEAVE_OUT = {"build", "dist", "demo-output", "node_modules", "__pycache__"}
+
+
+def project_files() -> list[Path]:
+    """The text files of the project: what git would take, found without git."""
+    found = []
+    for top in sorted(ROOT.iterdir()):
+        if top.name in LEAVE_OUT or (top.name.startswith(".") and top.name not in {".ci", ".gitignore"}):
+            continue
+        inside = [top] if top.is_file() else sorted(top.rglob("*"))
+        found += [p for p in inside if p.is_file() and p.suffix in TEXT_FILES and not LEAVE_OUT & set(p.parts)]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("pattern", "what"),
+    [
+        (r"(?<![\w.])/(?:root|work|opt/pypi|home/[a-z]+|Users/[A-Za-z]+)/[\w.]", "a path of one machine"),
+        (r"\bmsk_live_\w+|-----BEGIN [A-Z ]*PRIVATE KEY-----", "a secret"),
+        (r"(?i)\b(?:pypi|npm|registry)\.[a-z0-9.-]+\.(?:internal|corp|local)\b", "the address of a private registry"),
+    ],
+)
+def test_the_tree_holds_nothing_of_one_machine(pattern, what):
+    files = project_files()
+    assert len(files) > len(LOCK_FILES)
+    hits = [
+        f"{name_of(path)}: {match[0]}"
+        for path in files
+        if path != Path(__file__)
+        for match in re.finditer(pattern, path.read_text(encoding="utf-8"))
+    ]
+    assert not hits, f"{what}: {hits}"
+
+
+# --- releases ---------------------------------------------------------------------------------------------------
+
+
+def test_the_changelog_has_this_version_on_top():
+    versions = re.findall(r"^## \[?(\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert versions[:1] == [PROJECT["project"]["version"]]
+
+
+def test_every_make_target_says_what_it_does():
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    phony = re.search(r"^\.PHONY: (.+)$", text, re.MULTILINE)
+    assert phony
+    assert set(phony[1].split()) == set(re.findall(r"^([a-z]+):.*## ", text, re.MULTILINE))

@@ -1,0 +1,274 @@
+"""Write docs/commands.md and docs/configuration.md from the programs themselves: ``make docs``.
+
+The tables come from the click commands and from the JSON Schema of the agent's configuration, so they cannot tell
+another story than ``--help`` and ``device-agent config schema``; ``tests/unit/test_docs.py`` compares.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAMS = {"device-agent": "agent.cli", "fleet-simulator": "simulator.cli"}
+
+COMMANDS_HEAD = """\
+# Commands
+
+Every command, argument and option of the two programs. Written by `make docs` from the programs themselves.
+
+Each option can come from its environment variable instead; the command line wins. `--json`, where a command has it,
+prints one JSON document on stdout and nothing else there.
+
+| exit code | means |
+|---|---|
+| 0 | good |
+| 1 | a check or an objective failed |
+| 2 | usage or configuration; the message names the fix |
+| 3 | inconclusive: the generator, not the target, was the limit |
+| 4 | data lost or changed |
+| 5 | the target cannot be reached |
+"""
+
+CONFIGURATION_HEAD = """\
+# Configuration of the agent
+
+Every key of the agent's YAML file. Written by `make docs` from the JSON Schema that `device-agent config schema`
+prints. `device-agent init` writes a file to start from, `device-agent check` finds all faults of one at once.
+
+A value comes from the first of these that has it: the environment, the file, the default below. Secrets are never
+written into the file: keys name files that hold them, or systemd credentials bring them. In the environment a key is
+called `DEVICE_AGENT_` and its path in capitals, with two underscores for each dot: `DEVICE_AGENT_SERVICE__BASE_URL`. A
+list or a mapping is written as YAML in brackets.
+
+A key in `<...>` stands for a name of your choice, `[]` for each item of a list.
+"""
+
+
+# --- commands -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentedCommand:
+    """One command with the context that its environment variables and names come from."""
+
+    path: str
+    command: click.Command
+    context: click.Context
+
+    def parameters(self) -> Iterator[click.Parameter]:
+        """What a person may pass, ``--help`` apart."""
+        return (p for p in self.command.params if not getattr(p, "hidden", False))
+
+
+def program(module_name: str) -> click.Group:
+    """The click group of a program's module, ``program`` or, where click's own entry is used, ``main``.
+
+    Raises:
+        TypeError: the module has neither.
+    """
+    module = import_module(module_name)
+    group = next(
+        (g for g in (getattr(module, n, None) for n in ("program", "main")) if isinstance(g, click.Group)), None
+    )
+    if group is None:
+        raise TypeError(f"{module_name} has no click group called program or main")
+    return group
+
+
+def walk(path: str, command: click.Command, parent: click.Context | None = None) -> Iterator[DocumentedCommand]:
+    """A command and all below it, in the order in which ``--help`` lists them."""
+    context = click.Context(command, info_name=path.rsplit(" ", 1)[-1], parent=parent, **command.context_settings)
+    yield DocumentedCommand(path, command, context)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            if inner is not None and not inner.hidden:
+                yield from walk(f"{path} {name}", inner, context)
+
+
+def all_commands() -> list[DocumentedCommand]:
+    """Every command of both programs."""
+    return [found for name, module in PROGRAMS.items() for found in walk(name, program(module))]
+
+
+def environment_variable(option: click.Option, context: click.Context) -> str | None:
+    """The variable that stands in for an option, if one does."""
+    if option.envvar:
+        return option.envvar if isinstance(option.envvar, str) else option.envvar[0]
+    if context.auto_envvar_prefix and option.allow_from_autoenv and option.name:
+        return f"{context.auto_envvar_prefix}_{option.name.upper()}"
+    return None
+
+
+def default_text(option: click.Option) -> str:
+    """The default as a person would write it; empty when there is none to tell."""
+    if isinstance(option.show_default, str):
+        return option.show_default
+    default = option.default
+    if option.required:
+        return "required"
+    if option.is_flag or option.count or default is None or callable(default) or "UNSET" in repr(default):
+        return ""
+    if isinstance(default, list | tuple):
+        return ", ".join(map(str, default))
+    return str(default)
+
+
+def commands_page() -> str:
+    """The whole of docs/commands.md."""
+    parts = [COMMANDS_HEAD]
+    for found in all_commands():
+        level = "##" if " " not in found.path else "###"
+        usage = " ".join([found.path, *found.command.collect_usage_pieces(found.context)])
+        parts.append(f"{level} {found.path}\n\n{help_text(found.command)}\n\n```\n{usage}\n```\n")
+        rows = [option_row(p, found.context) for p in found.parameters() if isinstance(p, click.Option)]
+        if rows:
+            parts.append(table(["option", "default", "environment", "meaning"], rows))
+    return "\n".join(parts)
+
+
+def help_text(command: click.Command) -> str:
+    """A command's help, unwrapped into paragraphs; click's verbatim blocks keep their lines."""
+    paragraphs = []
+    for paragraph in (command.help or command.short_help or "").split("\f")[0].strip().split("\n\n"):
+        lines = [line.strip() for line in paragraph.splitlines()]
+        if lines and lines[0] == "\b":
+            paragraphs.append("\n".join(["```", *lines[1:], "```"]))
+        else:
+            paragraphs.append(" ".join(lines))
+    return "\n\n".join(paragraphs)
+
+
+def option_row(option: click.Option, context: click.Context) -> list[str]:
+    """One row of a command's table."""
+    names = [*option.opts, *option.secondary_opts]
+    takes = "" if option.is_flag or option.count else f" {option.make_metavar(context)}"
+    default = default_text(option)
+    variable = environment_variable(option, context)
+    return [
+        f"`{', '.join(names)}{takes}`",
+        f"`{default}`" if default else "",
+        f"`{variable}`" if variable else "",
+        " ".join((option.help or "").split()),
+    ]
+
+
+# --- configuration ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationKey:
+    """One key of the configuration, with its dotted path."""
+
+    path: str
+    schema: dict[str, Any]
+    required: bool
+
+
+def configuration_keys(schema: dict[str, Any]) -> Iterator[ConfigurationKey]:
+    """Every key below a JSON Schema, sections before their keys, in the order of the models."""
+    definitions = schema.get("$defs", {})
+
+    def below(path: str, node: dict[str, Any]) -> Iterator[ConfigurationKey]:
+        for form in forms(node, definitions):
+            required = form.get("required", [])
+            for name, inner in form.get("properties", {}).items():
+                here = f"{path}.{name}" if path else name
+                # pydantic leaves out a section's description where it is the section's own docstring.
+                described = {"description": forms(inner, definitions)[0].get("description", ""), **inner}
+                yield ConfigurationKey(here, described, name in required)
+                yield from below(here, inner)
+            if isinstance(form.get("additionalProperties"), dict) and form["additionalProperties"]:
+                yield from below(f"{path}.<name>", form["additionalProperties"])
+            if isinstance(form.get("items"), dict):
+                yield from below(f"{path}[]", form["items"])
+
+    yield from below("", schema)
+
+
+def forms(node: dict[str, Any], definitions: dict[str, Any]) -> list[dict[str, Any]]:
+    """The alternatives of a schema node, with references resolved."""
+    if "$ref" in node:
+        return forms(definitions[node["$ref"].rsplit("/", 1)[-1]], definitions)
+    for word in ("anyOf", "oneOf", "allOf"):
+        if word in node:
+            return [form for inner in node[word] for form in forms(inner, definitions)]
+    return [node]
+
+
+def type_text(node: dict[str, Any], definitions: dict[str, Any]) -> str:
+    """A key's type and bounds in a few words."""
+    words = []
+    for form in forms(node, definitions):
+        if "enum" in form or "const" in form:
+            text = " or ".join(json.dumps(value) for value in form.get("enum", [form.get("const")]))
+        elif form.get("type") == "array":
+            text = "list"
+        elif form.get("type") == "object":
+            text = "section" if "properties" in form else "mapping"
+        else:
+            text = str(form.get("type", "any"))
+            low, high = form.get("minimum", form.get("exclusiveMinimum")), form.get("maximum")
+            above = ">" if "exclusiveMinimum" in form else ">="
+            text += f" {above} {plain(low)}" if low is not None else ""
+            text += f" <= {plain(high)}" if high is not None else ""
+        if text != "null" and text not in words:
+            words.append(text)
+    return ", or ".join(words)
+
+
+def plain(number: float) -> str:
+    """A bound without an exponent."""
+    return str(int(number)) if number == int(number) else str(number)
+
+
+def configuration_page(schema: dict[str, Any]) -> str:
+    """The whole of docs/configuration.md.
+
+    Args:
+        schema: the JSON Schema of the agent's configuration.
+    """
+    definitions = schema.get("$defs", {})
+    rows = []
+    for key in configuration_keys(schema):
+        kind = type_text(key.schema, definitions)
+        if key.required:
+            default = "required"
+        elif kind == "section" or key.schema.get("default") is None:
+            default = ""
+        else:
+            default = f"`{json.dumps(key.schema['default'])}`"
+        unit = key.schema.get("unit", "")
+        meaning = " ".join(filter(None, [key.schema.get("description", ""), key.schema.get("why", "")]))
+        rows.append([f"`{key.path}`", kind, default, unit, meaning])
+    return f"{CONFIGURATION_HEAD}\n{table(['key', 'type', 'default', 'unit', 'meaning'], rows)}"
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table; a pipe inside a cell is escaped."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+def pages() -> dict[Path, str]:
+    """What each generated file holds."""
+    # Here, since importing the agent's models is for those who write the pages, not for those who walk the commands.
+    from agent.config import AgentConfig
+
+    return {
+        ROOT / "docs" / "commands.md": commands_page(),
+        ROOT / "docs" / "configuration.md": configuration_page(AgentConfig.model_json_schema()),
+    }
+
+
+if __name__ == "__main__":
+    for file, text in pages().items():
+        file.write_text(text, encoding="utf-8")
+        print(f"wrote {file.relative_to(ROOT)}")
