@@ -1,0 +1,367 @@
+"""Journal and outbox in one SQLite file, for one thread.
+
+A method that writes commits before it returns; inside :meth:`SqliteStore.transaction` all of them share one commit.
+:mod:`agent.adapters.store_service` puts a thread around it, and that is what the agent uses.
+
+A damaged file is moved aside, a new one is begun with what can still be read, and :attr:`SqliteStore.incidents` tells.
+One process at a time: a lock file beside the database keeps a second agent out, since two writers to one
+write-ahead log are how SQLite databases are lost.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, TypeVar
+
+from agent.adapters.store.failures import damage, explain, is_damage
+from agent.adapters.store.journal_rows import JournalRows
+from agent.adapters.store.outbox_rows import Draft, OutboxRows, to_draft
+from agent.adapters.store.salvage import check, is_suspect, move_aside, salvage
+from agent.adapters.store.schema import connect, prepare
+from agent.core.outbox import Bounds, DropReason
+from agent.core.values import JournalEntry, Moment, OutboxStats, Outcome, Reading, SendOutcome, StoredReading
+from agent.errors import StorageError
+from agent.ports import Clock
+
+FILE_NAME: Final = "agent.db"
+"""What the database is called inside the state directory."""
+
+_INCIDENTS_MAX: Final = 100
+_T = TypeVar("_T")
+
+
+class SqliteStore:
+    """The :class:`~agent.ports.Journal` and the :class:`~agent.ports.Outbox` over one connection.
+
+    Args:
+        path: the database; its directory must exist.
+        clock: for the age of readings and the time of incidents.
+        bounds: how much may wait in the outbox.
+        max_pages: how many pages the file may grow to; None leaves SQLite's own bound.
+
+    Raises:
+        StorageError: it cannot be opened now; the text names the fix.
+        ConfigurationError: a newer program's file, or another program's.
+
+    Attributes:
+        incidents: what happened to the file at this start, one sentence each.
+    """
+
+    def __init__(self, path: Path, *, clock: Clock, bounds: Bounds | None = None, max_pages: int | None = None) -> None:
+        self.path = path
+        self.incidents: list[str] = []
+        self._clock = clock
+        self._bounds = bounds or Bounds()
+        self._max_pages = max_pages
+        self._lock = _lock(path)
+        try:
+            self._open()
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _open(self) -> None:
+        try:
+            self._use(self._open_or_replace())
+        except (sqlite3.Error, OSError) as error:
+            raise explain(error, self.path) from error
+
+    def _use(self, connection: sqlite3.Connection) -> None:
+        """Take this connection from now on."""
+        try:
+            self._journal = JournalRows(connection)
+            self._outbox = OutboxRows(connection, self._bounds, _store_id(connection))
+            self._outbox.forget_unused_origins()
+        except sqlite3.Error:
+            connection.close()
+            raise
+        self._db = connection
+        self._is_open = True
+        self._in_transaction = False
+
+    def _open_or_replace(self) -> sqlite3.Connection:
+        suspect = is_suspect(self.path)
+        try:
+            connection = connect(self.path, max_pages=self._max_pages)
+        except sqlite3.DatabaseError as error:
+            if not is_damage(error):
+                raise
+            return self._replace(error)
+        try:
+            prepare(connection, self.path)
+            if suspect:
+                check(connection)
+        except sqlite3.DatabaseError as error:
+            if not is_damage(error):
+                connection.close()
+                raise
+            return self._replace(error, connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _replace(self, error: sqlite3.Error, connection: sqlite3.Connection | None = None) -> sqlite3.Connection:
+        """Move the damaged file aside and go on with a new one that holds what can be salvaged."""
+        wall_s = self._clock.now().wall_s
+        # The names change before the connection closes: closing would write the log back into the damaged file.
+        aside = move_aside(self.path, wall_s)
+        if connection is not None:
+            with suppress(sqlite3.Error):
+                connection.close()
+        new = connect(self.path, max_pages=self._max_pages)
+        try:
+            prepare(new, self.path)
+            new.execute("BEGIN IMMEDIATE")
+            copied = salvage(aside, new)
+            text = (
+                f"{self.path} was damaged ({error}) and is now {aside.name}; salvaged: {copied['command']} commands, "
+                f"{copied['reading']} readings; check the disk, and delete that file when you have looked at it"
+            )
+            new.execute("INSERT INTO incident (wall_s, text) VALUES (?, ?)", (wall_s, text))
+            new.execute(
+                "DELETE FROM incident WHERE id NOT IN (SELECT id FROM incident ORDER BY id DESC LIMIT ?)",
+                (_INCIDENTS_MAX,),
+            )
+            new.execute("COMMIT")
+        except BaseException:
+            new.close()
+            raise
+        self.incidents.append(text)
+        return new
+
+    def reopen(self) -> None:
+        """Close and open again, as after an I/O error; damage found now is handled as at the start.
+
+        Raises:
+            StorageError: it cannot be opened now; the next use tries again.
+        """
+        hidden = self.hidden
+        self._is_open = False
+        with suppress(sqlite3.Error):
+            self._db.close()
+        self._open()
+        self._outbox.hide(hidden)
+
+    def replace_damaged(self) -> None:
+        """Damage showed up in use: move the file aside and go on with what can be salvaged.
+
+        Raises:
+            StorageError: that failed, too; the next use tries again.
+        """
+        hidden = self.hidden
+        self._is_open = False
+        try:
+            self._use(self._replace(damage("found in use"), self._db))
+        except (sqlite3.Error, OSError) as error:
+            raise explain(error, self.path) from error
+        self._outbox.hide(hidden)
+
+    def close(self) -> None:
+        """Write the log back into the file and release it."""
+        with suppress(sqlite3.Error):
+            self._db.close()
+        with suppress(OSError):
+            os.close(self._lock)
+
+    # --- transactions ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def transaction(self, *, durable: bool = True) -> Iterator[None]:
+        """One commit for everything inside; all or nothing. Inside another one it is part of that.
+
+        Args:
+            durable: the commit is on the disk when the block ends. Else a power cut may undo it as a whole, but never
+                a part of it.
+
+        Raises:
+            StorageError: nothing of it was written. Its cause is SQLite's own error.
+        """
+        if self._in_transaction:
+            yield
+            return
+        self._ensure_open()
+        try:
+            self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+            self._db.execute("BEGIN IMMEDIATE")
+            self._in_transaction = True
+            yield
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._roll_back()
+            raise explain(error, self.path) from error
+        except BaseException:
+            self._roll_back()
+            raise
+        self._in_transaction = False
+        self._outbox.committed()
+
+    def attempt(self, work: Callable[[], _T]) -> _T:
+        """Do a part of a transaction so that its failure undoes this part only.
+
+        Raises:
+            StorageError: these values cannot be stored; the transaction goes on without them.
+            sqlite3.Error: the disk failed, and with it the whole transaction.
+        """
+        self._db.execute("SAVEPOINT part")
+        try:
+            result = work()
+        except (sqlite3.OperationalError, MemoryError):
+            raise
+        except BaseException as error:
+            if is_damage(error):
+                raise
+            self._db.execute("ROLLBACK TO part")
+            self._db.execute("RELEASE part")
+            self._outbox.forget_memory()
+            if isinstance(error, sqlite3.Error | ValueError | TypeError | OverflowError):
+                raise StorageError(f"{self.path}: this cannot be stored: {error}") from error
+            raise
+        self._db.execute("RELEASE part")
+        return result
+
+    def _roll_back(self) -> None:
+        with suppress(sqlite3.Error):
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+        self._in_transaction = False
+        self._outbox.forget_memory()
+
+    def _ensure_open(self) -> None:
+        if not self._is_open:
+            self._open()
+
+    @contextmanager
+    def _looking(self) -> Iterator[None]:
+        self._ensure_open()
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise explain(error, self.path) from error
+
+    # --- Journal --------------------------------------------------------------------------------------------------
+
+    def known(self, command_ids: Sequence[str]) -> dict[str, JournalEntry]:
+        """See :class:`agent.ports.Journal`."""
+        with self._looking():
+            return self._journal.known(command_ids)
+
+    def admit(self, entries: Sequence[JournalEntry]) -> None:
+        """See :class:`agent.ports.Journal`."""
+        with self.transaction():
+            self._journal.admit(entries)
+
+    def start(self, command_id: str, at: Moment) -> None:
+        """See :class:`agent.ports.Journal`."""
+        with self.transaction():
+            self._journal.start(command_id, at)
+
+    def finish(self, command_id: str, outcome: Outcome, at: Moment) -> None:
+        """See :class:`agent.ports.Journal`."""
+        with self.transaction():
+            self._journal.finish(command_id, outcome, at)
+
+    def reported(self, command_ids: Sequence[str]) -> None:
+        """See :class:`agent.ports.Journal`."""
+        with self.transaction():
+            self._journal.reported(command_ids)
+
+    def in_state(self, *states: str, limit: int = 1000) -> list[JournalEntry]:
+        """See :class:`agent.ports.Journal`."""
+        with self._looking():
+            return self._journal.in_state(states, limit)
+
+    def forget(self, listed_ids: Sequence[str], older_than_wall_s: float) -> int:
+        """See :class:`agent.ports.Journal`."""
+        with self.transaction():
+            return self._journal.forget(listed_ids, older_than_wall_s)
+
+    def is_empty(self) -> bool:
+        """See :class:`agent.ports.Journal`."""
+        with self._looking():
+            return self._journal.is_empty()
+
+    def setting(self, name: str) -> str | None:
+        """See :class:`agent.ports.Journal`."""
+        with self._looking():
+            return self._journal.setting(name)
+
+    def put_setting(self, name: str, value: str | None) -> None:
+        """See :class:`agent.ports.Journal`."""
+        with self.transaction():
+            self._journal.put_setting(name, value)
+
+    # --- Outbox ---------------------------------------------------------------------------------------------------
+
+    def put(self, reading: Reading, *, wait: bool = False) -> None:  # noqa: ARG002 - here every put waits
+        """See :class:`agent.ports.Outbox`. Raises ValueError for a value that is not finite."""
+        self.put_drafts([to_draft(reading)])
+
+    def put_drafts(self, drafts: Sequence[Draft]) -> None:
+        """Accept many readings with one commit."""
+        with self.transaction():
+            self._outbox.put(drafts, self._clock.now())
+
+    def next_batch(self, limit: int) -> list[StoredReading]:
+        """See :class:`agent.ports.Outbox`."""
+        with self._looking():
+            return self._outbox.next_batch(limit, self._clock.now())
+
+    def settle(self, outcome: SendOutcome) -> None:
+        """See :class:`agent.ports.Outbox`."""
+        with self.transaction():
+            self._outbox.settle(outcome)
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """Delivered readings whose deletion waits, see :meth:`hide`."""
+        return self._outbox.hidden
+
+    def hide(self, keys: Sequence[int]) -> None:
+        """Treat these as delivered without a write; ``settle`` them with a later commit.
+
+        Until then a crash brings them back, so their idempotency keys must protect from a second storing.
+        """
+        with self._looking():
+            self._outbox.hide(keys)
+
+    def stats(self) -> OutboxStats:
+        """See :class:`agent.ports.Outbox`."""
+        with self._looking():
+            return self._outbox.stats()
+
+    def note_unsaved(self, rows: int, from_wall_s: float, to_wall_s: float) -> None:
+        """Count readings that were dropped before they could be stored, and the time that they were from."""
+        with self.transaction():
+            self._outbox.note_gap(DropReason.UNSAVED, rows, from_wall_s, to_wall_s)
+
+
+def _lock(path: Path) -> int:
+    """An open, locked file descriptor of the lock file; the kernel releases it however the process ends."""
+    lock_path = path.with_name(f"{path.name}.lock")
+    try:
+        descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StorageError(f"{lock_path}: {error.strerror}: mend the state directory's owner and mode") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        text = f"another device-agent uses {path.parent}: stop it, or give this one a state_dir of its own"
+        raise StorageError(text) from error
+    return descriptor
+
+
+def _store_id(connection: sqlite3.Connection) -> str:
+    row = connection.execute("SELECT value FROM meta WHERE name = 'store_id'").fetchone()
+    if row is not None:
+        return str(row[0])
+    new = uuid.uuid4().hex
+    connection.execute("INSERT INTO meta VALUES ('store_id', ?)", (new,))
+    return new

@@ -1,0 +1,65 @@
+"""What SQLite's errors mean, each as one line with its cause and the fix."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from agent.errors import StorageError
+
+_FIXES: Final = (
+    ("SQLITE_FULL", "there is no room left for it: free space on its disk"),
+    ("SQLITE_READONLY", "it cannot be written: remount its file system read-write or mend its owner and mode"),
+    ("SQLITE_PERM", "it may not be opened: mend its owner and mode"),
+    ("SQLITE_CANTOPEN", "it cannot be opened: mend the owner and mode of the file and its directory"),
+    ("SQLITE_BUSY", "another program holds it: let only one agent use this state directory"),
+    ("SQLITE_LOCKED", "another program holds it: let only one agent use this state directory"),
+    ("SQLITE_IOERR", "its disk answers with an I/O error: look into dmesg and replace the card or disk"),
+    ("SQLITE_CORRUPT", "its content is damaged: it is moved aside and a new one is begun"),
+    ("SQLITE_NOTADB", "its content is damaged: it is moved aside and a new one is begun"),
+    ("SQLITE_NOMEM", "there is not enough memory"),
+)
+_DAMAGE: Final = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
+
+
+def error_name(error: BaseException | None) -> str:
+    """SQLite's own name of the error, such as ``SQLITE_FULL``; empty when it is none of SQLite's."""
+    return str(getattr(error, "sqlite_errorname", "") or "")
+
+
+def damage(what: str) -> sqlite3.DatabaseError:
+    """The error for damage that SQLite itself does not see, such as a flipped bit inside a value."""
+    error = sqlite3.DatabaseError(what)
+    error.sqlite_errorname = "SQLITE_CORRUPT"
+    return error
+
+
+def is_damage(error: BaseException | None) -> bool:
+    """The file's content is broken, so that trying again cannot help."""
+    if not isinstance(error, sqlite3.Error):
+        return False
+    # The module itself raises when a text is not UTF-8, and gives that error no name.
+    return error_name(error).startswith(_DAMAGE) or (not error_name(error) and "decode" in str(error))
+
+
+def explain(error: sqlite3.Error | OSError, path: Path) -> StorageError:
+    """The error as ours, in one line."""
+    if isinstance(error, OSError):
+        return StorageError(f"{path}: {error.strerror or error}: mend the state directory")
+    name = error_name(error) or ("SQLITE_CORRUPT" if is_damage(error) else "")
+    for prefix, fix in _FIXES:
+        if name.startswith(prefix):
+            return StorageError(f"{path}: {fix} ({name})")
+    return StorageError(f"{path}: {error} ({name or type(error).__name__}): report this as a bug")
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn every error of SQLite inside the block into a :class:`~agent.errors.StorageError`."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise explain(error, path) from error

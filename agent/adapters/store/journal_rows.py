@@ -1,0 +1,192 @@
+"""The journal's rows: commands and settings in SQL. Runs inside whatever transaction the caller has open."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final
+
+from agent.adapters.store.failures import damage
+from agent.core.commands import (
+    HISTORY_LOST,
+    OPEN_STATES,
+    OVER_STATES,
+    CommandEvent,
+    IllegalMove,
+    finish_entry,
+    report_entry,
+    start_entry,
+)
+from agent.core.values import Command, CommandState, JournalEntry, Moment, Outcome, OutcomeStatus
+
+_COLUMNS: Final = (
+    "id, state, handler, payload, created_at, expires_at, status, size_bytes, attempts, "
+    "received_mono, received_wall, received_boot, started_mono, started_wall, started_boot, "
+    "finished_mono, finished_wall, finished_boot, outcome, result, error"
+)
+_VALUES: Final = ", ".join("?" * (_COLUMNS.count(",") + 1))
+_CONTACTED: Final = "contacted"
+# SQLite 3.32 and newer take 32,766 variables; this keeps statements small and cached.
+_CHUNK: Final = 500
+
+
+class JournalRows:
+    """Commands and settings over one connection."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._db = connection
+
+    def known(self, command_ids: Sequence[str]) -> dict[str, JournalEntry]:
+        """The entries with these ids."""
+        found: dict[str, JournalEntry] = {}
+        for chunk in _chunks(command_ids):
+            marks = ", ".join("?" * len(chunk))
+            rows = self._db.execute(f"SELECT {_COLUMNS} FROM command WHERE id IN ({marks})", chunk)  # noqa: S608
+            found.update((row[0], to_entry(row)) for row in rows)
+        return found
+
+    def admit(self, entries: Sequence[JournalEntry]) -> None:
+        """Add new entries; from now on the journal has had its first contact and knows its history again."""
+        rows = [to_row(entry) for entry in entries]
+        self._db.executemany(f"INSERT OR IGNORE INTO command ({_COLUMNS}) VALUES ({_VALUES})", rows)  # noqa: S608
+        self._db.execute("INSERT OR IGNORE INTO meta VALUES (?, 1)", (_CONTACTED,))
+        self.put_setting(HISTORY_LOST, None)
+
+    def start(self, command_id: str, at: Moment) -> None:
+        """``received`` -> ``started``."""
+        self._replace(start_entry(self._one(command_id, CommandEvent.START), at))
+
+    def finish(self, command_id: str, outcome: Outcome, at: Moment) -> None:
+        """-> ``finished``."""
+        self._replace(finish_entry(self._one(command_id, CommandEvent.FINISH), outcome, at))
+
+    def reported(self, command_ids: Iterable[str]) -> None:
+        """``finished`` -> ``reported``; all or none are legal before anything is written."""
+        entries = [report_entry(self._one(each, CommandEvent.REPORT)) for each in dict.fromkeys(command_ids)]
+        for entry in entries:
+            self._replace(entry)
+
+    def in_state(self, states: Sequence[str], limit: int) -> list[JournalEntry]:
+        """Entries in these states, oldest first."""
+        if not states:
+            return []
+        wanted = [CommandState(state) for state in states]
+        if all(state in OPEN_STATES for state in wanted):
+            # Written into the statement, since the planner takes a partial index only for values that it can see.
+            names = ", ".join(f"'{state}'" for state in wanted)
+        else:
+            names = "SELECT value FROM json_each(?)"
+        sql = f"SELECT {_COLUMNS} FROM command WHERE state IN ({names}) ORDER BY seq LIMIT ?"  # noqa: S608
+        arguments = (limit,) if "?" not in names else (json.dumps(wanted), limit)
+        return [to_entry(row) for row in self._db.execute(sql, arguments)]
+
+    def forget(self, listed_ids: Iterable[str], older_than_wall_s: float) -> int:
+        """Delete entries that are over, no longer listed and older; how many."""
+        listed = set(listed_ids)
+        over = tuple(str(state) for state in OVER_STATES)
+        sql = "SELECT id FROM command WHERE state IN (?, ?) AND received_wall < ?"
+        gone = [row[0] for row in self._db.execute(sql, (*over, older_than_wall_s)) if row[0] not in listed]
+        self._db.executemany("DELETE FROM command WHERE id = ?", [(each,) for each in gone])
+        return len(gone)
+
+    def is_empty(self) -> bool:
+        """True until the first :meth:`admit`."""
+        return self._db.execute("SELECT 1 FROM meta WHERE name = ?", (_CONTACTED,)).fetchone() is None
+
+    def setting(self, name: str) -> str | None:
+        """A setting's value."""
+        row = self._db.execute("SELECT value FROM setting WHERE name = ?", (name,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def put_setting(self, name: str, value: str | None) -> None:
+        """Store or delete a setting."""
+        if value is None:
+            self._db.execute("DELETE FROM setting WHERE name = ?", (name,))
+        else:
+            self._db.execute("INSERT OR REPLACE INTO setting VALUES (?, ?)", (name, value))
+
+    def _one(self, command_id: str, event: CommandEvent) -> JournalEntry:
+        row = self._db.execute(f"SELECT {_COLUMNS} FROM command WHERE id = ?", (command_id,)).fetchone()  # noqa: S608
+        if row is None:
+            raise IllegalMove(None, event)
+        return to_entry(row)
+
+    def _replace(self, entry: JournalEntry) -> None:
+        row = to_row(entry)
+        marks = ", ".join(f"{name.strip()} = ?" for name in _COLUMNS.split(",")[1:])
+        self._db.execute(f"UPDATE command SET {marks} WHERE id = ?", (*row[1:], row[0]))  # noqa: S608
+
+
+def to_row(entry: JournalEntry) -> tuple[Any, ...]:
+    """The entry as the values of a row."""
+    command, outcome = entry.command, entry.outcome
+    return (
+        command.id,
+        str(entry.state),
+        entry.handler,
+        _text(command.payload),
+        command.created_at,
+        command.expires_at,
+        command.status,
+        command.size_bytes,
+        entry.attempts,
+        *_of_moment(entry.received),
+        *_of_moment(entry.started),
+        *_of_moment(entry.finished),
+        None if outcome is None else str(outcome.status),
+        None if outcome is None or outcome.result is None else _text(outcome.result),
+        None if outcome is None else outcome.error,
+    )
+
+
+def to_entry(row: Sequence[Any]) -> JournalEntry:
+    """A row's values as the entry.
+
+    Raises:
+        sqlite3.DatabaseError: they make no sense: the file is damaged where SQLite does not look.
+    """
+    try:
+        return _parse(row)
+    except (ValueError, TypeError) as error:
+        raise damage(f"command {str(row[0])[:64]!r} cannot be read: {error}") from error
+
+
+def _parse(row: Sequence[Any]) -> JournalEntry:
+    outcome = None
+    if row[18] is not None:
+        result = None if row[19] is None else json.loads(row[19])
+        outcome = Outcome(OutcomeStatus(row[18]), result, row[20])
+    received = _to_moment(row[9:12])
+    if received is None:
+        raise ValueError("it has no time")
+    return JournalEntry(
+        command=Command(row[0], json.loads(row[3]), row[4], row[5], row[6], row[7]),
+        state=CommandState(row[1]),
+        handler=row[2],
+        received=received,
+        attempts=row[8],
+        started=_to_moment(row[12:15]),
+        finished=_to_moment(row[15:18]),
+        outcome=outcome,
+    )
+
+
+def _of_moment(moment: Moment | None) -> tuple[float | None, float | None, str | None]:
+    return (None, None, None) if moment is None else (moment.monotonic_s, moment.wall_s, moment.boot_id)
+
+
+def _to_moment(values: Sequence[Any]) -> Moment | None:
+    return None if values[2] is None else Moment(values[0], values[1], values[2])
+
+
+def _text(value: dict[str, Any]) -> str:
+    # ASCII, so that a lone surrogate, which SQLite cannot store, stays an escape.
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=True)
+
+
+def _chunks(ids: Iterable[str]) -> Iterator[list[str]]:
+    rest = iter(ids)
+    while chunk := list(islice(rest, _CHUNK)):
+        yield chunk

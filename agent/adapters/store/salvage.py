@@ -1,0 +1,151 @@
+"""A damaged file: it is moved aside, never deleted, and what can still be read goes into a new one.
+
+Every table is read from both ends until the damage stops it, so one torn page costs what lies on it and not what lies
+behind it. The file that was moved aside is opened read-only, and what was in it stays in it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from agent.adapters.store.failures import damage
+from agent.adapters.store.journal_rows import to_entry
+from agent.adapters.store.outbox_rows import to_values
+from agent.adapters.store.schema import PAGE_BYTES
+from agent.core.commands import HISTORY_LOST
+
+_KEPT: Final = {
+    # table: (columns, order). Readings without their origin could not be stamped, so it comes first.
+    "origin": ("id, boot_id, store_id", "id"),
+    "command": ("*", "seq"),
+    "setting": ("name, value", "name"),
+    "incident": ("id, wall_s, text", "id"),
+    "gap": ("reason, rows, from_wall, to_wall", "reason"),
+    "set_aside": ("key, origin, mono, wall, body, reason", "key"),
+    "reading": ("key, origin, mono, wall, body", "key"),
+}
+_MAGIC: Final = b"SQLite format 3\0"
+_HOLE_MAX_BYTES: Final = 32 * 1024**3
+_CHECK_ALWAYS_BELOW_BYTES: Final = 8 * 1024 * 1024
+
+
+def is_suspect(path: Path) -> bool:
+    """The file deserves a check at start: it is small, or the last process did not close it in order."""
+    try:
+        wal = path.with_name(f"{path.name}-wal")
+        return path.stat().st_size < _CHECK_ALWAYS_BELOW_BYTES or (wal.exists() and wal.stat().st_size > 0)
+    except OSError:
+        return True
+
+
+def check(connection: sqlite3.Connection) -> None:
+    """Look through the whole file.
+
+    Raises:
+        sqlite3.DatabaseError: it is damaged.
+    """
+    (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise damage(str(verdict))
+
+
+def move_aside(path: Path, wall_s: float) -> Path:
+    """Give the damaged file, with its write-ahead log, another name beside it; the new name.
+
+    Raises:
+        OSError: the directory cannot be written.
+    """
+    stamp = datetime.fromtimestamp(max(0.0, wall_s), UTC).strftime("%Y%m%dT%H%M%SZ")
+    aside = path.with_name(f"{path.name}.damaged-{stamp}")
+    number = 1
+    while aside.exists():
+        number += 1
+        aside = path.with_name(f"{path.name}.damaged-{stamp}-{number}")
+    # The log first: SQLite finds it by the file's name, and a log left behind would be taken for the new file's.
+    for ending in ("-wal", "-shm", ""):
+        with suppress(FileNotFoundError):
+            path.with_name(path.name + ending).rename(aside.with_name(aside.name + ending))
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+    return aside
+
+
+def salvage(damaged: Path, target: sqlite3.Connection) -> dict[str, int]:
+    """Copy what can be read into the new store, inside the caller's transaction; table -> rows.
+
+    The setting :data:`~agent.core.commands.HISTORY_LOST` is put, since a row of the journal may be among the lost.
+    """
+    copied = dict.fromkeys(_KEPT, 0)
+    with suppress(sqlite3.Error, OSError), closing(_open(damaged)) as source:
+        for table, (columns, order) in _KEPT.items():
+            copied[table] = _copy(source, target, table, columns, order)
+    target.execute("INSERT OR REPLACE INTO setting VALUES (?, '1')", (HISTORY_LOST,))
+    # A reading is named after its origin's store; without one it has no name.
+    target.execute("DELETE FROM reading WHERE origin NOT IN (SELECT id FROM origin)")
+    target.execute("DELETE FROM set_aside WHERE origin NOT IN (SELECT id FROM origin)")
+    if copied["command"]:
+        target.execute("INSERT OR IGNORE INTO meta VALUES ('contacted', 1)")
+    # Keys below the highest that are not here were delivered or are lost; nobody can say, so they count as lost.
+    target.execute("INSERT OR REPLACE INTO meta SELECT 'lost', coalesce(max(key), 0) - count(body) FROM reading")
+    return copied
+
+
+def _open(damaged: Path) -> sqlite3.Connection:
+    _fill_up(damaged)
+    source = sqlite3.connect(f"{damaged.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+    # A flipped bit in a text must not end the reading of its table.
+    source.text_factory = lambda raw: raw.decode("utf-8", "replace")
+    return source
+
+
+def _fill_up(damaged: Path) -> None:
+    """Give a file that was cut off the length that its header tells, as a hole: SQLite reads no shorter one.
+
+    Source: sqlite.org/fileformat2.html, section 1.3: page size at offset 16, number of pages at offset 28.
+    """
+    with damaged.open("rb") as file:
+        header = file.read(32)
+    page_bytes = int.from_bytes(header[16:18])
+    wanted = int.from_bytes(header[28:32]) * page_bytes
+    is_ours = header.startswith(_MAGIC) and page_bytes == PAGE_BYTES
+    if is_ours and damaged.stat().st_size < wanted <= _HOLE_MAX_BYTES:
+        os.truncate(damaged, wanted)
+
+
+def _copy(source: sqlite3.Connection, target: sqlite3.Connection, table: str, columns: str, order: str) -> int:
+    before = target.total_changes
+    makes_sense = _CHECKS.get(table, lambda _row: None)
+    for direction in ("ASC", "DESC"):
+        for row in _readable(source, f"SELECT {columns} FROM {table} ORDER BY {order} {direction}"):  # noqa: S608
+            marks = ", ".join("?" * len(row))
+            with suppress(sqlite3.Error, ValueError, TypeError, AssertionError):
+                makes_sense(row)
+                target.execute(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", row)  # noqa: S608
+    return target.total_changes - before
+
+
+def _check_command(row: Sequence[Any]) -> None:
+    to_entry(row[1:])
+
+
+def _check_reading(row: Sequence[Any]) -> None:
+    if row[4] is not None:
+        to_values(row[4])
+
+
+_CHECKS: Final = {"command": _check_command, "reading": _check_reading, "set_aside": _check_reading}
+
+
+def _readable(source: sqlite3.Connection, sql: str) -> Iterator[tuple[Any, ...]]:
+    """The rows up to the damage."""
+    with suppress(sqlite3.Error):
+        yield from source.execute(sql)

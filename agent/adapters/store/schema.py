@@ -1,0 +1,141 @@
+"""The file: its tables, their version, and how it is opened.
+
+One connection, WAL, exclusive: SQLite then keeps the log's index in memory instead of in a ``-shm`` file, whose pages
+the kernel would write to the flash every half minute. A page of 1 KiB suits an agent that commits one row a minute: a
+commit then dirties one or two pages of the flash's own 4 KiB. Measured over a day of one reading a minute, sent and
+deleted: 7 MB where the deletion may wait for the next commit, 15 MB where it may not (with the ``-shm`` file 19 and 27,
+with pages of 4 KiB 12 and 24). There are no indices that a reading would have to be written into, and no sequence
+table: see :mod:`agent.adapters.store.outbox_rows` for how keys stay unique without one.
+
+Source: sqlite.org/wal.html, sqlite.org/pragma.html, sqlite.org/howtocorrupt.html.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from agent.errors import ConfigurationError
+
+VERSION: Final = 1
+
+PAGE_BYTES: Final = 1024
+_CHECKPOINT_PAGES: Final = 1000
+_WAL_BYTES: Final = 2 * 1024 * 1024
+_CACHE_KIB: Final = 1024
+
+# command.state has a partial index, so that ten thousand remembered commands do not slow the search for open ones.
+# origin: which boot a reading's monotonic clock belongs to, and which store gave it its key. Ids are small, since
+# every reading carries one. reading.body is NULL for the one row that only marks the highest key ever given.
+_TABLES: Final = """
+CREATE TABLE schema_version (version INTEGER NOT NULL);
+CREATE TABLE setting (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
+CREATE TABLE incident (id INTEGER PRIMARY KEY, wall_s REAL NOT NULL, text TEXT NOT NULL);
+CREATE TABLE command (
+    seq INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    state TEXT NOT NULL,
+    handler TEXT NOT NULL,
+    payload TEXT NOT NULL,
+    created_at REAL,
+    expires_at REAL,
+    status TEXT,
+    size_bytes INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    received_mono REAL NOT NULL, received_wall REAL NOT NULL, received_boot TEXT NOT NULL,
+    started_mono REAL, started_wall REAL, started_boot TEXT,
+    finished_mono REAL, finished_wall REAL, finished_boot TEXT,
+    outcome TEXT, result TEXT, error TEXT
+);
+CREATE INDEX command_open ON command (state, seq) WHERE state IN ('received', 'started', 'finished');
+CREATE TABLE origin (id INTEGER PRIMARY KEY, boot_id TEXT NOT NULL, store_id TEXT NOT NULL);
+CREATE TABLE reading (
+    key INTEGER PRIMARY KEY, origin INTEGER NOT NULL, mono REAL NOT NULL, wall REAL NOT NULL, body TEXT
+);
+CREATE TABLE set_aside (
+    key INTEGER PRIMARY KEY, origin INTEGER NOT NULL, mono REAL NOT NULL, wall REAL NOT NULL, body TEXT NOT NULL,
+    reason TEXT NOT NULL
+);
+CREATE TABLE gap (reason TEXT PRIMARY KEY, rows INTEGER NOT NULL, from_wall REAL NOT NULL, to_wall REAL NOT NULL)
+    WITHOUT ROWID;
+"""
+
+
+def connect(path: Path, *, max_pages: int | None = None) -> sqlite3.Connection:
+    """Open the file for writing, make it (mode 600) where there is none, and set the connection up.
+
+    Args:
+        path: the database.
+        max_pages: how many pages it may grow to; None leaves SQLite's own bound.
+
+    Raises:
+        sqlite3.Error: it cannot be opened, or is no database.
+        OSError: it cannot be made.
+    """
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    connection = sqlite3.connect(path, timeout=5.0, isolation_level=None, cached_statements=64)
+    try:
+        connection.execute("PRAGMA locking_mode=EXCLUSIVE").fetchone()
+        connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
+        connection.execute("PRAGMA journal_mode=WAL").fetchone()
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA trusted_schema=OFF")
+        connection.execute("PRAGMA temp_store=MEMORY")
+        connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
+        connection.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}").fetchone()
+        connection.execute(f"PRAGMA journal_size_limit={_WAL_BYTES}").fetchone()
+        if max_pages is not None:
+            connection.execute(f"PRAGMA max_page_count={max_pages:d}").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def prepare(connection: sqlite3.Connection, path: Path) -> None:
+    """Make the tables in a new file, or check the version of an old one.
+
+    Raises:
+        ConfigurationError: a newer program wrote this file.
+        sqlite3.Error: it cannot be read or written.
+    """
+    version = read_version(connection, path)
+    if version is None:
+        # executescript would commit on its own; one transaction means that a half-made file does not exist.
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for statement in _TABLES.split(";"):
+                if statement.strip():
+                    connection.execute(statement)
+            connection.execute("INSERT INTO schema_version VALUES (?)", (VERSION,))
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        return
+    if version > VERSION:
+        sentence = (
+            f"it has schema version {version} and this device-agent knows versions up to {VERSION}: install the newer "
+            "device-agent again, or give this one another state_dir"
+        )
+        raise ConfigurationError([sentence], str(path))
+
+
+def read_version(connection: sqlite3.Connection, path: Path) -> int | None:
+    """The file's schema version; None for a new file.
+
+    Raises:
+        ConfigurationError: the file is another program's.
+        sqlite3.DatabaseError: it is damaged.
+    """
+    tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if not tables:
+        return None
+    if "schema_version" not in tables:
+        raise ConfigurationError(["it is another program's database: give the agent a state_dir of its own"], str(path))
+    row = connection.execute("SELECT max(version) FROM schema_version").fetchone()
+    return None if row is None or row[0] is None else int(row[0])

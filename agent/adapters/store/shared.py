@@ -1,0 +1,102 @@
+"""The journal and the outbox as every thread may use them: each call is handed to the store's writer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from agent.adapters.sqlite_store import SqliteStore
+from agent.adapters.store.outbox_rows import Draft, to_draft
+from agent.core.values import JournalEntry, Moment, OutboxStats, Outcome, Reading, SendOutcome, StoredReading
+
+_T = TypeVar("_T")
+
+
+class Writer(Protocol):
+    """The one thread that owns the store."""
+
+    def call(self, work: Callable[[SqliteStore], _T], *, writes: bool) -> _T:
+        """Have the writer do this, and wait for its result and, if it writes, the commit."""
+        ...
+
+    def buffer(self, draft: Draft) -> None:
+        """Take a reading that nobody waits for."""
+        ...
+
+    def settle(self, outcome: SendOutcome) -> None:
+        """Delete or set aside what was sent."""
+        ...
+
+
+class SharedJournal:
+    """The :class:`~agent.ports.Journal` for every thread."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    def known(self, command_ids: Sequence[str]) -> dict[str, JournalEntry]:
+        """See :class:`agent.ports.Journal`."""
+        return self._writer.call(lambda store: store.known(command_ids), writes=False)
+
+    def admit(self, entries: Sequence[JournalEntry]) -> None:
+        """See :class:`agent.ports.Journal`."""
+        self._writer.call(lambda store: store.admit(entries), writes=True)
+
+    def start(self, command_id: str, at: Moment) -> None:
+        """See :class:`agent.ports.Journal`."""
+        self._writer.call(lambda store: store.start(command_id, at), writes=True)
+
+    def finish(self, command_id: str, outcome: Outcome, at: Moment) -> None:
+        """See :class:`agent.ports.Journal`."""
+        self._writer.call(lambda store: store.finish(command_id, outcome, at), writes=True)
+
+    def reported(self, command_ids: Sequence[str]) -> None:
+        """See :class:`agent.ports.Journal`."""
+        self._writer.call(lambda store: store.reported(command_ids), writes=True)
+
+    def in_state(self, *states: str, limit: int = 1000) -> list[JournalEntry]:
+        """See :class:`agent.ports.Journal`."""
+        return self._writer.call(lambda store: store.in_state(*states, limit=limit), writes=False)
+
+    def forget(self, listed_ids: Sequence[str], older_than_wall_s: float) -> int:
+        """See :class:`agent.ports.Journal`."""
+        return self._writer.call(lambda store: store.forget(listed_ids, older_than_wall_s), writes=True)
+
+    def is_empty(self) -> bool:
+        """See :class:`agent.ports.Journal`."""
+        return self._writer.call(lambda store: store.is_empty(), writes=False)
+
+    def setting(self, name: str) -> str | None:
+        """See :class:`agent.ports.Journal`."""
+        return self._writer.call(lambda store: store.setting(name), writes=False)
+
+    def put_setting(self, name: str, value: str | None) -> None:
+        """See :class:`agent.ports.Journal`."""
+        self._writer.call(lambda store: store.put_setting(name, value), writes=True)
+
+
+class SharedOutbox:
+    """The :class:`~agent.ports.Outbox` for every thread."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    def put(self, reading: Reading, *, wait: bool = False) -> None:
+        """See :class:`agent.ports.Outbox`. Raises ValueError for a value that is not a finite number."""
+        draft = to_draft(reading)
+        if wait:
+            self._writer.call(lambda store: store.put_drafts([draft]), writes=True)
+        else:
+            self._writer.buffer(draft)
+
+    def next_batch(self, limit: int) -> list[StoredReading]:
+        """See :class:`agent.ports.Outbox`. What is still in the grouping window comes with a later batch."""
+        return self._writer.call(lambda store: store.next_batch(limit), writes=False)
+
+    def settle(self, outcome: SendOutcome) -> None:
+        """See :class:`agent.ports.Outbox`."""
+        self._writer.settle(outcome)
+
+    def stats(self) -> OutboxStats:
+        """See :class:`agent.ports.Outbox`."""
+        return self._writer.call(lambda store: store.stats(), writes=False)

@@ -1,0 +1,127 @@
+"""The store seen from another process: while the agent runs, and after it died. Nothing is ever written or locked."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent.adapters.store.failures import explained
+from agent.adapters.store.outbox_rows import read_stats
+from agent.adapters.store.schema import VERSION, read_version
+from agent.adapters.store.snapshot import read_snapshot
+from agent.core.values import OutboxStats
+from agent.errors import StorageError
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """One command as a person wants to see it.
+
+    Attributes:
+        outcome: ``succeeded``, ``failed``, ``rejected``; None while it has none.
+        error: why it did not succeed.
+        received_wall_s: when it was received, epoch seconds as the device believed.
+        finished_wall_s: when it ended, likewise.
+    """
+
+    id: str
+    handler: str
+    state: str
+    outcome: str | None
+    error: str | None
+    attempts: int
+    received_wall_s: float
+    finished_wall_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Readings that were dropped for one reason, and the time that they were from, epoch seconds."""
+
+    reason: str
+    rows: int
+    from_wall_s: float
+    to_wall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatus:
+    """What the store holds.
+
+    Attributes:
+        commands: state -> how many.
+        last_commands: newest first.
+        outbox: the waiting readings.
+        set_aside: the latest reasons for which readings were refused for good, newest first.
+        gaps: what was dropped.
+        settings: what survives a restart.
+        incidents: what happened to the file, newest first.
+        file_bytes: the database.
+    """
+
+    commands: Mapping[str, int]
+    last_commands: tuple[CommandLine, ...]
+    outbox: OutboxStats
+    set_aside: tuple[str, ...]
+    gaps: tuple[Gap, ...]
+    settings: Mapping[str, str]
+    incidents: tuple[str, ...]
+    file_bytes: int
+
+
+def read_status(path: Path, *, last: int = 10) -> StoreStatus | None:
+    """What the store at ``path`` holds; None when there is none yet.
+
+    Args:
+        path: the database.
+        last: how many commands, reasons and incidents to list.
+
+    Raises:
+        StorageError: it cannot be read now; the text names the fix.
+    """
+    content = read_snapshot(path)
+    if content is None:
+        return None
+    with explained(path), closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        connection.deserialize(content)
+        version = read_version(connection, path)
+        if version is None:
+            return None
+        if version > VERSION:
+            raise StorageError(f"{path}: a newer device-agent wrote it: use that one's 'device-agent status'")
+        return _read(connection, last, len(content))
+
+
+def _read(connection: sqlite3.Connection, last: int, file_bytes: int) -> StoreStatus:
+    rows, size_bytes, last_key, oldest_wall_s = connection.execute(
+        "SELECT count(body), coalesce(sum(length(body)), 0), coalesce(max(key), 0), "
+        "(SELECT wall FROM reading WHERE body IS NOT NULL ORDER BY key LIMIT 1) FROM reading"
+    ).fetchone()
+    lines = connection.execute(
+        "SELECT id, handler, state, outcome, error, attempts, received_wall, finished_wall FROM command "
+        "WHERE state != 'skipped' ORDER BY seq DESC LIMIT ?",
+        (last,),
+    )
+    return StoreStatus(
+        commands=dict(_pairs(connection.execute("SELECT state, count(*) FROM command GROUP BY state ORDER BY state"))),
+        last_commands=tuple(CommandLine(*row) for row in lines),
+        outbox=read_stats(connection, rows, size_bytes, last_key, oldest_wall_s),
+        set_aside=_texts(connection, "SELECT reason FROM set_aside ORDER BY key DESC LIMIT ?", last),
+        gaps=tuple(Gap(*row) for row in connection.execute("SELECT reason, rows, from_wall, to_wall FROM gap")),
+        settings=dict(_pairs(connection.execute("SELECT name, value FROM setting ORDER BY name"))),
+        incidents=_texts(connection, "SELECT text FROM incident ORDER BY id DESC LIMIT ?", last),
+        file_bytes=file_bytes,
+    )
+
+
+def _texts(connection: sqlite3.Connection, sql: str, last: int) -> tuple[str, ...]:
+    return tuple(str(row[0]) for row in connection.execute(sql, (last,)))
+
+
+def _pairs(rows: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in rows:
+        yield str(name), value

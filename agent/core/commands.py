@@ -1,0 +1,434 @@
+"""The life of a command on the device: which moves are legal, what to do with a listed one, what a crash means.
+
+Rules for the table :data:`MOVES`, and how it works:
+
+1. A state is what the journal holds and nothing else: there are no states in memory.
+2. All legal moves are in the table. Applying an event is a look-up, and a missing entry *is* the error
+   :class:`IllegalMove`: no code asks "is this allowed?" beside it.
+
+Handled here: new or known, history or work, expired, too large, nameless, unknown, invalid; which lane; what becomes
+of a command that a crash caught in ``started``; what the journal keeps of a command that is over.
+
+Never handled here: committing, running, reporting, waiting.
+
+Therefore the I/O layer must
+
+- give the journal ``Triage.entries`` before it acknowledges the list to the transport, and do so at first
+  contact even when there are no entries: only then is the journal no longer empty, and the first command that is ever
+  sent to this device is work, not history;
+- ask :func:`refuse_at_start` again when a lane comes to a command, which may have waited long;
+- call :func:`recover` for every entry in ``started`` before the lanes run.
+
+First contact is the first list that this journal ever sees. A service that states ``queued``, ``delivered`` or
+``in_progress`` says itself that a command is open, with an expiry that the sender chose: it is work also when it was
+sent while the device was off for its very first time. A plain server lists everything for ever and cannot be told from
+a log, so ``skip-history`` (the default) runs none of it: a command that was sent before a device's first contact with
+a plain server is not run, since the other way round a new device would open the door for last week's command.
+
+``in_progress`` of a command that the journal does not know means that a life it does not remember began it (a wiped
+state directory, a second agent with the same id): only an idempotent handler runs then, any other command ends as
+``indeterminate``. After an unreadable journal was replaced the same holds for every open command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from agent.core.values import (
+    Command,
+    CommandState,
+    Contract,
+    JournalEntry,
+    JsonObject,
+    Moment,
+    Outcome,
+    OutcomeStatus,
+)
+from agent.errors import AgentError
+
+ATTEMPTS_MAX: Final = 3
+"""An idempotent handler that takes the agent down with it is not started more often than this."""
+
+HISTORY_LOST: Final = "history_lost"
+"""Name of the journal setting that is present after an unreadable journal was replaced: until the next ``admit``."""
+
+OPEN_STATUSES: Final = frozenset({"queued", "delivered", "in_progress"})
+FINAL_STATUSES: Final = frozenset(
+    {"succeeded", "failed", "rejected", "expired", "timed_out", "canceled"}
+    # Other services' spellings of the same. A word that is in neither set counts as no word at all.
+    | {"cancelled", "completed", "done", "executed", "error", "timeout"}
+)
+_BEGUN: Final = "in_progress"
+
+
+class CommandEvent(StrEnum):
+    """What happens to a command."""
+
+    ADMIT = "admit"
+    SKIP = "skip"
+    START = "start"
+    FINISH = "finish"
+    REPORT = "report"
+
+
+class IllegalMove(AgentError):
+    """An event that has no entry in :data:`MOVES` for the command's state: a fault of the program, not of the data."""
+
+    def __init__(self, state: CommandState | None, event: CommandEvent) -> None:
+        self.state = state
+        self.event = event
+        super().__init__(f"a command that is {state or 'not in the journal'} cannot {event}: report this as a bug")
+
+
+MOVES: Final[Mapping[CommandState | None, Mapping[CommandEvent, CommandState]]] = {
+    None: {
+        CommandEvent.ADMIT: CommandState.RECEIVED,
+        CommandEvent.SKIP: CommandState.SKIPPED,
+        CommandEvent.FINISH: CommandState.FINISHED,  # refused at triage: it has an outcome and no run
+    },
+    CommandState.RECEIVED: {
+        CommandEvent.START: CommandState.STARTED,
+        CommandEvent.FINISH: CommandState.FINISHED,  # refused at the start
+    },
+    CommandState.STARTED: {
+        CommandEvent.START: CommandState.STARTED,  # again, after a crash
+        CommandEvent.FINISH: CommandState.FINISHED,
+    },
+    CommandState.FINISHED: {
+        CommandEvent.REPORT: CommandState.REPORTED,
+    },
+    CommandState.REPORTED: {},
+    CommandState.SKIPPED: {},
+}
+"""State -> event -> next state. ``None`` is a command that the journal does not know."""
+
+OPEN_STATES: Final = (CommandState.RECEIVED, CommandState.STARTED, CommandState.FINISHED)
+OVER_STATES: Final = (CommandState.REPORTED, CommandState.SKIPPED)
+
+
+def advance(state: CommandState | None, event: CommandEvent) -> CommandState:
+    """The state after ``event``.
+
+    Raises:
+        IllegalMove: the table has no such move.
+    """
+    try:
+        return MOVES[state][event]
+    except KeyError:
+        raise IllegalMove(state, event) from None
+
+
+# --- what the journal keeps -------------------------------------------------------------------------------------------
+
+
+def start_entry(entry: JournalEntry, at: Moment) -> JournalEntry:
+    """The entry once its handler is about to run: ``started``, one attempt more."""
+    state = advance(entry.state, CommandEvent.START)
+    return replace(entry, state=state, attempts=entry.attempts + 1, started=at)
+
+
+def finish_entry(entry: JournalEntry, outcome: Outcome, at: Moment) -> JournalEntry:
+    """The entry once its outcome stands. The payload has done its duty and goes."""
+    state = advance(entry.state, CommandEvent.FINISH)
+    return replace(entry, state=state, command=_without_payload(entry.command), outcome=outcome, finished=at)
+
+
+def report_entry(entry: JournalEntry) -> JournalEntry:
+    """The entry once the service has the result: it stays for de-duplication, without payload and result.
+
+    A plain server lists commands for ever, so the journal keeps them as long, and 64 KiB each would fill a flash card.
+    """
+    state = advance(entry.state, CommandEvent.REPORT)
+    outcome = None if entry.outcome is None else replace(entry.outcome, result=None)
+    return replace(entry, state=state, outcome=outcome)
+
+
+def _without_payload(command: Command) -> Command:
+    return replace(command, payload={}) if command.payload else command
+
+
+# --- triage -----------------------------------------------------------------------------------------------------------
+
+
+class FirstContact(StrEnum):
+    """What to do with the history that a plain server lists at first contact."""
+
+    SKIP_HISTORY = "skip-history"
+    LATEST = "latest"
+    ALL = "all"
+
+
+class Verdict(StrEnum):
+    """What triage says of one listed command."""
+
+    ADMIT = "admit"
+    REFUSE = "refuse"
+    SKIP = "skip"
+    DUPLICATE = "duplicate"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerRule:
+    """What triage knows of one usable handler.
+
+    Attributes:
+        contract: what it promises.
+        lane: commands of one lane run one after the other.
+    """
+
+    contract: Contract
+    lane: str
+
+
+def _accept_all(_payload: JsonObject) -> str | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRules:
+    """What triage goes by.
+
+    Attributes:
+        handlers: the usable handlers by name.
+        judge: why this whole ``command_payload`` is not acceptable, as ``code: sentence``, or None. It is asked only
+            for payloads within the size limit that name a handler, also one that is not in ``handlers``.
+        handler_key: the payload's member that names the handler.
+        max_payload_bytes: larger payloads are refused unread.
+        first_contact: the policy for history.
+    """
+
+    handlers: Mapping[str, HandlerRule]
+    judge: Callable[[JsonObject], str | None] = _accept_all
+    handler_key: str = "command"
+    max_payload_bytes: int = 65_536
+    first_contact: FirstContact = FirstContact.SKIP_HISTORY
+
+    def handler_of(self, payload: JsonObject) -> str:
+        """The name that the payload gives; empty when it gives none."""
+        name = payload.get(self.handler_key)
+        return name if isinstance(name, str) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do with one listed command.
+
+    Attributes:
+        entry: what the journal shall hold, or holds; None for ``CLOSED``, which needs no entry.
+        lane: where it runs; None unless admitted.
+    """
+
+    command_id: str
+    verdict: Verdict
+    entry: JournalEntry | None = None
+    lane: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Triage:
+    """The decisions on one list, in its order.
+
+    Attributes:
+        first_contact: ``entries`` goes to the journal even when it is empty.
+    """
+
+    decisions: tuple[Decision, ...] = ()
+    first_contact: bool = False
+
+    @property
+    def entries(self) -> tuple[JournalEntry, ...]:
+        """What the journal must commit, in this order."""
+        new = (Verdict.ADMIT, Verdict.REFUSE, Verdict.SKIP)
+        return tuple(d.entry for d in self.decisions if d.verdict in new and d.entry is not None)
+
+    def of(self, verdict: Verdict) -> tuple[Decision, ...]:
+        """The decisions with this verdict."""
+        return tuple(decision for decision in self.decisions if decision.verdict is verdict)
+
+
+def triage(
+    commands: Iterable[Command],
+    known: Mapping[str, JournalEntry],
+    rules: CommandRules,
+    *,
+    received: Moment,
+    service_now_s: float | None,
+    first_contact: bool = False,
+    history_lost: bool = False,
+) -> Triage:
+    """Decide on a list of commands, oldest first. One pass; 10,000 old commands take milliseconds.
+
+    Args:
+        commands: what the service lists.
+        known: the journal's entries for these ids.
+        rules: handlers, limits and policies.
+        received: now, on the agent's clocks.
+        service_now_s: now, on the service's clock; None when nobody can say, and then nothing counts as expired.
+        first_contact: the journal is empty: it has never seen a list.
+        history_lost: the journal replaced an unreadable one (setting :data:`HISTORY_LOST`): whether an open command
+            has run is not known, so only idempotent ones run and the others end as ``indeterminate``.
+    """
+    pass_ = _Pass(rules, received, service_now_s, first_contact or history_lost, history_lost)
+    listed = list(commands)
+    newest = pass_.newest_of_each_handler(listed) if rules.first_contact is FirstContact.LATEST else frozenset()
+    seen: set[str] = set()
+    decisions: list[Decision] = []
+    for command in listed:
+        entry = known.get(command.id)
+        if entry is not None or command.id in seen:
+            decisions.append(Decision(command.id, Verdict.DUPLICATE, entry))
+        else:
+            decisions.append(pass_.decide(command, is_newest=command.id in newest))
+        seen.add(command.id)
+    return Triage(tuple(decisions), first_contact or history_lost)
+
+
+def refuse_at_start(entry: JournalEntry, service_now_s: float | None) -> Outcome | None:
+    """The outcome of a command that expired while it waited for its lane; None when it may start."""
+    return _expiry(entry.command, service_now_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """One triage: what holds for all commands of the list."""
+
+    rules: CommandRules
+    received: Moment
+    service_now_s: float | None
+    first_contact: bool
+    history_lost: bool
+
+    def decide(self, command: Command, *, is_newest: bool) -> Decision:
+        """The decision on a command that the journal does not know."""
+        status = (command.status or "").lower()
+        if status in FINAL_STATUSES:
+            return Decision(command.id, Verdict.CLOSED)
+        handler = self.rules.handler_of(command.payload)
+        if self.first_contact and status not in OPEN_STATUSES and not self._is_wanted(is_newest=is_newest):
+            return self._put_away(command, handler, CommandEvent.SKIP, Verdict.SKIP, None)
+        outcome = self._refusal(command, handler)
+        if outcome is None:
+            outcome = self._doubt(handler, status)
+        if outcome is not None:
+            return self._put_away(command, handler, CommandEvent.FINISH, Verdict.REFUSE, outcome)
+        entry = JournalEntry(command, advance(None, CommandEvent.ADMIT), handler, self.received)
+        return Decision(command.id, Verdict.ADMIT, entry, self.rules.handlers[handler].lane)
+
+    def newest_of_each_handler(self, commands: Iterable[Command]) -> frozenset[str]:
+        """The ids of the last command in the list for each handler, among those that are not over."""
+        newest: dict[str, str] = {}
+        for command in commands:
+            if (command.status or "").lower() not in FINAL_STATUSES:
+                newest[self.rules.handler_of(command.payload)] = command.id
+        return frozenset(newest.values())
+
+    def _is_wanted(self, *, is_newest: bool) -> bool:
+        policy = self.rules.first_contact
+        return policy is FirstContact.ALL or (policy is FirstContact.LATEST and is_newest)
+
+    def _put_away(
+        self, command: Command, handler: str, event: CommandEvent, verdict: Verdict, outcome: Outcome | None
+    ) -> Decision:
+        finished = self.received if outcome is not None else None
+        state = advance(None, event)
+        # A name out of a refused payload may be anything; the journal and the status page show its beginning.
+        entry = JournalEntry(
+            _without_payload(command), state, handler[:128], self.received, finished=finished, outcome=outcome
+        )
+        return Decision(command.id, verdict, entry)
+
+    def _refusal(self, command: Command, handler: str) -> Outcome | None:
+        rules = self.rules
+        if command.size_bytes > rules.max_payload_bytes:
+            sizes = f"{command.size_bytes} bytes are more than this device's limit of {rules.max_payload_bytes}"
+            return _rejected("payload_too_large", f"a command_payload of {sizes}")
+        expiry = _expiry(command, self.service_now_s)
+        if expiry is not None:
+            return expiry
+        if not handler:
+            where = f"the command_payload has no text member {rules.handler_key!r} that names a handler"
+            return _rejected("missing_command_name", where)
+        fault = rules.judge(command.payload)
+        if fault is not None:
+            return Outcome(OutcomeStatus.REJECTED, error=fault)
+        if handler not in rules.handlers:
+            return _rejected("unknown_command", f"this device has no handler {handler[:80]!r}")
+        return None
+
+    def _doubt(self, handler: str, status: str) -> Outcome | None:
+        """The outcome of a command that may have run in a life that this journal does not remember."""
+        if self.rules.handlers[handler].contract is Contract.IDEMPOTENT:
+            return None
+        if status == _BEGUN:
+            return _indeterminate("it was in progress already, and this device's journal does not know it")
+        if self.history_lost:
+            return _indeterminate("this device's journal was lost, so whether it has run is not known")
+        return None
+
+
+def _expiry(command: Command, service_now_s: float | None) -> Outcome | None:
+    if command.expires_at is None or service_now_s is None or service_now_s < command.expires_at:
+        return None
+    return _rejected(
+        "expired", f"it expired {service_now_s - command.expires_at:.0f} s before this device could run it"
+    )
+
+
+def _rejected(code: str, sentence: str) -> Outcome:
+    return Outcome(OutcomeStatus.REJECTED, error=f"{code}: {sentence}")
+
+
+def _indeterminate(sentence: str) -> Outcome:
+    return Outcome(OutcomeStatus.FAILED, error=f"indeterminate: {sentence}; it is not run again")
+
+
+# --- after a crash ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What to do with a command that a crash caught in ``started``.
+
+    Attributes:
+        outcome: conclude it with this; None means run it again.
+        restarted: tell the handler that the process or boot that started the command is gone.
+    """
+
+    outcome: Outcome | None = None
+    restarted: bool = False
+
+
+def recover(
+    entry: JournalEntry, contract: Contract | None, process_started: Moment, *, attempts_max: int = ATTEMPTS_MAX
+) -> Recovery:
+    """Judge an entry in ``started`` that has no outcome.
+
+    Args:
+        entry: the journal's entry.
+        contract: its handler's; None when this agent no longer has the handler.
+        process_started: when this process began; anything started before that was started by another one.
+        attempts_max: how often a handler may be started for one command.
+    """
+    if contract is None:
+        return Recovery(_indeterminate(f"its handler {entry.handler!r} is gone, and a crash interrupted it"))
+    if contract is Contract.ONCE:
+        return Recovery(_indeterminate("the agent ended while it ran, and it must not run twice"))
+    restarted = _is_before(entry.started, process_started)
+    if contract is Contract.RESTARTS_DEVICE and not restarted:
+        return Recovery(_indeterminate("it was to restart the device, and the device did not restart"))
+    if entry.attempts >= attempts_max:
+        text = (
+            f"too_many_attempts: the agent ended {entry.attempts} times while it ran; find out why in the device's log"
+        )
+        return Recovery(Outcome(OutcomeStatus.FAILED, error=text))
+    return Recovery(restarted=restarted)
+
+
+def _is_before(started: Moment | None, process_started: Moment) -> bool:
+    if started is None or started.boot_id != process_started.boot_id:
+        return True
+    return started.monotonic_s < process_started.monotonic_s

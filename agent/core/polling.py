@@ -1,0 +1,79 @@
+"""How soon to ask for commands again.
+
+Handled here: asking fast while commands come, ever more slowly when none do, at once where the service holds polls
+open, and never so fast that a service which answers at once what it should have held makes the agent spin.
+
+Never handled here: failures (:mod:`agent.core.backoff`), the request itself, waiting.
+
+Therefore the caller must measure how long the poll took, draw the random number, and spread its very first poll by
+:func:`agent.core.schedule.phase_s`, since a fleet that lost its power comes back in the same second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+MIN_GAP_S: Final = 0.2
+"""At least this much lies between the starts of two polls, whatever the service answers."""
+
+SETTLE_S: Final = 300.0
+"""How long after the last command the interval stays at or below ``slow_s``."""
+
+# A poll that was held shorter than this without news was not held: it counts as an ordinary one.
+_HELD_AT_LEAST_S: Final = 1.0
+_JITTER: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class PollIntervals:
+    """The bounds, ascending, all above 0.
+
+    Attributes:
+        fast_s: right after a command.
+        slow_s: the bound that the interval doubles to within :data:`SETTLE_S` of the last command.
+        idle_s: the bound that it doubles to afterwards.
+    """
+
+    fast_s: float = 2.0
+    slow_s: float = 10.0
+    idle_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class PollPace:
+    """Where the polling stands.
+
+    Attributes:
+        intervals: the bounds.
+        interval_s: what the last quiet poll led to; 0 after news.
+        quiet_s: how long nothing has come.
+    """
+
+    intervals: PollIntervals
+    interval_s: float = 0.0
+    quiet_s: float = 0.0
+
+    def polled(self, *, active: bool, held: bool, took_s: float, fraction: float) -> tuple[PollPace, float]:
+        """The pace after a poll that was answered, and how long to wait until the next one, seconds.
+
+        Args:
+            active: it brought something new, or a command is under way here; a list of known commands is no news.
+            held: the service was asked to hold this poll and says it can (:class:`~agent.core.values.CommandPoll`).
+            took_s: from sending to the answer.
+            fraction: a random number in [0, 1); spreads the wait by a tenth to either side.
+        """
+        gap_s = max(0.0, MIN_GAP_S - took_s)
+        if active:
+            pace = replace(self, interval_s=0.0, quiet_s=0.0)
+            return pace, gap_s if held else self._spread(self.intervals.fast_s, fraction)
+        if held and took_s >= _HELD_AT_LEAST_S:
+            return replace(self, interval_s=0.0, quiet_s=self.quiet_s + took_s), gap_s
+        bound_s = self.intervals.slow_s if self.quiet_s < SETTLE_S else self.intervals.idle_s
+        interval_s = min(bound_s, max(self.intervals.fast_s, 2 * self.interval_s))
+        wait_s = max(gap_s, self._spread(interval_s, fraction))
+        return replace(self, interval_s=interval_s, quiet_s=self.quiet_s + took_s + wait_s), wait_s
+
+    @staticmethod
+    def _spread(interval_s: float, fraction: float) -> float:
+        return interval_s * (1 - _JITTER + 2 * _JITTER * fraction)

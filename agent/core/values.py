@@ -1,0 +1,208 @@
+"""The values that the core decides on and the ports carry. Frozen, slotted, and free of I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+JsonObject = dict[str, Any]
+"""An opaque JSON object: ``command_payload``, ``result``. The only dict that crosses module borders."""
+
+
+class CommandState(StrEnum):
+    """Where a command stands in the agent's journal."""
+
+    RECEIVED = "received"
+    STARTED = "started"
+    FINISHED = "finished"
+    REPORTED = "reported"
+    SKIPPED = "skipped"
+
+
+class OutcomeStatus(StrEnum):
+    """How a command ended, in the wire's words (contract: result ``status``)."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    REJECTED = "rejected"
+
+
+class Contract(StrEnum):
+    """What a handler promises, and so what happens to a command that a crash caught in ``started``."""
+
+    IDEMPOTENT = "idempotent"
+    """Running it twice does the same as once: run again."""
+    ONCE = "once"
+    """It must not run twice: concluded as failed with error ``indeterminate``."""
+    RESTARTS_DEVICE = "restarts_device"
+    """It ends this process or boot on purpose: judged by the boot id and the process start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One instant on both clocks.
+
+    Attributes:
+        monotonic_s: seconds on the boot's monotonic clock; the only one that intervals are measured on.
+        wall_s: seconds since the epoch as the device believes; may be wrong.
+        boot_id: which boot ``monotonic_s`` belongs to.
+    """
+
+    monotonic_s: float
+    wall_s: float
+    boot_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command as the service lists it, already parsed at the edge.
+
+    Attributes:
+        id: the service's id, or one derived from content and time when the service gives none.
+        payload: the opaque ``command_payload``.
+        created_at: seconds since the epoch on the service's clock; None when not told.
+        expires_at: seconds since the epoch on the service's clock; None when it never expires.
+        status: the service's word for its state; None on a plain server.
+        size_bytes: length of the payload as JSON text.
+    """
+
+    id: str
+    payload: JsonObject
+    created_at: float | None = None
+    expires_at: float | None = None
+    status: str | None = None
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a command ended.
+
+    Attributes:
+        status: the wire's word.
+        result: what the handler returned; goes to the service as ``result``.
+        error: why it did not succeed: a stable snake_case word, then a sentence, ``code: sentence``.
+    """
+
+    status: OutcomeStatus
+    result: JsonObject | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """One command in the agent's journal.
+
+    Attributes:
+        attempts: how often it was started.
+        received, started, finished: when, on the agent's clocks.
+        handler: the handler's name from the payload; empty when the payload names none.
+    """
+
+    command: Command
+    state: CommandState
+    handler: str
+    received: Moment
+    attempts: int = 0
+    started: Moment | None = None
+    finished: Moment | None = None
+    outcome: Outcome | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Named numbers read at one instant: one ``sensor_data`` object.
+
+    Attributes:
+        values: reading name -> number, finite.
+        at: when they were read.
+    """
+
+    values: dict[str, float]
+    at: Moment
+
+
+@dataclass(frozen=True, slots=True)
+class StoredReading:
+    """A reading in the outbox.
+
+    Attributes:
+        key: the outbox's row number, ascending in the order of acceptance.
+        idempotency_key: stays the same over every resend of this reading, also after a crash.
+        reading: the reading.
+        attempts: how often sending it was tried.
+    """
+
+    key: int
+    idempotency_key: str
+    reading: Reading
+    attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the uplink tells the service about one command: progress or the end."""
+
+    command_id: str
+    status: str
+    result: JsonObject | None = None
+    error: str | None = None
+    started_at: float | None = None
+    finished_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommandPoll:
+    """One answer of a command source.
+
+    Attributes:
+        commands: what is listed, oldest first; empty when ``unchanged``.
+        unchanged: the list is the same as last time (304).
+        malformed: one sentence for each listed item that could not be parsed; the others still count.
+        server_time: the service's clock, seconds since the epoch; None when not told.
+        held: the service held this poll open (long poll), so the next one may follow at once.
+    """
+
+    commands: tuple[Command, ...] = ()
+    unchanged: bool = False
+    malformed: tuple[str, ...] = ()
+    server_time: float | None = None
+    held: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SendOutcome:
+    """What became of a batch of readings.
+
+    Attributes:
+        delivered: keys that the service has stored; delete them.
+        refused: key -> reason, refused for good; set them aside, never retry.
+        server_time: the service's clock, seconds since the epoch; None when not told.
+    """
+
+    delivered: tuple[int, ...] = ()
+    refused: dict[int, str] = field(default_factory=dict)
+    server_time: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxStats:
+    """What the outbox holds.
+
+    Attributes:
+        rows: readings waiting.
+        size_bytes: their JSON text.
+        oldest_wall_s: when the oldest waiting one was read, epoch seconds.
+        set_aside: readings refused for good and kept with their reason.
+        dropped: readings dropped at a bound, ever.
+        accepted, delivered: readings taken in and handed over, ever.
+    """
+
+    rows: int
+    size_bytes: int
+    oldest_wall_s: float | None
+    set_aside: int
+    dropped: int
+    accepted: int
+    delivered: int

@@ -1,0 +1,183 @@
+"""The ports: what the agent needs from the outside, as Protocols. Adapters implement them; tests fake them.
+
+Errors: every method may raise the errors of :mod:`agent.errors` that its docstring names, and nothing else on purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from agent.core.values import (
+    CommandPoll,
+    JournalEntry,
+    Moment,
+    OutboxStats,
+    Outcome,
+    Reading,
+    Report,
+    SendOutcome,
+    StoredReading,
+)
+
+
+class Clock(Protocol):
+    """Time and waiting."""
+
+    def now(self) -> Moment:
+        """This instant on both clocks, with the id of this boot."""
+        ...
+
+
+class CommandSource(Protocol):
+    """Where commands come from."""
+
+    def poll(self, wait_s: float) -> CommandPoll:
+        """The commands that the service lists for this device.
+
+        Args:
+            wait_s: how long the service may hold the answer, seconds; 0 asks for an answer at once. A source that
+                cannot hold ignores it.
+
+        Raises:
+            ServiceError: any class of it; the caller backs off by its ``advice``.
+        """
+        ...
+
+    def acknowledge(self, command_ids: Sequence[str]) -> None:
+        """The journal has committed these: the transport may forget them."""
+        ...
+
+    def interrupt(self) -> None:
+        """Make a held :meth:`poll` return soon. Called from another thread."""
+        ...
+
+    def close(self) -> None:
+        """Release the connection."""
+        ...
+
+
+class Uplink(Protocol):
+    """Where readings and results go."""
+
+    def send(self, readings: Sequence[StoredReading]) -> SendOutcome:
+        """Hand over readings; what comes back as delivered is stored on the other side.
+
+        Raises:
+            ServiceError: nothing is known to be delivered; try the same readings again later.
+        """
+        ...
+
+    def report(self, report: Report) -> float | None:
+        """Tell the service how a command goes or ended; the service's clock, if it told it.
+
+        Raises:
+            NotFound, Conflict, Refused: the service will never take this report; do not repeat it.
+            ServiceError: try again later.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release the connection."""
+        ...
+
+
+class Journal(Protocol):
+    """The durable list of commands. Every method that writes returns only after the commit is on the disk.
+
+    Raises:
+        StorageError: nothing was written.
+        IllegalMove: the table of :mod:`agent.core.commands` has no such move; nothing was written.
+    """
+
+    def known(self, command_ids: Sequence[str]) -> dict[str, JournalEntry]:
+        """The entries with these ids."""
+        ...
+
+    def admit(self, entries: Sequence[JournalEntry]) -> None:
+        """Add new entries, all or none; an id that is there already is left as it is.
+
+        Admitting nothing is a write, too: it says that the first contact took place.
+        """
+        ...
+
+    def start(self, command_id: str, at: Moment) -> None:
+        """``received`` -> ``started``, and count the attempt."""
+        ...
+
+    def finish(self, command_id: str, outcome: Outcome, at: Moment) -> None:
+        """-> ``finished``: the outcome and the result to be reported, in one transaction."""
+        ...
+
+    def reported(self, command_ids: Sequence[str]) -> None:
+        """``finished`` -> ``reported``: the service has the result."""
+        ...
+
+    def in_state(self, *states: str, limit: int = 1000) -> list[JournalEntry]:
+        """Entries in these states, oldest first."""
+        ...
+
+    def forget(self, listed_ids: Sequence[str], older_than_wall_s: float) -> int:
+        """Delete ``reported`` and ``skipped`` entries that the service no longer lists and that are older; how many."""
+        ...
+
+    def is_empty(self) -> bool:
+        """True until the first :meth:`admit`, were it of nothing: this device has never seen a list of commands."""
+        ...
+
+    def setting(self, name: str) -> str | None:
+        """A value that must survive a restart, such as the interval that ``set_interval`` set."""
+        ...
+
+    def put_setting(self, name: str, value: str | None) -> None:
+        """Store it, or delete it with None."""
+        ...
+
+
+class Outbox(Protocol):
+    """The durable queue of readings, bounded. A reading leaves it only after the other side's 2xx.
+
+    Raises:
+        StorageError: nothing was written.
+    """
+
+    def put(self, reading: Reading, *, wait: bool = False) -> None:
+        """Accept one reading. With ``wait`` it returns after the commit, else within the grouping window."""
+        ...
+
+    def next_batch(self, limit: int) -> list[StoredReading]:
+        """What to send next: live first, then backlog, oldest first."""
+        ...
+
+    def settle(self, outcome: SendOutcome) -> None:
+        """Delete what was delivered; set aside what was refused, with the reason."""
+        ...
+
+    def stats(self) -> OutboxStats:
+        """What it holds."""
+        ...
+
+
+class Notifier(Protocol):
+    """The service manager (systemd's ``sd_notify``), or nobody."""
+
+    def ready(self) -> None:
+        """The agent does its job from now on."""
+        ...
+
+    def status(self, text: str) -> None:
+        """One line for a person."""
+        ...
+
+    def alive(self) -> None:
+        """Feed the watchdog."""
+        ...
+
+    def stopping(self) -> None:
+        """Stop has begun."""
+        ...
+
+    @property
+    def watchdog_interval_s(self) -> float | None:
+        """How often :meth:`alive` must come; None when nobody watches."""
+        ...

@@ -1,0 +1,359 @@
+"""The ports, faked: in memory, deterministic, with the same contract as the adapters (``tests/contract`` proves it)."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from agent.core.commands import (
+    HISTORY_LOST,
+    OVER_STATES,
+    CommandEvent,
+    IllegalMove,
+    finish_entry,
+    report_entry,
+    start_entry,
+)
+from agent.core.outbox import Bounds, DropReason, Held, choose_next, evict
+from agent.core.values import (
+    CommandPoll,
+    CommandState,
+    JournalEntry,
+    Moment,
+    OutboxStats,
+    Outcome,
+    Reading,
+    Report,
+    SendOutcome,
+    StoredReading,
+)
+from agent.errors import AgentError, StorageError
+
+START_WALL_S = 1_767_225_600.0
+"""2026-01-01T00:00:00Z, where every fake clock starts."""
+
+
+class FakeClock:
+    """A clock that moves when it is told to. Thread-safe."""
+
+    def __init__(self, wall_s: float = START_WALL_S, monotonic_s: float = 1000.0, boot_id: str = "boot-1") -> None:
+        self._lock = threading.Lock()
+        self._moment = Moment(monotonic_s, wall_s, boot_id)
+
+    def now(self) -> Moment:
+        with self._lock:
+            return self._moment
+
+    def advance(self, seconds: float) -> Moment:
+        """Both clocks go on."""
+        with self._lock:
+            now = self._moment
+            self._moment = Moment(now.monotonic_s + seconds, now.wall_s + seconds, now.boot_id)
+            return self._moment
+
+    def set_wall(self, wall_s: float) -> Moment:
+        """Somebody sets the wall clock."""
+        with self._lock:
+            self._moment = replace(self._moment, wall_s=wall_s)
+            return self._moment
+
+    def reboot(self, boot_id: str, monotonic_s: float = 10.0) -> Moment:
+        """The device starts anew: another boot, the monotonic clock begins again."""
+        with self._lock:
+            self._moment = Moment(monotonic_s, self._moment.wall_s, boot_id)
+            return self._moment
+
+
+class _Failing:
+    """Whoever sets ``fault`` makes every call that writes raise."""
+
+    fault: str | None = None
+
+    def _check(self) -> None:
+        if self.fault is not None:
+            raise StorageError(self.fault)
+
+
+class FakeJournal(_Failing):
+    """A journal in memory. Thread-safe.
+
+    Attributes:
+        entries: id -> entry, in the order of admission.
+        writes: the names of the methods that wrote, in order.
+        fault: set it to make every write raise a StorageError with this text.
+    """
+
+    def __init__(self) -> None:
+        self.entries: dict[str, JournalEntry] = {}
+        self.settings: dict[str, str] = {}
+        self.writes: list[str] = []
+        self._contacted = False
+        self._lock = threading.RLock()
+
+    def known(self, command_ids: Sequence[str]) -> dict[str, JournalEntry]:
+        with self._lock:
+            return {each: self.entries[each] for each in command_ids if each in self.entries}
+
+    def admit(self, entries: Sequence[JournalEntry]) -> None:
+        with self._lock:
+            self._check()
+            self.writes.append("admit")
+            for entry in entries:
+                self.entries.setdefault(entry.command.id, entry)
+            self._contacted = True
+            self.settings.pop(HISTORY_LOST, None)
+
+    def start(self, command_id: str, at: Moment) -> None:
+        with self._lock:
+            self._check()
+            self._put("start", start_entry(self._one(command_id, CommandEvent.START), at))
+
+    def finish(self, command_id: str, outcome: Outcome, at: Moment) -> None:
+        with self._lock:
+            self._check()
+            self._put("finish", finish_entry(self._one(command_id, CommandEvent.FINISH), outcome, at))
+
+    def reported(self, command_ids: Sequence[str]) -> None:
+        with self._lock:
+            self._check()
+            entries = [report_entry(self._one(each, CommandEvent.REPORT)) for each in dict.fromkeys(command_ids)]
+            for entry in entries:
+                self._put("reported", entry)
+
+    def in_state(self, *states: str, limit: int = 1000) -> list[JournalEntry]:
+        with self._lock:
+            wanted = {CommandState(state) for state in states}
+            return [entry for entry in self.entries.values() if entry.state in wanted][:limit]
+
+    def forget(self, listed_ids: Sequence[str], older_than_wall_s: float) -> int:
+        with self._lock:
+            self._check()
+            gone = [
+                each
+                for each, entry in self.entries.items()
+                if entry.state in OVER_STATES and each not in listed_ids and entry.received.wall_s < older_than_wall_s
+            ]
+            for each in gone:
+                del self.entries[each]
+            return len(gone)
+
+    def is_empty(self) -> bool:
+        with self._lock:
+            return not self._contacted
+
+    def setting(self, name: str) -> str | None:
+        with self._lock:
+            return self.settings.get(name)
+
+    def put_setting(self, name: str, value: str | None) -> None:
+        with self._lock:
+            self._check()
+            self.writes.append("put_setting")
+            if value is None:
+                self.settings.pop(name, None)
+            else:
+                self.settings[name] = value
+
+    def _one(self, command_id: str, event: CommandEvent) -> JournalEntry:
+        if command_id not in self.entries:
+            raise IllegalMove(None, event)
+        return self.entries[command_id]
+
+    def _put(self, method: str, entry: JournalEntry) -> None:
+        self.writes.append(method)
+        self.entries[entry.command.id] = entry
+
+
+class FakeOutbox(_Failing):
+    """An outbox in memory. Thread-safe.
+
+    Attributes:
+        rows: key -> reading, what waits.
+        set_aside: key -> reason.
+        fault: set it to make every write raise a StorageError with this text.
+    """
+
+    def __init__(self, clock: FakeClock | None = None, bounds: Bounds | None = None) -> None:
+        self.rows: dict[int, Reading] = {}
+        self.set_aside: dict[int, str] = {}
+        self.dropped: list[tuple[int, DropReason]] = []
+        self._clock = clock or FakeClock()
+        self._bounds = bounds or Bounds()
+        self._accepted = 0
+        self._tried: dict[int, int] = {}
+        self._delivered = 0
+        self._lock = threading.RLock()
+
+    def put(self, reading: Reading, *, wait: bool = False) -> None:
+        with self._lock:
+            self._check()
+            size_of(reading)
+            self._accepted += 1
+            self.rows[self._accepted] = reading
+            held = self._held()
+            gone = evict(held, len(held), sum(each.size_bytes for each in held), self._bounds, self._clock.now())
+            for each, reason in gone:
+                del self.rows[each.key]
+                self.dropped.append((each.key, reason))
+
+    def next_batch(self, limit: int) -> list[StoredReading]:
+        with self._lock:
+            held = self._held()
+            batch = []
+            for key in choose_next(held, held[::-1], self._clock.now(), limit):
+                batch.append(StoredReading(key, f"fake-{key}", self.rows[key], self._tried.get(key, 0)))
+                self._tried[key] = self._tried.get(key, 0) + 1
+            return batch
+
+    def settle(self, outcome: SendOutcome) -> None:
+        with self._lock:
+            self._check()
+            for key, reason in outcome.refused.items():
+                if key not in outcome.delivered and self.rows.pop(key, None) is not None:
+                    self.set_aside[key] = reason
+            for key in outcome.delivered:
+                if self.rows.pop(key, None) is not None:
+                    self._delivered += 1
+
+    def stats(self) -> OutboxStats:
+        with self._lock:
+            held = self._held()
+            return OutboxStats(
+                rows=len(held),
+                size_bytes=sum(each.size_bytes for each in held),
+                oldest_wall_s=held[0].at.wall_s if held else None,
+                set_aside=len(self.set_aside),
+                dropped=len(self.dropped),
+                accepted=self._accepted,
+                delivered=self._delivered,
+            )
+
+    def restart(self) -> None:
+        """The process starts anew: how often something was tried is forgotten."""
+        self._tried.clear()
+
+    def _held(self) -> list[Held]:
+        return [Held(key, size_of(reading), reading.at) for key, reading in self.rows.items()]
+
+
+def size_of(reading: Reading) -> int:
+    """The length of a reading's JSON text, as the ports count it."""
+    from agent.adapters.store.outbox_rows import to_draft
+
+    return len(to_draft(reading).body)
+
+
+class FakeStore(FakeJournal, FakeOutbox):
+    """Journal and outbox in one object, as the agent gets them."""
+
+    def __init__(self, clock: FakeClock | None = None, bounds: Bounds | None = None) -> None:
+        FakeJournal.__init__(self)
+        FakeOutbox.__init__(self, clock, bounds)
+
+
+Scripted = CommandPoll | AgentError | Callable[[], CommandPoll]
+
+
+class FakeCommandSource:
+    """A command source that answers what the test has scripted, then the last answer again and again.
+
+    Attributes:
+        waits: the ``wait_s`` of each poll.
+        acknowledged: every id, in order.
+    """
+
+    def __init__(self, answers: Iterable[Scripted] = ()) -> None:
+        self.answers: deque[Scripted] = deque(answers)
+        self.waits: list[float] = []
+        self.acknowledged: list[str] = []
+        self.interrupts = 0
+        self.closed = False
+        self._last: Scripted = CommandPoll()
+
+    def poll(self, wait_s: float) -> CommandPoll:
+        self.waits.append(wait_s)
+        if self.answers:
+            self._last = self.answers.popleft()
+        if isinstance(self._last, AgentError):
+            raise self._last
+        return self._last if isinstance(self._last, CommandPoll) else self._last()
+
+    def acknowledge(self, command_ids: Sequence[str]) -> None:
+        self.acknowledged.extend(command_ids)
+
+    def interrupt(self) -> None:
+        self.interrupts += 1
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeUplink:
+    """An uplink that takes everything, unless the test queues errors or refusals.
+
+    Attributes:
+        stored: idempotency key -> reading, what "the service" has.
+        sent: every batch as it came.
+        reports: every report that was taken.
+        send_errors, report_errors: raised by the next calls, one each.
+        refuse: key -> reason for readings to refuse for good.
+        lose_answers: so many next sends are stored, and then their answer is lost.
+        server_time: what answers tell.
+    """
+
+    def __init__(self) -> None:
+        self.stored: dict[str, Reading] = {}
+        self.sent: list[tuple[StoredReading, ...]] = []
+        self.reports: list[Report] = []
+        self.send_errors: deque[AgentError] = deque()
+        self.report_errors: deque[AgentError] = deque()
+        self.refuse: dict[int, str] = {}
+        self.lose_answers: deque[AgentError] = deque()
+        self.server_time: float | None = None
+        self.closed = False
+
+    def send(self, readings: Sequence[StoredReading]) -> SendOutcome:
+        if self.send_errors:
+            raise self.send_errors.popleft()
+        self.sent.append(tuple(readings))
+        refused = {each.key: self.refuse[each.key] for each in readings if each.key in self.refuse}
+        delivered = [each for each in readings if each.key not in refused]
+        self.stored.update({each.idempotency_key: each.reading for each in delivered})
+        if self.lose_answers:
+            raise self.lose_answers.popleft()
+        return SendOutcome(tuple(each.key for each in delivered), refused, self.server_time)
+
+    def report(self, report: Report) -> float | None:
+        if self.report_errors:
+            raise self.report_errors.popleft()
+        self.reports.append(report)
+        return self.server_time
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class FakeNotifier:
+    """A service manager that writes down what it is told."""
+
+    watchdog_s: float | None = None
+    told: list[str] = field(default_factory=list)
+
+    def ready(self) -> None:
+        self.told.append("READY=1")
+
+    def status(self, text: str) -> None:
+        self.told.append(f"STATUS={text}")
+
+    def alive(self) -> None:
+        self.told.append("WATCHDOG=1")
+
+    def stopping(self) -> None:
+        self.told.append("STOPPING=1")
+
+    @property
+    def watchdog_interval_s(self) -> float | None:
+        return self.watchdog_s

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from agent.adapters import clocks
+from agent.adapters.clocks import SystemClock, read_boot_id
+
+
+def test_both_clocks_go_on_and_the_boot_stays_the_same():
+    clock = SystemClock()
+    first, second = clock.now(), clock.now()
+    assert second.monotonic_s >= first.monotonic_s > 0
+    assert abs(second.wall_s - time.time()) < 60
+    assert first.boot_id == second.boot_id != ""
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="this system has no clock that counts suspend")
+def test_time_asleep_counts():
+    before = time.clock_gettime(time.CLOCK_BOOTTIME)
+    now_s = SystemClock().now().monotonic_s
+    assert before <= now_s <= time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def test_a_system_without_that_clock_uses_the_plain_one(monkeypatch):
+    monkeypatch.delattr(time, "CLOCK_BOOTTIME", raising=False)
+    before = time.monotonic()
+    assert before <= SystemClock("boot").now().monotonic_s <= time.monotonic()
+
+
+@pytest.mark.skipif(not Path("/proc/sys/kernel/random/boot_id").exists(), reason="only Linux has this file")
+def test_two_clocks_of_one_boot_agree_on_it():
+    assert SystemClock().now().boot_id == SystemClock().now().boot_id
+
+
+def test_a_system_without_a_boot_id_gets_one_for_this_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(clocks, "_boot_session", lambda: "")
+    first, second = read_boot_id(tmp_path / "none"), read_boot_id(tmp_path / "none")
+    assert first.startswith("process-")
+    assert first != second
+
+
+def test_the_boot_id_is_the_files_one_line(tmp_path):
+    (tmp_path / "boot_id").write_text("0c8f1a4e\n")
+    assert read_boot_id(tmp_path / "boot_id") == "0c8f1a4e"

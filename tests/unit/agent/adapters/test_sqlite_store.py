@@ -1,0 +1,310 @@
+"""What the file may go through: damage, a full disk, a newer program, a second agent."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from agent.adapters.sqlite_store import SqliteStore
+from agent.adapters.store.schema import PAGE_BYTES, VERSION
+from agent.core.commands import HISTORY_LOST
+from agent.core.values import CommandState, SendOutcome
+from agent.errors import ConfigurationError, StorageError
+from tests.factories import make_entry, make_outcome, make_reading
+from tests.fakes import FakeClock
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    return tmp_path / "agent.db"
+
+
+def open_store(path: Path, **options) -> SqliteStore:
+    return SqliteStore(path, clock=FakeClock(), **options)
+
+
+def fill(path: Path, commands: int = 300, readings: int = 300) -> None:
+    """A store of many pages, closed in order, so that everything is in the file itself."""
+    with closing(open_store(path)) as store, store.transaction():
+        store.admit([make_entry(f"c{n}", CommandState.REPORTED, outcome=make_outcome()) for n in range(commands)])
+        store.put_setting("interval.board", "30")
+        for n in range(readings):
+            store.put(make_reading({"n": n}))
+
+
+def damaged_files(path: Path) -> list[Path]:
+    return sorted(each for each in path.parent.glob("agent.db.damaged-*") if not each.name.endswith(("-wal", "-shm")))
+
+
+# --- the file -----------------------------------------------------------------------------------------------------
+
+
+def test_the_file_is_for_its_owner_only_and_in_wal_mode(path):
+    with closing(open_store(path)) as store:
+        store.put_setting("a", "1")
+        modes = {each.name: each.stat().st_mode & 0o777 for each in path.parent.iterdir()}
+    assert set(modes.values()) == {0o600}
+    # No -shm: its pages would be written to the flash over and over.
+    assert set(modes) == {"agent.db", "agent.db-wal", "agent.db.lock"}
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert connection.execute("PRAGMA page_size").fetchone() == (PAGE_BYTES,)
+
+
+def test_a_newer_programs_file_is_refused_with_a_sentence_and_left_as_it_is(path):
+    fill(path, 1, 1)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE schema_version SET version = ?", (VERSION + 1,))
+    before = path.read_bytes()
+    with pytest.raises(ConfigurationError, match=f"schema version {VERSION + 1}.*install the newer device-agent"):
+        open_store(path)
+    assert path.read_bytes() == before
+    assert damaged_files(path) == []
+
+
+def test_another_programs_database_is_refused_and_left_as_it_is(path):
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE recipe (name TEXT)")
+    with pytest.raises(ConfigurationError, match="another program's database"):
+        open_store(path)
+    assert damaged_files(path) == []
+
+
+def test_a_second_agent_is_kept_out_while_the_first_one_lives(path):
+    with closing(open_store(path)) as store:
+        with pytest.raises(StorageError, match="another device-agent uses"):
+            open_store(path)
+        store.put_setting("a", "1")
+    with closing(open_store(path)) as store:
+        assert store.setting("a") == "1"
+
+
+def test_a_directory_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(StorageError, match="No such file or directory: mend the state directory"):
+        open_store(tmp_path / "nowhere" / "agent.db")
+
+
+def test_boots_that_no_reading_is_from_are_forgotten(path):
+    clock = FakeClock()
+    for boot in range(5):
+        clock.reboot(f"boot-{boot}")
+        with closing(SqliteStore(path, clock=clock)) as store:
+            store.put(make_reading(at=clock.now()))
+            if boot < 3:
+                store.settle(SendOutcome(delivered=tuple(each.key for each in store.next_batch(10))))
+    SqliteStore(path, clock=clock).close()
+    with closing(sqlite3.connect(path)) as connection:
+        boots = {row[0] for row in connection.execute("SELECT boot_id FROM origin")}
+    assert boots == {"boot-3", "boot-4"}
+
+
+# --- damage -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "content", [b"\0" * 5000, b"not a database at all, " * 300, b"SQLite format 3\0" + b"\xff" * 3000]
+)
+def test_a_file_that_is_no_database_is_moved_aside_whole_and_a_new_one_is_begun(path, content):
+    path.write_bytes(content)
+    with closing(open_store(path)) as store:
+        assert len(store.incidents) == 1
+        assert "was damaged" in store.incidents[0]
+        assert store.setting(HISTORY_LOST) == "1"
+        assert store.is_empty()
+        store.admit([make_entry("a")])
+        assert store.setting(HISTORY_LOST) is None
+    (aside,) = damaged_files(path)
+    assert aside.read_bytes() == content
+
+
+def test_an_empty_file_is_a_new_one_and_no_incident(path):
+    path.touch()
+    with closing(open_store(path)) as store:
+        assert store.incidents == []
+        assert store.is_empty()
+
+
+@pytest.mark.parametrize(("keep", "at_least"), [(0.3, 5), (0.6, 45), (0.9, 60)])
+def test_a_torn_file_gives_back_what_is_left_of_it(path, keep, at_least):
+    fill(path)
+    size = path.stat().st_size
+    os.truncate(path, int(size * keep) // PAGE_BYTES * PAGE_BYTES + 100)
+    with closing(open_store(path)) as store:
+        assert len(store.incidents) == 1
+        saved = store.known([f"c{n}" for n in range(300)])
+        assert len(saved) >= at_least
+        assert all(entry.state == CommandState.REPORTED for entry in saved.values())
+        assert not store.is_empty()
+        assert store.setting(HISTORY_LOST) == "1"
+
+
+@pytest.mark.parametrize("page", range(3, 40, 4))
+def test_a_page_of_rubbish_costs_what_lies_on_it_and_not_what_lies_behind_it(path, page):
+    fill(path)
+    with path.open("r+b") as file:
+        file.seek((page - 1) * PAGE_BYTES)
+        file.write(b"\xa5" * PAGE_BYTES)
+    with closing(open_store(path)) as store:
+        assert len(store.incidents) == 1
+        commands = store.known([f"c{n}" for n in range(300)])
+        readings = store.next_batch(1000)
+        # One page holds a few rows; an inner page of the tree may hide the rows of one table.
+        assert len(commands) + len(readings) > 250
+        assert [each.reading.values["n"] for each in readings] == sorted(each.reading.values["n"] for each in readings)
+    with closing(open_store(path)) as store:
+        assert store.incidents == []
+
+
+@pytest.mark.parametrize("marker", [b'{"n":150}', b'{"n":100}', b'{"n":200}'])
+def test_what_lies_behind_a_broken_leaf_is_read_from_the_other_end(path, marker):
+    fill(path)
+    page = path.read_bytes().index(marker) // PAGE_BYTES
+    with path.open("r+b") as file:
+        file.seek(page * PAGE_BYTES)
+        file.write(b"\xa5" * PAGE_BYTES)
+    with closing(open_store(path)) as store:
+        saved = {each.reading.values["n"] for each in store.next_batch(1000)}
+        assert len(saved) > 250
+        assert {0, 299} <= saved
+        assert len(store.known([f"c{n}" for n in range(300)])) == 300
+
+
+def test_salvaged_readings_keep_their_idempotency_keys_and_new_ones_get_others(path):
+    fill(path, 0, 50)
+    with closing(open_store(path)) as store:
+        before = {each.key: each.idempotency_key for each in store.next_batch(100)}
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size - PAGE_BYTES)
+    with closing(open_store(path)) as store:
+        assert store.incidents
+        store.put(make_reading({"new": 1}))
+        after = store.next_batch(100)
+    old = {each.key: each.idempotency_key for each in after if "n" in each.reading.values}
+    (new,) = [each for each in after if "new" in each.reading.values]
+    assert old
+    assert old.items() <= before.items()
+    assert new.idempotency_key not in before.values()
+    assert new.idempotency_key.split("-")[0] != before[1].split("-")[0]
+
+
+@pytest.mark.parametrize(
+    "flip",
+    [
+        "UPDATE command SET state = 'recejved' WHERE id = 'c7'",
+        "UPDATE command SET payload = '{\"a\":' WHERE id = 'c7'",
+        "UPDATE command SET handler = CAST(x'ff41' AS TEXT) WHERE id = 'c7'",
+    ],
+)
+def test_a_value_that_makes_no_sense_is_damage_that_is_found_in_use_and_costs_that_row(path, flip):
+    fill(path, 20, 20)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(flip)
+    with closing(open_store(path)) as store:
+        assert store.incidents == []
+        with pytest.raises(StorageError, match="damaged"):
+            store.known(["c7"])
+        store.replace_damaged()
+        assert len(store.incidents) == 1
+        assert set(store.known([f"c{n}" for n in range(20)])) >= {f"c{n}" for n in range(20)} - {"c7"}
+        assert store.stats().rows == 20
+
+
+def test_damaged_files_of_the_same_second_do_not_overwrite_each_other(path):
+    for number in range(3):
+        path.write_bytes(b"rubbish %d" % number * 500)
+        open_store(path).close()
+    assert len({each.read_bytes() for each in damaged_files(path)}) == 3
+
+
+# --- a full or failing disk -----------------------------------------------------------------------------------------
+
+
+def test_on_a_full_disk_the_call_fails_with_the_fix_and_nothing_is_half_written(path):
+    with closing(open_store(path, max_pages=60)) as store:
+        accepted = 0
+        fault = ""
+        while not fault:
+            try:
+                store.put(make_reading({f"reading_{n}": n for n in range(20)}))
+                accepted += 1
+            except StorageError as error:
+                fault = str(error)
+        assert fault == f"{path}: there is no room left for it: free space on its disk (SQLITE_FULL)"
+        assert accepted > 10
+        assert store.stats().rows == len(store.next_batch(1000)) == accepted
+        store.settle(SendOutcome(delivered=tuple(each.key for each in store.next_batch(5))))
+        store.put(make_reading())
+    with closing(open_store(path)) as store:
+        assert store.stats().rows == accepted - 5 + 1
+
+
+def test_a_transaction_is_all_or_nothing(path):
+    with closing(open_store(path)) as store:
+
+        def fail():
+            with store.transaction():
+                store.admit([make_entry("a")])
+                store.put(make_reading())
+                raise KeyError("half way")
+
+        with pytest.raises(KeyError):
+            fail()
+        assert store.known(["a"]) == {}
+        assert store.is_empty()
+        assert store.stats().accepted == 0
+        store.put(make_reading())
+        assert [each.key for each in store.next_batch(5)] == [1]
+
+
+def test_a_part_of_a_transaction_can_fail_alone(path):
+    with closing(open_store(path)) as store:
+        with store.transaction():
+            store.admit([make_entry("a")])
+            with pytest.raises(StorageError, match="cannot be stored"):
+                store.attempt(lambda: store.put_setting("lone surrogate", "\ud800"))
+            store.attempt(lambda: store.put_setting("good", "1"))
+        assert store.setting("good") == "1"
+        assert set(store.known(["a"])) == {"a"}
+
+
+def test_a_file_size_limit_of_the_system_is_an_error_with_a_fix_and_loses_nothing_that_was_accepted(path):
+    program = """
+        import resource, sys
+        from pathlib import Path
+        from agent.adapters.sqlite_store import SqliteStore
+        from agent.errors import StorageError
+        from tests.factories import make_reading
+        from tests.fakes import FakeClock
+
+        store = SqliteStore(Path(sys.argv[1]), clock=FakeClock())
+        store.put(make_reading())
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
+        accepted = 1
+        try:
+            for _ in range(5000):
+                store.put(make_reading({f"reading_{n}": n for n in range(20)}))
+                accepted += 1
+        except StorageError as error:
+            print(accepted, error)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), str(path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        cwd=Path(__file__).parents[4],
+    )
+    accepted, _, text = done.stdout.partition(" ")
+    assert "look into dmesg" in text or "free space" in text, done
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+    with closing(open_store(path)) as store:
+        assert store.stats().rows == int(accepted)

@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.core.outbox import (
+    LIVE_SCAN_MAX,
+    ROW_BYTES,
+    Bounds,
+    Disposition,
+    DropReason,
+    Held,
+    age_s,
+    choose_next,
+    evict,
+    judge_readings,
+    judge_report,
+)
+from agent.errors import (
+    AgentError,
+    Conflict,
+    InvalidMessage,
+    NotFound,
+    RateLimited,
+    Refused,
+    ServerFault,
+    StorageError,
+    TransportError,
+    Unauthorized,
+    UnexpectedAnswer,
+)
+from tests.factories import make_moment
+
+NOW = make_moment(100_000.0)
+NEVER_SET = 100.0
+
+
+def held(key: int, age: float = 0.0, size: int = 100, **clock) -> Held:
+    return Held(key, size, make_moment(NOW.monotonic_s - age, **clock))
+
+
+def evicted(rows: list[Held], bounds: Bounds, now=NOW) -> list[tuple[int, str]]:
+    gone = evict(iter(rows), len(rows), sum(each.size_bytes for each in rows), bounds, now)
+    return [(each.key, str(reason)) for each, reason in gone]
+
+
+# --- age ----------------------------------------------------------------------------------------------------------
+
+
+def test_within_a_boot_the_wall_clock_does_not_count():
+    assert age_s(make_moment(99_990.0, wall_s=0.0), NOW) == 10.0
+
+
+def test_across_boots_the_wall_clock_counts_if_it_was_set_both_times():
+    earlier = make_moment(5.0, wall_s=NOW.wall_s - 50.0, boot_id="boot-0")
+    assert age_s(earlier, NOW) == 50.0
+    assert age_s(make_moment(5.0, wall_s=NEVER_SET, boot_id="boot-0"), NOW) is None
+    assert age_s(earlier, make_moment(7.0, wall_s=NEVER_SET)) is None
+
+
+# --- what to send next --------------------------------------------------------------------------------------------
+
+
+def choose(rows: list[Held], limit: int) -> tuple[int, ...]:
+    return choose_next(iter(rows), iter(rows[::-1]), NOW, limit)
+
+
+def test_live_first_then_backlog_and_each_oldest_first():
+    rows = [held(1, 900), held(2, 800), held(3, 30), held(4, 10)]
+    assert choose(rows, 10) == (3, 4, 1, 2)
+    assert choose(rows, 3) == (3, 4, 1)
+    assert choose(rows, 1) == (3,)
+
+
+def test_nothing_waits_nothing_goes():
+    assert choose([], 10) == ()
+
+
+def test_a_backlog_of_a_million_rows_is_not_read():
+    read: list[int] = []
+
+    def endless(step: int):
+        key = 500_000
+        while True:
+            key += step
+            read.append(key)
+            yield Held(key, 10, make_moment(0.0 if step > 0 else NOW.monotonic_s))
+
+    assert len(choose_next(endless(1), endless(-1), NOW, 50)) == 50
+    assert len(read) <= 50 + LIVE_SCAN_MAX
+
+
+@given(st.lists(st.floats(0, 200), max_size=30), st.integers(0, 40))
+def test_every_key_goes_at_most_once_and_live_ones_are_never_behind_backlog(ages, limit):
+    rows = [held(key, age) for key, age in enumerate(sorted(ages, reverse=True))]
+    keys = choose(rows, limit)
+    assert len(set(keys)) == len(keys) == min(limit, len(rows))
+    live = [key for key in keys if rows[key].at.monotonic_s >= NOW.monotonic_s - 60]
+    assert list(keys) == [*sorted(live), *sorted(set(keys) - set(live))]
+
+
+# --- bounds -------------------------------------------------------------------------------------------------------
+
+
+def test_within_the_bounds_nothing_goes():
+    assert evicted([held(1), held(2)], Bounds(2, 10_000, 60)) == []
+
+
+def test_too_many_rows_drop_the_oldest():
+    assert evicted([held(key) for key in range(5)], Bounds(3, 10_000, 60)) == [(0, "rows"), (1, "rows")]
+
+
+def test_too_many_bytes_drop_the_oldest_and_count_what_a_row_costs():
+    rows = [held(key, size=100) for key in range(4)]
+    assert evicted(rows, Bounds(10, 3 * (100 + ROW_BYTES), 60)) == [(0, "bytes")]
+    assert evicted(rows, Bounds(10, 4 * (100 + ROW_BYTES), 60)) == []
+
+
+def test_too_old_ones_go_for_their_age():
+    assert evicted([held(1, 61), held(2, 59)], Bounds(10, 10_000, 60)) == [(1, "age")]
+
+
+def test_a_reading_whose_age_nobody_knows_stays_unless_a_later_one_is_too_old():
+    unknown = held(1, wall_s=NEVER_SET, boot_id="boot-0")
+    assert evicted([unknown, held(2, 59)], Bounds(10, 10_000, 60)) == []
+    assert evicted([unknown, held(2, 61), held(3)], Bounds(10, 10_000, 60)) == [(1, "age"), (2, "age")]
+
+
+def test_a_reading_whose_age_nobody_knows_goes_when_there_are_too_many():
+    unknown = [held(key, wall_s=NEVER_SET, boot_id="boot-0") for key in range(3)]
+    assert evicted([*unknown, held(3)], Bounds(2, 10_000, 60)) == [(0, "rows"), (1, "rows")]
+
+
+def test_a_clock_that_jumps_from_1970_to_today_drops_nothing():
+    before = make_moment(5.0, wall_s=5.0, boot_id="boot-0")
+    rows = [Held(1, 10, before), Held(2, 10, before)]
+    assert evicted(rows, Bounds(10, 10_000, 60), now=make_moment(1.0, boot_id="boot-1")) == []
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 100), st.integers(1, 50)), max_size=30),
+    st.integers(0, 10),
+    st.integers(0, 2000),
+    st.floats(1, 99),
+)
+def test_after_eviction_everything_is_within_the_bounds_and_only_a_prefix_went(rows, max_rows, max_bytes, max_age_s):
+    ages = sorted((age for age, _ in rows), reverse=True)
+    kept = [held(key, age, size) for key, (age, (_, size)) in enumerate(zip(ages, rows, strict=True))]
+    bounds = Bounds(max_rows, max_bytes, max_age_s)
+    gone = evicted(kept, bounds)
+    assert [key for key, _ in gone] == list(range(len(gone)))
+    left = kept[len(gone) :]
+    assert len(left) <= max_rows
+    assert sum(each.size_bytes + ROW_BYTES for each in left) <= max_bytes
+    assert all(NOW.monotonic_s - each.at.monotonic_s <= max_age_s for each in left)
+    if gone:
+        reasons = {reason for _, reason in gone}
+        assert reasons <= {str(reason) for reason in DropReason}
+        # One less would not have been enough.
+        assert evicted(kept[len(gone) - 1 :], bounds) != []
+
+
+# --- what an error means ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "readings", "report"),
+    [
+        (Refused(400), "set_aside", "set_aside"),
+        (Refused(413), "set_aside", "set_aside"),
+        (Refused(422), "set_aside", "set_aside"),
+        (Refused(405), "retry", "set_aside"),
+        (NotFound(404), "retry", "set_aside"),
+        (Conflict(409), "retry", "set_aside"),
+        (Unauthorized(401), "retry", "retry"),
+        (RateLimited(429), "retry", "retry"),
+        (ServerFault(500), "retry", "retry"),
+        (TransportError("reset"), "retry", "retry"),
+        (UnexpectedAnswer("html"), "retry", "retry"),
+        (StorageError("full"), "retry", "retry"),
+        (InvalidMessage("NaN"), "set_aside", "set_aside"),
+        (AgentError("?"), "set_aside", "set_aside"),
+    ],
+    ids=lambda value: f"{type(value).__name__}-{getattr(value, 'status', '')}" if isinstance(value, Exception) else "",
+)
+def test_an_error_decides_what_becomes_of_readings_and_reports(error, readings, report):
+    assert judge_readings(error) == Disposition(readings)
+    assert judge_report(error) == Disposition(report)

@@ -1,0 +1,132 @@
+"""Back-off, schedule, polling: everything that decides when something happens."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.core.backoff import RETRY_AFTER_CAP_S, Backoff
+from agent.core.polling import MIN_GAP_S, PollIntervals, PollPace
+from agent.core.schedule import Schedule, phase_s
+
+FRACTIONS = st.floats(0, 1, exclude_max=True)
+
+# --- back-off -----------------------------------------------------------------------------------------------------
+
+
+def test_the_ceiling_doubles_up_to_the_cap():
+    backoff, waits = Backoff(), []
+    for _ in range(12):
+        backoff, wait_s = backoff.failed(0.999999)
+        waits.append(round(wait_s))
+    assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
+
+
+def test_jitter_is_full():
+    backoff = Backoff(failures=5)
+    assert backoff.failed(0.5)[1] == 16.0
+    assert backoff.failed(0.0)[1] == 0.1
+
+
+def test_a_success_starts_anew():
+    assert Backoff(failures=9).succeeded() == Backoff()
+    assert Backoff().succeeded() == Backoff()
+
+
+def test_a_million_failures_do_not_overflow():
+    assert Backoff(failures=1_000_000).failed(0.5)[1] == 150.0
+
+
+@given(FRACTIONS, st.integers(0, 20), st.floats(0.1, 1e12))
+def test_retry_after_is_never_undercut_nor_obeyed_for_ever(fraction, failures, asked_s):
+    _, wait_s = Backoff(failures=failures).failed(fraction, asked_s)
+    assert wait_s >= min(asked_s, RETRY_AFTER_CAP_S)
+    assert wait_s <= max(300.0, RETRY_AFTER_CAP_S * 1.1)
+
+
+def test_a_fleet_that_was_told_the_same_wait_does_not_come_back_in_one_step():
+    waits = {Backoff().failed(fraction / 10, 60.0)[1] for fraction in range(10)}
+    assert len(waits) == 10
+
+
+# --- schedule -----------------------------------------------------------------------------------------------------
+
+
+def test_the_phase_is_stable_and_differs_between_devices_and_names():
+    assert phase_s("d1", "poll", 60.0) == phase_s("d1", "poll", 60.0)
+    assert len({phase_s(f"d{n}", name, 60.0) for n in range(50) for name in ("poll", "board")}) == 100
+
+
+def test_the_phases_of_a_fleet_spread_over_the_period():
+    tenths = [int(phase_s(f"device-{n}", "poll", 10.0)) for n in range(10_000)]
+    assert all(800 < tenths.count(tenth) < 1200 for tenth in range(10))
+
+
+@given(st.text(max_size=20), st.floats(0.1, 1e6), st.floats(0, 1e9))
+def test_the_next_instant_is_after_now_and_within_one_period(device, period_s, now_s):
+    schedule = Schedule.of(device, "board", period_s)
+    assert 0 <= schedule.phase_s < period_s
+    due_s = schedule.next_after(now_s)
+    assert now_s < due_s <= now_s + period_s * 1.000001 + 1e-6
+
+
+def test_ticks_follow_the_grid_and_missed_ones_are_skipped():
+    schedule = Schedule(10.0, 3.0)
+    assert [schedule.next_after(now) for now in (0.0, 3.0, 3.1, 12.9, 47.0)] == [3.0, 13.0, 13.0, 13.0, 53.0]
+
+
+# --- polling ------------------------------------------------------------------------------------------------------
+
+
+def polls(count: int, *, pace=None, took_s=0.05, **answer) -> tuple[PollPace, list[float]]:
+    pace, waits = pace or PollPace(PollIntervals()), []
+    for _ in range(count):
+        pace, wait_s = pace.polled(**{"active": False, "held": False, **answer}, took_s=took_s, fraction=0.5)
+        waits.append(wait_s)
+    return pace, waits
+
+
+def test_without_news_the_interval_doubles_to_slow_and_after_a_while_to_idle():
+    _, waits = polls(60)
+    assert waits[:5] == [2, 4, 8, 10, 10]
+    assert waits[-1] == 60
+    assert waits == sorted(waits)
+
+
+def test_news_make_it_fast_again():
+    pace, _ = polls(60)
+    pace, waits = polls(1, pace=pace, active=True)
+    assert waits == [2]
+    assert polls(2, pace=pace)[1] == [2, 4]
+
+
+def test_a_held_poll_is_followed_at_once():
+    assert polls(3, held=True, took_s=25.0)[1] == [0, 0, 0]
+    assert polls(2, held=True, active=True, took_s=3.0)[1] == [0, 0]
+
+
+def test_a_service_that_answers_at_once_what_it_should_have_held_does_not_make_us_spin():
+    _, waits = polls(60, held=True, took_s=0.001)
+    assert waits[:4] == [2, 4, 8, 10]
+    assert waits[-1] == 60
+
+
+def test_not_even_news_without_end_make_us_spin():
+    _, waits = polls(5, held=True, active=True, took_s=0.001)
+    assert all(wait_s + 0.001 >= MIN_GAP_S for wait_s in waits)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.999])
+def test_waits_are_spread_by_a_tenth(fraction):
+    _, wait_s = PollPace(PollIntervals()).polled(active=True, held=False, took_s=0.0, fraction=fraction)
+    assert wait_s == pytest.approx(1.8 if fraction == 0.0 else 2.2, abs=0.01)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans(), st.floats(0, 30), FRACTIONS), max_size=50))
+def test_two_polls_never_begin_closer_than_the_gap_nor_further_than_idle(answers):
+    pace = PollPace(PollIntervals())
+    for active, held, took_s, fraction in answers:
+        pace, wait_s = pace.polled(active=active, held=held, took_s=took_s, fraction=fraction)
+        assert took_s + wait_s >= MIN_GAP_S - 1e-9
+        assert wait_s <= 60 * 1.1

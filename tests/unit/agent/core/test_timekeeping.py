@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.core.timekeeping import EARLIEST_S, ServiceTime, is_plausible
+from tests.factories import make_moment
+from tests.fakes import START_WALL_S
+
+T0 = START_WALL_S
+
+
+def test_the_wall_clock_may_be_wrong_by_decades():
+    time = ServiceTime().observe(T0, make_moment(100.0, wall_s=0.0))
+    assert time.at(make_moment(160.0, wall_s=0.0)) == T0 + 60
+
+
+def test_without_an_observation_nobody_can_say_unless_the_wall_clock_is_trusted():
+    moment = make_moment(1.0, wall_s=T0 + 5)
+    assert ServiceTime().at(moment) is None
+    assert ServiceTime(trust_wall=True).at(moment) == T0 + 5
+    assert ServiceTime(trust_wall=True).at(make_moment(1.0, wall_s=5.0)) is None
+
+
+def test_an_answer_without_a_date_or_with_an_impossible_one_changes_nothing():
+    time = ServiceTime().observe(T0, make_moment(100.0))
+    assert time.observe(None, make_moment(101.0)) == time
+    assert time.observe(5.0, make_moment(101.0)) == time
+
+
+def test_a_moment_of_another_boot_is_not_estimated():
+    time = ServiceTime().observe(T0, make_moment(100.0))
+    assert time.at(make_moment(160.0, boot_id="boot-2")) is None
+
+
+def test_a_new_boot_begins_with_its_own_first_observation():
+    time = ServiceTime().observe(T0, make_moment(100.0)).observe(T0 + 500, make_moment(7.0, boot_id="boot-2"))
+    assert time.at(make_moment(8.0, boot_id="boot-2")) == T0 + 501
+
+
+def test_a_clock_that_the_service_sets_is_followed():
+    time = ServiceTime().observe(T0, make_moment(100.0)).observe(T0 - 3600, make_moment(101.0))
+    assert time.at(make_moment(101.0)) == T0 - 3600
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 60), st.floats(0, 3)), min_size=1, max_size=40), st.floats(0, 1))
+def test_the_estimate_is_never_ahead_and_at_most_a_second_and_the_best_latency_behind(polls, start):
+    true_offset = T0 + start - 100.0
+    now, time, latencies = 100.0, ServiceTime(), []
+    for gap_s, latency_s in polls:
+        now += gap_s + latency_s
+        time = time.observe(int(now - latency_s + true_offset), make_moment(now))
+        latencies.append(latency_s)
+    estimate = time.at(make_moment(now))
+    assert estimate is not None
+    true = now + true_offset
+    assert true - estimate >= -1e-3
+    assert true - estimate <= 1 + min(latencies) + 200e-6 * now + 1e-3
+
+
+def test_a_reading_is_stamped_on_the_services_clock_also_if_it_was_read_before_the_first_answer():
+    time = ServiceTime().observe(T0, make_moment(100.0, wall_s=0.0))
+    assert time.recorded_at(make_moment(40.0, wall_s=0.0)) == T0 - 60
+
+
+def test_a_right_wall_clock_stamps_a_reading_the_same_way_at_every_resend():
+    early = ServiceTime().observe(T0, make_moment(100.0, wall_s=T0 + 0.9))
+    later = ServiceTime().observe(T0 + 7, make_moment(107.4, wall_s=T0 + 8.3))
+    moment = make_moment(99.0, wall_s=T0 - 0.1)
+    assert early.recorded_at(moment) == later.recorded_at(moment) == moment.wall_s
+
+
+def test_a_reading_of_an_earlier_boot_keeps_its_wall_clock_unless_that_was_never_set():
+    time = ServiceTime().observe(T0, make_moment(100.0))
+    assert time.recorded_at(make_moment(5.0, wall_s=T0 - 900, boot_id="boot-0")) == T0 - 900
+    assert time.recorded_at(make_moment(5.0, wall_s=12.0, boot_id="boot-0")) is None
+
+
+def test_plausible_is_what_this_program_can_have_lived_through():
+    assert is_plausible(EARLIEST_S)
+    assert not is_plausible(0.0)
