@@ -1,0 +1,204 @@
+"""What a command handler is: the whole surface for plug-in authors.
+
+A handler is a class::
+
+    class OpenDoor(Handler):
+        name = "open_door"
+        contract = Contract.ONCE
+
+        class Payload(HandlerPayload):
+            door: int
+
+        def handle(self, payload: Payload, context: CommandContext) -> JsonObject | None:
+            return {"opened": payload.door}
+
+or a function with the same two arguments, decorated with :func:`handler`. Either is found through the entry-point
+group ``agent.handlers``. What it returns becomes the ``result`` of the command; :class:`HandlerFailed` and
+:class:`HandlerRejected` end it as ``failed`` and ``rejected``; any other exception ends it as ``failed``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, get_type_hints
+
+from pydantic import BaseModel, ConfigDict
+
+from agent.core.values import Contract, JsonObject
+from agent.errors import AgentError
+
+
+class HandlerPayload(BaseModel):
+    """The base for a handler's ``Payload``: unknown members are refused, so that a typo is answered, not ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class NoPayload(HandlerPayload):
+    """For a handler that takes nothing beside its name."""
+
+
+class HandlerSettings(BaseModel):
+    """The base for a handler's ``Settings``: unknown members are refused, so that a typo is found at the start."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class HandlerFailed(AgentError):
+    """The work was tried and failed: the command ends as ``failed`` with this code and sentence."""
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code = code
+        self.message = message
+        super().__init__(f"{code}: {message}")
+
+
+class HandlerRejected(HandlerFailed):
+    """The work was not begun: the command ends as ``rejected`` with this code and sentence."""
+
+
+class AgentControls(Protocol):
+    """What a handler may ask of the agent that runs it."""
+
+    def read_sensors(self, names: list[str] | None) -> Mapping[str, Mapping[str, float] | str]:
+        """Read sensors now: name -> named numbers, or a sentence saying why it could not be read.
+
+        Raises:
+            KeyError: no sensor has one of these names.
+        """
+        ...
+
+    def set_interval(self, name: str, interval_s: float | None) -> float:
+        """Set a sensor's period, or the poll interval with the name ``poll``; None goes back to the configuration's.
+
+        It survives a restart. Returns the interval that is in force now, seconds.
+
+        Raises:
+            KeyError: nothing has this name.
+            ValueError: the interval is out of its bounds; the text says which.
+        """
+        ...
+
+    def identity(self) -> JsonObject:
+        """Who this device is: device id, agent version, machine, boot id, uptime."""
+        ...
+
+    def request_restart(self, reason: str) -> None:
+        """End the agent's process in order once the running commands are journaled; the service manager starts it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CommandContext:
+    """What a handler gets beside its payload.
+
+    Attributes:
+        command_id: the service's id of this command.
+        device_id: this device.
+        attempt: 1 for the first run; more after a crash, for an idempotent handler.
+        restarted: the process or boot that started this command is not this one (``restarts_device`` handlers).
+        stopping: set when the handler shall end: timeout, cancel, or the agent stops.
+        log: a logger that names the handler and the command.
+        controls: what the handler may ask of the agent.
+        report_progress: tells the service ``in_progress`` with a partial result.
+    """
+
+    command_id: str
+    device_id: str
+    attempt: int
+    restarted: bool
+    stopping: threading.Event
+    log: logging.LoggerAdapter[logging.Logger]
+    controls: AgentControls
+    report_progress: Callable[[JsonObject], None]
+
+
+class Handler(ABC):
+    """A command handler.
+
+    Class attributes:
+        name: what ``command`` in the payload says.
+        contract: what it promises; decides what a crash does. The default is the safe one.
+        timeout_s: how long one run may take, seconds; the configuration can change it.
+        lane: handlers with the same lane run one after the other; by default each handler is its own lane.
+        Payload: pydantic model of the payload without the member that names the handler.
+        Settings: pydantic model of this handler's section in the configuration, or None.
+    """
+
+    name: ClassVar[str]
+    description: ClassVar[str] = ""
+    contract: ClassVar[Contract] = Contract.ONCE
+    timeout_s: ClassVar[float] = 60.0
+    lane: ClassVar[str | None] = None
+    Payload: ClassVar[type[BaseModel]] = NoPayload
+    Settings: ClassVar[type[BaseModel] | None] = None
+
+    def __init__(self, settings: BaseModel | None = None) -> None:
+        self.settings = settings
+
+    def check(self) -> None:  # noqa: B027 - most handlers have nothing to check
+        """Find out at start whether this handler can work here.
+
+        Raises:
+            Exception: it cannot; the text says why. The handler is listed as unusable and the agent goes on.
+        """
+
+    def run_timeout_s(self) -> float:
+        """How long one run may take, seconds; override it where the settings decide."""
+        return self.timeout_s
+
+    @abstractmethod
+    def handle(self, payload: Any, context: CommandContext) -> JsonObject | None:
+        """Do the work; ``payload`` is a valid :attr:`Payload`. Runs in a thread of its own."""
+
+
+HandlerFunction = Callable[[Any, CommandContext], JsonObject | None]
+
+
+def handler(
+    name: str,
+    *,
+    contract: Contract = Contract.ONCE,
+    timeout_s: float = 60.0,
+    lane: str | None = None,
+) -> Callable[[HandlerFunction], type[Handler]]:
+    """Make a handler class out of a function ``(payload: SomeModel, context) -> result``.
+
+    The payload's model is the annotation of the first parameter.
+
+    Raises:
+        TypeError: the first parameter has no pydantic model as its annotation.
+    """
+
+    def wrap(function: HandlerFunction) -> type[Handler]:
+        code = function.__code__
+        parameter = code.co_varnames[0] if code.co_argcount else ""
+        try:
+            model = get_type_hints(function).get(parameter)
+        except NameError as error:
+            reason = f"handler {name!r}: its annotations must be importable at module level ({error})"
+            raise TypeError(reason) from error
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            raise TypeError(f"handler {name!r}: annotate its first parameter with a pydantic model")
+
+        def handle(self: Handler, payload: Any, context: CommandContext) -> JsonObject | None:  # noqa: ARG001
+            return function(payload, context)
+
+        members = {
+            "name": name,
+            "description": (function.__doc__ or "").strip().split("\n", 1)[0],
+            "contract": contract,
+            "timeout_s": timeout_s,
+            "lane": lane,
+            "Payload": model,
+            "handle": handle,
+            "__doc__": function.__doc__,
+            "__module__": function.__module__,
+        }
+        return type(function.__name__, (Handler,), members)
+
+    return wrap

@@ -1,0 +1,220 @@
+"""A handler that is a program of the device: declared in the configuration, in any language.
+
+It gets the payload without the member that names the handler as one JSON object on standard input, and who it is for
+in its environment. Its exit code decides, nothing else does:
+
+====  ==========  ====================================================================
+code  status      what else
+====  ==========  ====================================================================
+0     succeeded   standard output becomes the result: one JSON object, or nothing
+64    rejected    EX_USAGE of ``sysexits.h``: it did not begin, since the payload is wrong
+else  failed      also when a signal, the timeout or the agent's stop ended it
+====  ==========  ====================================================================
+
+Standard error is diagnostics: its end is kept, its last line is part of the reason when the program fails, and it
+never makes a run fail.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from agent.core.values import Contract, JsonObject
+from agent.errors import InvalidMessage
+from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerRejected, HandlerSettings
+from agent.process import (
+    DEFAULT_PATH,
+    GRACE_S,
+    OUTPUT_BYTES,
+    Ending,
+    ProgramNotStarted,
+    ProgramRun,
+    last_line,
+    program_fault,
+    run_program,
+    text_of,
+)
+from agent.wire.json_text import parse_object
+
+EXIT_REJECTED: Final = 64
+MAX_OUTPUT_BYTES: Final = 128 * 1024
+"""The bound of the bound: with its quoting, a result must fit into a request body of 256 KiB."""
+
+Argument = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]*$")]
+
+
+class ExecutableSettings(HandlerSettings):
+    """What the configuration says about one executable handler."""
+
+    enabled: bool = Field(default=True, description="False switches it off; its commands are then rejected.")
+    argv: tuple[Argument, ...] = Field(min_length=1, description="The program and its arguments; no shell sees them.")
+    description: str = Field(default="", description="One line for a person.")
+    contract: Contract = Field(default=Contract.ONCE, description="What a crash in the middle of it means.")
+    timeout_s: float = Field(default=60.0, gt=0, le=86400, description="After this its process group is ended, s.")
+    lane: str | None = Field(default=None, description="Handlers of one lane run one after the other.")
+    output: Literal["json", "text"] = Field(default="json", description="What standard output is.")
+    output_bytes: int = Field(default=OUTPUT_BYTES, ge=1, le=MAX_OUTPUT_BYTES, description="How much of it is kept.")
+    grace_s: float = Field(default=GRACE_S, ge=0, le=60, description="From SIGTERM to SIGKILL, s.")
+    environment: dict[str, str] = Field(default_factory=dict, description="Added to its environment.")
+    directory: Path | None = Field(default=None, description="Its working directory.")
+
+
+class AnyPayload(BaseModel):
+    """Any JSON object: the program itself judges it and answers 64 when it is wrong."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+
+class Executable(Handler):
+    """Runs a program of the device; made by :func:`executable_handler`."""
+
+    Payload = AnyPayload
+    Settings = ExecutableSettings
+
+    def __init__(self, settings: BaseModel | None = None) -> None:
+        if not isinstance(settings, ExecutableSettings):
+            raise TypeError("an executable handler needs ExecutableSettings")
+        super().__init__(settings)
+        self._program = settings
+
+    def run_timeout_s(self) -> float:
+        """Longer than the program's own timeout, so that the program is ended and its last words are reported."""
+        return own_timeout_first(self._program.timeout_s, self._program.grace_s)
+
+    def check(self) -> None:
+        """The program is there and may be run."""
+        fault = program_fault(self._program.argv, self._base_environment(), self._program.directory)
+        if fault:
+            raise ProgramNotStarted(fault)
+
+    def handle(self, payload: Any, context: CommandContext) -> JsonObject | None:
+        """Run it once, with the payload on its standard input."""
+        settings = self._program
+        environment = {
+            **self._base_environment(),
+            "COMMAND": self.name,
+            "COMMAND_ID": context.command_id,
+            "COMMAND_ATTEMPT": str(context.attempt),
+            "COMMAND_RESTARTED": "1" if context.restarted else "0",
+            "DEVICE_ID": context.device_id,
+        }
+        run = run_for_handler(
+            settings.argv,
+            context=context,
+            timeout_s=settings.timeout_s,
+            environment=environment,
+            input_bytes=json.dumps(payload.model_extra or {}).encode(),
+            directory=settings.directory,
+            output_bytes=settings.output_bytes,
+            grace_s=settings.grace_s,
+        )
+        if run.exit_code == EXIT_REJECTED and run.ending is Ending.EXITED:
+            raise HandlerRejected("rejected_by_program", last_line(run.diagnostics) or "the program gave no reason")
+        if self.contract is Contract.RESTARTS_DEVICE and not context.restarted and _was_swept_away(run):
+            return None  # the restart that it asked for: the run after it concludes the command
+        raise_unless_succeeded(run, settings.timeout_s)
+        if settings.output == "text":
+            return text_result(run, settings.output_bytes)
+        return _json_result(run, settings.output_bytes)
+
+    def _base_environment(self) -> dict[str, str]:
+        return {"PATH": DEFAULT_PATH, **self._program.environment}
+
+
+def executable_handler(name: str, settings: ExecutableSettings) -> Handler:
+    """The handler of this name that runs what the settings say."""
+    members = {
+        "name": name,
+        "description": settings.description or f"runs {settings.argv[0]}",
+        "contract": settings.contract,
+        "timeout_s": settings.timeout_s,
+        "lane": settings.lane,
+        "__doc__": Executable.__doc__,
+    }
+    made: type[Executable] = type("Executable", (Executable,), members)
+    return made(settings)
+
+
+def _was_swept_away(run: ProgramRun) -> bool:
+    """The agent's stop ended it, or the service manager, which sends SIGTERM to all that the agent started."""
+    return run.ending is Ending.STOPPED or (run.ending is Ending.EXITED and run.exit_code == -signal.SIGTERM)
+
+
+def own_timeout_first(timeout_s: float, grace_s: float) -> float:
+    """A handler's timeout that leaves a program's own timeout and grace the time to work."""
+    return timeout_s + grace_s + 1.0
+
+
+def run_for_handler(
+    argv: tuple[str, ...],
+    *,
+    context: CommandContext,
+    timeout_s: float,
+    environment: Mapping[str, str],
+    input_bytes: bytes = b"",
+    directory: Path | None = None,
+    output_bytes: int = OUTPUT_BYTES,
+    grace_s: float = GRACE_S,
+) -> ProgramRun:
+    """Run a program for a command: it ends when the command must end, and what it says on stderr is logged.
+
+    Raises:
+        HandlerFailed: it could not be started.
+    """
+    try:
+        run = run_program(
+            argv,
+            timeout_s=timeout_s,
+            environment=environment,
+            input_bytes=input_bytes,
+            stopping=context.stopping,
+            directory=directory,
+            output_bytes=output_bytes,
+            grace_s=grace_s,
+        )
+    except ProgramNotStarted as error:
+        raise HandlerFailed("program_not_started", str(error)) from error
+    diagnostics = last_line(run.diagnostics)
+    if diagnostics:
+        context.log.info("stderr ended with: %s", diagnostics)
+    return run
+
+
+def raise_unless_succeeded(run: ProgramRun, timeout_s: float) -> None:
+    """Return when the program ended by itself with exit code 0.
+
+    Raises:
+        HandlerFailed: ``timeout``, ``stopped`` or ``program_failed``, with the end of its diagnostics.
+    """
+    diagnostics = last_line(run.diagnostics)
+    tail = f"; stderr ended with: {diagnostics}" if diagnostics else ""
+    if run.ending is Ending.TIMED_OUT:
+        raise HandlerFailed("timeout", f"the program took longer than {timeout_s:g} s and was ended{tail}")
+    if run.ending is Ending.STOPPED:
+        raise HandlerFailed("stopped", f"the program was ended because the command had to stop{tail}")
+    if run.exit_code != 0:
+        raise HandlerFailed("program_failed", f"the program failed, {run.describe_exit()}{tail}")
+
+
+def text_result(run: ProgramRun, output_bytes: int) -> JsonObject:
+    """Standard output as text, for ``result``; ``truncated`` says that there was more."""
+    return {"output": text_of(run.output, max_bytes=output_bytes), "truncated": run.truncated}
+
+
+def _json_result(run: ProgramRun, output_bytes: int) -> JsonObject | None:
+    if run.truncated:
+        reason = f"the program succeeded, but its standard output is larger than {output_bytes} bytes"
+        raise HandlerFailed("output_too_large", f"{reason}: print less or raise output_bytes")
+    if not run.output.strip():
+        return None
+    try:
+        return parse_object(run.output, max_bytes=output_bytes)
+    except InvalidMessage as error:
+        reason = f"the program succeeded, but its standard output is not one JSON object ({error})"
+        raise HandlerFailed("invalid_output", f"{reason}: mend it or set output: text") from error

@@ -1,0 +1,63 @@
+"""A handler that is ready to run, and the judgement of a payload before any of its code does."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ValidationError
+
+from agent.core.values import Contract, JsonObject
+from agent.handlers.base import Handler
+from agent.plugins import describe, faults_of
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidPayload:
+    """Why a payload is rejected before any handler code runs.
+
+    Attributes:
+        code: ``no_handler_named``, ``unknown_command``, ``handler_unusable`` or ``invalid_payload``.
+        message: a sentence that names the member or the handler.
+    """
+
+    code: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedHandler:
+    """A handler that is ready to run.
+
+    Attributes:
+        handler: the instance; call ``handler.handle(payload, context)`` with what :meth:`validate` returned.
+        contract: what a crash in the middle means.
+        timeout_s: after this many seconds ``context.stopping`` is set, by the configuration or the handler's own.
+        lane: handlers with the same lane run one after the other.
+    """
+
+    name: str
+    handler: Handler
+    contract: Contract
+    timeout_s: float
+    lane: str
+
+    def validate(self, payload: JsonObject, handler_key: str) -> BaseModel | InvalidPayload:
+        """The payload as the handler's model, or why it is none. Strict: ``"1"`` is no number.
+
+        Args:
+            payload: the whole ``command_payload``.
+            handler_key: its member that names the handler; not part of what the handler sees.
+        """
+        members = {name: value for name, value in payload.items() if name != handler_key}
+        model = self.handler.Payload
+        try:
+            # JSON mode, since its strictness knows that a time or an enum travels as text.
+            return model.model_validate_json(json.dumps(members), strict=True)
+        except ValidationError as error:
+            return InvalidPayload("invalid_payload", f"payload of {self.name!r}: {faults_of(error, model)}")
+        except Exception as error:  # noqa: BLE001 - a plug-in's own validator may raise anything
+            return InvalidPayload("invalid_payload", f"payload of {self.name!r}: {describe(error)}")

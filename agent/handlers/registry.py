@@ -1,0 +1,261 @@
+"""Which handlers this agent has: built-in, installed (entry-point group ``agent.handlers``) and executables.
+
+Names decide. Where two handlers want one name, the configuration's executable wins, then the built-in: a package
+that happens to be installed never replaces ``run`` or ``restart_agent``. Of two packages neither wins, since the order
+of installation must not decide what a command does. The losers stay in the listing with status ``clash``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from importlib.metadata import EntryPoint
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from agent.core.values import JsonObject
+from agent.handlers.base import Handler
+from agent.handlers.executable import Executable, ExecutableSettings, executable_handler
+from agent.handlers.loaded import InvalidPayload, LoadedHandler
+from agent.plugins import (
+    PluginFault,
+    PluginInfo,
+    PluginStatus,
+    describe,
+    installed_entry_points,
+    load_entry_point,
+    nearest,
+    origin_of,
+    parse_settings,
+)
+
+GROUP: Final = "agent.handlers"
+BUILT_IN: Final = "built-in"
+CONFIGURATION: Final = "configuration"
+
+_BUILT_INS: Final[Mapping[str, str]] = {
+    "identify": "agent.handlers.identify:Identify",
+    "ping": "agent.handlers.ping:Ping",
+    "read_sensors": "agent.handlers.read_sensors:ReadSensors",
+    "restart_agent": "agent.handlers.restart_agent:RestartAgent",
+    "run": "agent.handlers.run:Run",
+    "set_interval": "agent.handlers.set_interval:SetInterval",
+}
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerSection:
+    """What the configuration says about one handler, under its name.
+
+    Attributes:
+        enabled: False switches it off.
+        timeout_s: replaces the handler's own timeout, seconds.
+        settings: the handler's own settings, checked against its ``Settings``.
+    """
+
+    enabled: bool = True
+    timeout_s: float | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+class HandlerRegistry:
+    """Every handler by name, the unusable ones with their reason."""
+
+    def __init__(self, handlers: Mapping[str, LoadedHandler], listing: Iterable[PluginInfo]) -> None:
+        self._handlers = dict(handlers)
+        self._listing = sorted(listing, key=lambda info: (info.name, info.origin))
+        self._unusable = {info.name: info for info in self._listing if info.name not in self._handlers}
+
+    @classmethod
+    def load(
+        cls,
+        sections: Mapping[str, HandlerSection] | None = None,
+        executables: Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        entry_points: Iterable[EntryPoint] | None = None,
+    ) -> HandlerRegistry:
+        """Load, configure and check every handler; a failing one is listed and logged, never raised.
+
+        Args:
+            sections: the configuration's ``commands.handlers`` by name.
+            executables: the configuration's ``executables`` by name, each checked against ``ExecutableSettings``.
+            entry_points: what is installed; None looks it up, once per process.
+        """
+        points = installed_entry_points(GROUP) if entry_points is None else tuple(entry_points)
+        loading = _Loading(sections or {})
+        loading.add_executables(executables or {})
+        loading.add_built_ins()
+        loading.add_entry_points(points)
+        loading.note_unknown_sections()
+        for info in loading.listing:
+            if info.status not in {PluginStatus.READY, PluginStatus.DISABLED}:
+                _log.warning("handler %s is %s: %s", info.name, info.status, info.reason)
+        return cls(loading.handlers, loading.listing)
+
+    def get(self, name: str) -> LoadedHandler | None:
+        """The handler of this name, if it is ready."""
+        return self._handlers.get(name)
+
+    def names(self) -> list[str]:
+        """The names of the ready handlers, sorted."""
+        return sorted(self._handlers)
+
+    def lanes(self) -> list[str]:
+        """The lanes of the ready handlers, sorted, each once."""
+        return sorted({loaded.lane for loaded in self._handlers.values()})
+
+    def listing(self) -> list[PluginInfo]:
+        """Every handler that was found or configured, sorted by name, with its status."""
+        return list(self._listing)
+
+    def validate(self, payload: JsonObject, handler_key: str) -> BaseModel | InvalidPayload:
+        """The payload as its handler's model, or why the command is rejected; runs no handler code.
+
+        Args:
+            payload: the whole ``command_payload``.
+            handler_key: the member that names the handler, ``command`` by default.
+        """
+        if handler_key not in payload:
+            return InvalidPayload("no_handler_named", f"the payload has no member {handler_key!r} that names a handler")
+        name = payload[handler_key]
+        if not isinstance(name, str) or not name:
+            return InvalidPayload("no_handler_named", f"the payload's {handler_key!r} must be the name of a handler")
+        loaded = self._handlers.get(name)
+        if loaded is not None:
+            return loaded.validate(payload, handler_key)
+        shown = name[:80]
+        info = self._unusable.get(name)
+        if info is not None:
+            return InvalidPayload("handler_unusable", f"handler {shown!r} is {info.status} on this device")
+        near = nearest(shown, self._handlers)
+        return InvalidPayload("unknown_command", f"this device has no handler {shown!r}{near}")
+
+
+class _Loading:
+    """One pass over the three origins; the first that takes a name keeps it."""
+
+    def __init__(self, sections: Mapping[str, HandlerSection]) -> None:
+        self.handlers: dict[str, LoadedHandler] = {}
+        self.listing: list[PluginInfo] = []
+        self._sections = sections
+        self._owners: dict[str, str] = {}
+
+    def add_executables(self, executables: Mapping[str, Mapping[str, Any]]) -> None:
+        """Those that the configuration declares."""
+        for name, settings in executables.items():
+            self._owners[name] = CONFIGURATION
+            self._add(name, CONFIGURATION, partial(_executable, name, settings))
+
+    def add_built_ins(self) -> None:
+        """Ours, unless an executable of the configuration has the name."""
+        for name, target in _BUILT_INS.items():
+            if name in self._owners:
+                self._clash(name, BUILT_IN, f"the configuration's executable {name!r} is used instead of the built-in")
+                continue
+            self._owners[name] = BUILT_IN
+            self._add(name, BUILT_IN, partial(self._built_in, name, target))
+
+    def add_entry_points(self, points: Iterable[EntryPoint]) -> None:
+        """What is installed, unless the name is taken or two packages want it."""
+        by_name: dict[str, list[EntryPoint]] = {}
+        for point in points:
+            by_name.setdefault(point.name, []).append(point)
+        for name, rivals in by_name.items():
+            for point in rivals:
+                owner = self._owners.get(name)
+                if owner is not None:
+                    fix = "give it another name or uninstall it"
+                    self._clash(name, origin_of(point), f"the name {name!r} belongs to the {owner} handler: {fix}")
+                elif len(rivals) > 1:
+                    packages = ", ".join(sorted(origin_of(rival) for rival in rivals))
+                    self._clash(name, origin_of(point), f"{packages} all bring {name!r}: uninstall all but one")
+                else:
+                    self._add(name, origin_of(point), partial(self._installed, name, point))
+        self._owners |= {name: "installed" for name in by_name if name not in self._owners}
+
+    def note_unknown_sections(self) -> None:
+        """A section that names nothing is a typo or a missing package, and is said."""
+        for name in self._sections:
+            if name not in self._owners:
+                reason = f"no handler {name!r} is installed{nearest(name, self._owners)}; mend the name or install it."
+                self.listing.append(PluginInfo(name, "handler", CONFIGURATION, PluginStatus.UNKNOWN, reason))
+
+    def _clash(self, name: str, origin: str, reason: str) -> None:
+        sentence = reason[:1].upper() + reason[1:] + "."
+        self.listing.append(PluginInfo(name, "handler", origin, PluginStatus.CLASH, sentence))
+
+    def _add(self, name: str, origin: str, create: Callable[[], Handler]) -> None:
+        section = self._sections.get(name, HandlerSection())
+        if not section.enabled:
+            reason = f"The configuration switched handler {name!r} off."
+            self.listing.append(PluginInfo(name, "handler", origin, PluginStatus.DISABLED, reason))
+            return
+        try:
+            handler = create()
+            _check(name, handler)
+        except PluginFault as fault:
+            self.listing.append(PluginInfo(name, "handler", origin, fault.status, fault.reason))
+            return
+        timeout_s = handler.run_timeout_s() if section.timeout_s is None else section.timeout_s
+        lane = handler.lane or name
+        self.handlers[name] = LoadedHandler(name, handler, handler.contract, timeout_s, lane)
+        self.listing.append(
+            PluginInfo(
+                name,
+                "handler",
+                origin,
+                PluginStatus.READY,
+                type="executable" if isinstance(handler, Executable) else "class",
+                contract=str(handler.contract),
+                timeout_s=timeout_s,
+                description=handler.description,
+            )
+        )
+
+    def _built_in(self, name: str, target: str) -> Handler:
+        module, _, attribute = target.partition(":")
+        return self._create(name, getattr(import_module(module), attribute))
+
+    def _installed(self, name: str, point: EntryPoint) -> Handler:
+        found = load_entry_point(point)
+        if not (isinstance(found, type) and issubclass(found, Handler)):
+            hint = "a function needs the decorator @handler" if callable(found) else "it must be a class"
+            reason = f"{point.value} from {origin_of(point)} is no agent.Handler: {hint}."
+            raise PluginFault(PluginStatus.NOT_A_PLUGIN, reason)
+        own_name = getattr(found, "name", None)
+        if own_name != name:
+            reason = f"Entry point {name!r} of {origin_of(point)} holds the handler {own_name!r}: give both one name."
+            raise PluginFault(PluginStatus.NOT_A_PLUGIN, reason)
+        return self._create(name, found)
+
+    def _create(self, name: str, handler_class: type[Handler]) -> Handler:
+        section = self._sections.get(name, HandlerSection())
+        settings = parse_settings(handler_class.Settings, section.settings, f"handler {name!r}")
+        try:
+            return handler_class(settings)
+        except (Exception, SystemExit) as error:
+            reason = f"handler {name!r} could not be created: {describe(error)}."
+            raise PluginFault(PluginStatus.NOT_CREATED, reason) from error
+
+
+def _executable(name: str, settings: Mapping[str, Any]) -> Handler:
+    parsed = parse_settings(ExecutableSettings, settings, f"executable {name!r}")
+    assert isinstance(parsed, ExecutableSettings)  # noqa: S101 - parse_settings gives what it was asked for
+    if not parsed.enabled:
+        raise PluginFault(PluginStatus.DISABLED, f"The configuration switched executable {name!r} off.")
+    return executable_handler(name, parsed)
+
+
+def _check(name: str, handler: Handler) -> None:
+    try:
+        handler.check()
+    except (Exception, SystemExit) as error:
+        raise PluginFault(
+            PluginStatus.CHECK_FAILED, f"handler {name!r} cannot work here: {describe(error)}."
+        ) from error

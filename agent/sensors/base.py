@@ -1,0 +1,80 @@
+"""What a sensor is: the whole surface for plug-in authors.
+
+A sensor names its readings and returns them as finite numbers. It is found through the entry-point group
+``agent.sensors`` and used as often as the configuration has a section with its ``type``::
+
+    class Scale(Sensor):
+        type = "scale"
+
+        class Settings(SensorSettings):
+            port: str
+
+        def read(self) -> dict[str, float]:
+            return {"weight_kg": weigh(self.settings.port)}
+"""
+
+from __future__ import annotations
+
+import builtins
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+from agent.errors import AgentError
+
+
+class SensorSettings(BaseModel):
+    """The base for a sensor's ``Settings``: unknown members are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SensorFailed(AgentError):
+    """The sensor could not be read this time; the text says why."""
+
+
+class Sensor(ABC):
+    """A source of readings.
+
+    Class attributes:
+        type: what ``type`` in the configuration says.
+        Settings: pydantic model of the settings beside type, name, and the report strategy.
+        timeout_s: how long one read may take, seconds, before it counts as failed.
+        named_by_settings: its readings' names come from its settings, so that two sensors of this type do not get
+            in each other's way; otherwise the readings of two of one type are called ``NAME_READING``.
+    """
+
+    type: ClassVar[str]
+    description: ClassVar[str] = ""
+    Settings: ClassVar[builtins.type[BaseModel]] = SensorSettings
+    timeout_s: ClassVar[float] = 10.0
+    named_by_settings: ClassVar[bool] = False
+
+    def __init__(self, settings: Any) -> None:
+        self.settings = settings
+
+    def read_timeout_s(self) -> float:
+        """How long one read may take, seconds; override it where the settings decide."""
+        return self.timeout_s
+
+    def check(self) -> None:  # noqa: B027 - most sensors have nothing to check
+        """Find out at start whether this sensor can be read here.
+
+        Raises:
+            Exception: it cannot; the text says why. It is listed as unusable and the agent goes on.
+        """
+
+    @abstractmethod
+    def read(self) -> dict[str, float]:
+        """Named readings, finite numbers.
+
+        Raises:
+            SensorFailed: it could not be read this time.
+        """
+
+    def interrupt(self) -> None:  # noqa: B027 - most reads are short
+        """Make a read under way end soon, since the agent stops. Called from another thread than :meth:`read`."""
+
+    def close(self) -> None:  # noqa: B027 - most sensors hold nothing
+        """Release what it holds. Not called while a read is under way."""

@@ -1,0 +1,125 @@
+"""``one_wire``: DS18B20 and its family on the kernel's 1-Wire bus.
+
+``w1_slave`` carries the CRC's verdict (``YES``); the newer ``temperature`` answers EIO when the CRC is wrong.
+Source: Linux, Documentation/w1/slaves/w1_therm.rst; DS18B20 data sheet (85 °C is the value at power-on).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from typing import Final
+
+from pydantic import Field
+
+from agent.sensors.base import Sensor, SensorFailed, SensorSettings
+
+_POWER_ON_C: Final = 85.0
+_NEAR_C: Final = 5.0
+_RANGE_C: Final = (-55.0, 125.0)
+_TEMPERATURE: Final = re.compile(r"t=(-?\d+)")
+
+_log = logging.getLogger(__name__)
+
+
+class OneWireSensor(Sensor):
+    """Reads one thermometer, or all that the bus has."""
+
+    type = "one_wire"
+    description = "Thermometers on the 1-Wire bus."
+    # One conversion takes 0.75 s, and a bus may have many.
+    timeout_s = 20.0
+
+    class Settings(SensorSettings):
+        """Which thermometers."""
+
+        root: Path = Field(default=Path("/sys/bus/w1/devices"), description="Where the kernel lists the bus.")
+        device: str | None = Field(
+            default=None,
+            pattern=r"^[0-9A-Za-z-]+$",
+            description="One device's id, such as 28-0316a2795dff; all by default.",
+        )
+        names: dict[str, str] = Field(default_factory=dict, description="Device id -> name of its reading.")
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._root = settings.root
+        self._device = settings.device
+        self._names = settings.names
+        self._last: dict[str, float] = {}
+        self._faults: dict[str, str] = {}
+
+    def read(self) -> dict[str, float]:
+        """``temperature_c`` of the one device, or ``temperature_28_0316a2795dff_c`` for each; ``names`` goes before.
+
+        A thermometer that cannot be read is left out and logged, as long as another one can be.
+
+        Raises:
+            SensorFailed: none could be read.
+        """
+        devices = self._devices()
+        readings: dict[str, float] = {}
+        faults: dict[str, str] = {}
+        for device in devices:
+            try:
+                readings[self._name(device)] = self._last[device] = self._temperature(device)
+            except SensorFailed as error:
+                faults[device] = str(error)
+        if not readings:
+            raise SensorFailed("; ".join(faults.values()))
+        for device, fault in faults.items():
+            if self._faults.get(device) != fault:
+                _log.warning("%s", fault)
+        self._faults = faults
+        return readings
+
+    def _devices(self) -> list[str]:
+        if self._device is not None:
+            if not (self._root / self._device).is_dir():
+                raise SensorFailed(f"the 1-Wire bus has no device {self._device}: check the wiring and the id")
+            return [self._device]
+        found = {path.parent.name for pattern in ("*/w1_slave", "*/temperature") for path in self._root.glob(pattern)}
+        if not found:
+            raise SensorFailed(
+                f"no thermometer below {self._root}: enable the bus (dtoverlay=w1-gpio) and check the wiring"
+            )
+        return sorted(found)
+
+    def _name(self, device: str) -> str:
+        if device in self._names:
+            return self._names[device]
+        return "temperature_c" if self._device is not None else f"temperature_{device.replace('-', '_')}_c"
+
+    def _temperature(self, device: str) -> float:
+        value = self._convert(device)
+        if value == _POWER_ON_C and not self._plausible(device):
+            # A thermometer that lost its power answers this before its first conversion; the second one counts.
+            value = self._convert(device)
+            if value == _POWER_ON_C:
+                raise SensorFailed(
+                    f"{device} answers its power-on value 85 °C: its power is interrupted, check the wiring"
+                )
+        if not _RANGE_C[0] <= value <= _RANGE_C[1]:
+            raise SensorFailed(f"{device} answers {value:g} °C, which it cannot measure: check the wiring")
+        return value
+
+    def _plausible(self, device: str) -> bool:
+        return abs(self._last.get(device, 0.0) - _POWER_ON_C) <= _NEAR_C
+
+    def _convert(self, device: str) -> float:
+        """One conversion, °C."""
+        path = self._root / device / "w1_slave"
+        plain = self._root / device / "temperature"
+        try:
+            if not path.exists():
+                return int(plain.read_text(encoding="ascii").strip()) / 1000
+            lines = path.read_text(encoding="ascii").splitlines()
+        except (OSError, ValueError) as error:
+            raise SensorFailed(f"{device} could not be read: {error}") from error
+        if not lines or not lines[0].endswith("YES"):
+            raise SensorFailed(f"{device} answered with a wrong CRC: check the wiring and the pull-up resistor")
+        found = _TEMPERATURE.search(lines[-1])
+        if found is None:
+            raise SensorFailed(f"{device} answered no temperature: {lines[-1][:60]!r}")
+        return int(found.group(1)) / 1000

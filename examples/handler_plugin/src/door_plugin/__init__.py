@@ -1,0 +1,1 @@
+"""A door with an opener and a contact, for device-agent."""

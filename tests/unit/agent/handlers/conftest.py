@@ -1,0 +1,83 @@
+"""What the tests of handlers share: the agent as a handler sees it, without an agent."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from agent.core.values import JsonObject
+from agent.handlers.base import CommandContext
+
+
+class FakeControls:
+    """Sensors, intervals and an identity in memory; restarts are noted."""
+
+    def __init__(self) -> None:
+        self.sensors: dict[str, Mapping[str, float] | str] = {
+            "board": {"cpu_temperature_c": 48.5},
+            "boiler": "no answer within 10 s",
+        }
+        self.intervals = {"board": 60.0, "poll": 30.0}
+        self.restarts: list[str] = []
+
+    def read_sensors(self, names: list[str] | None) -> Mapping[str, Mapping[str, float] | str]:
+        return dict(self.sensors) if names is None else {name: self.sensors[name] for name in names}
+
+    def set_interval(self, name: str, interval_s: float | None) -> float:
+        before = self.intervals[name]
+        if interval_s is not None and interval_s < 1:
+            raise ValueError("an interval is at least 1 s")
+        self.intervals[name] = before if interval_s is None else interval_s
+        return self.intervals[name]
+
+    def identity(self) -> JsonObject:
+        return {"device_id": "device-1", "agent_version": "0.1.0"}
+
+    def request_restart(self, reason: str) -> None:
+        self.restarts.append(reason)
+
+
+class CountedWaits(threading.Event):
+    """An event whose waits return at once and are counted; it is set at wait number ``set_at``."""
+
+    def __init__(self, set_at: int | None = None) -> None:
+        super().__init__()
+        self.waits: list[float | None] = []
+        self._set_at = set_at
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits.append(timeout)
+        if self._set_at is not None and len(self.waits) >= self._set_at:
+            self.set()
+        return self.is_set()
+
+
+@pytest.fixture
+def controls() -> FakeControls:
+    return FakeControls()
+
+
+@pytest.fixture
+def counted_waits() -> Callable[..., CountedWaits]:
+    return CountedWaits
+
+
+@pytest.fixture
+def make_context(controls: FakeControls) -> Callable[..., CommandContext]:
+    def make(**changes) -> CommandContext:
+        members = {
+            "command_id": "command-1",
+            "device_id": "device-1",
+            "attempt": 1,
+            "restarted": False,
+            "stopping": threading.Event(),
+            "log": logging.LoggerAdapter(logging.getLogger("tests.handler"), {}),
+            "controls": controls,
+            "report_progress": lambda result: None,
+        }
+        return CommandContext(**(members | changes))
+
+    return make

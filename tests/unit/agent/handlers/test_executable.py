@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import json
+import sys
+import threading
+
+import pytest
+
+from agent.core.values import Contract
+from agent.handlers.base import HandlerFailed, HandlerRejected
+from agent.handlers.executable import AnyPayload, ExecutableSettings, executable_handler
+
+
+def script(text: str, **settings):
+    return executable_handler("open_valve", ExecutableSettings(argv=(sys.executable, "-S", "-c", text), **settings))
+
+
+def shell(text: str, **settings):
+    return executable_handler("open_valve", ExecutableSettings(argv=("/bin/sh", "-c", text), **settings))
+
+
+def payload(**members) -> AnyPayload:
+    return AnyPayload(**members)
+
+
+def test_the_payload_goes_in_and_the_json_object_comes_out_as_the_result(make_context):
+    handler = script("import json,sys; p = json.load(sys.stdin); print(json.dumps({'opened': p['valve']}))")
+    assert handler.handle(payload(valve=[3, "ä"], json="x"), make_context()) == {"opened": [3, "ä"]}
+
+
+def test_the_program_gets_the_payload_as_it_came(make_context):
+    assert shell("cat").handle(payload(a=None, copy=1.5), make_context()) == {"a": None, "copy": 1.5}
+
+
+def test_a_program_that_prints_nothing_succeeds_without_a_result(make_context):
+    assert shell("true").handle(payload(), make_context()) is None
+
+
+def test_the_environment_tells_who_it_is_for_and_nothing_of_the_agents_own(make_context, monkeypatch):
+    monkeypatch.setenv("X_SECRET_KEY", "msk_canary")
+    handler = script("import json,os; print(json.dumps(dict(os.environ)))", environment={"VALVE_BUS": "1"})
+    environment = handler.handle(payload(), make_context(attempt=2, restarted=True))
+    for name in ("PATH", "LC_CTYPE"):  # Python itself sets LC_CTYPE
+        environment.pop(name, None)
+    assert environment == {
+        "COMMAND": "open_valve",
+        "COMMAND_ATTEMPT": "2",
+        "COMMAND_ID": "command-1",
+        "COMMAND_RESTARTED": "1",
+        "DEVICE_ID": "device-1",
+        "VALVE_BUS": "1",
+    }
+
+
+def test_the_exit_code_decides_and_not_what_is_written_to_stderr(make_context):
+    assert shell("echo '{\"ok\":true}'; echo warning >&2").handle(payload(), make_context()) == {"ok": True}
+    with pytest.raises(HandlerFailed, match=r"program_failed: .*exit code 3; stderr ended with: stuck") as caught:
+        shell("echo '{\"ok\":true}'; echo stuck >&2; exit 3").handle(payload(), make_context())
+    assert not isinstance(caught.value, HandlerRejected)
+
+
+def test_exit_code_64_rejects_with_the_last_line_of_stderr(make_context):
+    with pytest.raises(HandlerRejected, match="rejected_by_program: valve 9 does not exist"):
+        shell("echo valve 9 does not exist >&2; exit 64").handle(payload(), make_context())
+
+
+def test_a_program_that_dies_of_a_signal_failed(make_context):
+    with pytest.raises(HandlerFailed, match=r"program_failed: .*ended by SIGKILL"):
+        shell("kill -9 $$").handle(payload(), make_context())
+
+
+def test_a_program_that_hangs_is_ended_and_failed(make_context):
+    with pytest.raises(HandlerFailed, match=r"timeout: the program took longer than 0.1 s"):
+        shell("sleep 60", timeout_s=0.1).handle(payload(), make_context())
+
+
+def test_a_program_is_ended_when_the_command_must_stop(make_context):
+    stopping = threading.Event()
+    stopping.set()
+    with pytest.raises(HandlerFailed, match="stopped"):
+        shell("sleep 60").handle(payload(), make_context(stopping=stopping))
+
+
+@pytest.mark.parametrize(
+    ("printed", "why"),
+    [
+        (r"hello", "JSON"),
+        (r"[1,2]", "object"),
+        (r'{"a": NaN}', "JSON"),
+        (r'{"a": 1, "a": 2}', "twice"),
+        (r'{"a": "\377"}', "JSON"),
+        (r'{"a": 1', "JSON"),
+    ],
+)
+def test_output_that_is_not_one_json_object_fails_with_the_fix(make_context, printed, why):
+    with pytest.raises(HandlerFailed, match=r"invalid_output: .*set output: text") as caught:
+        shell(f"printf '%b' '{printed}'").handle(payload(), make_context())
+    assert why in str(caught.value)
+
+
+def test_text_output_is_taken_as_it_is_when_the_configuration_says_so(make_context):
+    result = shell(r"printf 'caf\351 \000 ok'", output="text").handle(payload(), make_context())
+    assert result == {"output": "caf\ufffd \ufffd ok", "truncated": False}
+
+
+def test_100_megabytes_of_text_are_cut_and_marked(make_context):
+    handler = executable_handler(
+        "flood", ExecutableSettings(argv=("head", "-c", "100000000", "/dev/zero"), output="text")
+    )
+    result = handler.handle(payload(), make_context())
+    assert result["truncated"] is True
+    assert len(json.dumps(result, ensure_ascii=False).encode()) < 256 * 1024
+
+
+def test_100_megabytes_of_json_fail_with_the_fix(make_context):
+    handler = executable_handler("flood", ExecutableSettings(argv=("head", "-c", "100000000", "/dev/zero")))
+    with pytest.raises(HandlerFailed, match=r"output_too_large: .* larger than 65536 bytes: print less or raise"):
+        handler.handle(payload(), make_context())
+
+
+def test_a_program_that_vanished_after_the_start_fails_with_a_sentence(make_context):
+    handler = executable_handler("gone", ExecutableSettings(argv=("/no/such/program",)))
+    with pytest.raises(HandlerFailed, match="program_not_started: program /no/such/program does not exist"):
+        handler.handle(payload(), make_context())
+    with pytest.raises(Exception, match="does not exist: install it or mend the path"):
+        handler.check()
+
+
+def test_its_settings_become_its_contract_lane_and_timeout():
+    handler = shell("true", contract=Contract.IDEMPOTENT, lane="valves", timeout_s=9, description="Opens a valve.")
+    assert (handler.name, handler.contract, handler.lane) == ("open_valve", Contract.IDEMPOTENT, "valves")
+    assert handler.run_timeout_s() > 9
+    assert handler.description == "Opens a valve."
+    assert shell("true").contract is Contract.ONCE
+
+
+@pytest.mark.parametrize("script", ["kill -TERM $$", "sleep 60"])
+def test_a_program_that_restarts_the_device_is_not_failed_by_the_restart_it_asked_for(make_context, script):
+    stopping = threading.Event()
+    if "sleep" in script:
+        stopping.set()
+    reboot = shell(script, contract=Contract.RESTARTS_DEVICE)
+    assert reboot.handle(payload(), make_context(stopping=stopping)) is None
+    with pytest.raises(HandlerFailed):
+        reboot.handle(payload(), make_context(stopping=stopping, restarted=True))
+    with pytest.raises(HandlerFailed):
+        shell(script).handle(payload(), make_context(stopping=stopping))
+
+
+def test_two_executables_do_not_share_their_class():
+    first = executable_handler("a", ExecutableSettings(argv=("true",)))
+    second = executable_handler("b", ExecutableSettings(argv=("true",)))
+    assert (first.name, second.name) == ("a", "b")

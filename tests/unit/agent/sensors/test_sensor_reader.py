@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import logging
+import math
+import threading
+
+import pytest
+
+from agent.sensors.base import Sensor, SensorFailed, SensorSettings
+from agent.sensors.reader import LoadedSensor, SensorReader
+
+
+class Given(Sensor):
+    """Gives what it is told, or raises it."""
+
+    type = "given"
+
+    def __init__(self, values) -> None:
+        super().__init__(SensorSettings())
+        self.values = values
+        self.reads = 0
+        self.closed = False
+
+    def read(self):
+        self.reads += 1
+        if isinstance(self.values, BaseException):
+            raise self.values
+        return self.values
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Hanging(Given):
+    """Hangs until it is let go."""
+
+    def __init__(self, values, *, interruptible: bool = False) -> None:
+        super().__init__(values)
+        self.entered = threading.Event()
+        self.let_go = threading.Event()
+        self._interruptible = interruptible
+
+    def read(self):
+        self.entered.set()
+        self.let_go.wait(30)
+        return super().read()
+
+    def interrupt(self) -> None:
+        if self._interruptible:
+            self.let_go.set()
+
+
+def reader_of(*, timeout_s: float = 10.0, prefixed: tuple[str, ...] = (), **sensors) -> SensorReader:
+    loaded = [
+        LoadedSensor(name, sensor, 0.05 if isinstance(sensor, Hanging) else timeout_s, name in prefixed)
+        for name, sensor in sensors.items()
+    ]
+    return SensorReader(loaded)
+
+
+def sensor_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("sensor:")]
+
+
+@pytest.fixture
+def hanging():
+    sensor = Hanging({"late": 1.0})
+    yield sensor
+    sensor.let_go.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("sensor:"):
+            thread.join(10)
+
+
+def test_each_sensor_is_read_once_and_answers_under_its_name():
+    sensor = Given({"a": 1.5, "b": 2})
+    outcomes = reader_of(one=sensor, two=Given({"c": 3})).read()
+    assert dict(outcomes["one"].values) == {"a": 1.5, "b": 2}
+    assert dict(outcomes["two"].values) == {"c": 3}
+    assert outcomes["one"].error is None
+    assert sensor.reads == 1
+
+
+def test_only_the_named_sensors_are_read():
+    one, two = Given({"a": 1}), Given({"b": 1})
+    assert list(reader_of(one=one, two=two).read(["two", "two"])) == ["two"]
+    assert (one.reads, two.reads) == (0, 1)
+
+
+def test_an_unknown_name_is_a_key_error_and_nothing_is_read():
+    one = Given({"a": 1})
+    with pytest.raises(KeyError, match="cellar"):
+        reader_of(one=one).read(["one", "cellar"])
+    assert one.reads == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        (SensorFailed("the cable is loose"), "the cable is loose"),
+        (ZeroDivisionError("division by zero"), "the sensor raised ZeroDivisionError: division by zero"),
+        (SystemExit(3), "the sensor raised SystemExit: 3"),
+        (None, "the sensor returned NoneType, not named numbers"),
+        ({"a": math.nan}, "reading 'a' is nan, not a finite number"),
+        ({"a": -math.inf}, "reading 'a' is -inf, not a finite number"),
+        ({"a": "5"}, "reading 'a' is str, not a number"),
+        ({"a": True}, "reading 'a' is bool, not a number"),
+        ({"a": 2**70}, "reading 'a' does not fit into 64 bits"),
+        ({"": 1.0}, "a reading's name must be 1 to 128 printable characters, not ''"),
+        ({5: 1.0}, "a reading's name must be 1 to 128 printable characters, not '5'"),
+        ({"a\0": 1.0}, "a reading's name must be 1 to 128 printable characters, not 'a\\x00'"),
+    ],
+)
+def test_a_failing_sensor_has_a_reason_and_never_hides_the_others(fault, sentence):
+    outcomes = reader_of(bad=Given(fault), good=Given({"x": 1.0})).read()
+    assert outcomes["bad"].error == sentence
+    assert not outcomes["bad"].values
+    assert dict(outcomes["good"].values) == {"x": 1.0}
+
+
+def test_one_refused_reading_leaves_the_sensors_other_readings():
+    outcome = reader_of(one=Given({"a": math.nan, "b": 2.0})).read()["one"]
+    assert dict(outcome.values) == {"b": 2.0}
+    assert outcome.error is None
+    assert outcome.refused == ("reading 'a' is nan, not a finite number",)
+
+
+def test_a_hung_sensor_times_out_and_the_others_answer(hanging):
+    outcomes = reader_of(stuck=hanging, good=Given({"x": 1.0})).read()
+    assert outcomes["stuck"].error == "no answer within 0.05 s"
+    assert outcomes["stuck"].duration_s >= 0.05
+    assert dict(outcomes["good"].values) == {"x": 1.0}
+
+
+def test_a_hung_read_keeps_one_thread_however_often_it_is_asked_for(hanging):
+    reader = reader_of(stuck=hanging)
+    for _ in range(5):
+        assert reader.read()["stuck"].error is not None
+    assert sensor_threads() == ["sensor:stuck"]
+    assert reader.stuck() == ["stuck"]
+    assert "skipped: a read that began" in (reader.read()["stuck"].error or "")
+
+
+def test_a_sensor_that_comes_back_is_read_again_and_its_late_answer_is_not_taken(hanging):
+    reader = reader_of(stuck=hanging)
+    reader.read()
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "sensor:stuck"]
+    hanging.let_go.set()
+    thread.join(10)
+    hanging.values = {"late": 2.0}
+    assert dict(reader.read()["stuck"].values) == {"late": 2.0}
+    assert reader.stuck() == []
+
+
+def test_two_callers_at_the_same_time_share_one_read():
+    sensor = Hanging({"a": 1.0})
+    reader = SensorReader([LoadedSensor("one", sensor, 30.0)])
+    outcomes = []
+    callers = [threading.Thread(target=lambda: outcomes.append(reader.read()["one"])) for _ in range(2)]
+    callers[0].start()
+    assert sensor.entered.wait(10)
+    callers[1].start()
+    sensor.let_go.set()
+    for caller in callers:
+        caller.join(10)
+    assert [dict(outcome.values) for outcome in outcomes] == [{"a": 1.0}] * 2
+    assert sensor.reads in {1, 2}  # the second may come after the first has ended, never beside it
+    assert sensor_threads() == []
+
+
+def test_the_second_sensor_with_a_reading_of_the_same_name_is_prefixed_and_it_is_said_once(caplog):
+    reader = reader_of(boiler=Given({"temperature_c": 60.0}), cellar=Given({"temperature_c": 12.0}))
+    with caplog.at_level(logging.WARNING):
+        reader.read(["boiler"])
+        for _ in range(2):
+            outcomes = reader.read()
+    assert dict(outcomes["boiler"].values) == {"temperature_c": 60.0}
+    assert dict(outcomes["cellar"].values) == {"cellar_temperature_c": 12.0}
+    assert len(caplog.records) == 1
+    assert "sensors boiler and cellar both have a reading temperature_c" in caplog.text
+
+
+def test_a_name_stays_with_its_sensor_even_while_that_one_fails():
+    boiler = Given({"temperature_c": 60.0})
+    reader = reader_of(boiler=boiler, cellar=Given({"temperature_c": 12.0}))
+    reader.read(["boiler"])
+    boiler.values = SensorFailed("gone")
+    assert dict(reader.read()["cellar"].values) == {"cellar_temperature_c": 12.0}
+
+
+def test_a_prefixed_sensor_is_prefixed_from_the_start():
+    reader = reader_of(prefixed=("cellar",), cellar=Given({"temperature_c": 12.0}))
+    assert dict(reader.read()["cellar"].values) == {"cellar_temperature_c": 12.0}
+
+
+def test_closing_releases_every_sensor_even_when_one_objects(caplog):
+    class Objecting(Given):
+        def close(self) -> None:
+            raise OSError("busy")
+
+    good = Given({})
+    reader = reader_of(bad=Objecting({}), good=good)
+    reader.close()
+    assert good.closed
+    assert "sensor bad could not be closed: busy" in caplog.text
+
+
+def test_closing_interrupts_a_read_under_way_and_then_releases_the_sensor():
+    sensor = Hanging({"a": 1.0}, interruptible=True)
+    reader = reader_of(one=sensor)
+    reader.read()
+    reader.close(timeout_s=10)
+    assert sensor.closed
+
+
+def test_closing_leaves_a_sensor_alone_that_is_stuck(hanging):
+    reader = reader_of(stuck=hanging)
+    reader.read()
+    reader.close(timeout_s=0.01)
+    assert not hanging.closed
