@@ -1,0 +1,17 @@
+"""QR labels: made, drawn at true size, and proven to read before they are written."""
+
+from simulator.labels.batch import Batch, make_labels
+from simulator.labels.errors import LabelError, LabelsExist, UnreadableLabel
+from simulator.labels.manifest import MadeLabel
+from simulator.labels.reading import ReadLabel, read_label_files
+
+__all__ = [
+    "Batch",
+    "LabelError",
+    "LabelsExist",
+    "MadeLabel",
+    "ReadLabel",
+    "UnreadableLabel",
+    "make_labels",
+    "read_label_files",
+]

@@ -1,0 +1,168 @@
+"""``fleet-simulator labels``: click commands, no logic."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.markup import escape
+
+from simulator.labels.batch import FORMATS, Batch, make_labels
+from simulator.labels.errors import LabelError, UnreadableLabel
+from simulator.labels.payload import DEFAULT_TEMPLATE, PROFILES, IdentifierTemplate
+from simulator.labels.sheet import PAPERS
+from simulator.labels.symbol import LEVELS
+from simulator.labels.terminal import CheckFailed, WrongUse, show_progress
+
+option = partial(click.option, show_default=True, show_envvar=True)
+
+
+# The prefix is what the program gives it anyway; said here, it also holds when the group is used on its own.
+@click.group("labels", context_settings={"auto_envvar_prefix": "FLEET_SIMULATOR_LABELS"})
+def labels_command() -> None:
+    """QR labels: make them, each proven to read before it is written."""
+
+
+@labels_command.command("make")
+@option("--product-id", required=True, help="Product on every label.")
+@option("--count", type=int, default=1, help="How many labels.")
+@option(
+    "--out",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Folder for the pictures, the sheet and the manifest; made when missing.",
+)
+@option(
+    "--template",
+    help=f"Identifier of each device, {{serial}} standing for its number.  [default: {DEFAULT_TEMPLATE}]",
+)
+@option("--prefix", help="Short for a template: this text and six digits.")
+@option("--first-serial", type=int, default=1, help="The first number.")
+@option(
+    "--size-mm",
+    type=float,
+    default=25.0,
+    help="Longest edge of a code, its quiet zone counted.",
+)
+@option(
+    "--dpi",
+    type=int,
+    default=300,
+    help="Resolution of the printer; a module is a whole number of its dots.",
+)
+@option(
+    "--level",
+    type=click.Choice(LEVELS, case_sensitive=False),
+    default="M",
+    help="Lowest error correction level.",
+)
+@option(
+    "--formats",
+    default=",".join(FORMATS),
+    help="What to write, separated by commas; pdf is the sheet.",
+)
+@option(
+    "--paper",
+    type=click.Choice(sorted(PAPERS)),
+    default="a4",
+    help="Paper of the sheet.",
+)
+@option(
+    "--profile",
+    type=click.Choice(sorted(PROFILES)),
+    default="json",
+    help="Payload profile.",
+)
+@option("--replace", is_flag=True, help="Overwrite another batch in the folder.")
+@option("--json", "as_json", envvar="FLEET_SIMULATOR_LABELS_MAKE_JSON", is_flag=True, help="Print the result as JSON.")
+def make_command(
+    *,
+    product_id: str,
+    count: int,
+    out: Path,
+    template: str | None,
+    prefix: str | None,
+    first_serial: int,
+    size_mm: float,
+    dpi: int,
+    level: str,
+    formats: str,
+    paper: str,
+    profile: str,
+    replace: bool,
+    as_json: bool,
+) -> None:
+    """Make labels as PNG, SVG and one true-size PDF sheet, with a manifest.
+
+    Each code is drawn, read back by every decoder on this machine (zxing-cpp; zbar when installed) and compared
+    before it is written. Equal options give equal files; running an interrupted batch again completes it.
+    """
+    try:
+        with show_progress("labels") as on_progress:
+            batch = make_labels(
+                product_id=product_id,
+                count=count,
+                out=out,
+                template=_template(template, prefix),
+                first_serial=first_serial,
+                size_mm=size_mm,
+                dpi=dpi,
+                level=level,
+                formats=[word.strip().lower() for word in formats.split(",") if word.strip()],
+                paper=paper,
+                profile=profile,
+                replace=replace,
+                on_progress=on_progress,
+            )
+    except UnreadableLabel as problem:
+        raise CheckFailed(str(problem)) from None
+    except LabelError as problem:
+        raise WrongUse(str(problem)) from None
+    if as_json:
+        click.echo(json.dumps(_summary(batch), ensure_ascii=False))
+    else:
+        _print_summary(batch)
+
+
+def _template(template: str | None, prefix: str | None) -> str:
+    if template is not None and prefix is not None:
+        raise click.UsageError("give --template or --prefix, not both")
+    if prefix is not None:
+        return IdentifierTemplate.after_prefix(prefix).pattern
+    return DEFAULT_TEMPLATE if template is None else template
+
+
+def _summary(batch: Batch) -> dict[str, object]:
+    return {
+        "folder": str(batch.folder),
+        "labels": len(batch.labels),
+        "first": batch.labels[0].identifier,
+        "last": batch.labels[-1].identifier,
+        "decoders": list(batch.decoders),
+        "retaken": batch.retaken,
+        "sheet": str(batch.sheet) if batch.sheet else None,
+        "manifest_json": str(batch.manifest_json),
+        "manifest_csv": str(batch.manifest_csv),
+    }
+
+
+def _print_summary(batch: Batch) -> None:
+    first, last = batch.labels[0], batch.labels[-1]
+    edge_mm = first.matrix.modules_with_quiet_zone * first.module_mm
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(
+        f"[bold green]{len(batch.labels)} labels[/] in {escape(str(batch.folder))}: "
+        f"{escape(first.identifier)} to {escape(last.identifier)}"
+    )
+    console.print(
+        f"  code       {edge_mm:.1f} mm with its quiet zone, {first.dots_per_module} dots per module, "
+        f"version {first.matrix.version}"
+    )
+    retaken = f", {batch.retaken} of them in a second try" if batch.retaken else ""
+    console.print(f"  proven by  {', '.join(batch.decoders)}{retaken}")
+    if batch.sheet:
+        console.print(f"  sheet      {escape(str(batch.sheet))}, {last.page} page(s); print at 100 %")
+    console.print(f"  manifest   {escape(str(batch.manifest_json))} and {batch.manifest_csv.name}")

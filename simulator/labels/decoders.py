@@ -1,0 +1,142 @@
+"""The panel: independent decoders that read a drawn image back.
+
+zxing-cpp is always in the panel. zbar joins when its shared library is installed (Debian: ``libzbar0``); it is called
+through ctypes, a hundred times faster than starting its program once per label. A further decoder is a class with
+``name`` and ``read``, added to :func:`panel`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import zxingcpp
+
+_QR_ONLY: Final = zxingcpp.BarcodeFormats([zxingcpp.BarcodeFormat.QRCode])
+_FOURCC_Y800: Final = int.from_bytes(b"Y800", "little")
+_ZBAR_QRCODE: Final = 64
+_ZBAR_ENABLE: Final = 0
+_ZBAR_BINARY: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class GrayImage:
+    """Pixels as a decoder takes them.
+
+    Attributes:
+        width: in pixels.
+        height: in pixels.
+        pixels: ``width * height`` bytes from the top left, 0 black to 255 white.
+    """
+
+    width: int
+    height: int
+    pixels: bytes
+
+
+class Decoder(Protocol):
+    """One independent reader of QR codes."""
+
+    @property
+    def name(self) -> str:
+        """A short word for manifests."""
+        ...
+
+    def read(self, image: GrayImage) -> tuple[bytes, ...]:
+        """The bytes of each QR code found in the image, in no particular order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Zxing:
+    """zxing-cpp, as a scanner app uses it: all rotations, scales and inversions are tried."""
+
+    name: str = "zxing"
+
+    def read(self, image: GrayImage) -> tuple[bytes, ...]:
+        """See :class:`Decoder`."""
+        pixels = memoryview(image.pixels).cast("B", (image.height, image.width))
+        found = zxingcpp.read_barcodes(pixels, formats=_QR_ONLY)
+        return tuple(bytes(code.bytes) for code in found)
+
+
+class Zbar:
+    """zbar through its shared library. One scanner inside: use it from one thread at a time."""
+
+    name = "zbar"
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._lib = library
+        self._scanner = library.zbar_image_scanner_create()
+        set_config = library.zbar_image_scanner_set_config
+        set_config(self._scanner, 0, _ZBAR_ENABLE, 0)
+        set_config(self._scanner, _ZBAR_QRCODE, _ZBAR_ENABLE, 1)
+        # Bytes as they are in the code: zbar would otherwise guess a character set and re-encode.
+        self.exact_bytes = set_config(self._scanner, _ZBAR_QRCODE, _ZBAR_BINARY, 1) == 0
+
+    def __del__(self) -> None:
+        if getattr(self, "_scanner", None):
+            self._lib.zbar_image_scanner_destroy(self._scanner)
+            self._scanner = None
+
+    def read(self, image: GrayImage) -> tuple[bytes, ...]:
+        """See :class:`Decoder`."""
+        lib = self._lib
+        pixels = ctypes.create_string_buffer(image.pixels, len(image.pixels))
+        picture = lib.zbar_image_create()
+        try:
+            lib.zbar_image_set_format(picture, _FOURCC_Y800)
+            lib.zbar_image_set_size(picture, image.width, image.height)
+            lib.zbar_image_set_data(picture, ctypes.cast(pixels, ctypes.c_void_p), len(image.pixels), None)
+            lib.zbar_scan_image(self._scanner, picture)
+            found = []
+            symbol = lib.zbar_image_first_symbol(picture)
+            while symbol:
+                size = lib.zbar_symbol_get_data_length(symbol)
+                found.append(ctypes.string_at(lib.zbar_symbol_get_data(symbol), size))
+                symbol = lib.zbar_symbol_next(symbol)
+            return tuple(found)
+        finally:
+            lib.zbar_image_destroy(picture)
+
+
+_ZBAR_FUNCTIONS: Final = (
+    ("zbar_image_scanner_create", ctypes.c_void_p, ()),
+    ("zbar_image_scanner_destroy", None, (ctypes.c_void_p,)),
+    ("zbar_image_scanner_set_config", ctypes.c_int, (ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int)),
+    ("zbar_image_create", ctypes.c_void_p, ()),
+    ("zbar_image_destroy", None, (ctypes.c_void_p,)),
+    ("zbar_image_set_format", None, (ctypes.c_void_p, ctypes.c_ulong)),
+    ("zbar_image_set_size", None, (ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)),
+    ("zbar_image_set_data", None, (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p)),
+    ("zbar_scan_image", ctypes.c_int, (ctypes.c_void_p, ctypes.c_void_p)),
+    ("zbar_image_first_symbol", ctypes.c_void_p, (ctypes.c_void_p,)),
+    ("zbar_symbol_next", ctypes.c_void_p, (ctypes.c_void_p,)),
+    ("zbar_symbol_get_data", ctypes.c_void_p, (ctypes.c_void_p,)),
+    ("zbar_symbol_get_data_length", ctypes.c_uint, (ctypes.c_void_p,)),
+)
+
+
+def find_zbar() -> Zbar | None:
+    """zbar, when this machine has its library in a version that gives the code's bytes unchanged (0.23.1 on)."""
+    name = ctypes.util.find_library("zbar")
+    if name is None:
+        return None
+    try:
+        library = ctypes.CDLL(name)
+        for function, result, arguments in _ZBAR_FUNCTIONS:
+            entry = getattr(library, function)
+            entry.restype = result
+            entry.argtypes = arguments
+    except (OSError, AttributeError):
+        return None
+    decoder = Zbar(library)
+    return decoder if decoder.exact_bytes else None
+
+
+def panel() -> tuple[Decoder, ...]:
+    """The decoders of this machine, in the order in which manifests name them."""
+    zbar = find_zbar()
+    return (Zxing(), zbar) if zbar else (Zxing(),)

@@ -1,0 +1,87 @@
+"""Read labels back from picture files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.errors import InvalidQr
+from agent.wire.qr import LabelText, parse_label
+from simulator.labels.decoders import Decoder, panel
+from simulator.labels.errors import LabelError
+from simulator.labels.pictures import load_picture
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLabel:
+    """What one picture says.
+
+    Attributes:
+        path: the picture.
+        text: the code's text; empty when there is a problem before it.
+        label: the text's parts, when it is a label of ours.
+        problem: one sentence that says why there is no label; empty when there is one.
+    """
+
+    path: Path
+    text: str
+    label: LabelText | None
+    problem: str = ""
+
+
+def read_label_files(
+    source: Path | str | Iterable[Path | str], *, decoders: Sequence[Decoder] | None = None
+) -> list[ReadLabel]:
+    """Decode labels from their pictures.
+
+    Args:
+        source: a folder (its ``*.png`` files by name), one picture, or several of either.
+        decoders: tried in order until one reads a picture; by default the panel of this machine.
+
+    Returns:
+        One entry per picture; one that does not read is an entry with its ``problem``, never an exception.
+
+    Raises:
+        LabelError: a path does not exist, or a folder holds no PNG file.
+    """
+    readers = panel() if decoders is None else tuple(decoders)
+    paths = [source] if isinstance(source, (str, Path)) else list(source)
+    return [_read(picture, readers) for path in paths for picture in _pictures(Path(path))]
+
+
+def _pictures(path: Path) -> list[Path]:
+    if not path.exists():
+        raise LabelError(f"{path} does not exist: give a folder of labels or a PNG file")
+    if not path.is_dir():
+        return [path]
+    try:
+        found = sorted(file for file in path.iterdir() if file.suffix.lower() == ".png" and file.is_file())
+    except OSError as problem:
+        raise LabelError(f"cannot read {path}: {problem.strerror}; give a folder that you may read") from None
+    if not found:
+        raise LabelError(f"{path} holds no PNG file: make labels with 'fleet-simulator labels make --out {path}'")
+    return found
+
+
+def _read(path: Path, readers: Sequence[Decoder]) -> ReadLabel:
+    try:
+        image = load_picture(path)
+    except LabelError as problem:
+        return ReadLabel(path, "", None, str(problem))
+    found: set[bytes] = set()
+    for reader in readers:
+        found = set(reader.read(image))
+        if found:
+            break
+    if len(found) != 1:
+        count = "no QR code" if not found else f"{len(found)} different QR codes"
+        return ReadLabel(path, "", None, f"{path}: {count} in this picture; one label per picture is needed")
+    try:
+        text = found.pop().decode()
+    except UnicodeDecodeError:
+        return ReadLabel(path, "", None, f"{path}: the code holds bytes that are no UTF-8 text")
+    try:
+        return ReadLabel(path, text, parse_label(text))
+    except InvalidQr as problem:
+        return ReadLabel(path, text, None, f"{path}: {problem}")

@@ -1,0 +1,241 @@
+"""Encode a text as a QR symbol, draw it, and prove that every decoder of the panel reads the drawing.
+
+"Perfect" codes exist that one decoder or another does not read: zbar misses up to 2 % of random texts. So a symbol
+is taken only after it was drawn as PNG and each decoder gave back its bytes. On a miss the next candidate is tried, in
+an order that never changes: the encoder's own mask, then masks 0 to 7; the same on each higher error correction level;
+then all of it again one version larger, and two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, cast
+
+import zxingcpp
+from typing_extensions import Buffer
+
+from simulator.labels.decoders import Decoder, GrayImage
+from simulator.labels.errors import LabelError, UnreadableLabel
+from simulator.labels.matrix import QUIET_MODULES, Matrix
+from simulator.labels.pictures import load_picture
+from simulator.labels.png import draw_png
+
+LEVELS: Final = ("L", "M", "Q", "H")
+DOTS_PER_MODULE_MIN: Final = 2
+"""Below this a printer's dot gain closes the light modules, and decoders start to miss."""
+_VERSION_MAX: Final = 40
+_LARGER_VERSIONS: Final = (0, 1, 2)
+_MM_PER_INCH: Final = 25.4
+
+
+class Verdict(StrEnum):
+    """What one decoder said about one drawn image."""
+
+    READ = "read"
+    MISSED = "missed"
+    DIFFERENT = "different"
+
+
+@dataclass(frozen=True, slots=True)
+class PrintSize:
+    """The room that a code may take, and the printer that draws it.
+
+    Attributes:
+        size_mm: the longest edge allowed, quiet zone counted.
+        dpi: the printer's dots per inch; a module is a whole number of its dots.
+    """
+
+    size_mm: float = 25.0
+    dpi: int = 300
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.size_mm <= 1000:  # noqa: PLR2004 - said in the message
+            raise LabelError(f"size is {self.size_mm} mm: give 1 to 1000")
+        if not 50 <= self.dpi <= 4800:  # noqa: PLR2004 - said in the message
+            raise LabelError(f"resolution is {self.dpi} dpi: give 50 to 4800")
+
+    def dots_per_module(self, modules_with_quiet_zone: int) -> int:
+        """The largest whole number of dots a module may have; 0 when not even one fits."""
+        dots = self.size_mm * self.dpi / _MM_PER_INCH
+        return int((dots + 1e-6) // modules_with_quiet_zone)
+
+    def to_mm(self, dots: int) -> float:
+        """``dots`` of this printer in millimetres."""
+        return dots * _MM_PER_INCH / self.dpi
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to encode a text.
+
+    Attributes:
+        larger_by: versions above the smallest that holds the text.
+        level: error correction level.
+        mask: 0 to 7, or ``None`` for the encoder's own choice (ISO/IEC 18004, 7.8.3: lowest penalty).
+    """
+
+    larger_by: int
+    level: str
+    mask: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A candidate that was drawn, and what the panel said.
+
+    Attributes:
+        number: its place in the fixed order, from 1.
+        candidate: how it was encoded.
+        verdicts: decoder name and verdict, in the panel's order.
+    """
+
+    number: int
+    candidate: Candidate
+    verdicts: tuple[tuple[str, Verdict], ...]
+
+    @property
+    def good(self) -> bool:
+        """Whether every decoder gave back the text's bytes and nothing else."""
+        return all(verdict is Verdict.READ for _, verdict in self.verdicts)
+
+
+@dataclass(frozen=True, slots=True)
+class ProvenSymbol:
+    """A symbol that the whole panel read from its drawn image.
+
+    Attributes:
+        text: what it says.
+        matrix: its modules.
+        png: the image that was proven.
+        dots_per_module: edge of a module in printer dots.
+        module_mm: the same in millimetres.
+        taken: the trial that was good.
+        missed: the trials before it.
+    """
+
+    text: str
+    matrix: Matrix
+    png: bytes
+    dots_per_module: int
+    module_mm: float
+    taken: Trial
+    missed: tuple[Trial, ...]
+
+    @property
+    def edge_mm(self) -> float:
+        """Edge of the code with its quiet zone."""
+        return self.matrix.modules_with_quiet_zone * self.module_mm
+
+
+def candidate_order(level: str) -> Iterator[Candidate]:
+    """The candidates for a text whose label asks for ``level``, in the fixed order.
+
+    Raises:
+        LabelError: no such level.
+    """
+    if level not in LEVELS:
+        raise LabelError(f"no error correction level {level!r}: there is {', '.join(LEVELS)}")
+    for larger_by in _LARGER_VERSIONS:
+        for higher in LEVELS[LEVELS.index(level) :]:
+            for mask in (None, *range(8)):
+                yield Candidate(larger_by, higher, mask)
+
+
+def encode(text: str, candidate: Candidate) -> Matrix | None:
+    """The symbol of a text, or ``None`` when no version holds it that way.
+
+    Text beyond ASCII goes in as UTF-8 bytes without an ECI mark: scanner apps read both, older ones only this.
+    """
+    options: dict[str, Any] = {"ec_level": candidate.level}
+    if not text.isascii():
+        options["eci"] = "UTF-8"
+    if candidate.mask is not None:
+        options["data_mask"] = candidate.mask
+    try:
+        if candidate.larger_by:
+            smallest = encode(text, Candidate(0, candidate.level, None))
+            if smallest is None or smallest.version + candidate.larger_by > _VERSION_MAX:
+                return None
+            options["version"] = smallest.version + candidate.larger_by
+        code = zxingcpp.create_barcode(text, zxingcpp.BarcodeFormat.QRCode, **options)
+    except ValueError:
+        return None
+    image = zxingcpp.write_barcode_to_image(code, scale=1, add_quiet_zones=False)
+    edge = image.shape[0]
+    # The stubs do not say that an image is a buffer; the documentation and the numpy protocol do.
+    pixels = memoryview(cast("Buffer", image)).tobytes().translate(_DARK_IS_ONE)
+    return Matrix(tuple(pixels[y * edge : (y + 1) * edge] for y in range(edge)))
+
+
+_DARK_IS_ONE: Final = bytes([1] * 128 + [0] * 128)
+
+
+def prove(text: str, *, size: PrintSize, level: str, panel: Sequence[Decoder]) -> ProvenSymbol:
+    """The first candidate that the whole panel reads back from its drawn image.
+
+    Args:
+        text: what the code says.
+        size: the room and the printer.
+        level: the lowest error correction level allowed: L, M, Q or H.
+        panel: the decoders that must agree; at least one.
+
+    Raises:
+        LabelError: the text is too long for any code, or for this size at this resolution.
+        UnreadableLabel: no candidate that fits was read by every decoder.
+    """
+    if not panel:
+        raise LabelError("no decoder in the panel: a label is not written unproven")
+    missed: list[Trial] = []
+    for number, candidate in enumerate(candidate_order(level), start=1):
+        matrix = encode(text, candidate)
+        dots = size.dots_per_module(matrix.modules_with_quiet_zone) if matrix else 0
+        if number == 1:
+            _require_room(text, level, matrix, size)
+        if matrix is None or dots < DOTS_PER_MODULE_MIN:
+            continue
+        png = draw_png(matrix, dots_per_module=dots, dpi=size.dpi)
+        trial = Trial(number, candidate, judge(png, text, panel))
+        if trial.good:
+            return ProvenSymbol(text, matrix, png, dots, size.to_mm(dots), trial, tuple(missed))
+        missed.append(trial)
+    raise UnreadableLabel(
+        f"no code for {text!r} was read by all of {', '.join(d.name for d in panel)} at {size.size_mm:g} mm and "
+        f"{size.dpi} dpi ({len(missed)} candidates tried): give a larger --size-mm or a finer --dpi"
+    )
+
+
+def _require_room(text: str, level: str, matrix: Matrix | None, size: PrintSize) -> None:
+    if matrix is None:
+        raise LabelError(
+            f"{len(text.encode())} bytes are more than one QR code holds at level {level}: "
+            "shorten the product id or the identifier, or take level L"
+        )
+    edge = matrix.modules_with_quiet_zone
+    if size.dots_per_module(edge) < DOTS_PER_MODULE_MIN:
+        fits_mm = edge * DOTS_PER_MODULE_MIN * _MM_PER_INCH / size.dpi
+        fits_dpi = edge * DOTS_PER_MODULE_MIN * _MM_PER_INCH / size.size_mm
+        raise LabelError(
+            f"{len(text.encode())} bytes need {matrix.modules} modules and a quiet zone of {QUIET_MODULES}, which do "
+            f"not fit into {size.size_mm:g} mm at {size.dpi} dpi with {DOTS_PER_MODULE_MIN} dots per module: "
+            f"--size-mm {_up(fits_mm, 10):g} or --dpi {_up(fits_dpi, 1):g} would fit"
+        )
+
+
+def _up(value: float, steps: int) -> float:
+    """``value`` rounded up to one part in ``steps``."""
+    return -(-(value - 1e-9) * steps // 1) / steps
+
+
+def judge(png: bytes, text: str, panel: Sequence[Decoder]) -> tuple[tuple[str, Verdict], ...]:
+    """What each decoder says about a drawn image that should hold exactly ``text``."""
+    image = load_picture(png)
+    return tuple((decoder.name, _verdict(decoder, image, text.encode())) for decoder in panel)
+
+
+def _verdict(decoder: Decoder, image: GrayImage, expected: bytes) -> Verdict:
+    found = decoder.read(image)
+    if not found:
+        return Verdict.MISSED
+    return Verdict.READ if found == (expected,) else Verdict.DIFFERENT
