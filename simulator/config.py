@@ -1,0 +1,41 @@
+"""What ``fleet-simulator up`` is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from agent.wire.limits import QUOTA_PER_MINUTE
+
+DEVICES_MAX: Final = 500
+DEFAULT_PORT: Final = 8080
+
+
+@dataclass(frozen=True, slots=True)
+class UpSettings:
+    """A service on this machine, with virtual devices when asked for.
+
+    Attributes:
+        host, port: where the service listens; port 0 takes any free one.
+        data_dir: where the service keeps everything; None keeps it in memory.
+        devices: how many virtual devices are registered and switched on.
+        product: YAML file with their product; None takes the climate node.
+        interval_s: how often each of them is read.
+        rate_limit: requests of the key in a calendar minute; 0 = no limit.
+        seed: of what they measure.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    data_dir: Path | None = None
+    devices: int = 0
+    product: Path | None = None
+    interval_s: float = 10.0
+    rate_limit: int = QUOTA_PER_MINUTE
+    seed: int = 1
+
+
+def quota_needed(devices: int, interval_s: float, wait_s: float) -> int:
+    """Requests in a minute that so many quiet devices make: their held polls and their readings."""
+    return round(devices * (60 / wait_s + 60 / interval_s))

@@ -1,0 +1,65 @@
+"""Key pairs that the simulator makes for its own local service, and the files that hold them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.errors import ConfigurationError
+from agent.wire.secret import Secret
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """A key pair.
+
+    Attributes:
+        secret_path: the file of mode 600 that holds the secret key; None when it is in memory only.
+    """
+
+    api_key: str
+    secret_key: Secret
+    secret_path: Path | None = None
+
+
+def make_keys(folder: Path | None = None) -> Keys:
+    """A fresh key pair; in ``folder``, when there is one, the files ``api_key`` and ``secret_key`` of mode 600."""
+    api_key, secret_key = f"mk_local_{secrets.token_hex(8)}", f"msk_local_{secrets.token_hex(20)}"
+    if folder is None:
+        return Keys(api_key, Secret(secret_key))
+    write_secret(folder / "api_key", api_key)
+    return Keys(api_key, Secret(secret_key), write_secret(folder / "secret_key", secret_key))
+
+
+def keep_keys(folder: Path) -> Keys:
+    """The key pair in ``folder`` from an earlier start, or a fresh one that the next start finds there.
+
+    Raises:
+        ConfigurationError: the folder cannot be written, or a file cannot be read.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not (folder / "secret_key").exists():
+            return make_keys(folder)
+        api_key, secret_key = ((folder / name).read_text("ascii").strip() for name in ("api_key", "secret_key"))
+        return Keys(api_key, Secret(secret_key), folder / "secret_key")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "a key file is not text"
+        raise ConfigurationError([f"{folder}: the keys cannot be kept here: {reason}"], "--data") from None
+
+
+def write_secret(path: Path, text: str) -> Path:
+    """Write a file of mode 600; its path."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(text + "\n")
+    return path
+
+
+def curl_line(base_url: str, keys: Keys, path: str, body: str | None = None) -> str:
+    """A command line that a person can paste; the secret is read from its file when there is one."""
+    secret = f"$(cat '{keys.secret_path}')" if keys.secret_path else keys.secret_key.reveal()
+    sent = f" -H 'content-type: application/json' -d '{body}'" if body is not None else ""
+    return f"curl -H 'x-api-key: {keys.api_key}' -H \"x-secret-key: {secret}\"{sent} {base_url}{path}"

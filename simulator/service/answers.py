@@ -1,0 +1,77 @@
+"""Answers: a status, bytes and headers, and how they go out over ASGI."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from pydantic_core import to_json
+from starlette.types import Send
+
+from agent.wire.times import to_rfc3339
+
+Header = tuple[bytes, bytes]
+JSON_TYPE: Final[Header] = (b"content-type", b"application/json")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What goes back to the caller; ``body`` is JSON text unless empty."""
+
+    status: int
+    body: bytes = b""
+    headers: tuple[Header, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a write came to.
+
+    Attributes:
+        answer: for the caller.
+        changed: rows of devices whose commands changed: held polls wake up.
+    """
+
+    answer: Answer
+    changed: tuple[int, ...] = ()
+
+
+def ok(value: Any, *headers: Header) -> Answer:
+    """200 with a JSON body."""
+    return Answer(200, to_json(value), headers)
+
+
+def created(value: Any, location: str) -> Answer:
+    """201 with the resource and where it is."""
+    return Answer(201, to_json(value), ((b"location", location.encode()),))
+
+
+NO_CONTENT: Final = Answer(204)
+
+
+async def send_answer(send: Send, answer: Answer, extra: list[Header]) -> None:
+    """Send it, with the headers that every answer of this request carries."""
+    body = answer.body
+    headers = [*answer.headers, *extra]
+    if body:
+        headers.append(JSON_TYPE)
+    if answer.status not in _WITHOUT_LENGTH:
+        headers.append((b"content-length", b"%d" % len(body)))
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+# RFC 9110, section 8.6: no Content-Length on 204; on 304 it would have to be that of the 200.
+_WITHOUT_LENGTH: Final = frozenset({204, 304})
+
+
+@lru_cache(maxsize=4096)
+def show_time(ms: int) -> str:
+    """Milliseconds since the epoch as RFC 3339 in UTC with milliseconds."""
+    return to_rfc3339(ms / 1000)
+
+
+def show_time_or_none(ms: int | None) -> str | None:
+    """As :func:`show_time`; None stays None."""
+    return None if ms is None else show_time(ms)

@@ -1,0 +1,179 @@
+"""One request as its handler sees it: checked path, query and body, and the way to a write."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import parse_qsl
+
+from pydantic import BaseModel, ValidationError
+from sqlalchemy import Connection
+from starlette.types import Receive, Scope
+
+from agent.errors import InvalidMessage
+from agent.wire.json_text import parse_json
+from agent.wire.limits import BODY_BYTES
+from simulator.service.answers import Answer, Done
+from simulator.service.faults import ServiceFault, invalid, invalid_all, invalid_model, too_large
+from simulator.service.gate import CALLER
+from simulator.service.storage.keys import Caller
+from simulator.service.storage.stored_answers import RequestKey, remember
+
+if TYPE_CHECKING:
+    from simulator.service.service import Service
+
+Model = TypeVar("Model", bound=BaseModel)
+T = TypeVar("T")
+
+_KEY_CHARACTERS: Final = 255
+
+
+class Call:
+    """A request in the hands of its handler."""
+
+    __slots__ = ("body_bytes", "receive", "scope", "service")
+
+    def __init__(self, service: Service, scope: Scope, receive: Receive) -> None:
+        self.service = service
+        self.scope = scope
+        self.receive = receive
+        self.body_bytes = b""
+
+    @property
+    def caller(self) -> Caller:
+        """Whom the request comes from."""
+        caller: Caller = self.scope[CALLER]
+        return caller
+
+    def path(self, name: str) -> str:
+        """A parameter of the path."""
+        value: str = self.scope["path_params"][name]
+        return value
+
+    def query(self, allowed: frozenset[str]) -> dict[str, str]:
+        """The query parameters.
+
+        An unknown one is refused: a misspelt filter that is ignored would look as if it had been applied.
+        """
+        raw: bytes = self.scope["query_string"]
+        if not raw:
+            return {}
+        try:
+            pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=50)
+        except ValueError:
+            raise invalid("query", "the query string is not valid percent-encoded UTF-8") from None
+        faults = []
+        values: dict[str, str] = {}
+        for name, value in pairs:
+            if name not in allowed:
+                known = ", ".join(sorted(allowed)) or "none"
+                faults.append((name.replace("\0", "?"), f"unknown query parameter; this path has: {known}"))
+            elif name in values:
+                faults.append((name, "given more than once"))
+            elif "\0" in value:
+                faults.append((name, "must not contain NUL"))
+            else:
+                values[name] = value
+        if faults:
+            raise invalid_all(faults)
+        return values
+
+    async def read_body(self) -> bytes:
+        """The raw body, at most 256 KiB, of a media type that is JSON."""
+        self._check_headers()
+        message = await self.receive()
+        body: bytes = message.get("body", b"")
+        if message.get("more_body"):
+            parts = [body]
+            size = len(body)
+            while message.get("more_body"):
+                message = await self.receive()
+                part = message.get("body", b"")
+                size += len(part)
+                if size > BODY_BYTES:
+                    raise too_large("The body", BODY_BYTES)
+                parts.append(part)
+            body = b"".join(parts)
+        if message["type"] == "http.disconnect":
+            raise asyncio.CancelledError
+        if len(body) > BODY_BYTES:
+            raise too_large("The body", BODY_BYTES)
+        self.body_bytes = body
+        return body
+
+    async def json(self) -> Any:
+        """The body as a JSON value."""
+        raw = await self.read_body()
+        try:
+            return parse_json(raw)
+        except InvalidMessage as exc:
+            raise invalid("body", str(exc) if raw else "the body is empty; it must be a JSON object") from None
+
+    async def message(self, model: type[Model]) -> Model:
+        """The body as a message."""
+        return check(model, await self.json())
+
+    async def write(self, operation: Callable[[Connection], Done]) -> Answer:
+        """Carry it out in the writing thread; with an ``Idempotency-Key`` it is carried out once only."""
+        service = self.service
+        key = self.request_key()
+        if key is None:
+            done = await service.writer.submit(operation)
+        else:
+            with service.running_keys.hold(key):
+                done = await service.writer.submit(
+                    lambda connection: remember(connection, key, service.clock.now_ms(), operation)
+                )
+        for device_seq in done.changed:
+            service.waiters.wake(device_seq)
+        return done.answer
+
+    async def read(self, query: Callable[[Connection], T]) -> T:
+        """A read that may take a while, beside the event loop."""
+        return await self.service.read(query)
+
+    def request_key(self) -> RequestKey | None:
+        """The ``Idempotency-Key`` of a POST, with what it stands for; the body must have been read."""
+        for name, value in self.scope["headers"]:
+            if name == b"idempotency-key":
+                return self._request_key(value)
+        return None
+
+    def _request_key(self, value: bytes) -> RequestKey | None:
+        if self.scope["method"] != "POST":
+            return None
+        if not value.isascii() or not value.decode("ascii").isprintable() or not 0 < len(value) <= _KEY_CHARACTERS:
+            raise invalid("Idempotency-Key", f"must be 1 to {_KEY_CHARACTERS} visible ASCII characters")
+        what = hashlib.sha256(self.scope["path"].encode() + b"\0" + self.body_bytes).digest()
+        return RequestKey(self.caller.manufacturer_seq, value.decode("ascii"), what)
+
+    def _check_headers(self) -> None:
+        for name, value in self.scope["headers"]:
+            if name == b"content-type":
+                if value != b"application/json" and not _is_json(value):
+                    raise ServiceFault(
+                        415, "unsupported_media_type", "The body must be JSON: send Content-Type: application/json."
+                    )
+            elif name == b"content-length":
+                if int(value) > BODY_BYTES:
+                    raise too_large("The body", BODY_BYTES)
+            elif name == b"content-encoding" and value.lower() != b"identity":
+                raise ServiceFault(415, "unsupported_media_type", "The body must be sent without Content-Encoding.")
+
+
+def check(model: type[Model], value: Any) -> Model:
+    """A JSON value as a message; 400 naming every fault."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as exc:
+        raise invalid_model(exc) from None
+
+
+def _is_json(value: bytes) -> bool:
+    kind, _, parameters = value.decode("latin-1").lower().partition(";")
+    if kind.strip() != "application/json":
+        return False
+    name, _, charset = parameters.strip().partition("=")
+    return not parameters.strip() or name.strip() != "charset" or charset.strip(' "') in {"utf-8", "utf8"}

@@ -1,0 +1,154 @@
+"""``fleet-simulator service``: the local service alone."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+import click
+
+from agent.errors import ConfigurationError
+from agent.wire.limits import QUOTA_PER_MINUTE
+from agent.wire.secret import Secret
+from simulator.service.config import ServiceConfig
+from simulator.service.service import Service
+
+DEFAULT_PORT = 8080
+_LEVELS = ("debug", "info", "warning", "error")
+
+
+@click.command("service", short_help="Run the local service.")
+@click.option("--host", default="127.0.0.1", show_default=True, envvar="FLEET_SIMULATOR_HOST", show_envvar=True)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=DEFAULT_PORT,
+    show_default=True,
+    envvar="FLEET_SIMULATOR_PORT",
+    show_envvar=True,
+    help="0 takes any free one.",
+)
+@click.option(
+    "--data",
+    "data_dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar="FLEET_SIMULATOR_DATA",
+    show_envvar=True,
+    help="Folder that keeps everything; without it all is in memory and gone at the end.",
+)
+@click.option(
+    "--api-key", envvar="FLEET_SIMULATOR_API_KEY", show_envvar=True, help="Begins with mk_; made when absent."
+)
+@click.option(
+    "--secret-key",
+    envvar="FLEET_SIMULATOR_SECRET_KEY",
+    show_envvar=True,
+    help="Begins with msk_. Other users of this machine see it in the process list: prefer --secret-key-file.",
+)
+@click.option(
+    "--secret-key-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="FLEET_SIMULATOR_SECRET_KEY_FILE",
+    show_envvar=True,
+    help="File that holds the secret key.",
+)
+@click.option(
+    "--rate-limit",
+    type=click.IntRange(min=0),
+    default=QUOTA_PER_MINUTE,
+    show_default=True,
+    envvar="FLEET_SIMULATOR_RATE_LIMIT",
+    show_envvar=True,
+    help="Requests of one key in a calendar minute; 0 = no limit.",
+)
+@click.option(
+    "--validate-commands",
+    is_flag=True,
+    envvar="FLEET_SIMULATOR_VALIDATE_COMMANDS",
+    show_envvar=True,
+    help="Check each command_payload against its product's vocabulary.",
+)
+@click.option(
+    "--no-control",
+    is_flag=True,
+    envvar="FLEET_SIMULATOR_NO_CONTROL",
+    show_envvar=True,
+    help="Do not serve /_emulator/... (loopback callers only).",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(_LEVELS),
+    default="info",
+    show_default=True,
+    envvar="FLEET_SIMULATOR_LOG_LEVEL",
+    show_envvar=True,
+)
+def service_command(  # noqa: PLR0917 - click passes all of them by name
+    host: str,
+    port: int,
+    data_dir: Path | None,
+    api_key: str | None,
+    secret_key: str | None,
+    secret_key_file: Path | None,
+    rate_limit: int,
+    validate_commands: bool,  # noqa: FBT001 - click passes by name
+    no_control: bool,  # noqa: FBT001 - click passes by name
+    log_level: str,
+) -> None:
+    """Run the local service: products, devices, commands, sensor data and onboarding over HTTP.
+
+    SIGTERM or Ctrl-C ends it. Exit codes: 0 ended as told, 2 the settings cannot be used.
+    """
+    from simulator.service.server import serve  # the server's libraries take half a second: not for --help
+
+    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for noisy in ("alembic", "asyncio", "uvicorn.error"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    try:
+        config = ServiceConfig(
+            host=host,
+            port=port,
+            data_dir=data_dir,
+            api_key=api_key or None,
+            secret_key=_read_secret(secret_key, secret_key_file),
+            rate_limit=rate_limit,
+            validate_commands=validate_commands,
+            control=not no_control,
+            log_level=log_level,
+        )
+        serve(config, _greet)
+    except ConfigurationError as exc:
+        for fault in exc.faults:
+            click.echo(f"error: {fault}", err=True)
+        sys.exit(2)
+
+
+def _read_secret(secret_key: str | None, secret_key_file: Path | None) -> Secret | None:
+    if secret_key and secret_key_file:
+        raise ConfigurationError(["give --secret-key or --secret-key-file, not both"], "service")
+    if secret_key_file is None:
+        return Secret(secret_key) if secret_key else None
+    try:
+        text = secret_key_file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else "is not UTF-8 text"
+        raise ConfigurationError(
+            [f"--secret-key-file {secret_key_file}: {reason}; give a file that holds the msk_ key"], "service"
+        ) from None
+    if not text:
+        raise ConfigurationError([f"--secret-key-file {secret_key_file} is empty: put the msk_ key into it"], "service")
+    return Secret(text)
+
+
+def _greet(service: Service, base_url: str) -> None:
+    made = service.made_keys
+    secret = made.secret_key.reveal() if made else "$SECRET_KEY"
+    click.echo(f"service    {base_url}")
+    click.echo(f"data       {service.config.data_dir or 'in memory, gone when the service ends'}")
+    click.echo(f"api key    {service.api_key}")
+    if made:
+        click.echo(f"secret key {secret}   (shown this once: keep it)")
+    click.echo(f"try        curl -H 'x-api-key: {service.api_key}' -H 'x-secret-key: {secret}' {base_url}/products")
+    click.echo("Ctrl-C ends it.")
+    sys.stdout.flush()

@@ -1,0 +1,66 @@
+"""What the service is told when it starts."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from agent.errors import ConfigurationError
+from agent.wire.limits import QUOTA_PER_MINUTE
+from agent.wire.secret import Secret
+from simulator.service.clock import ServiceClock, SystemClock
+
+_KEY: Final = re.compile(r"[!-~]{1,256}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceConfig:
+    """The service's settings.
+
+    Attributes:
+        host: address to listen on.
+        port: port to listen on; 0 takes any free one.
+        data_dir: where the SQLite file lives; None keeps everything in memory.
+        api_key: the first account's public key, begins with ``mk_``; made on the first start when None.
+        secret_key: its secret, begins with ``msk_``; given together with ``api_key`` or not at all.
+        rate_limit: requests of one key in a calendar minute; 0 = no limit.
+        validate_commands: check each ``command_payload`` against its product's vocabulary.
+        control: serve ``/_emulator/...``, to loopback callers only.
+        log_level: least level that is logged.
+        clock: where the time comes from.
+        seed: makes ids repeatable; None for ids that never repeat.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    data_dir: Path | None = None
+    api_key: str | None = None
+    secret_key: Secret | None = None
+    rate_limit: int = QUOTA_PER_MINUTE
+    validate_commands: bool = False
+    control: bool = True
+    log_level: str = "info"
+    clock: ServiceClock = field(default_factory=SystemClock)
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        faults = list(self._faults())
+        if faults:
+            raise ConfigurationError(faults, "service")
+
+    def _faults(self) -> list[str]:
+        faults = []
+        if (self.api_key is None) != (not self.secret_key):
+            faults.append("api_key and secret_key belong together: give both, or neither to have them made")
+        if self.api_key is not None and not (self.api_key.startswith("mk_") and _KEY.fullmatch(self.api_key)):
+            faults.append("api_key must begin with 'mk_' and have only visible ASCII characters")
+        secret = self.secret_key.reveal() if self.secret_key else ""
+        if secret and not (secret.startswith("msk_") and _KEY.fullmatch(secret)):
+            faults.append("secret_key must begin with 'msk_' and have only visible ASCII characters")
+        if self.rate_limit < 0:
+            faults.append("rate_limit must be 0 (no limit) or more requests per minute")
+        if not 0 <= self.port <= 65535:  # noqa: PLR2004 - TCP's range
+            faults.append("port must lie in 0 to 65535; 0 takes any free one")
+        return faults

@@ -1,0 +1,148 @@
+"""How an endpoint is declared, and how declarations become routes. The OpenAPI document is made of the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import unquote
+
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from simulator.service.answers import Answer, send_answer
+from simulator.service.call import Call
+from simulator.service.faults import ServiceFault
+from simulator.service.gate import HEADERS
+from simulator.service.service import Service
+
+Handler = Callable[[Call], Awaitable[Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A query or header parameter, for the document."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+    place: str = "query"
+    extension: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer of an endpoint, for the document.
+
+    Attributes:
+        status: HTTP status.
+        description: when it comes.
+        body: the record's type; None for no body, :data:`ERROR` for the error body.
+        listed: the body is the list envelope around ``body``.
+        located: a ``Location`` header comes with it.
+    """
+
+    status: int
+    description: str
+    body: Any = None
+    listed: bool = False
+    located: bool = False
+
+
+ERROR: Final = "error"
+"""As :attr:`Reply.body`: the error body."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One method of one path.
+
+    Attributes:
+        path: template with ``{name}`` for parameters.
+        body: types that the JSON body may have.
+        replies: what it answers beside 401, 429 and 500, which every endpoint may.
+        extension: the extension it belongs to; None when the specification has it.
+        public: needs no keys.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    name: str
+    summary: str
+    tag: str
+    replies: tuple[Reply, ...]
+    body: tuple[Any, ...] = ()
+    parameters: tuple[Parameter, ...] = field(default=())
+    extension: str | None = None
+    public: bool = False
+
+
+class _Segment(Convertor[str]):
+    """One segment of a path, decoded after the path was split, so that an id may hold an encoded slash."""
+
+    regex = "[^/]+"
+
+    def convert(self, value: str) -> str:
+        """Percent-encoded text -> text."""
+        if "%" not in value:
+            return value
+        try:
+            decoded = unquote(value, errors="strict")
+        except UnicodeDecodeError:
+            decoded = "\0"
+        if "\0" in decoded:
+            raise ServiceFault(404, "not_found", "The path holds an id that is not UTF-8 text.")
+        return decoded
+
+    def to_string(self, value: str) -> str:
+        """Not needed: links are built by ``agent.wire.paths``."""
+        return value
+
+
+register_url_convertor("segment", _Segment())
+
+
+class _Path:
+    """The endpoints of one path, by method: a plain ASGI application."""
+
+    __slots__ = ("_allow", "_handlers", "_service")
+
+    def __init__(self, service: Service, endpoints: Sequence[Endpoint]) -> None:
+        self._service = service
+        self._handlers = {endpoint.method: endpoint.handler for endpoint in endpoints}
+        if "GET" in self._handlers:
+            self._handlers["HEAD"] = self._handlers["GET"]
+        self._allow = ", ".join(sorted(self._handlers)).encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request to this path."""
+        handler = self._handlers.get(scope["method"])
+        if handler is None:
+            raise ServiceFault(
+                405,
+                "method_not_allowed",
+                f"This path has: {self._allow.decode()}.",
+                headers=((b"allow", self._allow),),
+            )
+        answer = await handler(Call(self._service, scope, receive))
+        await send_answer(send, answer, scope[HEADERS])
+
+
+def make_routes(service: Service, endpoints: Sequence[Endpoint]) -> list[Route]:
+    """One route for each path, in the order of the declarations."""
+    by_path: dict[str, list[Endpoint]] = {}
+    for endpoint in endpoints:
+        by_path.setdefault(endpoint.path, []).append(endpoint)
+    return [
+        Route(path.replace("}", ":segment}"), _Path(service, group))  # starlette's syntax for a convertor
+        for path, group in by_path.items()
+    ]
+
+
+async def no_such_path(scope: Scope, _receive: Receive, _send: Send) -> None:
+    """What no route takes."""
+    if scope["type"] != "http":
+        raise RuntimeError("this service speaks HTTP only")
+    raise ServiceFault(404, "not_found", "There is no such path; GET /openapi.json lists all.")

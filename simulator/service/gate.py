@@ -1,0 +1,152 @@
+"""What every request passes first, as plain ASGI: request id, keys, quota; and where every error becomes a body.
+
+Order of checks: authenticate, then quota, then route and validate. A missing key is 401 on an unknown path too.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import itertools
+import logging
+import re
+from typing import Final
+
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from simulator.service.answers import Header, send_answer
+from simulator.service.clock import ServiceClock
+from simulator.service.faults import ServiceFault
+from simulator.service.ids import IdSource
+from simulator.service.quota import Quota
+from simulator.service.storage.keys import Caller, hash_secret
+
+log = logging.getLogger(__name__)
+
+CALLER: Final = "service.caller"
+HEADERS: Final = "service.headers"
+CONTROL_PREFIX: Final = "/_emulator/"
+PUBLIC: Final = frozenset({"/.well-known/device-service", "/openapi.json"})
+"""Documents that describe the service: read before one has keys."""
+
+_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
+_CHALLENGE: Final[Header] = (b"www-authenticate", b'ApiKey realm="device-service"')
+
+
+class Gate:
+    """Lets requests through to ``app`` and turns what it raises into answers.
+
+    Args:
+        callers: key -> whose it is; the service adds to it while it runs.
+        quota: None counts nothing.
+        control: whether ``/_emulator/...`` exists.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        callers: dict[bytes, Caller],
+        quota: Quota | None,
+        clock: ServiceClock,
+        ids: IdSource,
+        control: bool,
+    ) -> None:
+        self._app = app
+        self._callers = callers
+        self._quota = quota
+        self._clock = clock
+        self._started = ids.next()[:18].encode()  # tells this start of the service from others
+        self._numbers = itertools.count(1)
+        self._control = control
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, or the server's start and end."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers: list[Header] = []
+        scope[HEADERS] = headers
+        try:
+            self._admit(scope, headers)
+            await self._app(scope, receive, send)
+        except ServiceFault as exc:
+            await send_answer(send, exc.answer(), headers)
+        except SQLAlchemyError:
+            log.exception("%s %s could not read the storage", scope["method"], scope["path"])
+            fault = ServiceFault(
+                503, "storage_unavailable", "The service could not read its storage; its log says why."
+            )
+            await send_answer(send, fault.answer(), headers)
+        except Exception:
+            log.exception("%s %s failed", scope["method"], scope["path"])
+            fault = ServiceFault(500, "internal_error", "The service failed on this request; its log says why.")
+            await send_answer(send, fault.answer(), headers)
+
+    def _admit(self, scope: Scope, headers: list[Header]) -> None:
+        api_key = secret_key = request_id = None
+        for name, value in scope["headers"]:
+            if name == b"x-api-key":
+                api_key = value
+            elif name == b"x-secret-key":
+                secret_key = value
+            elif name == b"x-request-id":
+                request_id = value
+        if request_id is None or _REQUEST_ID.fullmatch(request_id) is None:
+            request_id = b"%s-%x" % (self._started, next(self._numbers))
+        headers.append((b"x-request-id", request_id))
+        raw_path: bytes = scope["raw_path"]
+        if b"%" in raw_path:
+            # Routes match the path as it was sent and decode each segment by itself: an id may hold an encoded slash.
+            scope["path"] = raw_path.decode("ascii", "replace")
+        path: str = scope["path"]
+        if path in PUBLIC or (self._control and path.startswith(CONTROL_PREFIX) and _is_local(scope)):
+            return
+        scope[CALLER] = caller = self._authenticate(api_key, secret_key)
+        if self._quota is not None:
+            _count(self._quota, caller, self._clock.now_ms(), headers)
+        if path.startswith(CONTROL_PREFIX):
+            raise ServiceFault(404, "not_found", "The control paths are off, or open to callers on this machine only.")
+
+    def _authenticate(self, api_key: bytes | None, secret_key: bytes | None) -> Caller:
+        if not api_key or not secret_key:
+            raise ServiceFault(
+                401,
+                "missing_credentials",
+                "Both headers x-api-key and x-secret-key are required.",
+                headers=(_CHALLENGE,),
+            )
+        caller = self._callers.get(api_key)
+        # A header value is bytes; latin-1 gives each of them a character, so any value can be hashed.
+        offered = hash_secret(secret_key.decode("latin-1"))
+        if caller is None or not hmac.compare_digest(caller.secret_hash, offered):
+            raise ServiceFault(
+                401,
+                "invalid_credentials",
+                "There is no account with this pair of x-api-key and x-secret-key.",
+                headers=(_CHALLENGE,),
+            )
+        return caller
+
+
+def _count(quota: Quota, caller: Caller, now_ms: int, headers: list[Header]) -> None:
+    state = quota.count(caller.api_key, now_ms)
+    headers.extend(state.headers)
+    if state.exceeded:
+        raise ServiceFault(
+            429,
+            "rate_limit_exceeded",
+            f"More than {quota.per_minute} requests in this minute; go on in {state.reset_s} s.",
+            headers=((b"retry-after", b"%d" % state.reset_s),),
+        )
+
+
+def _is_local(scope: Scope) -> bool:
+    client = scope.get("client")
+    if client is None:
+        return False
+    try:
+        return ipaddress.ip_address(client[0]).is_loopback
+    except ValueError:
+        return False

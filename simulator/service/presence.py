@@ -1,0 +1,66 @@
+"""Who was seen when, kept in memory and written along with the next group of writes.
+
+A request of a device never waits for it, and a crash loses a few seconds of presence at most.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import Connection, bindparam, update
+
+from agent.wire.devices import DeviceStatus
+from agent.wire.limits import ONLINE_WITHIN_S
+from simulator.service.storage.tables import devices
+
+FLUSH_AFTER_MS: Final = 5_000
+FLUSH_ROWS: Final = 5_000
+"""So many devices that were seen and not written yet make a flush due at once: memory stays bounded."""
+
+_SEEN: Final = update(devices).where(devices.c.seq == bindparam("device_seq")).values(last_seen_at=bindparam("seen_ms"))
+
+
+class Presence:
+    """Device row -> when it was last seen, as far as it is not written yet."""
+
+    def __init__(self) -> None:
+        self._pending: dict[int, int] = {}
+        self._flushed_ms = 0
+
+    def touch(self, device_seq: int, now_ms: int) -> None:
+        """The device was seen."""
+        self._pending[device_seq] = now_ms
+
+    def last_seen(self, device_seq: int, stored_ms: int | None) -> int | None:
+        """When the device was last seen, written or not."""
+        return self._pending.get(device_seq, stored_ms)
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether to write now. A clock that was set back makes it due too."""
+        pending = self._pending
+        return bool(pending) and (len(pending) >= FLUSH_ROWS or not 0 <= now_ms - self._flushed_ms < FLUSH_AFTER_MS)
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether anything is not written yet."""
+        return bool(self._pending)
+
+    def flush(self, connection: Connection, now_ms: int) -> None:
+        """Write what is pending. What a rolled-back group loses is a presence that the next request brings again."""
+        pending, self._pending = self._pending, {}  # the event loop adds, the writing thread takes away
+        self._flushed_ms = now_ms
+        if pending:
+            rows = [{"device_seq": seq, "seen_ms": seen_ms} for seq, seen_ms in list(pending.items())]
+            connection.execute(_SEEN, rows)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._pending = {}
+
+
+def status_of(last_seen_ms: int | None, now_ms: int) -> DeviceStatus:
+    """Online within 120 s of being seen."""
+    if last_seen_ms is None:
+        return DeviceStatus.NEVER_SEEN
+    online = now_ms - last_seen_ms <= ONLINE_WITHIN_S * 1000
+    return DeviceStatus.ONLINE if online else DeviceStatus.OFFLINE

@@ -1,0 +1,1 @@
+"""The endpoints, one module for each group of the specification."""

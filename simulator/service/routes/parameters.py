@@ -1,0 +1,32 @@
+"""Query and header parameters that several endpoints have, for the document."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from agent.wire import extensions
+from agent.wire.limits import PAGE_DEFAULT, PAGE_MAX
+from simulator.service.endpoints import Parameter
+
+PAGING: Final = (
+    Parameter(
+        "limit",
+        "Items on the page",
+        {"type": "integer", "minimum": 1, "maximum": PAGE_MAX, "default": PAGE_DEFAULT},
+    ),
+    Parameter("cursor", "`next_cursor` of the page before, with the other parameters unchanged", {"type": "string"}),
+    Parameter("order", "Oldest or newest first", {"type": "string", "enum": ["asc", "desc"]}),
+)
+
+IDEMPOTENCY_KEY: Final = Parameter(
+    "Idempotency-Key",
+    "The request is carried out once; its answer is replayed for 24 h",
+    {"type": "string", "minLength": 1, "maxLength": 255},
+    place="header",
+    extension=extensions.IDEMPOTENCY_KEY,
+)
+
+
+def text_filter(name: str, description: str) -> Parameter:
+    """A filter that takes an exact text."""
+    return Parameter(name, description, {"type": "string"})

@@ -1,0 +1,191 @@
+"""Sensor data (specification, "Devices, commands, sensor data").
+
+This is the service's hot path: few steps for each request, and one write for many.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Final
+
+from pydantic import ValidationError
+from pydantic_core import to_json
+from sqlalchemy import Connection
+
+from agent.errors import InvalidMessage
+from agent.wire import paths
+from agent.wire.base import describe_faults
+from agent.wire.limits import BATCH_MAX
+from agent.wire.sensor_data import PostSensorData
+from agent.wire.times import parse_time
+from simulator.service.answers import Answer, Done, ok, show_time
+from simulator.service.call import Call, check
+from simulator.service.endpoints import ERROR, Endpoint, Parameter, Reply
+from simulator.service.faults import ServiceFault, invalid
+from simulator.service.paging import PAGE_PARAMETERS, envelope, read_page
+from simulator.service.records import BatchRecord, SensorDataRecord
+from simulator.service.routes.parameters import PAGING, text_filter
+from simulator.service.storage import devices, readings
+from simulator.service.storage.readings import NewReading, ReadingFilter, Stored
+
+_TAG: Final = "sensor data"
+_FILTERS: Final = frozenset({"device_id", "from", "to", "keys"})
+
+
+async def post_sensor_data(call: Call) -> Answer:
+    """Store one reading, or an array of them."""
+    value = await call.json()
+    if isinstance(value, list):
+        return await _post_batch(call, value)
+    message = check(PostSensorData, value)
+    service = call.service
+    reading = _new_reading(call, message, service.clock.now_ms())
+    reading.answer = _stored_answer(reading)
+    reading.key = call.request_key()
+    if reading.key is None:
+        stored: Stored = await service.writer.submit_item(readings.add, reading)
+    else:
+        with service.running_keys.hold(reading.key):
+            stored = await service.writer.submit_item(readings.add, reading)
+    if stored.device_seq is not None:
+        service.presence.touch(stored.device_seq, reading.received_at)
+    return stored.answer or reading.answer
+
+
+def _new_reading(call: Call, message: PostSensorData, now_ms: int) -> NewReading:
+    at = message.recorded_at
+    return NewReading(
+        manufacturer_seq=call.caller.manufacturer_seq,
+        device_id=message.device_id,
+        id=call.service.ids.next(),
+        recorded_at=now_ms if at is None else round(parse_time(at) * 1000),
+        received_at=now_ms,
+        sensor_data=to_json(message.sensor_data).decode(),
+    )
+
+
+_segment = functools.lru_cache(maxsize=4096)(paths.segment)
+
+
+def _stored_answer(reading: NewReading) -> Answer:
+    device_id = to_json(reading.device_id).decode()
+    recorded_at = reading.recorded_at
+    body = (
+        f'{{"id":"{reading.id}","device_id":{device_id},"sensor_data":{reading.sensor_data},'
+        f'"recorded_at":"{show_time(recorded_at)}","received_at":"{show_time(reading.received_at)}"}}'
+    )
+    query = f"device_id={_segment(reading.device_id)}&from={recorded_at}&to={recorded_at + 1}"
+    return Answer(201, body.encode(), ((b"location", f"{paths.SENSOR_DATA}?{query}".encode()),))
+
+
+async def _post_batch(call: Call, values: list[Any]) -> Answer:
+    """Each reading by itself: one that is refused hides none of the others."""
+    if not 0 < len(values) <= BATCH_MAX:
+        raise invalid("body", f"an array must hold 1 to {BATCH_MAX} readings; this one holds {len(values)}")
+    service, now_ms = call.service, call.service.clock.now_ms()
+    items: dict[int, NewReading] = {}
+    errors: dict[int, ServiceFault] = {}
+    for index, value in enumerate(values):
+        try:
+            items[index] = _new_reading(call, PostSensorData.model_validate(value), now_ms)
+        except ValidationError as exc:
+            errors[index] = ServiceFault(400, "validation_error", describe_faults(exc))
+
+    def store(connection: Connection) -> Done:
+        refused = dict(errors)
+        outcomes = readings.add(connection, list(items.values())) if items else []
+        for index, outcome in zip(items, outcomes, strict=True):
+            if isinstance(outcome, ServiceFault):
+                refused[index] = outcome
+            elif outcome.device_seq is not None:
+                service.presence.touch(outcome.device_seq, now_ms)
+        listed = [{"index": i, "error": refused[i].error, "message": refused[i].message} for i in sorted(refused)]
+        return Done(ok({"accepted": len(values) - len(refused), "errors": listed}))
+
+    return await call.write(store)
+
+
+async def list_sensor_data(call: Call) -> Answer:
+    """Stored readings."""
+    query = call.query(PAGE_PARAMETERS | _FILTERS)
+    page = read_page(call, query, default_order="desc", sort_values=2)
+    keys = _read_keys(query.get("keys"))
+    from_ms, to_ms = _read_time(query, "from"), _read_time(query, "to")
+    if from_ms is not None and to_ms is not None and from_ms > to_ms:
+        raise invalid("from", "must not be later than to")
+    account, device_id = call.caller.manufacturer_seq, query.get("device_id")
+    device_seq = None
+    if device_id is not None:
+        device_seq = call.service.read_now(lambda c: devices.find(c, account, device_id)).seq
+    narrow = ReadingFilter(device_seq, from_ms, to_ms)
+
+    def find(connection: Connection) -> Answer:
+        rows = readings.list_page(connection, account, narrow, page)
+        shown = rows[: page.limit]
+        data = [record for row in shown if (record := readings.show(row, keys)) is not None]
+        last = (shown[-1].recorded_at, shown[-1].seq) if len(rows) > len(shown) else None
+        return envelope(data, page, last)
+
+    return await call.read(find)
+
+
+def _read_keys(text: str | None) -> frozenset[str] | None:
+    if text is None:
+        return None
+    keys = frozenset(text.split(","))
+    if "" in keys:
+        raise invalid("keys", "must be names of readings, separated by commas")
+    return keys
+
+
+def _read_time(query: dict[str, str], name: str) -> int | None:
+    text = query.get(name)
+    if text is None:
+        return None
+    try:
+        return round(parse_time(text) * 1000)
+    except InvalidMessage as exc:
+        raise invalid(name, str(exc)) from None
+
+
+_INVALID: Final = Reply(400, "`validation_error`", ERROR)
+_NO_DEVICE: Final = Reply(404, "`device_not_found`", ERROR)
+
+ENDPOINTS: Final = (
+    Endpoint(
+        "POST",
+        paths.SENSOR_DATA,
+        post_sensor_data,
+        "post_sensor_data",
+        "Store a reading; an array of up to 500 with the extension `batch-sensor-data`",
+        _TAG,
+        (
+            Reply(201, "The stored reading", SensorDataRecord, located=True),
+            Reply(200, "What became of the array", BatchRecord),
+            _INVALID,
+            _NO_DEVICE,
+        ),
+        body=(PostSensorData, list[PostSensorData]),
+    ),
+    Endpoint(
+        "GET",
+        paths.SENSOR_DATA,
+        list_sensor_data,
+        "list_sensor_data",
+        "Stored readings, by `recorded_at`, newest first",
+        _TAG,
+        (Reply(200, "One page", SensorDataRecord, listed=True), _INVALID, _NO_DEVICE),
+        parameters=(
+            text_filter("device_id", "Of this device"),
+            Parameter("from", "From here on, inclusive: RFC 3339 or epoch milliseconds", {"type": "string"}),
+            Parameter("to", "Up to here, exclusive", {"type": "string"}),
+            Parameter(
+                "keys",
+                "These readings only, names separated by commas; a record that has none of them is left out, "
+                "so a page may hold fewer than `limit`",
+                {"type": "string"},
+            ),
+            *PAGING,
+        ),
+    ),
+)

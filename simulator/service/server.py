@@ -1,0 +1,223 @@
+"""The service as a library: started in a test or a demo on any free port, stopped at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Callable, Generator
+from types import FrameType
+from typing import Final, Self
+
+import uvicorn
+
+from agent.errors import ConfigurationError
+from agent.wire.secret import Secret
+from simulator.service.app import build_app
+from simulator.service.config import ServiceConfig
+from simulator.service.service import Service
+from simulator.service.storage.keys import Keys
+
+DRAIN_S: Final = 3
+"""How long requests that are under way may take when the service ends."""
+_BACKLOG: Final = 2048
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn, which lets held polls go when it ends, and ends with exit code 0 after a signal."""
+
+    def __init__(self, config: uvicorn.Config, service: Service, on_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._service = service
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._service.waiters.close()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._end) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _end(self, _number: int, _frame: FrameType | None) -> None:
+        if self.should_exit:
+            self.force_exit = True
+        self.should_exit = True
+
+
+class RunningService:
+    """A service that runs for as long as the ``with`` block, in a thread of its own.
+
+    Args:
+        config: its settings; the default is in memory, on any free port, with keys made now.
+
+    Raises:
+        ConfigurationError: the port is in use, or the data folder cannot be used.
+    """
+
+    def __init__(self, config: ServiceConfig | None = None) -> None:
+        self.config = config or ServiceConfig()
+        self._ready = threading.Event()
+        self._socket = listen(self.config.host, self.config.port)
+        try:
+            self._service = Service(self.config)
+        except BaseException:
+            self._socket.close()
+            raise
+        self._server = make_server(self._service, self._ready.set)
+        self._thread = threading.Thread(target=self._run, name="service-http", daemon=True)
+        self._stopped = False
+
+    def start(self) -> Self:
+        """Serve; returns when requests are taken.
+
+        Raises:
+            ConfigurationError: the server ended before it was ready; the log says why.
+        """
+        self._thread.start()
+        self._ready.wait()
+        if not self._server.started:
+            self.stop()
+            raise ConfigurationError(["the service ended before it was ready; its log says why"], "service")
+        return self
+
+    def _run(self) -> None:
+        try:
+            self._server.run([self._socket])
+        finally:
+            self._ready.set()
+
+    def stop(self) -> None:
+        """End: held polls are answered, what waits is written, the storage is closed."""
+        if self._stopped:
+            return
+        self._stopped = True
+        self._server.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join()
+        self._socket.close()
+        self._service.close()
+
+    @property
+    def base_url(self) -> str:
+        """Where it listens, such as ``http://127.0.0.1:41817``."""
+        return base_url(self._socket)
+
+    @property
+    def api_key(self) -> str:
+        """The first account's public key."""
+        return self._service.api_key
+
+    @property
+    def secret_key(self) -> Secret:
+        """The first account's secret.
+
+        Raises:
+            ConfigurationError: an earlier start made it, and it was not given to this one.
+        """
+        return self._service.secret_key
+
+    def add_account(self, name: str) -> Keys:
+        """A further manufacturer, with keys of its own."""
+        return self._service.add_account(name)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def serve(config: ServiceConfig, on_ready: Callable[[Service, str], None]) -> None:
+    """Serve in this thread until SIGTERM or SIGINT.
+
+    Args:
+        config: the settings.
+        on_ready: called with the service and its base URL when requests are taken.
+
+    Raises:
+        ConfigurationError: the port is in use, or the data folder cannot be used.
+    """
+    listener = listen(config.host, config.port)
+    with contextlib.closing(listener):
+        service = Service(config)
+        try:
+            make_server(service, lambda: on_ready(service, base_url(listener))).run([listener])
+        finally:
+            service.close()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket.
+
+    Raises:
+        ConfigurationError: the address is in use or is none of this machine's.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+            listener.listen(_BACKLOG)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as exc:
+        if exc.errno == errno.EADDRINUSE:
+            fault = f"port {port} on {host} is in use: stop what listens there, or give another --port (0 takes any)"
+        else:
+            fault = f"cannot listen on {host} port {port}: {exc.strerror or exc}"
+        raise ConfigurationError([fault], "service") from None
+    return listener
+
+
+def base_url(listener: socket.socket) -> str:
+    """The URL of a listening socket."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def make_server(service: Service, on_ready: Callable[[], None]) -> _Server:
+    """Uvicorn around the service."""
+    logging.getLogger("simulator.service").setLevel(service.config.log_level.upper())
+    config = uvicorn.Config(
+        build_app(service),
+        loop=_loop(),
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        log_level=max(logging.WARNING, logging.getLevelName(service.config.log_level.upper())),
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=DRAIN_S,
+        backlog=_BACKLOG,
+    )
+    return _Server(config, service, on_ready)
+
+
+def _loop() -> str:
+    try:
+        import uvloop  # noqa: F401 - not there on every system
+    except ImportError:
+        return "asyncio"
+    return "uvloop"

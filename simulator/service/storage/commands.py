@@ -1,0 +1,226 @@
+"""Commands: queue, delivery, results, and the end of their time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic_core import from_json, to_json
+from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
+
+from agent.wire.base import JsonObject
+from agent.wire.commands import OPEN_STATES, CommandResult, CommandStatus, SendCommand
+from agent.wire.limits import OPEN_COMMANDS_MAX, TTL_DEFAULT_S
+from simulator.service.answers import show_time, show_time_or_none
+from simulator.service.faults import conflict, not_found
+from simulator.service.lifecycle import MOVES, REPORTED, Event, move
+from simulator.service.storage.tables import commands
+
+OPEN: Final = tuple(sorted(OPEN_STATES))
+_REASONS: Final = {
+    Event.LAPSE: {
+        CommandStatus.EXPIRED: "not delivered in time",
+        CommandStatus.TIMED_OUT: "no result in time",
+    },
+    Event.CANCEL: {CommandStatus.CANCELED: "the device was removed"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRecord:
+    """A command as the service answers it; times are RFC 3339."""
+
+    id: str
+    device_id: str
+    command_payload: JsonObject
+    status: CommandStatus
+    status_reason: str | None
+    result: JsonObject | None
+    created_at: str
+    delivered_at: str | None
+    completed_at: str | None
+    expires_at: str
+
+
+class Deadline:
+    """When the next open command's time is over, so that nobody has to look before.
+
+    Only the writing thread moves it; a reader that sees an old value looks once too often or a tick late.
+    """
+
+    def __init__(self) -> None:
+        self._next_ms: int | None = None
+        self._guard = threading.Lock()
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether a command's time may be over."""
+        next_ms = self._next_ms
+        return next_ms is not None and next_ms <= now_ms
+
+    def note(self, expires_ms: int) -> None:
+        """A command was queued."""
+        with self._guard:
+            if self._next_ms is None or expires_ms < self._next_ms:
+                self._next_ms = expires_ms
+
+    def load(self, connection: Connection) -> None:
+        """Read it from the storage."""
+        statement = select(func.min(commands.c.expires_at)).where(commands.c.status.in_(OPEN))
+        with self._guard:
+            self._next_ms = connection.execute(statement).scalar()
+
+    def settle(self, connection: Connection, now_ms: int) -> list[int]:
+        """End the open commands whose time is over; the devices that had them."""
+        if not self.is_due(now_ms):
+            return []
+        due = (commands.c.status.in_(OPEN), commands.c.expires_at <= now_ms)
+        device_seqs = list(connection.execute(select(commands.c.device_seq).where(*due).distinct()).scalars())
+        _end_open(connection, Event.LAPSE, due, completed_at=commands.c.expires_at)
+        self.load(connection)
+        return device_seqs
+
+
+def cancel_open(connection: Connection, device_seq: int, now_ms: int) -> None:
+    """The device is removed: its open commands are canceled."""
+    mine = (commands.c.device_seq == device_seq, commands.c.status.in_(OPEN))
+    _end_open(connection, Event.CANCEL, mine, completed_at=now_ms)
+
+
+def _end_open(connection: Connection, event: Event, which: tuple[Any, ...], completed_at: Any) -> None:
+    for status in OPEN:
+        after = MOVES[CommandStatus(status)][event]
+        connection.execute(
+            update(commands)
+            .where(*which, commands.c.status == status)
+            .values(status=after.value, status_reason=_REASONS[event][after], completed_at=completed_at)
+        )
+
+
+def show(row: Row[Any], device_id: str) -> CommandRecord:
+    """The command record."""
+    return CommandRecord(
+        id=row.id,
+        device_id=device_id,
+        command_payload=from_json(row.command_payload),
+        status=CommandStatus(row.status),
+        status_reason=row.status_reason,
+        result=None if row.result is None else from_json(row.result),
+        created_at=show_time(row.created_at),
+        delivered_at=show_time_or_none(row.delivered_at),
+        completed_at=show_time_or_none(row.completed_at),
+        expires_at=show_time(row.expires_at),
+    )
+
+
+def queue(
+    connection: Connection, device: Row[Any], request: SendCommand, command_id: str, now_ms: int, *, deadline: Deadline
+) -> CommandRecord:
+    """Add a command to its device's queue.
+
+    Raises:
+        ServiceFault: 409 ``command_queue_full``.
+    """
+    deadline.settle(connection, now_ms)
+    mine = (
+        select(func.count())
+        .select_from(commands)
+        .where(commands.c.device_seq == device.seq, commands.c.status.in_(OPEN))
+    )
+    if connection.execute(mine).scalar_one() >= OPEN_COMMANDS_MAX:
+        raise conflict(
+            "command_queue_full",
+            f"This device has {OPEN_COMMANDS_MAX} open commands: wait until it has ended some, or they expire.",
+        )
+    expires_ms = now_ms + (request.ttl_seconds or TTL_DEFAULT_S) * 1000
+    connection.execute(
+        insert(commands).values(
+            id=command_id,
+            manufacturer_seq=device.manufacturer_seq,
+            device_seq=device.seq,
+            command_payload=to_json(request.command_payload).decode(),
+            status=CommandStatus.QUEUED.value,
+            created_at=now_ms,
+            expires_at=expires_ms,
+        )
+    )
+    deadline.note(expires_ms)
+    return show(find(connection, device, command_id), device.id)
+
+
+def find(connection: Connection, device: Row[Any], command_id: str) -> Row[Any]:
+    """One command of a device.
+
+    Raises:
+        ServiceFault: 404 ``command_not_found``.
+    """
+    statement = select(commands).where(commands.c.id == command_id, commands.c.device_seq == device.seq)
+    row = connection.execute(statement).one_or_none()
+    if row is None:
+        raise not_found("command", command_id)
+    return row
+
+
+def list_page(
+    connection: Connection,
+    device_seq: int,
+    statuses: Collection[str] | None,
+    *,
+    ascending: bool,
+    after: int | None,
+    limit: int,
+) -> Sequence[Row[Any]]:
+    """Commands of a device in the order of sending, one more than the limit."""
+    c = commands.c
+    statement = select(commands).where(c.device_seq == device_seq)
+    if statuses is not None:
+        statement = statement.where(c.status.in_(sorted(statuses)))
+    if after is not None:
+        statement = statement.where(c.seq > after if ascending else c.seq < after)
+    return connection.execute(statement.order_by(c.seq if ascending else c.seq.desc()).limit(limit + 1)).all()
+
+
+_DELIVERED: Final = (
+    update(commands)
+    .where(commands.c.seq == bindparam("row_seq"), commands.c.status == CommandStatus.QUEUED.value)
+    .values(status=MOVES[CommandStatus.QUEUED][Event.DELIVER].value, delivered_at=bindparam("at_ms"))
+)
+
+
+def deliver(connection: Connection, rows: Sequence[Row[Any]], now_ms: int) -> None:
+    """The device's poll lists these: those that are queued are delivered now."""
+    queued = [{"row_seq": row.seq, "at_ms": now_ms} for row in rows if row.status == CommandStatus.QUEUED]
+    if queued:
+        connection.execute(_DELIVERED, queued)
+
+
+def report(
+    connection: Connection, device: Row[Any], command_id: str, said: CommandResult, now_ms: int, *, deadline: Deadline
+) -> CommandRecord:
+    """Take a result, or the news that a command is in progress.
+
+    The same result again answers the same record: the answer to the first may have been lost.
+
+    Raises:
+        ServiceFault: 404, or 409 ``command_not_open``.
+    """
+    deadline.settle(connection, now_ms)
+    row = find(connection, device, command_id)
+    event = REPORTED[said.status]
+    before = CommandStatus(row.status)
+    after = move(before, event)
+    result = None if said.result is None else to_json(said.result).decode()
+    if after is None:
+        if before == said.status and row.result == result and row.status_reason == said.error:
+            return show(row, device.id)
+        raise conflict("command_not_open", f"This command is {before.value} already and takes no {said.status}.")
+    values: dict[str, Any] = {"status": after.value, "delivered_at": row.delivered_at or now_ms}
+    if said.result is not None or event is not Event.PROGRESS:
+        values["result"] = result
+    if said.error is not None or event is not Event.PROGRESS:
+        values["status_reason"] = said.error
+    if event is not Event.PROGRESS:
+        values["completed_at"] = now_ms
+    connection.execute(update(commands).where(commands.c.seq == row.seq).values(**values))
+    return show(find(connection, device, command_id), device.id)

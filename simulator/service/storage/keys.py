@@ -1,0 +1,105 @@
+"""Accounts and their keys. Secrets are stored as SHA-256 only: they carry far more random bits than can be tried."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Connection, insert, select
+
+from agent.errors import ConfigurationError
+from agent.wire.secret import Secret
+from simulator.service.storage.tables import api_keys, manufacturers
+
+FIRST_ACCOUNT: Final = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whom a request comes from.
+
+    Attributes:
+        manufacturer_seq: the account's row.
+        api_key: the public key that the quota counts.
+        secret_hash: SHA-256 of the secret that belongs to it.
+    """
+
+    manufacturer_seq: int
+    api_key: str
+    secret_hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """A key pair, to be shown once."""
+
+    api_key: str
+    secret_key: Secret
+
+
+def hash_secret(secret: str) -> bytes:
+    """What is stored of a secret key."""
+    return hashlib.sha256(secret.encode()).digest()
+
+
+def make_keys() -> Keys:
+    """A new pair: 128 random bits for the name, 256 for the secret."""
+    return Keys(f"mk_{secrets.token_hex(16)}", Secret(f"msk_{secrets.token_urlsafe(32)}"))
+
+
+def load_callers(connection: Connection) -> dict[bytes, Caller]:
+    """Every key, by the bytes that a header carries."""
+    rows = connection.execute(select(api_keys.c.manufacturer_seq, api_keys.c.api_key, api_keys.c.secret_hash))
+    return {row.api_key.encode(): Caller(row.manufacturer_seq, row.api_key, row.secret_hash) for row in rows}
+
+
+def add_account(connection: Connection, name: str, account_id: str, keys: Keys, now_ms: int) -> Caller:
+    """A new account with one key pair."""
+    statement = insert(manufacturers).values(id=account_id, name=name, created_at=now_ms)
+    seq = connection.execute(statement.returning(manufacturers.c.seq)).scalar_one()
+    return add_key(connection, seq, keys, now_ms)
+
+
+def add_key(connection: Connection, manufacturer_seq: int, keys: Keys, now_ms: int) -> Caller:
+    """A further key pair of an account."""
+    caller = Caller(manufacturer_seq, keys.api_key, hash_secret(keys.secret_key.reveal()))
+    connection.execute(
+        insert(api_keys).values(
+            api_key=caller.api_key,
+            manufacturer_seq=manufacturer_seq,
+            secret_hash=caller.secret_hash,
+            created_at=now_ms,
+        )
+    )
+    return caller
+
+
+def ensure_first_account(connection: Connection, given: Keys | None, account_id: str, now_ms: int) -> Keys | None:
+    """The account that the service always has.
+
+    Returns:
+        Keys that were made just now and nobody knows yet; None when they were given or are there from before.
+
+    Raises:
+        ConfigurationError: the given key is stored with another secret.
+    """
+    first = connection.execute(select(manufacturers.c.seq).order_by(manufacturers.c.seq).limit(1)).scalar()
+    if first is None:
+        keys = given or make_keys()
+        add_account(connection, FIRST_ACCOUNT, account_id, keys, now_ms)
+        return None if given else keys
+    if given is not None:
+        stored = connection.execute(
+            select(api_keys.c.secret_hash).where(api_keys.c.api_key == given.api_key)
+        ).scalar_one_or_none()
+        if stored is None:
+            add_key(connection, first, given, now_ms)
+        elif not hmac.compare_digest(stored, hash_secret(given.secret_key.reveal())):
+            raise ConfigurationError(
+                [f"the data folder knows {given.api_key} with another secret key: give that one, or another folder"],
+                "service keys",
+            )
+    return None

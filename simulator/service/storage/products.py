@@ -1,0 +1,109 @@
+"""Products: stored as the JSON object that was sent, with the columns that the service itself sets beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from pydantic_core import from_json, to_json
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
+
+from agent.wire.base import JsonObject
+from agent.wire.products import NewProduct, ProductChange
+from simulator.service.answers import show_time
+from simulator.service.faults import conflict, not_found
+from simulator.service.paging import Page
+from simulator.service.storage.tables import devices, products
+
+SERVER_SET: Final = frozenset({"product_id", "created_at", "updated_at"})
+"""Members that the service sets; in a body they are passed over, so that a record may be sent back as it came."""
+
+_KNOWN: Final = tuple(NewProduct.model_fields)
+
+
+def show(row: Row[Any]) -> JsonObject:
+    """The product record."""
+    definition: JsonObject = from_json(row.definition)
+    known = {name: definition.pop(name, None) for name in _KNOWN}
+    return {
+        "product_id": row.id,
+        **known,
+        "commands": known["commands"] or [],
+        **definition,
+        "created_at": show_time(row.created_at),
+        "updated_at": show_time(row.updated_at),
+    }
+
+
+def add(connection: Connection, manufacturer_seq: int, product: NewProduct, product_id: str, now_ms: int) -> JsonObject:
+    """Store a new product."""
+    definition = {k: v for k, v in product.model_dump().items() if k not in SERVER_SET}
+    statement = insert(products).values(
+        id=product_id,
+        manufacturer_seq=manufacturer_seq,
+        definition=to_json(definition).decode(),
+        created_at=now_ms,
+        updated_at=now_ms,
+    )
+    connection.execute(statement)
+    return show(find(connection, manufacturer_seq, product_id))
+
+
+def find(connection: Connection, manufacturer_seq: int, product_id: str) -> Row[Any]:
+    """One product.
+
+    Raises:
+        ServiceFault: 404 ``product_not_found``.
+    """
+    statement = select(products).where(products.c.id == product_id, products.c.manufacturer_seq == manufacturer_seq)
+    row = connection.execute(statement).one_or_none()
+    if row is None:
+        raise not_found("product", product_id)
+    return row
+
+
+def change(
+    connection: Connection, manufacturer_seq: int, product_id: str, changes: ProductChange, now_ms: int
+) -> JsonObject:
+    """Replace the members that were given."""
+    row = find(connection, manufacturer_seq, product_id)
+    given = {k: v for k, v in changes.model_dump(exclude_unset=True).items() if k not in SERVER_SET}
+    definition = {**from_json(row.definition), **given}
+    statement = update(products).where(products.c.seq == row.seq)
+    connection.execute(statement.values(definition=to_json(definition).decode(), updated_at=now_ms))
+    return show(find(connection, manufacturer_seq, product_id))
+
+
+def remove(connection: Connection, manufacturer_seq: int, product_id: str) -> None:
+    """Delete a product that no device has.
+
+    Raises:
+        ServiceFault: 404 or 409 ``product_in_use``.
+    """
+    row = find(connection, manufacturer_seq, product_id)
+    in_use = connection.execute(
+        select(func.count())
+        .select_from(devices)
+        .where(
+            devices.c.manufacturer_seq == manufacturer_seq,
+            devices.c.product_id == product_id,
+            devices.c.removed_at.is_(None),
+        )
+    ).scalar_one()
+    if in_use:
+        raise conflict("product_in_use", f"{in_use} device(s) are of this product: remove them first.")
+    connection.execute(delete(products).where(products.c.seq == row.seq))
+
+
+def list_page(connection: Connection, manufacturer_seq: int, page: Page) -> Sequence[Row[Any]]:
+    """Products in the order of their creation, one more than the page takes."""
+    seq = products.c.seq
+    statement = select(products).where(products.c.manufacturer_seq == manufacturer_seq)
+    if page.after is not None:
+        statement = statement.where(seq > page.after[0] if page.ascending else seq < page.after[0])
+    return connection.execute(statement.order_by(seq if page.ascending else seq.desc()).limit(page.limit + 1)).all()
+
+
+def vocabulary(row: Row[Any]) -> list[Mapping[str, Any]]:
+    """The product's command vocabulary."""
+    return from_json(row.definition).get("commands") or []

@@ -1,0 +1,240 @@
+"""The one thread that writes: requests that come while a commit is under way share the next one.
+
+Each operation runs in its own savepoint, so one that is refused takes nothing of the others with it; one that breaks
+the whole group makes each of them go by itself. An answer is sent only
+after the commit: what was answered is on the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar, cast
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
+
+from simulator.service.faults import ServiceFault
+from simulator.service.storage.database import Database
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Item = TypeVar("Item")
+Item_contra = TypeVar("Item_contra", contravariant=True)
+Operation = Callable[[Connection], T]
+
+GROUP_MAX: Final = 1024
+"""Jobs in one transaction at most."""
+WAITING_MAX: Final = 20_000
+"""Jobs that may wait before the service says that it is busy."""
+
+
+class BatchOperation(Protocol[Item_contra]):
+    """Writes many items with few statements."""
+
+    def __call__(self, connection: Connection, items: Sequence[Item_contra], /) -> Sequence[object]:
+        """Write the items; one result for each, a :class:`ServiceFault` for one that was not written.
+
+        It must not raise a :class:`ServiceFault`: for the sake of speed it has no savepoint of its own.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class _Job:
+    """What one request wants written, and who hears of the result: a future, or a thread that waits for an event."""
+
+    operation: Operation[Any] | None
+    batch: BatchOperation[Any] | None
+    item: Any
+    future: asyncio.Future[Any] | None = None
+    done: threading.Event | None = None
+    result: Any = None
+
+
+class Writer:
+    """Takes jobs from the event loop and writes them in groups.
+
+    Args:
+        database: where to.
+        before_commit: runs at the end of each group, inside its transaction: small things that ride along.
+    """
+
+    def __init__(self, database: Database, before_commit: Operation[None]) -> None:
+        self._database = database
+        self._before_commit = before_commit
+        self._queue: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
+        self._collected: list[_Job] = []
+        self._waiting = 0
+        self._connection = database.open_writer()
+        self._thread = threading.Thread(target=self._run, name="service-writer", daemon=True)
+        self.groups = 0
+        self.jobs = 0
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write what waits, then end. The event loop must have ended, or submit nothing more."""
+        self._hand_over()
+        self._queue.put(None)
+        self._thread.join()
+        self._connection.close()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still writes."""
+        return self._thread.is_alive()
+
+    def submit(self, operation: Operation[T]) -> asyncio.Future[T]:
+        """Have it written; the future ends after the commit. Called on the event loop."""
+        return self._collect(_Job(operation, None, None))
+
+    def submit_item(self, batch: BatchOperation[Item], item: Item) -> asyncio.Future[Any]:
+        """As :meth:`submit`, together with the items that wait beside it."""
+        return self._collect(_Job(None, batch, item))
+
+    def call(self, operation: Operation[T]) -> T:
+        """As :meth:`submit`, from a thread that may wait for it."""
+        done = threading.Event()
+        job = _Job(operation, None, None, done=done)
+        self._queue.put([job])
+        done.wait()
+        if isinstance(job.result, BaseException):
+            raise job.result
+        return cast("T", job.result)
+
+    def _collect(self, job: _Job) -> asyncio.Future[Any]:
+        if self._waiting >= WAITING_MAX:
+            raise ServiceFault(
+                503,
+                "service_busy",
+                "More writes wait than this service can hold; try again soon.",
+                headers=((b"retry-after", b"1"),),
+            )
+        loop = asyncio.get_running_loop()
+        job.future = loop.create_future()
+        self._waiting += 1
+        if not self._collected:
+            # Requests that came in together are handed over together: the writing thread is woken once for them, and
+            # not while this one is still busy with the rest.
+            loop.call_soon(self._hand_over)
+        self._collected.append(job)
+        return job.future
+
+    def _hand_over(self) -> None:
+        if self._collected:
+            self._queue.put(self._collected)
+            self._collected = []
+
+    def _run(self) -> None:
+        ending = False
+        while not ending:
+            jobs, ending = self._next_group()
+            if jobs:
+                self._write(self._connection, jobs)
+                self._resolve(jobs)
+
+    def _next_group(self) -> tuple[list[_Job], bool]:
+        group: list[_Job] = []
+        jobs = self._queue.get()
+        while jobs is not None:
+            group += jobs
+            if len(group) >= GROUP_MAX:
+                return group, False
+            try:
+                jobs = self._queue.get_nowait()
+            except queue.Empty:
+                return group, False
+        return group, True
+
+    def _write(self, connection: Connection, jobs: list[_Job]) -> None:
+        self.groups += 1
+        self.jobs += len(jobs)
+        # A job that breaks the whole group must not take the others with it: then each goes by itself.
+        if not self._try(connection, jobs) and len(jobs) > 1:
+            for job in jobs:
+                self._try(connection, [job])
+
+    def _try(self, connection: Connection, jobs: list[_Job]) -> bool:
+        try:
+            with self._database.writing(connection):
+                for run in _runs(jobs):
+                    _carry_out(connection, run)
+                self._before_commit(connection)
+        except Exception as exc:  # whatever it is, nothing was committed, and every caller must hear of it
+            log.exception("a group of %d writes was rolled back", len(jobs))
+            fault = _storage_fault(exc)
+            for job in jobs:
+                job.result = fault
+            return False
+        return True
+
+    def _resolve(self, jobs: list[_Job]) -> None:
+        """Hand out the results of a group: one wake-up of the event loop for all of them."""
+        loop = None
+        for job in jobs:
+            if job.done is not None:
+                job.done.set()
+            elif job.future is not None and loop is None:
+                loop = job.future.get_loop()
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits any more
+                loop.call_soon_threadsafe(self._hand_out, jobs)
+
+    def _hand_out(self, jobs: list[_Job]) -> None:
+        for job in jobs:
+            future = job.future
+            if future is None:
+                continue
+            self._waiting -= 1
+            if future.done():  # its request was given up
+                continue
+            if isinstance(job.result, BaseException):
+                future.set_exception(job.result)
+            else:
+                future.set_result(job.result)
+
+
+def _runs(jobs: list[_Job]) -> Iterator[list[_Job]]:
+    """Neighbours with the same batch operation together, everything else alone; the order stays."""
+    run: list[_Job] = []
+    for job in jobs:
+        if run and (job.batch is None or job.batch is not run[0].batch):
+            yield run
+            run = []
+        run.append(job)
+    if run:
+        yield run
+
+
+def _carry_out(connection: Connection, run: list[_Job]) -> None:
+    first = run[0]
+    if first.batch is not None:
+        results = first.batch(connection, [job.item for job in run])
+        for job, result in zip(run, results, strict=True):
+            job.result = result
+    elif first.operation is not None:
+        try:
+            with connection.begin_nested():
+                first.result = first.operation(connection)
+        except ServiceFault as fault:
+            first.result = fault
+
+
+def _storage_fault(exc: Exception) -> Exception:
+    if not isinstance(exc, SQLAlchemyError):
+        return exc
+    return ServiceFault(
+        503,
+        "storage_unavailable",
+        "The service could not write to its storage, nothing was stored; its log says why. Try again.",
+        headers=((b"retry-after", b"1"),),
+    )

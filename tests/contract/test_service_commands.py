@@ -1,0 +1,317 @@
+"""Commands over a real socket: queue, poll, long poll, results, expiry."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from agent.errors import Conflict, NotFound
+from agent.wire.auth import KeyPair
+from agent.wire.client import ServiceClient
+from agent.wire.commands import CommandResult, SendCommand
+from tests.service_running import Bench, client, running
+
+
+@pytest.fixture
+def bench():
+    with running() as bench:
+        yield bench
+
+
+def _ids(answer):
+    return [record["id"] for record in answer.json()["data"]]
+
+
+def test_a_poll_lists_open_commands_oldest_first_and_marks_them_delivered(bench):
+    device_id = bench.device()
+    sent = [bench.send(device_id, f"c{i}") for i in range(3)]
+    bench.clock.advance(2)
+    answer = bench.poll(device_id)
+    assert _ids(answer) == sent
+    assert {record["status"] for record in answer.json()["data"]} == {"delivered"}
+    assert {record["delivered_at"] for record in answer.json()["data"]} == {"2026-01-01T00:00:02.000Z"}
+    bench.clock.advance(1)
+    again = bench.poll(device_id)
+    assert again.json() == answer.json()  # still listed, and delivered once
+
+
+def test_the_listing_without_status_is_newest_first_and_changes_nothing(bench):
+    device_id = bench.device()
+    sent = [bench.send(device_id) for _ in range(3)]
+    answer = bench.http.get(f"/devices/{device_id}/commands")
+    assert _ids(answer) == sent[::-1]
+    assert {record["status"] for record in answer.json()["data"]} == {"queued"}
+    assert bench.http.get(f"/devices/{device_id}/commands", params={"status": "delivered"}).json()["data"] == []
+    assert bench.http.get(f"/devices/{device_id}/commands", params={"status": "nonsense"}).status_code == 400
+
+
+def test_a_poll_page_delivers_only_what_it_lists(bench):
+    device_id = bench.device()
+    first, second = bench.send(device_id), bench.send(device_id)
+    answer = bench.poll(device_id, limit=1)
+    assert _ids(answer) == [first]
+    assert bench.command(device_id, second)["status"] == "queued"
+    assert _ids(bench.http.get(answer.links["next"]["url"])) == [second]
+
+
+def test_the_location_of_a_sent_command_is_the_command(bench):
+    device_id = bench.device()
+    body = {"device_id": device_id, "command_payload": {"command": "ping"}}
+    answer = bench.http.post("/commands/send", json=body)
+    assert answer.status_code == 202
+    assert bench.http.get(answer.headers["location"]).json() == answer.json()
+
+
+def test_results_end_a_command_and_the_same_result_again_answers_the_same(bench):
+    device_id = bench.device()
+    command_id = bench.send(device_id)
+    bench.poll(device_id)
+    assert bench.report(device_id, command_id, "in_progress").json()["status"] == "in_progress"
+    bench.clock.advance(3)
+    ended = bench.report(device_id, command_id, "succeeded", result={"opened": True})
+    assert ended.json()["status"] == "succeeded"
+    assert ended.json()["completed_at"] == "2026-01-01T00:00:03.000Z"
+    assert bench.report(device_id, command_id, "succeeded", result={"opened": True}).json() == ended.json()
+    for other in (
+        {"status": "failed"},
+        {"status": "succeeded", "result": {"opened": False}},
+        {"status": "in_progress"},
+    ):
+        refused = bench.http.post(f"/devices/{device_id}/commands/{command_id}/result", json=other)
+        assert (refused.status_code, refused.json()["error"]) == (409, "command_not_open")
+    assert bench.command(device_id, command_id) == ended.json()
+    assert bench.poll(device_id).json()["data"] == []
+
+
+@pytest.mark.parametrize("status", ["failed", "rejected"])
+def test_an_error_becomes_the_status_reason(bench, status):
+    device_id = bench.device()
+    command_id = bench.send(device_id)
+    assert (
+        bench.report(device_id, command_id, status, error="timed_out: 5 s").json()["status_reason"] == "timed_out: 5 s"
+    )
+
+
+def test_a_result_of_another_devices_command_is_404(bench):
+    product_id = bench.product()
+    one, other = bench.device(product_id, "a"), bench.device(product_id, "b")
+    command_id = bench.send(one)
+    assert bench.report(other, command_id, "succeeded").status_code == 404
+    assert bench.http.get(f"/devices/{other}/commands/{command_id}").status_code == 404
+
+
+def test_a_command_that_was_never_delivered_expires_at_its_time(bench):
+    device_id = bench.device()
+    command_id = bench.send(device_id, ttl_seconds=10)
+    bench.clock.advance(9.999)
+    assert bench.command(device_id, command_id)["status"] == "queued"
+    bench.clock.advance(0.001)
+    expired = bench.command(device_id, command_id)
+    assert (expired["status"], expired["completed_at"]) == ("expired", "2026-01-01T00:00:10.000Z")
+    assert bench.poll(device_id).json()["data"] == []
+    assert bench.report(device_id, command_id, "succeeded").status_code == 409
+
+
+def test_a_delivered_command_times_out_and_a_late_result_is_still_taken(bench):
+    device_id = bench.device()
+    command_id = bench.send(device_id, ttl_seconds=10)
+    bench.poll(device_id)
+    bench.clock.advance(11)
+    assert bench.command(device_id, command_id)["status"] == "timed_out"
+    assert bench.poll(device_id).json()["data"] == []
+    assert bench.report(device_id, command_id, "in_progress").status_code == 409
+    late = bench.report(device_id, command_id, "succeeded")
+    assert (late.status_code, late.json()["status"]) == (200, "succeeded")
+
+
+def test_expired_commands_make_room_in_the_queue(bench):
+    device_id = bench.device()
+    for _ in range(100):
+        bench.send(device_id, ttl_seconds=5)
+    body = {"device_id": device_id, "command_payload": {}}
+    assert bench.http.post("/commands/send", json=body).status_code == 409
+    bench.clock.advance(6)
+    assert bench.http.post("/commands/send", json=body).status_code == 202
+
+
+@pytest.mark.parametrize("ttl", [0, -1, 172_801, 1.5, "10", True])
+def test_a_ttl_out_of_range_is_400(bench, ttl):
+    body = {"device_id": bench.device(), "command_payload": {}, "ttl_seconds": ttl}
+    assert bench.http.post("/commands/send", json=body).status_code == 400
+
+
+def test_a_payload_over_64_kib_is_413_and_an_unknown_device_is_404(bench):
+    device_id = bench.device()
+    large = {"device_id": device_id, "command_payload": {"x": "y" * 65_536}}
+    assert bench.http.post("/commands/send", json=large).status_code == 413
+    unknown = {"device_id": "none", "command_payload": {}}
+    answer = bench.http.post("/commands/send", json=unknown)
+    assert (answer.status_code, answer.json()["error"]) == (404, "device_not_found")
+
+
+def test_an_unchanged_list_is_304_with_its_tag(bench):
+    device_id = bench.device()
+    bench.send(device_id)
+    first = bench.poll(device_id)
+    for tag in (first.headers["etag"], f"W/{first.headers['etag']}", f'"x", {first.headers["etag"]}', "*"):
+        unchanged = bench.poll(device_id, tag)
+        assert (unchanged.status_code, unchanged.content) == (304, b"")
+        assert unchanged.headers["etag"] == first.headers["etag"]
+    bench.send(device_id)
+    assert bench.poll(device_id, first.headers["etag"]).status_code == 200
+
+
+def test_a_held_poll_ends_with_304_when_its_time_is_over(bench):
+    device_id = bench.device()
+    tag = bench.poll(device_id).headers["etag"]
+    began = time.monotonic()
+    assert bench.poll(device_id, tag, wait=0.2).status_code == 304
+    assert time.monotonic() - began >= 0.2
+    assert bench.poll(device_id, wait=20).status_code == 200  # nothing known: there is nothing to wait for
+
+
+@pytest.mark.parametrize("wait", ["-1", "30.1", "x", "nan", "inf", "1_0", ""])
+def test_a_wait_out_of_range_is_400(bench, wait):
+    assert bench.poll(bench.device(), wait=wait).status_code == 400
+
+
+def _held(bench: Bench, pool: ThreadPoolExecutor, device_id: str, tag: str):
+    """A poll that the service holds; returns when it does."""
+    waiting = bench.service._service.waiters._waiting
+
+    def poll():
+        with client(bench.service) as http:
+            query = {"status": "open", "wait": 20}
+            return http.get(f"/devices/{device_id}/commands", params=query, headers={"if-none-match": tag})
+
+    before = sum(map(len, list(waiting.values())))
+    held = pool.submit(poll)
+    until = time.monotonic() + 10
+    while sum(map(len, list(waiting.values()))) <= before and time.monotonic() < until:
+        threading.Event().wait(0.005)
+    assert not held.done()
+    return held
+
+
+def test_a_held_poll_is_answered_when_a_command_comes(bench):
+    device_id = bench.device()
+    tag = bench.poll(device_id).headers["etag"]
+    with ThreadPoolExecutor() as pool:
+        held = _held(bench, pool, device_id, tag)
+        command_id = bench.send(device_id)
+        answer = held.result(5)
+    assert answer.status_code == 200
+    assert _ids(answer) == [command_id]
+    assert answer.json()["data"][0]["status"] == "delivered"
+
+
+def test_a_held_poll_hears_of_expiry_removal_and_the_end_of_the_service(bench):
+    product_id = bench.product()
+    first, second, third = (bench.device(product_id, name) for name in "abc")
+    bench.send(first, ttl_seconds=5)
+    tags = {device_id: bench.poll(device_id).headers["etag"] for device_id in (first, second, third)}
+    with ThreadPoolExecutor() as pool:
+        held = {device_id: _held(bench, pool, device_id, tag) for device_id, tag in tags.items()}
+        bench.clock.advance(6)
+        assert held[first].result(5).json()["data"] == []
+        assert bench.http.delete(f"/onboarding/device/{second}").status_code == 204
+        assert held[second].result(5).status_code == 404
+        assert not held[third].done()
+        began = time.monotonic()
+        bench.service.stop()
+        assert held[third].result(5).status_code == 304
+        assert time.monotonic() - began < 4
+
+
+def test_a_held_poll_whose_caller_has_gone_is_forgotten(bench):
+    device_id = bench.device()
+    tag = bench.poll(device_id).headers["etag"]
+    waiting = bench.service._service.waiters._waiting
+    with client(bench.service) as http:
+        http.timeout = 0.3
+        with pytest.raises(Exception, match="timed out"):
+            http.get(f"/devices/{device_id}/commands?status=open&wait=20", headers={"if-none-match": tag})
+    until = time.monotonic() + 5
+    while waiting and time.monotonic() < until:
+        threading.Event().wait(0.005)
+    assert not waiting
+
+
+def test_a_poll_and_a_result_make_a_device_online(bench):
+    device_id = bench.device()
+    bench.http.get(f"/devices/{device_id}/commands")
+    assert bench.http.get("/devices").json()["data"][0]["status"] == "never_seen"
+    bench.poll(device_id)
+    bench.clock.advance(120)
+    assert bench.http.get("/devices?status=online").json()["data"][0]["last_seen_at"] == "2026-01-01T00:00:00.000Z"
+    bench.clock.advance(0.001)
+    assert bench.http.get("/devices").json()["data"][0]["status"] == "offline"
+    assert bench.http.get("/devices?status=online").json()["data"] == []
+    assert len(bench.http.get("/devices?status=offline").json()["data"]) == 1
+    assert bench.http.get("/devices?status=never_seen").json()["data"] == []
+
+
+VOCABULARY = [
+    {"name": "ping"},
+    {
+        "name": "open_door",
+        "payload_schema": {
+            "type": "object",
+            "properties": {"command": {"const": "open_door"}, "seconds": {"type": "integer", "minimum": 1}},
+            "required": ["seconds"],
+        },
+    },
+    {"name": "lost", "payload_schema": {"$ref": "http://schemas.invalid/nothing"}},
+]
+
+
+def test_payloads_are_checked_against_the_vocabulary_only_when_told_to(bench):
+    device_id = bench.device(bench.product(commands=VOCABULARY))
+    assert bench.http.post("/commands/send", json={"device_id": device_id, "command_payload": {}}).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("payload", "status"),
+    [
+        ({"command": "ping", "any": 1}, 202),
+        ({"command": "open_door", "seconds": 5}, 202),
+        ({"command": "open_door", "seconds": 0}, 400),
+        ({"command": "open_door"}, 400),
+        ({"command": "self_destruct"}, 400),
+        ({"command": ["ping"]}, 400),
+        ({"command": "lost"}, 400),
+        ({}, 400),
+    ],
+)
+def test_with_validate_commands_the_vocabulary_decides(payload, status):
+    with running(validate_commands=True) as bench:
+        device_id = bench.device(bench.product(commands=VOCABULARY))
+        answer = bench.http.post("/commands/send", json={"device_id": device_id, "command_payload": payload})
+        assert answer.status_code == status, answer.text
+
+
+def test_the_agents_own_client_goes_the_whole_way(bench):
+    device_id = bench.device()
+    keys = KeyPair(bench.service.api_key, bench.service.secret_key)
+    with ServiceClient(bench.service.base_url, keys) as service:
+        assert service.discover() >= {"long-poll", "command-results"}
+        sent = service.send_command(SendCommand(device_id=device_id, command_payload={"command": "ping"}))
+        polled = service.device_commands(device_id, status="open")
+        assert [record.id for record in polled.records] == [sent.id]
+        assert service.device_commands(device_id, status="open", etag=polled.etag).unchanged
+        service.report_result(device_id, sent.id, CommandResult(status="succeeded", result={"pong": True}))
+        with pytest.raises(Conflict):
+            service.report_result(device_id, sent.id, CommandResult(status="failed", error="too late"))
+        with pytest.raises(NotFound):
+            service.device_commands("none")
+
+
+def test_commands_survive_json_with_every_kind_of_value(bench):
+    payload = {"a": [1, -1.5, 1e300, 2**63 - 1, None, True, {"ä": "\u2028'\"\\"}], "": {}}
+    device_id = bench.device()
+    bench.http.post("/commands/send", content=json.dumps({"device_id": device_id, "command_payload": payload}))
+    assert bench.poll(device_id).json()["data"][0]["command_payload"] == payload

@@ -1,0 +1,189 @@
+"""The service answers the golden requests with the golden bodies, to the letter but for ids and error sentences."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.service_running import Bench, running
+
+GOLDEN = Path(__file__).parent / "golden"
+P = "019b76da-a800-7000-8000-000000000001"
+D = "019b76da-a800-7000-8000-000000000002"
+C = "019b76da-a800-7000-8000-000000000003"
+READING = "019b76da-a800-7000-8000-000000000006"
+
+
+def golden(name: str) -> Any:
+    return json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
+
+
+EXCHANGES = {row["name"]: row for row in golden("exchanges")}
+
+
+class Exchange:
+    """Sends golden requests with the service's own ids, and reads its answers with the golden ones."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.ids: dict[str, str] = {}
+
+    def run(self, name: str, **query: str) -> Any:
+        row = EXCHANGES[name]
+        body = None if "request" not in row else self._to_service(json.dumps(golden(row["request"])))
+        answer = self.bench.http.request(
+            row["method"],
+            self._to_service(row["path"]),
+            params={k: self._to_service(v) for k, v in {**row.get("query", {}), **query}.items()},
+            headers={**row.get("headers", {}), "content-type": "application/json"},
+            content=body,
+        )
+        assert answer.status_code == row["status"], answer.text
+        if "response" not in row:
+            assert answer.content == b""
+            return None
+        return answer.json()
+
+    def learn(self, golden_id: str, answer: dict[str, Any], member: str) -> None:
+        self.ids[golden_id] = answer[member]
+
+    def seen(self, answer: Any) -> Any:
+        text = json.dumps(answer)
+        for golden_id, ours in self.ids.items():
+            text = text.replace(ours, golden_id)
+        return json.loads(text)
+
+    def _to_service(self, text: str) -> str:
+        for golden_id, ours in self.ids.items():
+            text = text.replace(golden_id, ours)
+        return text
+
+    def expect(self, name: str, response: str | None = None) -> None:
+        assert self.seen(self.run(name)) == golden(response or EXCHANGES[name]["response"])
+
+
+@pytest.fixture
+def exchange():
+    with running() as bench:
+        yield Exchange(bench)
+
+
+@pytest.fixture
+def with_product(exchange):
+    created = exchange.run("create a product")
+    exchange.learn(P, created, "product_id")
+    assert exchange.seen(created) == golden("product")
+    return exchange
+
+
+@pytest.fixture
+def with_device(with_product):
+    registered = with_product.run("register a device")
+    with_product.learn(D, registered, "device_id")
+    assert with_product.seen(registered) == golden("device")
+    return with_product
+
+
+def test_products_answer_the_golden_bodies(with_product):
+    with_product.expect("list products")
+    with_product.expect("list the command vocabulary")
+    with_product.bench.clock.advance(1.25)
+    with_product.expect("change a product")
+    with_product.run("delete a product")
+
+
+def test_onboarding_answers_the_golden_bodies(with_product):
+    with_product.expect("scan a QR")
+    registered = with_product.run("register a device")
+    with_product.learn(D, registered, "device_id")
+    with_product.expect("list devices of a user")
+    with_product.bench.clock.advance(1.25)
+    with_product.bench.poll(with_product.ids[D])
+    expected = golden("device_list")  # but no firmware was told yet, and nobody changed the record since
+    expected["data"][0] |= {"firmware_version": None, "updated_at": expected["data"][0]["created_at"]}
+    assert with_product.seen(with_product.run("list devices")) == expected
+    with_product.run("remove a device")
+    assert with_product.run("list devices") == golden("device_list_empty")
+
+
+def test_a_registration_with_the_required_fields_only_takes_the_identifier_as_name(with_product):
+    registered = with_product.run("register a device with the required fields only")
+    with_product.learn(D, registered, "device_id")
+    assert with_product.seen(registered) == {**golden("device"), "device_name": "SN-000001"}
+
+
+def test_commands_answer_the_golden_bodies(with_device):
+    sent = with_device.run("send a command")
+    with_device.learn(C, sent, "id")
+    assert with_device.seen(sent) == golden("command_record")
+    with_device.bench.clock.advance(1.25)
+    with_device.expect("poll open commands")
+    with_device.bench.clock.advance(1.25)
+    with_device.expect("report a result")
+
+
+def test_sensor_data_answers_the_golden_bodies(with_device):
+    with_device.bench.clock.advance(2.5)
+    stored = with_device.run("post sensor data")
+    with_device.learn(READING, stored, "id")
+    assert with_device.seen(stored) == golden("sensor_data_record")
+    listed = with_device.seen(with_device.run("read sensor data"))
+    expected = golden("sensor_data_list")
+    del expected["data"][0]["sensor_data"]["door_open"]  # the request names keys, and this is none of them
+    assert listed == expected
+
+
+def test_a_batch_answers_how_many_were_stored(with_device):
+    assert with_device.run("post a batch of sensor data") == {"accepted": 2, "errors": []}
+
+
+def test_the_discovery_document_lists_what_this_service_has(exchange):
+    offered = exchange.run("discover extensions")["extensions"]
+    assert set(offered) == set(golden("discovery")["extensions"]) - {"command-events"}
+
+
+def _expect_error(answer: Any, name: str) -> None:
+    body = golden(name)
+    assert answer.json()["error"] == body["error"], answer.text
+    assert set(answer.json()) == set(body)
+    assert answer.json()["message"]
+
+
+def test_errors_have_the_golden_words(with_device):
+    bench = with_device.bench
+    http, ids = bench.http, with_device.ids
+    data = {"device_id": ids[D], "sensor_data": {"t": 1}}
+    _expect_error(http.get("/nowhere"), "error_404_not_found")
+    _expect_error(http.put("/products/none", json={"name": "x"}), "error_404_product_not_found")
+    _expect_error(http.get("/devices/none/commands"), "error_404_device_not_found")
+    _expect_error(http.patch("/products"), "error_405_method_not_allowed")
+    _expect_error(http.post("/sensor-data", content=b" " * 300_000), "error_413_payload_too_large")
+    _expect_error(
+        http.post("/sensor-data", content=b"a=1", headers={"content-type": "application/x-www-form-urlencoded"}),
+        "error_415_unsupported_media_type",
+    )
+    _expect_error(http.delete(f"/products/{ids[P]}"), "error_409_product_in_use")
+    other = {"user_id": "user-0002", "product_id": ids[P], "device_identifier": "SN-000001"}
+    _expect_error(http.post("/onboarding/device", json=other), "error_409_device_already_registered")
+    http.post("/sensor-data", json=data, headers={"idempotency-key": "k"})
+    again = http.post("/sensor-data", json={**data, "sensor_data": {"t": 2}}, headers={"idempotency-key": "k"})
+    assert again.status_code == 422
+    _expect_error(again, "error_422_idempotency_key_reused")
+    for _ in range(100):
+        bench.send(ids[D])
+    full = http.post("/commands/send", json={"device_id": ids[D], "command_payload": {}})
+    assert full.status_code == 409
+    _expect_error(full, "error_409_command_queue_full")
+
+
+def test_a_validation_error_names_every_faulty_member(with_device):
+    answer = with_device.bench.http.post("/sensor-data", json={"sensor_data": {"temperature_c": "warm"}})
+    assert answer.status_code == 400
+    body = answer.json()
+    assert body["error"] == golden("validation_error")["error"]
+    assert sorted(body["details"], key=lambda d: d["field"]) == sorted(
+        golden("validation_error")["details"], key=lambda d: d["field"]
+    )

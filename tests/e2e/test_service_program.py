@@ -1,0 +1,258 @@
+"""The service as a process: how it starts, what it says, how it ends, and that no answered write is lost to kill -9."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+PROGRAM = [sys.executable, "-c", "from simulator.service.cli import service_command; service_command()"]
+KEYS = {"x-api-key": "mk_test", "x-secret-key": "msk_test"}
+WRITERS = 200
+
+
+def _start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*PROGRAM, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "FLEET_SIMULATOR_PORT": "0", **environment},
+    )
+
+
+def _greeting(process: subprocess.Popen[str]) -> dict[str, str]:
+    """What it prints until it is ready: label -> rest of the line."""
+    told = {}
+    for line in process.stdout:
+        if line.startswith("Ctrl-C"):
+            return told
+        told[line[:11].strip()] = line[11:].strip()
+    raise AssertionError(process.stderr.read())
+
+
+@contextmanager
+def _program(*arguments: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
+    process = _start(*arguments, **environment)
+    try:
+        yield process, _greeting(process)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _refused(*arguments: str, **environment: str) -> str:
+    process = _start(*arguments, **environment)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 2, errors
+    assert "Traceback" not in errors
+    return errors.strip()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_within_5_seconds_while_polls_are_held(number):
+    given = {"FLEET_SIMULATOR_API_KEY": "mk_test", "FLEET_SIMULATOR_SECRET_KEY": "msk_test"}
+    with _program(**given) as (process, told), ThreadPoolExecutor() as pool:
+        url = told["service"]
+        with httpx.Client(base_url=url, headers=KEYS, trust_env=False, timeout=30) as http:
+            device_id = _device(http)
+            path = f"/devices/{device_id}/commands"
+            tag = http.get(path).headers["etag"]
+            held = [
+                pool.submit(
+                    httpx.get,
+                    f"{url}{path}?wait=25",
+                    headers={**KEYS, "if-none-match": tag},
+                    trust_env=False,
+                    timeout=30,
+                )
+                for _ in range(4)
+            ]
+            threading.Event().wait(0.3)  # the four are on their way; one that comes late is refused or answered too
+            began = time.monotonic()
+            process.send_signal(number)
+            assert process.wait(5) == 0
+            assert time.monotonic() - began < 5
+            assert {future.result(5).status_code for future in held} == {304}
+
+
+def test_keys_are_shown_on_the_first_start_only_and_the_curl_line_works(tmp_path):
+    data = ("--data", str(tmp_path / "data"))
+    with _program(*data) as (_, told):
+        secret = told["secret key"].split()[0]
+        keys = {"x-api-key": told["api key"], "x-secret-key": secret}
+        assert secret in told["try"]
+        assert httpx.get(f"{told['service']}/products", headers=keys, trust_env=False).status_code == 200
+        command = re.sub("^curl ", "curl --silent --fail ", told["try"])
+        if subprocess.run(["which", "curl"], capture_output=True, check=False).returncode == 0:
+            assert '"data":[]' in subprocess.run(command, shell=True, capture_output=True, text=True, check=True).stdout
+    with _program(*data) as (_, told):
+        assert "secret key" not in told
+        assert told["api key"] == keys["x-api-key"]
+        assert httpx.get(f"{told['service']}/products", headers=keys, trust_env=False).status_code == 200
+
+
+def test_a_secret_key_comes_from_a_file_too(tmp_path):
+    file = tmp_path / "secret"
+    file.write_text("msk_test\n")
+    with _program("--api-key", "mk_test", "--secret-key-file", str(file)) as (_, told):
+        assert "msk_test" not in str(told)
+        assert httpx.get(f"{told['service']}/products", headers=KEYS, trust_env=False).status_code == 200
+
+
+def test_what_cannot_be_used_is_one_line_and_exit_code_2(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert _refused("--port", str(port)).startswith(f"error: port {port} on 127.0.0.1 is in use")
+    assert _refused("--host", "192.0.2.1").startswith("error: cannot listen on 192.0.2.1")
+    missing = tmp_path / "nothing"
+    assert "No such file" in _refused("--api-key", "mk_a", "--secret-key-file", str(missing))
+    (tmp_path / "empty").write_text("\n")
+    assert "is empty" in _refused("--api-key", "mk_a", "--secret-key-file", str(tmp_path / "empty"))
+    both = _refused("--api-key", "mk_a", "--secret-key", "msk_a", "--secret-key-file", str(missing))
+    assert both == "error: give --secret-key or --secret-key-file, not both"
+    assert len(_refused("--api-key", "a", "--secret-key", "b").splitlines()) == 2
+    assert "--port" in _refused(FLEET_SIMULATOR_PORT="70000")
+
+
+def test_every_option_has_an_environment_variable(tmp_path):
+    environment = {
+        "FLEET_SIMULATOR_HOST": "127.0.0.1",
+        "FLEET_SIMULATOR_DATA": str(tmp_path),
+        "FLEET_SIMULATOR_API_KEY": "mk_test",
+        "FLEET_SIMULATOR_SECRET_KEY": "msk_test",
+        "FLEET_SIMULATOR_RATE_LIMIT": "1",
+        "FLEET_SIMULATOR_VALIDATE_COMMANDS": "1",
+        "FLEET_SIMULATOR_NO_CONTROL": "1",
+        "FLEET_SIMULATOR_LOG_LEVEL": "error",
+    }
+    with _program(**environment) as (_, told):
+        assert told["data"] == str(tmp_path)
+        assert httpx.get(f"{told['service']}/_emulator/health", trust_env=False).status_code == 401
+        statuses = {httpx.get(f"{told['service']}/products", headers=KEYS, trust_env=False).status_code for _ in "abcd"}
+        assert 429 in statuses
+
+
+def _device(http: httpx.Client, identifier: str = "d") -> str:
+    product_id = http.post("/products", json={"name": "p"}).json()["product_id"]
+    body = {"user_id": "u", "product_id": product_id, "device_identifier": identifier}
+    return http.post("/onboarding/device", json=body).json()["device_id"]
+
+
+class Writers:
+    """Many writers at once, over several lives of a service.
+
+    Attributes:
+        answered: kind -> ids of everything that was answered.
+        unanswered: writer -> its reading that had a key and no answer; it is sent again in the next life.
+    """
+
+    def __init__(self, device_id: str) -> None:
+        self.answered: dict[str, set[str]] = {"readings": set(), "products": set(), "commands": set()}
+        self.unanswered: dict[int, dict[str, int]] = {}
+        self.device_id = device_id
+        self.life = 0
+        self.enough, self.enough_at = asyncio.Event(), 0
+
+    async def write_until_it_dies(self, url: str, process: subprocess.Popen[str]) -> None:
+        self.life += 1
+        self.enough, self.enough_at = asyncio.Event(), len(self.answered["readings"]) + WRITERS
+        limits = httpx.Limits(max_connections=WRITERS, max_keepalive_connections=WRITERS)
+        async with httpx.AsyncClient(base_url=url, headers=KEYS, trust_env=False, limits=limits, timeout=30) as http:
+            writers = [asyncio.create_task(self._write(http, number)) for number in range(WRITERS)]
+            await asyncio.wait_for(self.enough.wait(), 30)
+            await asyncio.sleep(random.uniform(0, 0.2))  # any moment between two commits is a good one to die at
+            process.send_signal(signal.SIGKILL)
+            await asyncio.gather(*writers)
+
+    async def _write(self, http: httpx.AsyncClient, number: int) -> None:
+        with contextlib.suppress(httpx.TransportError):
+            if number in self.unanswered:
+                await self._post_reading(http, number, self.unanswered[number])
+            for turn in range(10_000):
+                if number % 20 == 0:
+                    answer = await http.post("/products", json={"name": f"{number}-{turn}"})
+                    self.answered["products"].add(answer.json()["product_id"])
+                elif number % 20 == 1 and turn == 0:
+                    body = {"device_id": self.device_id, "command_payload": {"n": number}}
+                    self.answered["commands"].add((await http.post("/commands/send", json=body)).json()["id"])
+                else:
+                    values = {"life": self.life, "number": number, "turn": turn}
+                    await self._post_reading(http, number, values)
+
+    async def _post_reading(self, http: httpx.AsyncClient, number: int, values: dict[str, int]) -> None:
+        self.unanswered[number] = values
+        key = "-".join(str(value) for value in values.values())
+        body = {"device_id": self.device_id, "sensor_data": values}
+        answer = await http.post("/sensor-data", json=body, headers={"idempotency-key": key})
+        assert answer.status_code == 201, answer.text
+        self.answered["readings"].add(answer.json()["id"])
+        if len(self.answered["readings"]) >= self.enough_at:
+            self.enough.set()
+        del self.unanswered[number]
+
+
+def _all(http: httpx.Client, url: str) -> list[dict[str, Any]]:
+    found = []
+    while url:
+        answer = http.get(url)
+        found += answer.json()["data"]
+        url = answer.links["next"]["url"] if "next" in answer.links else ""
+    return found
+
+
+def test_kill_9_under_200_writers_loses_nothing_that_was_answered_and_stores_nothing_twice(tmp_path: Path):
+    arguments = ("--data", str(tmp_path), "--api-key", "mk_test", "--secret-key", "msk_test", "--rate-limit", "0")
+    writers = None
+    for _ in range(3):
+        with _program(*arguments) as (process, told):
+            if writers is None:
+                with httpx.Client(base_url=told["service"], headers=KEYS, trust_env=False, timeout=30) as http:
+                    writers = Writers(_device(http))
+            asyncio.run(writers.write_until_it_dies(told["service"], process))
+            assert process.wait(5) == -signal.SIGKILL
+    assert all(writers.answered.values())
+    with (
+        _program(*arguments) as (_, told),
+        httpx.Client(base_url=told["service"], headers=KEYS, trust_env=False, timeout=30) as http,
+    ):
+        readings = _all(http, "/sensor-data?limit=1000")
+        assert writers.answered["readings"] <= {row["id"] for row in readings}
+        sent = [tuple(row["sensor_data"].values()) for row in readings]
+        assert len(sent) == len(set(sent))
+        assert writers.answered["products"] <= {row["product_id"] for row in _all(http, "/products?limit=1000")}
+        listed = _all(http, f"/devices/{writers.device_id}/commands")
+        assert writers.answered["commands"] <= {row["id"] for row in listed}
+
+
+def test_a_reading_is_stored_once_when_its_answer_was_lost_to_kill_9(tmp_path: Path):
+    arguments = ("--data", str(tmp_path), "--api-key", "mk_test", "--secret-key", "msk_test", "--rate-limit", "0")
+    with _program(*arguments) as (process, told):
+        with httpx.Client(base_url=told["service"], headers=KEYS, trust_env=False, timeout=30) as http:
+            body = {"device_id": _device(http), "sensor_data": {"t": 1}}
+            first = http.post("/sensor-data", json=body, headers={"idempotency-key": "k"})
+        process.kill()
+        process.wait(5)
+    with (
+        _program(*arguments) as (_, told),
+        httpx.Client(base_url=told["service"], headers=KEYS, trust_env=False, timeout=30) as http,
+    ):
+        again = http.post("/sensor-data", json=body, headers={"idempotency-key": "k"})
+        assert again.content == first.content
+        assert len(http.get("/sensor-data").json()["data"]) == 1

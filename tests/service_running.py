@@ -1,0 +1,86 @@
+"""A running service with a client in front of it, for tests: real sockets, a clock that stands until it is moved."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from simulator.service.clock import ManualClock
+from simulator.service.config import ServiceConfig
+from simulator.service.server import RunningService
+
+T0_MS = 1_767_225_600_000
+"""2026-01-01T00:00:00Z, the beginning of a calendar minute."""
+
+
+@dataclass
+class Bench:
+    """A service, its clock, and a client that has the first account's keys."""
+
+    service: RunningService
+    clock: ManualClock
+    http: httpx.Client
+
+    def product(self, **members: Any) -> str:
+        """A new product's id."""
+        answer = self.http.post("/products", json={"name": "Door controller", **members})
+        assert answer.status_code == 201, answer.text
+        return answer.json()["product_id"]
+
+    def device(self, product_id: str | None = None, identifier: str = "SN-000001", user_id: str = "user-0001") -> str:
+        """A newly registered device's id."""
+        body = {"user_id": user_id, "product_id": product_id or self.product(), "device_identifier": identifier}
+        answer = self.http.post("/onboarding/device", json=body)
+        assert answer.status_code == 201, answer.text
+        return answer.json()["device_id"]
+
+    def send(self, device_id: str, command: str = "ping", **members: Any) -> str:
+        """A newly sent command's id."""
+        answer = self.http.post(
+            "/commands/send", json={"device_id": device_id, "command_payload": {"command": command}, **members}
+        )
+        assert answer.status_code == 202, answer.text
+        return answer.json()["id"]
+
+    def poll(self, device_id: str, etag: str | None = None, **query: Any) -> httpx.Response:
+        """The device's poll."""
+        headers = {} if etag is None else {"if-none-match": etag}
+        return self.http.get(f"/devices/{device_id}/commands", params={"status": "open", **query}, headers=headers)
+
+    def report(self, device_id: str, command_id: str, status: str, **members: Any) -> httpx.Response:
+        """A result."""
+        return self.http.post(f"/devices/{device_id}/commands/{command_id}/result", json={"status": status, **members})
+
+    def command(self, device_id: str, command_id: str) -> dict[str, Any]:
+        """A command as the service shows it."""
+        answer = self.http.get(f"/devices/{device_id}/commands/{command_id}")
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def post_reading(self, device_id: str, key: str | None = None, **members: Any) -> httpx.Response:
+        """One reading."""
+        headers = {} if key is None else {"idempotency-key": key}
+        body = {"device_id": device_id, "sensor_data": {"t": 21.5}, **members}
+        return self.http.post("/sensor-data", json=body, headers=headers)
+
+
+@contextlib.contextmanager
+def running(**settings: Any) -> Iterator[Bench]:
+    """A service for the length of the block; in memory unless the settings say otherwise."""
+    clock = ManualClock(T0_MS)
+    config = ServiceConfig(**{"clock": clock, "rate_limit": 0, "seed": 7, **settings})
+    with RunningService(config) as service, client(service) as http:
+        yield Bench(service, clock, http)
+
+
+def client(service: RunningService, api_key: str | None = None, secret_key: str | None = None) -> httpx.Client:
+    """A client with keys; the first account's unless others are given."""
+    keys = {
+        "x-api-key": api_key or service.api_key,
+        "x-secret-key": secret_key or service.secret_key.reveal(),
+    }
+    return httpx.Client(base_url=service.base_url, headers=keys, trust_env=False, timeout=20)

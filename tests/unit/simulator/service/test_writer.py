@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from sqlalchemy import func, insert, select, text
+
+from simulator.service.faults import ServiceFault
+from simulator.service.storage import writer as writer_module
+from simulator.service.storage.database import Database
+from simulator.service.storage.tables import users
+from simulator.service.storage.writer import Writer
+
+
+def _add(name):
+    def add(connection):
+        connection.execute(insert(users).values(manufacturer_seq=1, id=name, created_at=0))
+        return name
+
+    return add
+
+
+def _refuse_after(name):
+    def refuse(connection):
+        _add(name)(connection)
+        raise ServiceFault(409, "no", "No.")
+
+    return refuse
+
+
+def _break(connection):
+    connection.execute(text("SELECT * FROM no_such_table"))
+
+
+def _crash(_connection):
+    raise ZeroDivisionError
+
+
+@pytest.fixture(params=["memory", "file"])
+def database(request, tmp_path):
+    database = Database(None if request.param == "memory" else tmp_path)
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def writer(database):
+    writer = Writer(database, lambda _connection: None)
+    yield writer
+    if writer.is_alive:
+        writer.stop()
+
+
+def _names(database):
+    with database.reading() as connection:
+        return sorted(connection.execute(select(users.c.id)).scalars())
+
+
+async def _all(writer, operations):
+    futures = [writer.submit(operation) for operation in operations]
+    writer.start()  # only now: all of them wait, and share one transaction
+    return await asyncio.gather(*futures, return_exceptions=True)
+
+
+def test_many_writes_share_one_commit(database, writer):
+    results = asyncio.run(_all(writer, [_add(f"u{i}") for i in range(200)]))
+    assert results == [f"u{i}" for i in range(200)]
+    assert (writer.groups, writer.jobs) == (1, 200)
+    assert len(_names(database)) == 200
+
+
+def test_a_refused_write_leaves_nothing_and_takes_nobody_with_it(database, writer):
+    results = asyncio.run(_all(writer, [_add("a"), _refuse_after("b"), _add("c")]))
+    assert results[0] == "a"
+    assert isinstance(results[1], ServiceFault)
+    assert results[2] == "c"
+    assert _names(database) == ["a", "c"]
+
+
+@pytest.mark.parametrize(("bad", "kind"), [(_break, ServiceFault), (_crash, ZeroDivisionError)])
+def test_a_write_that_breaks_takes_nobody_with_it(database, writer, bad, kind, caplog):
+    results = asyncio.run(_all(writer, [_add("a"), bad, _add("c")]))
+    assert results[0] == "a"
+    assert isinstance(results[1], kind)
+    assert results[2] == "c"
+    assert _names(database) == ["a", "c"]
+    assert "rolled back" in caplog.text
+
+
+def test_a_commit_that_fails_is_an_error_for_everybody_and_the_next_one_goes_through(database, caplog):
+    broken = [True]
+
+    def before_commit(connection):
+        if broken[0]:
+            connection.execute(text("SELECT * FROM no_such_table"))
+
+    writer = Writer(database, before_commit)
+
+    async def run():
+        first = await _all(writer, [_add("a"), _add("b")])
+        broken[0] = False
+        return first, await writer.submit(_add("c"))
+
+    first, last = asyncio.run(run())
+    writer.stop()
+    assert [fault.status for fault in first] == [503, 503]
+    assert last == "c"
+    assert _names(database) == ["c"]
+
+
+def test_items_of_one_batch_are_written_together_and_in_order_with_the_rest(database, writer):
+    sizes = []
+
+    def batch(connection, items):
+        sizes.append(len(items))
+        connection.execute(insert(users), [{"manufacturer_seq": 1, "id": i, "created_at": 0} for i in items])
+        seen = connection.execute(select(func.count()).select_from(users)).scalar_one()
+        return [(item, seen) for item in items]
+
+    async def run():
+        futures = [writer.submit_item(batch, "a"), writer.submit_item(batch, "b"), writer.submit(_add("c"))]
+        futures.append(writer.submit_item(batch, "d"))
+        writer.start()
+        return await asyncio.gather(*futures)
+
+    assert asyncio.run(run()) == [("a", 2), ("b", 2), "c", ("d", 4)]
+    assert sizes == [2, 1]
+
+
+def test_what_waits_is_written_before_the_end(database, writer):
+    async def run():
+        futures = [writer.submit(_add(f"u{i}")) for i in range(50)]
+        writer.start()
+        await asyncio.to_thread(writer.stop)
+        return await asyncio.gather(*futures)
+
+    assert len(asyncio.run(run())) == 50
+    assert len(_names(database)) == 50
+
+
+def test_another_thread_waits_for_its_write_and_gets_its_error(database, writer):
+    writer.start()
+    assert writer.call(_add("a")) == "a"
+    with pytest.raises(ServiceFault):
+        writer.call(_refuse_after("b"))
+    assert _names(database) == ["a"]
+
+
+def test_more_waiting_writes_than_the_bound_are_503(database, writer, monkeypatch):
+    monkeypatch.setattr(writer_module, "WAITING_MAX", 3)
+
+    async def run():
+        for i in range(3):
+            writer.submit(_add(f"u{i}"))
+        with pytest.raises(ServiceFault) as caught:
+            writer.submit(_add("one too many"))
+        assert (caught.value.status, caught.value.error) == (503, "service_busy")
+
+    asyncio.run(run())
+    writer.start()
