@@ -1,0 +1,90 @@
+"""Commands over HTTP: conditional requests, held open where the service offers it (extension ``long-poll``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agent.adapters.discovery import Discovery
+from agent.core.values import Command, CommandPoll
+from agent.errors import InvalidMessage
+from agent.wire.client import ServiceClient
+from agent.wire.commands import OPEN, CommandList, CommandRecord
+from agent.wire.extensions import LONG_POLL
+
+
+class HttpSource:
+    """A :class:`~agent.ports.CommandSource` on ``GET /devices/{deviceId}/commands``.
+
+    It asks for ``status=open``. A plain server may ignore that and list everything for ever: the journal decides what
+    is new.
+
+    Args:
+        client: only its interruptible requests are used here.
+        device_id: whose commands.
+        discovery: what the service offers; None never lets it hold a poll.
+    """
+
+    def __init__(self, client: ServiceClient, device_id: str, discovery: Discovery | None) -> None:
+        self._client = client
+        self._device_id = device_id
+        self._discovery = discovery
+        self._etag: str | None = None
+        self._unacknowledged: str | None = None
+
+    def poll(self, wait_s: float) -> CommandPoll:
+        """See :meth:`agent.ports.CommandSource.poll`."""
+        held = wait_s > 0 and self._discovery is not None and self._discovery.offers(LONG_POLL)
+        answer = self._client.device_commands(
+            self._device_id, status=OPEN, wait_s=wait_s if held else 0.0, etag=self._etag
+        )
+        if answer.unchanged:
+            return CommandPoll(unchanged=True, server_time=answer.server_time, held=held)
+        commands, malformed = read_records(answer, self._device_id)
+        # Only what is in the journal may be left out next time.
+        self._unacknowledged = answer.etag
+        return CommandPoll(commands=commands, malformed=malformed, server_time=answer.server_time, held=held)
+
+    def acknowledge(self, command_ids: Sequence[str]) -> None:
+        """The last list is committed: from now on only another one is news.
+
+        The service itself is told nothing: over HTTP the result is what takes a command off its list.
+        """
+        del command_ids
+        self._etag = self._unacknowledged
+
+    def interrupt(self) -> None:
+        """End a held poll."""
+        self._client.interrupt()
+
+    def close(self) -> None:
+        """The client belongs to whoever made it; nothing else is held."""
+
+
+def read_records(answer: CommandList, device_id: str) -> tuple[tuple[Command, ...], tuple[str, ...]]:
+    """The records as commands, oldest first, and a sentence for each that cannot be taken."""
+    commands: list[Command] = []
+    malformed = list(answer.malformed)
+    for record in answer.records:
+        if record.device_id is not None and record.device_id != device_id:
+            malformed.append(f"a command for device {record.device_id[:80]!r} is in this device's list: it is skipped")
+            continue
+        try:
+            commands.append(_command(record))
+        except InvalidMessage as error:
+            malformed.append(str(error))
+    return tuple(sorted(commands, key=_created_at)), tuple(malformed)
+
+
+def _created_at(command: Command) -> float:
+    return command.created_at or 0.0
+
+
+def _command(record: CommandRecord) -> Command:
+    return Command(
+        id=record.stable_id(),
+        payload=record.command_payload,
+        created_at=record.created_at,
+        expires_at=record.expires_at,
+        status=record.status,
+        size_bytes=record.payload_size_bytes(),
+    )

@@ -1,0 +1,271 @@
+"""The agent's parts, wired. Building starts nothing; :meth:`Agent.start` and :meth:`Agent.stop` mirror each other."""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import Final
+
+from agent.adapters.discovery import Discovery
+from agent.adapters.http_source import HttpSource
+from agent.adapters.http_uplink import HttpUplink
+from agent.adapters.store_service import StoreService
+from agent.app.handling import RegistryJobs, command_rules
+from agent.app.plugins import load_handlers, load_sensors, report_rules
+from agent.app.version import VERSION
+from agent.config import AgentConfig
+from agent.core.polling import PollIntervals
+from agent.core.schedule import phase_s
+from agent.core.values import Moment, SendOutcome
+from agent.ports import Clock
+from agent.runtime.controls import Controls
+from agent.runtime.health import Health
+from agent.runtime.intake import Intake, resume
+from agent.runtime.intervals import POLL, Intervals
+from agent.runtime.jobs import JobRunner
+from agent.runtime.lanes import Dispatcher, LaneParts
+from agent.runtime.patience import Patience
+from agent.runtime.sensing import IntervalChanged, SensingService
+from agent.runtime.service import Actor, ServiceThread
+from agent.runtime.service_clock import ServiceClock
+from agent.runtime.sourcing import SourceService
+from agent.runtime.supervisor import EXIT_RESTART, Supervisor
+from agent.runtime.uplinking import UplinkService
+from agent.sensors.reader import SensorReader
+from agent.wire.client import ServiceClient
+from agent.wire.extensions import IDEMPOTENCY_KEY
+
+_log = logging.getLogger(__name__)
+
+# What the stop may take beside the handlers' grace, so that all of it stays below 5 s.
+_FLUSH_S: Final = 1.5
+_JOIN_S: Final = 0.5
+
+
+class CarefulOutbox:
+    """The store's outbox, which deletes at once what went as an array.
+
+    A deletion that waits for company may be undone by a crash. A single reading is then sent again under its own
+    idempotency key and counts once; an array would be put together anew and count twice.
+
+    Args:
+        store: its ``lazy_settle`` is set before each settlement.
+        discovery: whether the service knows idempotency keys.
+    """
+
+    def __init__(self, store: StoreService, discovery: Discovery) -> None:
+        self._store = store
+        self._discovery = discovery
+        self.put = store.outbox.put
+        self.next_batch = store.outbox.next_batch
+        self.stats = store.outbox.stats
+
+    def settle(self, outcome: SendOutcome) -> None:
+        """See :meth:`agent.ports.Outbox.settle`."""
+        self._store.lazy_settle = len(outcome.delivered) <= 1 and self._discovery.knows(IDEMPOTENCY_KEY)
+        self._store.outbox.settle(outcome)
+
+
+class Agent:
+    """Everything that runs inside one agent.
+
+    Args:
+        config: whole and consistent.
+        client: the service; closed by whoever made it.
+        store: journal and outbox; likewise.
+        clock: both clocks.
+        supervisor: told about crashes and restarts; it watches the services.
+        health: told how the parts are.
+        started: when this process began.
+
+    Raises:
+        StorageError: the journal cannot be read.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        *,
+        client: ServiceClient,
+        store: StoreService,
+        clock: Clock,
+        supervisor: Supervisor,
+        health: Health,
+        started: Moment,
+    ) -> None:
+        self._config = config
+        self._journal = store.journal
+        self._clock = clock
+        self._supervisor = supervisor
+        self._health = health
+        self._started = started
+        self._fraction = random.Random().random  # noqa: S311 - spreads waits, guards nothing
+        self._service_clock = ServiceClock(clock)
+        self._discovery = Discovery(client, clock)
+        self._outbox = CarefulOutbox(store, self._discovery)
+        self._spread_s = config.commands.poll.spread_s
+        self._first_s = phase_s(config.device.device_id, "first contact", self._spread_s) if self._spread_s else 0.0
+        self._lanes: list[ServiceThread] = []
+        self._build_sensors()
+        self._build_uplink(client)
+        self._build_commands(client)
+
+    def start(self) -> None:
+        """Start in the order in which results flow: nothing produces before its consumer is there."""
+        self._uplink.start()
+        concluded = resume(self._journal, self._rules, self._dispatcher, self._clock, self._started)
+        if concluded:
+            self._uplink.post(UplinkService.RESULT)
+        self._sensing.start()
+        self._source.start()
+
+    def stop(self) -> None:
+        """Stop in reverse: no new commands, running handlers end, readings and results are flushed."""
+        self._source.stop()
+        self._sensing.stop()
+        self._dispatcher.stop()
+        for lane in self._lanes:
+            lane.stop()
+        deadline_s = self._clock.now().monotonic_s + self._config.commands.stop_grace_s + _JOIN_S
+        for service in (*self._lanes, self._sensing, self._source):
+            self._join(service, deadline_s)
+        self._uplink.stop()
+        self._join(self._uplink, self._clock.now().monotonic_s + _FLUSH_S)
+        self._reader.close()
+
+    def _join(self, service: ServiceThread, deadline_s: float) -> None:
+        if not service.join(max(0.0, deadline_s - self._clock.now().monotonic_s)):
+            # Its thread is a daemon: it ends with the process, and what it did not commit is done again.
+            _log.warning("service=%s did not end in time and is left behind", service.name)
+
+    def _build_sensors(self) -> None:
+        config = self._config
+        registry = load_sensors(config)
+        for info in registry.listing():
+            if info.status not in {"ready", "disabled"}:
+                self._health.put(f"sensor:{info.name}", "unusable", info.reason)
+        self._reader = SensorReader(registry.sensors())
+        ready = set(self._reader.names())
+        configured = {sensor.name: sensor.interval_s for sensor in config.sensors if sensor.name in ready}
+        self._intervals = Intervals(
+            self._journal, {**configured, POLL: config.commands.poll.idle_s}, on_change=self._interval_changed
+        )
+        sensing = SensingService(
+            device_id=config.device.device_id,
+            rules={name: rule for name, rule in report_rules(config).items() if name in ready},
+            reader=self._reader,
+            intervals=self._intervals,
+            outbox=self._outbox,
+            clock=self._clock,
+            health=self._health,
+            post=self._post_to_sensing,
+            on_accepted=lambda: self._uplink.post(UplinkService.READING),
+            repeat_after_s=config.logging.repeat_after_s,
+        )
+        self._sensing = self._service(sensing)
+
+    def _build_uplink(self, client: ServiceClient) -> None:
+        config = self._config
+        uplink = UplinkService(
+            uplink=HttpUplink(
+                client,
+                config.device.device_id,
+                config.device.product_id,
+                self._discovery,
+                self._service_clock.recorded_at,
+            ),
+            journal=self._journal,
+            outbox=self._outbox,
+            clock=self._clock,
+            patience=Patience(self._fraction),
+            health=self._health,
+            on_server_time=self._service_clock.observe,
+            first_s=self._first_s,
+            settle_s=config.outbox.group_window_s + 0.05,
+            repeat_after_s=config.logging.repeat_after_s,
+        )
+        self._uplink = self._service(uplink)
+
+    def _build_commands(self, client: ServiceClient) -> None:
+        config, commands = self._config, self._config.commands
+        registry = load_handlers(config)
+        self._rules = command_rules(
+            registry,
+            handler_key=commands.handler_key,
+            max_payload_bytes=commands.max_payload_bytes,
+            first_contact=commands.first_contact,
+        )
+        controls = Controls(
+            device_id=config.device.device_id,
+            version=VERSION,
+            clock=self._clock,
+            reader=self._reader,
+            intervals=self._intervals,
+            restart=lambda reason: self._supervisor.end(f"restart: {reason}", EXIT_RESTART),
+        )
+        parts = LaneParts(
+            journal=self._journal,
+            jobs=RegistryJobs(
+                registry, device_id=config.device.device_id, controls=controls, handler_key=commands.handler_key
+            ),
+            runner=JobRunner(stop_grace_s=commands.stop_grace_s),
+            clock=self._clock,
+            health=self._health,
+            service_now=self._service_clock.now,
+            on_finished=lambda: self._uplink.post(UplinkService.RESULT),
+            on_progress=self._uplink.post,
+            repeat_after_s=config.logging.repeat_after_s,
+        )
+        self._dispatcher = Dispatcher(parts, self._rules, self._start_lane, commands.max_lanes)
+        intake = Intake(
+            journal=self._journal,
+            rules=self._rules,
+            dispatcher=self._dispatcher,
+            clock=self._clock,
+            service_now=self._service_clock.now,
+            on_finished=lambda: self._uplink.post(UplinkService.RESULT),
+        )
+        source = SourceService(
+            source=HttpSource(
+                client, config.device.device_id, self._discovery if commands.long_poll == "auto" else None
+            ),
+            take=intake.take,
+            intervals=self._poll_intervals,
+            wait_s=lambda: 0.0 if self._intervals.is_set(POLL) else commands.long_poll_wait_s,
+            is_busy=self._dispatcher.is_busy,
+            clock=self._clock,
+            patience=Patience(self._fraction),
+            health=self._health,
+            on_server_time=self._service_clock.observe,
+            fraction=self._fraction,
+            first_s=self._first_s,
+            repeat_after_s=config.logging.repeat_after_s,
+        )
+        self._source = self._service(source)
+
+    def _service(self, actor: Actor) -> ServiceThread:
+        service = ServiceThread(actor, self._clock, self._supervisor.crashed)
+        self._supervisor.watch(lambda now_s: _stuck(service, now_s))
+        return service
+
+    def _start_lane(self, actor: Actor) -> ServiceThread:
+        lane = self._service(actor)
+        self._lanes.append(lane)
+        lane.start()
+        return lane
+
+    def _post_to_sensing(self, message: object) -> bool:
+        return self._sensing.post(message)
+
+    def _poll_intervals(self) -> PollIntervals:
+        poll, idle_s = self._config.commands.poll, self._intervals.get(POLL)
+        return PollIntervals(min(poll.fast_s, idle_s), min(poll.slow_s, idle_s), idle_s)
+
+    def _interval_changed(self, name: str) -> None:
+        service = self._source if name == POLL else self._sensing
+        service.post(IntervalChanged(name))
+
+
+def _stuck(service: ServiceThread, now_s: float) -> str | None:
+    stuck_s = service.stuck_for_s(now_s)
+    return f"service {service.name} has made no progress for {stuck_s:.0f} s longer than it may" if stuck_s else None

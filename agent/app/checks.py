@@ -1,0 +1,183 @@
+"""What ``device-agent check``, ``handlers`` and ``sensors`` find out, without starting the agent."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from agent.app.client import make_client
+from agent.app.lock import holder_of
+from agent.app.plugins import load_handlers, load_sensors
+from agent.app.version import VERSION
+from agent.config import AgentConfig, Credentials, LoadedConfig, read_credentials
+from agent.errors import (
+    ConfigurationError,
+    InvalidMessage,
+    NotFound,
+    ServiceError,
+    TransportError,
+    UnexpectedAnswer,
+)
+from agent.plugins import PluginInfo, PluginStatus
+from agent.runtime.patience import describe
+from agent.sensors.reader import SensorReader
+
+
+class Verdict(StrEnum):
+    """How a check went."""
+
+    OK = "ok"
+    FAILED = "FAIL"
+    UNREACHABLE = "DOWN"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the check."""
+
+    part: str
+    verdict: Verdict
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SensorFinding:
+    """One configured sensor, read once."""
+
+    name: str
+    type: str
+    state: str
+    reason: str = ""
+    values: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SensorFindings:
+    """All configured sensors, and the types that could be configured."""
+
+    sensors: tuple[SensorFinding, ...]
+    types: Mapping[str, str]
+
+    @property
+    def all_good(self) -> bool:
+        """Each was read, or is switched off on purpose."""
+        return all(sensor.state in {"ok", str(PluginStatus.DISABLED)} for sensor in self.sensors)
+
+
+def is_usable(info: PluginInfo) -> bool:
+    """Ready, or switched off on purpose."""
+    return info.status in {PluginStatus.READY, PluginStatus.DISABLED}
+
+
+def read_all_sensors(config: AgentConfig) -> SensorFindings:
+    """Read each configured sensor once, all at the same time, each within its timeout."""
+    registry = load_sensors(config)
+    reader = SensorReader(registry.sensors())
+    results = reader.read()
+    reader.close()
+    findings: list[SensorFinding] = []
+    for info in registry.listing():
+        result = results.get(info.name)
+        if result is None:
+            findings.append(SensorFinding(info.name, info.type, str(info.status), info.reason))
+        elif result.error is not None:
+            findings.append(SensorFinding(info.name, info.type, "failing", result.error))
+        else:
+            left_out = "; ".join(result.refused)
+            findings.append(SensorFinding(info.name, info.type, "ok", left_out, dict(result.values)))
+    return SensorFindings(tuple(findings), registry.types())
+
+
+def check_all(load: Callable[[], LoadedConfig], environ: Mapping[str, str], *, online: bool) -> list[Finding]:
+    """Every check; one that fails hides no other.
+
+    Args:
+        load: gives the configuration or raises :class:`~agent.errors.ConfigurationError`.
+        environ: for systemd's credentials.
+        online: ask the service too.
+    """
+    try:
+        loaded = load()
+    except ConfigurationError as error:
+        return [Finding("configuration", Verdict.FAILED, fault) for fault in error.faults]
+    source = str(loaded.path) if loaded.path else "the environment"
+    findings = [Finding("configuration", Verdict.OK, f"{source} is whole and consistent")]
+    config = loaded.config
+    credentials: Credentials | None = None
+    try:
+        credentials = read_credentials(config.auth, environ)
+        findings.append(Finding("credentials", Verdict.OK, "the key files can be read and only by this user"))
+    except ConfigurationError as error:
+        findings += [Finding("configuration", Verdict.FAILED, fault) for fault in error.faults]
+    findings += _check_handlers(config)
+    findings += _check_sensors(config)
+    findings.append(_check_state_dir(config.state_dir))
+    if online and credentials is not None:
+        findings += _check_service(config, credentials)
+    return findings
+
+
+def _check_handlers(config: AgentConfig) -> list[Finding]:
+    registry = load_handlers(config)
+    faults = [info for info in registry.listing() if not is_usable(info)]
+    names = ", ".join(registry.names())
+    findings = [Finding("handlers", Verdict.OK, f"{len(registry.names())} ready: {names}")]
+    return findings + [
+        Finding("handlers", Verdict.FAILED, f"{info.name} is {info.status}: {info.reason}") for info in faults
+    ]
+
+
+def _check_sensors(config: AgentConfig) -> list[Finding]:
+    found = read_all_sensors(config)
+    if not found.sensors:
+        return [Finding("sensors", Verdict.OK, "none is configured, so no readings will be sent")]
+    findings = []
+    for sensor in found.sensors:
+        if sensor.state == "ok":
+            text = f"{sensor.name} reads {', '.join(f'{name}={value:g}' for name, value in sensor.values.items())}"
+            findings.append(Finding("sensors", Verdict.OK, text))
+        elif sensor.state == str(PluginStatus.DISABLED):
+            findings.append(Finding("sensors", Verdict.OK, f"{sensor.name} is switched off"))
+        else:
+            findings.append(Finding("sensors", Verdict.FAILED, f"{sensor.name} is {sensor.state}: {sensor.reason}"))
+    return findings
+
+
+def _check_state_dir(state_dir: Path) -> Finding:
+    holder = holder_of(state_dir)
+    if holder is not None:
+        return Finding("state_dir", Verdict.OK, f"{state_dir} is in use by the running agent (process {holder})")
+    # The nearest directory that exists decides: the agent makes the rest.
+    nearest = next(path for path in (state_dir, *state_dir.parents) if path.exists())
+    try:
+        with tempfile.TemporaryFile(dir=nearest) as file:
+            file.write(b"x")
+    except OSError as error:
+        text = f"{state_dir} cannot be written by this user: {error.strerror}; chown it, or set state_dir"
+        return Finding("state_dir", Verdict.FAILED, text)
+    room = os.statvfs(nearest)
+    free_mb = room.f_bavail * room.f_frsize // 1_000_000
+    return Finding("state_dir", Verdict.OK, f"{state_dir} can be written, {free_mb} MB are free")
+
+
+def _check_service(config: AgentConfig, credentials: Credentials) -> list[Finding]:
+    try:
+        with make_client(config, credentials, VERSION) as client:
+            offered = client.discover()
+            # A state that lists little and changes nothing: unlike 'open' it marks nothing as delivered.
+            client.device_commands(config.device.device_id, status="in_progress")
+    except (TransportError, UnexpectedAnswer) as error:
+        return [Finding("service", Verdict.UNREACHABLE, str(error))]
+    except NotFound as error:
+        text = f"it does not know device {config.device.device_id} ({error}); check device.device_id and base_url"
+        return [Finding("service", Verdict.FAILED, text)]
+    except ConfigurationError as error:
+        return [Finding("configuration", Verdict.FAILED, fault) for fault in error.faults]
+    except (ServiceError, InvalidMessage) as error:
+        return [Finding("service", Verdict.FAILED, describe(error)[1])]
+    extensions = ", ".join(sorted(offered)) or "none (a plain server)"
+    return [Finding("service", Verdict.OK, f"it accepts the keys and knows this device; extensions: {extensions}")]

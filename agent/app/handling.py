@@ -1,0 +1,145 @@
+"""Between the handlers' registry and the lanes: the registry's side of :class:`agent.runtime.jobs.Jobs`."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from typing import Any, Final
+
+from agent.core.commands import CommandRules, FirstContact, HandlerRule
+from agent.core.values import Command, Contract, JsonObject, Outcome, OutcomeStatus
+from agent.handlers.base import AgentControls, CommandContext, HandlerFailed, HandlerRejected
+from agent.handlers.loaded import InvalidPayload, LoadedHandler
+from agent.handlers.registry import HandlerRegistry
+from agent.runtime.jobs import Attempt
+
+_log = logging.getLogger(__name__)
+
+_ERROR_CHARACTERS: Final = 1000
+
+
+def command_rules(
+    registry: HandlerRegistry, *, handler_key: str, max_payload_bytes: int, first_contact: str
+) -> CommandRules:
+    """What triage goes by, out of the registry and the configuration."""
+
+    def judge(payload: JsonObject) -> str | None:
+        checked = registry.validate(payload, handler_key)
+        return str(checked) if isinstance(checked, InvalidPayload) else None
+
+    handlers: dict[str, HandlerRule] = {}
+    for name in registry.names():
+        loaded = registry.get(name)
+        if loaded is not None:
+            handlers[name] = HandlerRule(loaded.contract, loaded.lane)
+    return CommandRules(
+        handlers=handlers,
+        judge=judge,
+        handler_key=handler_key,
+        max_payload_bytes=max_payload_bytes,
+        first_contact=FirstContact(first_contact),
+    )
+
+
+class RegistryJobs:
+    """Makes a job out of a command.
+
+    Args:
+        registry: the handlers.
+        device_id, controls: what every handler gets.
+        handler_key: the payload's member that names the handler.
+    """
+
+    def __init__(self, registry: HandlerRegistry, *, device_id: str, controls: AgentControls, handler_key: str) -> None:
+        self._registry = registry
+        self._device_id = device_id
+        self._controls = controls
+        self._handler_key = handler_key
+
+    def prepare(self, command: Command) -> HandlerJob | Outcome:
+        """See :meth:`agent.runtime.jobs.Jobs.prepare`."""
+        checked = self._registry.validate(command.payload, self._handler_key)
+        if isinstance(checked, InvalidPayload):
+            return Outcome(OutcomeStatus.REJECTED, error=str(checked))
+        loaded = self._registry.get(str(command.payload[self._handler_key]))
+        if loaded is None:
+            return Outcome(OutcomeStatus.REJECTED, error="unknown_command: this device has no such handler")
+        return HandlerJob(loaded, checked, self._device_id, self._controls)
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerJob:
+    """One valid payload with its handler."""
+
+    loaded: LoadedHandler
+    payload: Any
+    device_id: str
+    controls: AgentControls
+
+    @property
+    def handler(self) -> str:
+        """The handler's name."""
+        return self.loaded.name
+
+    @property
+    def contract(self) -> Contract:
+        """What a crash in the middle means."""
+        return self.loaded.contract
+
+    @property
+    def timeout_s(self) -> float:
+        """How long one run may take, seconds."""
+        return self.loaded.timeout_s
+
+    def run(self, attempt: Attempt) -> Outcome:
+        """Run the handler; whatever it raises becomes an outcome."""
+        context = CommandContext(
+            command_id=attempt.command_id,
+            device_id=self.device_id,
+            attempt=attempt.number,
+            restarted=attempt.restarted,
+            stopping=attempt.stopping,
+            log=_HandlerLog(_log.getChild(self.handler), {"handler": self.handler, "command": attempt.command_id}),
+            controls=self.controls,
+            report_progress=attempt.report_progress,
+        )
+        try:
+            result = self.loaded.handler.handle(self.payload, context)
+        except HandlerRejected as error:
+            return Outcome(OutcomeStatus.REJECTED, error=_bounded(f"{error.code}: {error.message}"))
+        except HandlerFailed as error:
+            return Outcome(OutcomeStatus.FAILED, error=_bounded(f"{error.code}: {error.message}"))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plug-in may raise anything; its command fails
+            _log.warning("handler=%s command=%s raised", self.handler, attempt.command_id, exc_info=True)
+            return Outcome(OutcomeStatus.FAILED, error=_bounded(f"handler_error: {type(error).__name__}: {error}"))
+        return _outcome_of(result, self.handler)
+
+
+class _HandlerLog(logging.LoggerAdapter[logging.Logger]):
+    """Puts handler and command before each of a handler's lines."""
+
+    def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
+        extra = self.extra or {}
+        return f"handler={extra.get('handler')} command={extra.get('command')} {msg}", kwargs
+
+
+def _outcome_of(result: object, handler: str) -> Outcome:
+    """What the handler returned, if it can travel as JSON."""
+    if result is None:
+        return Outcome(OutcomeStatus.SUCCEEDED)
+    if not isinstance(result, dict):
+        text = f"bad_result: {handler!r} returned {type(result).__name__}, not a JSON object or None; it did run"
+        return Outcome(OutcomeStatus.FAILED, error=text)
+    try:
+        # A copy: what the handler does with its own object later no longer matters.
+        copied: JsonObject = json.loads(json.dumps(result, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        text = f"bad_result: {handler!r} returned what is no JSON: {error}; it did run"
+        return Outcome(OutcomeStatus.FAILED, error=_bounded(text))
+    return Outcome(OutcomeStatus.SUCCEEDED, copied)
+
+
+def _bounded(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _ERROR_CHARACTERS else f"{line[:_ERROR_CHARACTERS]}..."

@@ -1,0 +1,121 @@
+"""The files that a new device begins with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from pydantic import ValidationError
+
+from agent.config import AgentConfig
+from agent.config.credentials import PLACEHOLDER
+from agent.config.document import commented_file
+from agent.config.faults import sentences
+from agent.errors import ConfigurationError
+
+_KEY_FILES: Final = {"api_key": f"mk_{PLACEHOLDER}_THE_API_KEY_HERE", "secret_key": f"msk_{PLACEHOLDER}_THE_SECRET_KEY"}
+_DEVICE_PLACEHOLDER: Final = "PASTE-THE-DEVICE-ID-HERE"
+_URL_PLACEHOLDER: Final = "https://PASTE-THE-ADDRESS-HERE"
+
+
+@dataclass(frozen=True, slots=True)
+class InitialFiles:
+    """What to begin with; empty texts become placeholders to be filled in."""
+
+    directory: Path
+    base_url: str
+    device_id: str
+    product_id: str | None
+    state_dir: Path | None
+    allow_secret_key_on_device: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One sentence for each file, and what to do next."""
+
+    lines: tuple[str, ...]
+
+
+def write_initial_files(wanted: InitialFiles, keys: Mapping[str, str], *, force: bool) -> Written:
+    """Write ``config.yaml`` and the key files.
+
+    A key file that is there already is kept, also with ``force``: it may hold the only copy of a key.
+
+    Raises:
+        ConfigurationError: a file is there already, a value is not usable, or the directory cannot be written.
+    """
+    path = wanted.directory / "config.yaml"
+    if path.exists() and not force:
+        raise ConfigurationError([f"{path} is there already; give --force to replace it, or another --dir"], "init")
+    text = commented_file(_values(wanted))
+    _check(text)
+    lines: list[str] = []
+    try:
+        wanted.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        _replace(path, text, 0o644)
+        lines.append(f"wrote {path}")
+        if wanted.allow_secret_key_on_device:
+            lines += [_write_key(wanted.directory / name, keys.get(name, "")) for name in _KEY_FILES]
+    except OSError as error:
+        reason = f"{error.filename or path} cannot be written: {error.strerror}; choose another --dir or use sudo"
+        raise ConfigurationError([reason], "init") from None
+    if not wanted.base_url or not wanted.device_id:
+        lines.append(f"next: replace what begins with {PLACEHOLDER} in {path}")
+    if not wanted.allow_secret_key_on_device:
+        lines.append("next: choose in the section auth how this device proves who it is (see docs/operations.md)")
+    lines.append(f"next: device-agent check --config {path} --online")
+    lines.append(f"then: device-agent run --config {path}")
+    return Written(tuple(lines))
+
+
+def _values(wanted: InitialFiles) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "service": {"base_url": wanted.base_url or _URL_PLACEHOLDER},
+        "device": {"device_id": wanted.device_id or _DEVICE_PLACEHOLDER},
+        "sensors": [{"name": "board", "type": "system", "interval_s": 60}],
+    }
+    if wanted.product_id:
+        values["device"]["product_id"] = wanted.product_id
+    if wanted.state_dir is not None:
+        values["state_dir"] = str(wanted.state_dir)
+    if wanted.allow_secret_key_on_device:
+        values["auth"] = {
+            "allow_secret_key_on_device": True,
+            "api_key_file": str(wanted.directory / "api_key"),
+            "secret_key_file": str(wanted.directory / "secret_key"),
+        }
+    else:
+        values["auth"] = {"mode": "bearer", "token_file": str(wanted.directory / "token")}
+    return values
+
+
+def _check(text: str) -> None:
+    try:
+        AgentConfig.model_validate(yaml.safe_load(text))
+    except ValidationError as error:
+        raise ConfigurationError(sentences(error, {}, {}), "init") from None
+
+
+def _write_key(path: Path, key: str) -> str:
+    if path.exists() and not key:
+        return f"kept {path}, which was there already"
+    _replace(path, (key or _KEY_FILES[path.name]) + "\n", 0o600)
+    return f"wrote {path} (mode 600)" + ("" if key else f"; replace its content by the {path.name}")
+
+
+def _replace(path: Path, text: str, mode: int) -> None:
+    """Write beside it and rename, so that a crash leaves the old file or the new one and never half of it."""
+    temporary = path.with_name(f".{path.name}.new")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    try:
+        os.fchmod(fd, mode)
+        os.write(fd, text.encode())
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    temporary.replace(path)

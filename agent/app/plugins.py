@@ -1,0 +1,40 @@
+"""The configuration's sections as the plug-in registries take them."""
+
+from __future__ import annotations
+
+from agent.config import AgentConfig
+from agent.core.reporting import ReportRule, ReportWhen
+from agent.handlers.registry import HandlerRegistry, HandlerSection
+from agent.sensors.registry import SensorRegistry, SensorSection
+
+
+def load_handlers(config: AgentConfig) -> HandlerRegistry:
+    """Every handler that is built in, installed or declared; failing ones are listed, never raised."""
+    sections = {
+        name: HandlerSection(handler.enabled, handler.timeout_s, handler.settings)
+        for name, handler in config.commands.handlers.items()
+    }
+    return HandlerRegistry.load(sections, config.executables)
+
+
+def load_sensors(config: AgentConfig) -> SensorRegistry:
+    """Every configured sensor; failing ones are listed, never raised."""
+    return SensorRegistry.load(
+        {
+            sensor.name: SensorSection(sensor.type, sensor.enabled, sensor.timeout_s, sensor.prefix, sensor.settings)
+            for sensor in config.sensors
+        }
+    )
+
+
+def report_rules(config: AgentConfig) -> dict[str, ReportRule]:
+    """Sensor name -> which of its readings are sent."""
+    return {
+        sensor.name: ReportRule(
+            when=ReportWhen(sensor.report.when),
+            deadband=sensor.report.deadband,
+            percent=sensor.report.percent,
+            at_least_every_s=sensor.report.at_least_every_s,
+        )
+        for sensor in config.sensors
+    }

@@ -1,0 +1,76 @@
+"""How the agent is, seen from another process: while it runs and after it died."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.adapters.sqlite_store import FILE_NAME
+from agent.adapters.store.status import StoreStatus
+from agent.adapters.store.status import read_status as read_store_status
+from agent.app.lock import holder_of
+from agent.app.status_file import StatusFile, read_status, status_path
+from agent.config import AgentConfig
+from agent.errors import StorageError
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStatus:
+    """What can be known without asking the agent.
+
+    Attributes:
+        state: ``running``, ``stopped``, ``died`` (it ended without saying so) or ``never started``.
+        process_id: of the running agent.
+        told: what the agent's last process told about its parts.
+        store: what journal and outbox hold; None when there is no store or it cannot be read.
+        store_fault: why it cannot be read; empty when it can.
+    """
+
+    state: str
+    state_dir: Path
+    process_id: int | None
+    told: StatusFile | None
+    store: StoreStatus | None
+    store_fault: str = ""
+
+    @property
+    def is_healthy(self) -> bool:
+        """It runs and every part of it is well."""
+        parts = self.told.parts.values() if self.told else ()
+        return self.state == "running" and not self.store_fault and all(part.state == "ok" for part in parts)
+
+
+def look_at(config: AgentConfig, environ: Mapping[str, str]) -> AgentStatus:
+    """Look; nothing is written and nobody is disturbed."""
+    state_dir = config.state_dir
+    holder = holder_of(state_dir)
+    told = _newest(
+        [
+            status_path(state_dir, environ),
+            state_dir / status_path(state_dir, {}).name,
+            Path("/run/device-agent/status.json"),
+        ],
+        config.device.device_id,
+    )
+    store: StoreStatus | None = None
+    fault = ""
+    try:
+        store = read_store_status(state_dir / FILE_NAME)
+    except StorageError as error:
+        fault = str(error)
+    return AgentStatus(_state(holder, told, store), state_dir, holder, told, store, fault)
+
+
+def _newest(paths: list[Path], device_id: str) -> StatusFile | None:
+    """The last one told by an agent for this device; under systemd it lies on a RAM disk."""
+    found = [status for path in dict.fromkeys(paths) if (status := read_status(path)) and status.device_id == device_id]
+    return max(found, key=lambda status: status.written_wall_s, default=None)
+
+
+def _state(holder: int | None, told: StatusFile | None, store: StoreStatus | None) -> str:
+    if holder is not None:
+        return "running"
+    if told is None:
+        return "never started" if store is None else "stopped"
+    return "died" if told.state == "running" else "stopped"

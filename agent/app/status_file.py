@@ -1,0 +1,69 @@
+"""The running agent's view of itself, in a file, for ``device-agent status``.
+
+It lies in ``$RUNTIME_DIRECTORY`` where the service manager gives one (a RAM disk: no flash is written), else in the
+state directory, and is replaced only when the state of some part changes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from agent.runtime.health import Part
+
+FILE_NAME: Final = "status.json"
+_MAX_BYTES: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class StatusFile:
+    """What one process told last.
+
+    Attributes:
+        state: ``running`` or ``stopped``; a file that says running while nobody holds the lock is of a dead process.
+        written_wall_s: when, epoch seconds as the device believes.
+        reason: why it stopped.
+    """
+
+    state: str
+    process_id: int
+    version: str
+    device_id: str
+    started_wall_s: float
+    written_wall_s: float
+    boot_id: str
+    parts: Mapping[str, Part] = field(default_factory=dict)
+    reason: str = ""
+
+
+def status_path(state_dir: Path, environ: Mapping[str, str]) -> Path:
+    """Where the file is."""
+    runtime = environ.get("RUNTIME_DIRECTORY", "").split(":", 1)[0]
+    return Path(runtime or state_dir, FILE_NAME)
+
+
+def write_status(path: Path, status: StatusFile) -> None:
+    """Replace the file; it is whole at every instant.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    temporary = path.with_name(f"{path.name}.new")
+    # Not synced: after a power cut the agent writes it anew, and the truth is in the store.
+    temporary.write_text(json.dumps(asdict(status)), "utf-8")
+    temporary.replace(path)
+
+
+def read_status(path: Path) -> StatusFile | None:
+    """What the last process told; None when there is none or it cannot be read."""
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            return None
+        members: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        parts = {name: Part(**part) for name, part in members.pop("parts").items()}
+        return StatusFile(**members, parts=parts)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None

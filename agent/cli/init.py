@@ -1,0 +1,104 @@
+"""``device-agent init``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from agent.cli.options import configuration_faults_end_it
+
+
+@click.command()
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("/etc/device-agent"),
+    show_default=True,
+    envvar="DEVICE_AGENT_DIR",
+    show_envvar=True,
+    help="Where to write config.yaml and the key files.",
+)
+@click.option(
+    "--base-url",
+    envvar="DEVICE_AGENT_SERVICE__BASE_URL",
+    show_envvar=True,
+    help="The service's address. Asked for when it is not given.",
+)
+@click.option(
+    "--device-id",
+    envvar="DEVICE_AGENT_DEVICE__DEVICE_ID",
+    show_envvar=True,
+    help="This device's id. Asked for when it is not given.",
+)
+@click.option(
+    "--product-id",
+    envvar="DEVICE_AGENT_DEVICE__PRODUCT_ID",
+    show_envvar=True,
+    help="This device's product; only some services need it.",
+)
+@click.option(
+    "--state-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    envvar="DEVICE_AGENT_STATE_DIR",
+    show_envvar=True,
+    help="Where journal and outbox are kept. Default: /var/lib/device-agent.",
+)
+@click.option(
+    "--allow-secret-key-on-device",
+    is_flag=True,
+    envvar="DEVICE_AGENT_AUTH__ALLOW_SECRET_KEY_ON_DEVICE",
+    show_envvar=True,
+    help="Accept that the secret key lies on this device: for a bench or one prototype. See docs/operations.md.",
+)
+@click.option(
+    "--force",
+    is_flag=True,
+    envvar="DEVICE_AGENT_FORCE",
+    show_envvar=True,
+    help="Replace files that are there. Key files that hold a key are kept even so.",
+)
+def init(
+    *,
+    directory: Path,
+    base_url: str | None,
+    device_id: str | None,
+    product_id: str | None,
+    state_dir: Path | None,
+    allow_secret_key_on_device: bool,
+    force: bool,
+) -> None:
+    """Write a commented configuration, and files of mode 600 for the two keys.
+
+    On a terminal it asks for what is not given; the keys are typed unseen and never appear on a command line.
+    """
+    from agent.app.initial import InitialFiles, write_initial_files
+
+    keys: dict[str, str] = {}
+    if sys.stdin.isatty():
+        base_url = base_url or click.prompt("Address of the service (base_url)")
+        device_id = device_id or click.prompt("Id of this device (device_id)")
+        if not allow_secret_key_on_device:
+            text = "Put the secret key onto this device? Only for a bench or one prototype"
+            allow_secret_key_on_device = click.confirm(text, default=False)
+        if allow_secret_key_on_device:
+            for name, prefix in (("api_key", "mk_"), ("secret_key", "msk_")):
+                text = f"{name} ({prefix}..., unseen; empty to fill in the file later)"
+                keys[name] = click.prompt(text, default="", show_default=False, hide_input=True).strip()
+    with configuration_faults_end_it():
+        written = write_initial_files(
+            InitialFiles(
+                directory=directory,
+                base_url=base_url or "",
+                device_id=device_id or "",
+                product_id=product_id,
+                state_dir=state_dir,
+                allow_secret_key_on_device=allow_secret_key_on_device,
+            ),
+            keys,
+            force=force,
+        )
+    for line in written.lines:
+        click.echo(line)

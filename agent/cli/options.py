@@ -1,0 +1,81 @@
+"""What the commands share: options, exit codes, and one way to tell a wrong configuration."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from agent.config.load import DEFAULT_PATH, LoadedConfig, load_config
+from agent.errors import ConfigurationError
+
+EXIT_CHECK_FAILED: Final = 1
+EXIT_CONFIGURATION: Final = 2
+EXIT_UNREACHABLE: Final = 5
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def config_option(command: Function) -> Function:
+    """``--config FILE``."""
+    return click.option(
+        "--config",
+        "config_path",
+        type=click.Path(path_type=Path),
+        default=DEFAULT_PATH,
+        show_default=True,
+        envvar="DEVICE_AGENT_CONFIG",
+        show_envvar=True,
+        help="The configuration file. Without the default file the environment alone may hold everything.",
+    )(command)
+
+
+def json_option(command: Function) -> Function:
+    """``--json``."""
+    return click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        envvar="DEVICE_AGENT_JSON",
+        show_envvar=True,
+        help="Print JSON for a program instead of text for a person.",
+    )(command)
+
+
+def load(config_path: Path) -> LoadedConfig:
+    """The configuration that a command works with.
+
+    Raises:
+        ConfigurationError: every fault of it.
+    """
+    is_default = config_path == DEFAULT_PATH and not config_path.exists()
+    from_environment = is_default and "DEVICE_AGENT_SERVICE__BASE_URL" in os.environ
+    return load_config(None if from_environment else config_path, os.environ)
+
+
+@contextmanager
+def configuration_faults_end_it() -> Iterator[None]:
+    """A wrong configuration ends the program with code 2, each fault on a line of its own."""
+    try:
+        yield
+    except ConfigurationError as error:
+        click.echo(str(error), err=True)
+        raise SystemExit(EXIT_CONFIGURATION) from None
+
+
+def print_json(value: Any) -> None:
+    """A value as JSON, readable by eye too."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Columns as wide as what is in them; the last one is not padded."""
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    for row in (head, *rows):
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        click.echo("  ".join(cells).rstrip())

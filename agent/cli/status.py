@@ -1,0 +1,99 @@
+"""``device-agent status``."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from agent.cli.options import (
+    EXIT_CHECK_FAILED,
+    config_option,
+    configuration_faults_end_it,
+    json_option,
+    load,
+    print_json,
+    print_table,
+)
+
+if TYPE_CHECKING:
+    from agent.adapters.store.status import StoreStatus
+    from agent.app.status import AgentStatus
+
+
+@click.command()
+@config_option
+@json_option
+def status(config_path: Path, *, as_json: bool) -> None:
+    """Show how the agent is, while it runs and after it died.
+
+    Exit code 0 when it runs and all its parts are well, else 1.
+    """
+    from agent.app.status import look_at
+
+    with configuration_faults_end_it():
+        found = look_at(load(config_path).config, os.environ)
+    if as_json:
+        print_json({**asdict(found), "is_healthy": found.is_healthy})
+    else:
+        _print(found)
+    raise SystemExit(0 if found.is_healthy else EXIT_CHECK_FAILED)
+
+
+def _print(found: AgentStatus) -> None:
+    process = f" (process {found.process_id})" if found.process_id else ""
+    click.echo(f"agent      {found.state}{process}, state in {found.state_dir}")
+    if found.told is not None:
+        click.echo(f"device     {found.told.device_id}, agent {found.told.version}")
+        since = "stopped" if found.state == "stopped" else "told"
+        reason = f": {found.told.reason}" if found.told.reason else ""
+        click.echo(f"{since:<10} {_ago(found.told.written_wall_s)}{reason}")
+        for name, part in found.told.parts.items():
+            detail = f": {part.detail}" if part.detail else ""
+            click.echo(f"  {name} {part.state} for {_span(time.time() - part.since_wall_s)}{detail}")
+    if found.store_fault:
+        click.echo(f"store      {found.store_fault}")
+    if found.store is not None:
+        _print_store(found.store)
+
+
+def _print_store(store: StoreStatus) -> None:
+    outbox = store.outbox
+    counts = ", ".join(f"{count} {state}" for state, count in store.commands.items()) or "none yet"
+    click.echo(f"commands   {counts}")
+    oldest = f", the oldest from {_ago(outbox.oldest_wall_s)}" if outbox.oldest_wall_s else ""
+    click.echo(
+        f"readings   {outbox.rows} waiting ({outbox.size_bytes} bytes{oldest}), {outbox.delivered} delivered, "
+        f"{outbox.set_aside} refused, {outbox.dropped} dropped"
+    )
+    for gap in store.gaps:
+        span = _span(gap.to_wall_s - gap.from_wall_s)
+        click.echo(f"  dropped for {gap.reason}: {gap.rows} readings over {span}, the last from {_ago(gap.to_wall_s)}")
+    for reason in store.set_aside:
+        click.echo(f"  refused: {reason}")
+    for name, value in store.settings.items():
+        click.echo(f"setting    {name} = {value}")
+    for text in store.incidents:
+        click.echo(f"incident   {text}")
+    if store.last_commands:
+        click.echo("")
+        rows = [
+            (line.id, line.handler, line.outcome or line.state, _ago(line.received_wall_s), line.error or "")
+            for line in store.last_commands
+        ]
+        print_table(("COMMAND", "HANDLER", "STATE", "RECEIVED", "REASON"), rows)
+
+
+def _ago(wall_s: float) -> str:
+    return f"{_span(time.time() - wall_s)} ago"
+
+
+def _span(seconds: float) -> str:
+    for size_s, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size_s:
+            return f"{seconds / size_s:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"

@@ -1,0 +1,131 @@
+"""Secrets, read from files that only the agent can read, or from systemd's credentials."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from agent.config.model import AuthConfig
+from agent.errors import ConfigurationError
+from agent.wire.secret import Secret
+
+MAX_SECRET_BYTES: Final = 8192
+PLACEHOLDER: Final = "PASTE"
+_PREFIXES: Final = {"api_key": "mk_", "secret_key": "msk_"}
+_INLINE: Final = frozenset({"api_key", "secret_key", "token", "access_token", "client_secret", "password", "secret"})
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What the agent proves itself with.
+
+    Attributes:
+        api_key: the public key, empty with a bearer token.
+        secret: the secret key or the token.
+        token_path: where the token was read, to read it again when it changes; None with a key pair.
+    """
+
+    api_key: str
+    secret: Secret
+    token_path: Path | None = None
+
+
+def read_credentials(auth: AuthConfig, environ: Mapping[str, str]) -> Credentials:
+    """Read the files that ``auth`` names, or the systemd credentials of the same names.
+
+    Raises:
+        ConfigurationError: one sentence for each file that is missing, unreadable, readable by everybody, or not what
+            it should hold. No sentence repeats what a file holds.
+    """
+    faults: list[str] = []
+    if auth.mode == "bearer":
+        path = _path(auth.token_file, "token", environ)
+        token = _read("auth.token_file", "token", path, faults)
+        credentials = Credentials("", Secret(token), path)
+    else:
+        api_key = _read("auth.api_key_file", "api_key", _path(auth.api_key_file, "api_key", environ), faults)
+        secret_path = _path(auth.secret_key_file, "secret_key", environ)
+        secret_key = _read("auth.secret_key_file", "secret_key", secret_path, faults)
+        if api_key.startswith("msk_") and secret_key.startswith("mk_"):
+            faults[:] = ["auth: api_key_file holds the secret key and secret_key_file the API key; swap the two"]
+        credentials = Credentials(api_key, Secret(secret_key))
+    if faults:
+        raise ConfigurationError(faults, "credentials")
+    return credentials
+
+
+def inline_secrets(values: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], str]]:
+    """Where the raw configuration holds a secret itself: path and what to do about it."""
+    found: list[tuple[tuple[str, ...], str]] = []
+    if isinstance(values, dict):
+        for name, value in values.items():
+            here = (*path, str(name))
+            if path == ("auth",) and name in _INLINE:
+                found.append((here, _instead(str(name))))
+            else:
+                found += inline_secrets(value, here)
+    elif isinstance(values, list):
+        for index, value in enumerate(values):
+            found += inline_secrets(value, (*path, str(index)))
+    elif isinstance(values, str) and "msk_" in values:
+        found.append((path, _instead("secret_key")))
+    return found
+
+
+def _instead(name: str) -> str:
+    file_key = name if name in {"api_key", "secret_key"} else "token"
+    return (
+        f"a secret never goes into the configuration; put it alone into a file of mode 600, name that file in "
+        f"auth.{file_key}_file (or use LoadCredential={file_key}:FILE in the unit), and replace the key "
+        "if others saw it"
+    )
+
+
+def _path(configured: Path | None, name: str, environ: Mapping[str, str]) -> Path | None:
+    if configured is not None:
+        return configured
+    directory = environ.get("CREDENTIALS_DIRECTORY")
+    return Path(directory, name) if directory else None
+
+
+def _read(key: str, name: str, path: Path | None, faults: list[str]) -> str:
+    if path is None:
+        faults.append(f"{key} is missing; name the file that holds it (mode 600), or use LoadCredential={name}:FILE")
+        return ""
+    try:
+        text, fault = _contents(path)
+    except FileNotFoundError:
+        text, fault = "", "there is no such file; create it with mode 600 and put the key alone into it"
+    except PermissionError:
+        text, fault = "", "may not be read by this user; chown it to the agent's user, or use LoadCredential="
+    except (OSError, UnicodeDecodeError) as error:
+        text, fault = "", f"could not be read: {error.strerror if isinstance(error, OSError) else 'it is not text'}"
+    fault = fault or _fault_of(text, name)
+    if fault:
+        faults.append(f"{key}: {path}: {fault}")
+    return text
+
+
+def _contents(path: Path) -> tuple[str, str]:
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        return "", "is no regular file; name the file itself"
+    if status.st_mode & stat.S_IRWXO:
+        return "", f"everybody on this machine can open it (mode {stat.S_IMODE(status.st_mode):o}); run chmod 600 on it"
+    if status.st_size > MAX_SECRET_BYTES:
+        return "", "is too large for a key; put the key alone into it"
+    return path.read_text("utf-8").strip(), ""
+
+
+def _fault_of(text: str, name: str) -> str:
+    if not text:
+        return "is empty; put the key alone into it"
+    if PLACEHOLDER in text:
+        return "still holds the template; replace it with the key"
+    if not text.isascii() or not text.isprintable() or " " in text:
+        return "holds more than one word; put the key alone into it, on one line"
+    prefix = _PREFIXES.get(name, "")
+    return "" if text.startswith(prefix) else f"does not begin with {prefix}; is it the right key?"

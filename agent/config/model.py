@@ -1,0 +1,387 @@
+"""Every key of the agent's configuration: what it means, its default, its unit and why one would change it.
+
+The JSON Schema (``device-agent config schema``), the file that ``device-agent init`` writes and
+``configs/agent-http.yaml`` are all made from these models, so they cannot tell different stories.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic.config import JsonDict
+
+KEY_PAIR_REFUSAL = (
+    "auth.mode 'key_pair' puts the secret key (msk_...) onto this device, and the specification says that it belongs "
+    "on a server that you control: whoever holds the device could command your whole fleet. Better: let the device "
+    "talk to the gateway with a device token, or use auth.mode 'bearer' with a scoped token. "
+    "For a bench or one prototype, set auth.allow_secret_key_on_device: true"
+)
+
+Seconds = Annotated[float, Field(gt=0, le=31 * 86400)]
+Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+Identifier = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")]
+
+
+def key(what: str, *, unit: str | None = None, why: str | None = None, example: Any = None, **rules: Any) -> Any:
+    """A field with its documentation; ``rules`` go to :func:`pydantic.Field` (``default``, ``ge``, ...)."""
+    extra: JsonDict = {name: value for name, value in (("unit", unit), ("why", why)) if value is not None}
+    if example is not None:
+        rules["examples"] = [example]
+    return Field(description=what, json_schema_extra=extra, **rules)
+
+
+class Section(BaseModel):
+    """The base of all sections: frozen, and an unknown key is a fault."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+
+
+class ServiceConfig(Section):
+    """Where the service is and how patient we are with it."""
+
+    base_url: str = key("Address of the service; all paths are relative to it.", example="https://api.example.com/v1")
+    allow_plain_http: bool = key(
+        "Allow http:// to an address that is not this machine.",
+        why="Without TLS anybody on the way reads the keys. Leave it off outside a closed test network.",
+        default=False,
+    )
+    ca_file: Path | None = key(
+        "PEM file with the certificate authorities to trust instead of the built-in list.",
+        why="For a service or gateway behind a company's own authority.",
+        default=None,
+        example="/etc/device-agent/ca.pem",
+    )
+    timeout_s: Seconds = key(
+        "How long one request may take before it counts as failed; a held poll may take its wait on top.",
+        unit="s",
+        why="Raise it on a slow mobile link.",
+        default=10.0,
+    )
+    max_answer_bytes: int = key(
+        "The largest answer to read, after decompression; a larger one is refused.",
+        unit="bytes",
+        why="Bounds the memory that a broken or hostile server can take.",
+        default=16 * 1024 * 1024,
+        ge=64 * 1024,
+        le=256 * 1024 * 1024,
+    )
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_an_address(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError("write it as https://HOST or https://HOST/PATH")
+        if parts.username or parts.password:
+            raise ValueError("take the user name and password out of the address; keys go into files (see auth)")
+        if parts.query or parts.fragment:
+            raise ValueError("take everything from '?' or '#' on out of the address")
+        return value.rstrip("/")
+
+    @model_validator(mode="after")
+    def _is_encrypted(self) -> Self:
+        parts = urlsplit(self.base_url)
+        if parts.scheme == "http" and not self.allow_plain_http and not _is_this_machine(parts.hostname or ""):
+            raise ValueError(
+                "service.base_url begins with http://, so the keys would travel in the clear: use https://, "
+                "or set service.allow_plain_http: true on a closed test network"
+            )
+        return self
+
+
+def _is_this_machine(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class DeviceConfig(Section):
+    """This device."""
+
+    device_id: Identifier = key(
+        "The id that the service gave this device when it was registered.",
+        example="0190c7a4-5b1e-7cc1-9a55-000000000001",
+    )
+    product_id: Identifier | None = key(
+        "The product that this device belongs to.",
+        why="Only needed with a service that offers no 'command-results': results then go into the product's table "
+        "command_results. Without this key the agent looks the product up in the list of devices.",
+        default=None,
+        example="0190c7a4-5b1e-7cc1-9a55-0000000000aa",
+    )
+
+
+class AuthConfig(Section):
+    """How the agent proves who it is. Secrets are only ever named by file."""
+
+    mode: Literal["key_pair", "bearer"] = key(
+        "'key_pair' sends x-api-key and x-secret-key; 'bearer' sends a scoped token.",
+        why="The key pair may do everything with your account, a bearer token only what its scope allows.",
+        default="key_pair",
+    )
+    allow_secret_key_on_device: bool = key(
+        "Accept that the secret key lies on this device; key_pair is refused without it.",
+        why="The specification keeps the secret key on a server that you control. Right for a bench or one prototype; "
+        "a fleet uses the gateway, which gives each device a token of its own.",
+        default=False,
+    )
+    api_key_file: Path | None = key(
+        "File that holds the API key (mk_...), mode 600. Default: the systemd credential 'api_key'.",
+        default=None,
+        example="/etc/device-agent/api_key",
+    )
+    secret_key_file: Path | None = key(
+        "File that holds the secret key (msk_...), mode 600. Default: the systemd credential 'secret_key'.",
+        default=None,
+        example="/etc/device-agent/secret_key",
+    )
+    token_file: Path | None = key(
+        "File that holds the bearer token, mode 600. Default: the systemd credential 'token'. It is read again "
+        "whenever it changes, so that another program may renew it.",
+        default=None,
+        example="/run/device-agent/token",
+    )
+
+    @model_validator(mode="after")
+    def _keeps_the_secret_key_at_home(self) -> Self:
+        if self.mode == "key_pair" and not self.allow_secret_key_on_device:
+            raise ValueError(KEY_PAIR_REFUSAL)
+        return self
+
+
+class PollConfig(Section):
+    """How often the agent asks for commands where the service cannot hold a poll open."""
+
+    fast_s: Seconds = key(
+        "Interval while commands come in.", unit="s", why="How fast a conversation of commands feels.", default=2.0
+    )
+    slow_s: Seconds = key(
+        "Interval soon after the last command.", unit="s", why="The step between fast and idle.", default=10.0
+    )
+    idle_s: Seconds = key(
+        "Interval when nothing has come for long.",
+        unit="s",
+        why="All devices of a key share its quota: N devices at one poll in T seconds are 60 N / T requests a minute. "
+        "Above 120 the service shows the device as offline between polls.",
+        default=60.0,
+    )
+
+    spread_s: Annotated[float, Field(ge=0, le=3600)] = key(
+        "After the start the first contact comes within this, at a moment that follows from the device id.",
+        unit="s",
+        why="A fleet that lost its power comes back in the same second; raise it with the size of the fleet.",
+        default=2.0,
+    )
+
+    @model_validator(mode="after")
+    def _ascends(self) -> Self:
+        if not self.fast_s <= self.slow_s <= self.idle_s:
+            raise ValueError("fast_s must not be above slow_s, nor slow_s above idle_s")
+        return self
+
+
+class HandlerConfig(Section):
+    """One handler, by its name."""
+
+    enabled: bool = key("False switches the handler off; its commands are then rejected.", default=True)
+    timeout_s: Seconds | None = key(
+        "How long one run may take, then the command fails with 'timeout'. Default: the handler's own.",
+        unit="s",
+        default=None,
+        example=30,
+    )
+    settings: dict[str, Any] = key(
+        "The handler's own settings; device-agent handlers shows the handlers.", default_factory=dict
+    )
+
+
+class CommandsConfig(Section):
+    """Commands: which are taken and how they run."""
+
+    handler_key: Annotated[str, Field(min_length=1, max_length=64)] = key(
+        "The member of command_payload that names the handler.",
+        why="The specification leaves the keys inside command_payload to caller and firmware; set it to what your "
+        "callers already send.",
+        default="command",
+    )
+    first_contact: Literal["skip-history", "latest", "all"] = key(
+        "What to do with the commands that the service lists when this device speaks with it for the first time: "
+        "skip-history runs none that was made before, latest runs the newest of each handler, all runs everything.",
+        why="A new device must not open a door for last week's command.",
+        default="skip-history",
+    )
+    poll: PollConfig = key("How often to ask.", default_factory=PollConfig)
+    long_poll: Literal["auto", "off"] = key(
+        "'auto' lets the service hold the poll open when it offers to, so that commands arrive at once.",
+        why="'off' for networks that cut idle connections without a word.",
+        default="auto",
+    )
+    long_poll_wait_s: Annotated[float, Field(ge=1, le=30)] = key(
+        "How long the service may hold one poll.",
+        unit="s",
+        why="Shorten it below the cut-off of your network.",
+        default=25.0,
+    )
+    max_payload_bytes: Annotated[int, Field(ge=64, le=1024 * 1024)] = key(
+        "A command_payload above this is rejected before any handler sees it.", unit="bytes", default=65536
+    )
+    max_lanes: Annotated[int, Field(ge=1, le=64)] = key(
+        "How many commands may run at the same time; each handler has a lane of its own until this many are there.",
+        unit="lanes",
+        default=8,
+    )
+    stop_grace_s: Annotated[float, Field(ge=0, le=60)] = key(
+        "How long running commands may go on after SIGTERM.",
+        unit="s",
+        why="The whole stop takes at most 2 s more; keep TimeoutStopSec of the unit above that.",
+        default=2.5,
+    )
+    handlers: dict[str, HandlerConfig] = key(
+        "Settings by handler name; a handler that is not named here runs with its defaults.", default_factory=dict
+    )
+
+
+class ReportConfig(Section):
+    """Which readings of a sensor are worth sending."""
+
+    when: Literal["period", "change", "deadband"] = key(
+        "'period' sends each reading, 'change' only what differs from the last one sent, 'deadband' only what moved by "
+        "at least the deadband.",
+        default="period",
+    )
+    deadband: float | dict[str, float] = key(
+        "How far a value must move, in the reading's own unit: one number for all readings, or one for each by name.",
+        default=0.0,
+    )
+    percent: bool = key("Take the deadband in percent of the value sent last.", default=False)
+    at_least_every_s: Seconds | None = key(
+        "Send after this long even if nothing moved, so that silence means a fault.",
+        unit="s",
+        default=None,
+        example=3600,
+    )
+
+    @model_validator(mode="after")
+    def _has_a_deadband(self) -> Self:
+        numbers = self.deadband.values() if isinstance(self.deadband, dict) else [self.deadband]
+        if any(number < 0 for number in numbers):
+            raise ValueError("deadband must not be negative")
+        if self.when == "deadband" and not any(numbers):
+            raise ValueError("when: deadband needs a deadband above 0, such as deadband: 0.5")
+        return self
+
+
+class SensorConfig(Section):
+    """One sensor."""
+
+    name: Name = key("What this sensor is called in logs, in status and by set_interval; unique.", example="board")
+    type: str = key("Which kind of sensor; device-agent sensors lists the types.", example="system", min_length=1)
+    enabled: bool = key("False switches the sensor off.", default=True)
+    interval_s: Annotated[float, Field(ge=0.1, le=31 * 86400)] = key(
+        "How often to read it. Devices start at different moments of the interval.", unit="s", default=60.0
+    )
+    timeout_s: Seconds | None = key(
+        "How long one read may take, then it counts as failed. Default: the type's own.",
+        unit="s",
+        default=None,
+        example=5,
+    )
+    prefix: bool | None = key(
+        "True sends NAME_READING always, false READING where it is free. Default: true when several sensors share a "
+        "type.",
+        default=None,
+        example=True,
+    )
+    report: ReportConfig = key("Which readings are sent.", default_factory=ReportConfig)
+    settings: dict[str, Any] = key("The type's own settings.", default_factory=dict)
+
+
+class OutboxConfig(Section):
+    """The bounds of the store of readings that wait for the service. What is dropped is counted and reported."""
+
+    max_rows: Annotated[int, Field(ge=100, le=10_000_000)] = key(
+        "At most this many readings wait; then the oldest go.", unit="readings", default=100_000
+    )
+    max_bytes: Annotated[int, Field(ge=64 * 1024, le=16 * 1024**3)] = key(
+        "At most this much wait.", unit="bytes", why="Fit it to your flash.", default=64 * 1024 * 1024
+    )
+    max_age_s: Annotated[float, Field(ge=60, le=366 * 86400)] = key(
+        "Older readings are dropped.",
+        unit="s",
+        why="Yesterday's temperature may be worth nothing, or a proof.",
+        default=7 * 86400.0,
+    )
+    group_window_s: Annotated[float, Field(ge=0, le=60)] = key(
+        "Readings of this long share one write to the flash.",
+        unit="s",
+        why="A power cut loses at most this much of readings. Longer spares the SD card.",
+        default=1.0,
+    )
+
+
+class LoggingConfig(Section):
+    """What the agent tells on standard error; journald keeps it."""
+
+    level: Literal["debug", "info", "warning", "error"] = key("The least severe lines to write.", default="info")
+    format: Literal["text", "json"] = key("'text' writes key=value lines, 'json' one object per line.", default="text")
+    repeat_after_s: Annotated[float, Field(ge=0, le=86400)] = key(
+        "The same complaint is written again only after this long, with how often it came meanwhile.",
+        unit="s",
+        why="A dead network must not fill the flash with logs.",
+        default=300.0,
+    )
+
+
+class AgentConfig(Section):
+    """The whole configuration of one agent."""
+
+    service: ServiceConfig = key("The service that this device belongs to.")
+    device: DeviceConfig = key("Which device this is.")
+    auth: AuthConfig = key("How the agent proves who it is.", default_factory=dict, validate_default=True)
+    state_dir: Path = key(
+        "Directory of the journal and the outbox. Under systemd $STATE_DIRECTORY is the default.",
+        why="It must survive a reboot: what is on a RAM disk is lost with the power.",
+        default=Path("/var/lib/device-agent"),
+    )
+    commands: CommandsConfig = key("Which commands are taken and how they run.", default_factory=CommandsConfig)
+    executables: dict[str, dict[str, Any]] = key(
+        "Commands that run a program of yours: the payload as JSON on its standard input, its result as JSON from its "
+        "standard output, and its exit code decides.",
+        default_factory=dict,
+    )
+    sensors: tuple[SensorConfig, ...] = key("What is read and sent, in this order.", default=())
+    outbox: OutboxConfig = key("Bounds of the store of waiting readings.", default_factory=OutboxConfig)
+    logging: LoggingConfig = key("What is logged.", default_factory=LoggingConfig)
+
+    @field_validator("executables")
+    @classmethod
+    def _have_names(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        for name in value:
+            if not name or len(name) > 64:  # noqa: PLR2004 - as for all names
+                raise ValueError("the name of an executable has 1 to 64 characters")
+        return value
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Self:
+        names = [sensor.name for sensor in self.sensors]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"sensors: two sensors are called {twice[0]!r}; give each a name of its own")
+        both = sorted(name for name in self.executables if self._handler(name).settings)
+        if both:
+            raise ValueError(
+                f"commands.handlers.{both[0]}: the settings of an executable belong under executables.{both[0]}"
+            )
+        if "poll" in names:
+            raise ValueError("sensors: 'poll' is what set_interval calls the command poll; choose another name")
+        return self
+
+    def _handler(self, name: str) -> HandlerConfig:
+        return self.commands.handlers.get(name) or HandlerConfig()

@@ -1,0 +1,1 @@
+"""The agent's threads: services, lanes, and the supervisor that watches them."""

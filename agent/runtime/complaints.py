@@ -1,0 +1,66 @@
+"""Log lines that would repeat: told once, then again only after a while with their count, and once when it is over."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+HOURLY_S: Final = 3600.0
+# So many different complaints are remembered; beyond it the oldest is forgotten and may be told anew.
+_MOST: Final = 256
+
+
+@dataclass(slots=True)
+class _Told:
+    at_s: float
+    unsaid: int = 0
+
+
+class Complaints:
+    """One service's complaints. Used from that service's thread only.
+
+    Args:
+        log: where to.
+        monotonic: seconds on the monotonic clock.
+        every_s: how soon the same complaint may be told again, seconds.
+    """
+
+    def __init__(self, log: logging.Logger, monotonic: Callable[[], float], every_s: float) -> None:
+        self._log = log
+        self._monotonic = monotonic
+        self._every_s = every_s
+        self._told: dict[str, _Told] = {}
+
+    def tell(self, topic: str, text: str, *, every_s: float | None = None, level: int = logging.WARNING) -> bool:
+        """Tell it unless it was told lately.
+
+        Args:
+            topic: what makes two complaints the same.
+            text: one line: what happened, and what to do about it.
+            every_s: instead of the usual time between two tellings.
+            level: of the line.
+
+        Returns:
+            True when a line was written.
+        """
+        now_s = self._monotonic()
+        told = self._told.get(topic)
+        if told is not None and now_s - told.at_s < (self._every_s if every_s is None else every_s):
+            told.unsaid += 1
+            return False
+        again = f" (and {told.unsaid} times more since the last line)" if told is not None and told.unsaid else ""
+        self._log.log(level, "%s%s", text, again)
+        self._told.pop(topic, None)
+        self._told[topic] = _Told(now_s)
+        if len(self._told) > _MOST:
+            del self._told[next(iter(self._told))]
+        return True
+
+    def settle(self, topic: str, text: str) -> bool:
+        """It is over: tell so, if it was ever told. True when a line was written."""
+        if self._told.pop(topic, None) is None:
+            return False
+        self._log.info("%s", text)
+        return True

@@ -1,0 +1,100 @@
+"""What a handler may ask of the agent that runs it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from agent.core.values import JsonObject
+from agent.ports import Clock
+from agent.runtime.intervals import Intervals
+
+
+class ReadResult(Protocol):
+    """What one read of one sensor gave."""
+
+    @property
+    def values(self) -> Mapping[str, float]:
+        """Reading name -> number; empty when the read failed."""
+        ...
+
+    @property
+    def error(self) -> str | None:
+        """Why there is nothing, or None."""
+        ...
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """One sentence for each reading that was left out."""
+        ...
+
+
+class Reader(Protocol):
+    """Reads sensors in bounded time and never raises for what a sensor does."""
+
+    def names(self) -> list[str]:
+        """The ready sensors, in the configuration's order."""
+        ...
+
+    def read(self, names: list[str] | None = None) -> Mapping[str, ReadResult]:
+        """One result per name; ``KeyError`` for a name that is none."""
+        ...
+
+
+class Controls:
+    """The agent's side of ``CommandContext.controls``.
+
+    Args:
+        restart: told the reason; returns at once.
+    """
+
+    def __init__(
+        self,
+        *,
+        device_id: str,
+        version: str,
+        clock: Clock,
+        reader: Reader,
+        intervals: Intervals,
+        restart: Callable[[str], None],
+    ) -> None:
+        self._device_id = device_id
+        self._version = version
+        self._clock = clock
+        self._reader = reader
+        self._intervals = intervals
+        self._restart = restart
+
+    def read_sensors(self, names: list[str] | None) -> Mapping[str, Mapping[str, float] | str]:
+        """Read sensors now: name -> named numbers, or a sentence saying why it could not be read.
+
+        Raises:
+            KeyError: no sensor has one of these names.
+        """
+        results = self._reader.read(names)
+        return {name: result.values if result.error is None else result.error for name, result in results.items()}
+
+    def set_interval(self, name: str, interval_s: float | None) -> float:
+        """See :meth:`agent.runtime.intervals.Intervals.set`."""
+        return self._intervals.set(name, interval_s)
+
+    def identity(self) -> JsonObject:
+        """Who this device is."""
+        now = self._clock.now()
+        return {
+            "device_id": self._device_id,
+            "agent_version": self._version,
+            "machine": platform.machine(),
+            "system": f"{platform.system()} {platform.release()}",
+            "host": platform.node(),
+            "python": platform.python_version(),
+            "process_id": os.getpid(),
+            "boot_id": now.boot_id,
+            "uptime_s": round(now.monotonic_s, 1),
+        }
+
+    def request_restart(self, reason: str) -> None:
+        """End the agent's process in order; whoever started it starts it again."""
+        self._restart(reason)

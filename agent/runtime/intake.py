@@ -1,0 +1,122 @@
+"""The way of a command into the agent: triage, journal, then its lane. And what a crash left behind."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from agent.core.commands import HISTORY_LOST, CommandRules, Triage, Verdict, recover, triage
+from agent.core.timekeeping import is_plausible
+from agent.core.values import CommandPoll, CommandState, JournalEntry, Moment
+from agent.ports import Clock, Journal
+from agent.runtime.lanes import Dispatcher
+
+_log = logging.getLogger(__name__)
+
+# A command that the service stopped listing is remembered this much longer: a list may be cut short by mistake.
+_REMEMBER_S: Final = 86_400.0
+_FORGET_EVERY_S: Final = 3600.0
+
+
+class Intake:
+    """Decides about listed commands and hands the new ones to their lanes. Used from one thread.
+
+    Args:
+        service_now: the service's clock, epoch seconds; None when nobody can say.
+        on_finished: a result waits for the uplink.
+    """
+
+    def __init__(
+        self,
+        *,
+        journal: Journal,
+        rules: CommandRules,
+        dispatcher: Dispatcher,
+        clock: Clock,
+        service_now: Callable[[], float | None],
+        on_finished: Callable[[], object],
+    ) -> None:
+        self._journal = journal
+        self._rules = rules
+        self._dispatcher = dispatcher
+        self._clock = clock
+        self._service_now = service_now
+        self._on_finished = on_finished
+        self._forget_at_s = 0.0
+
+    def take(self, poll: CommandPoll) -> int:
+        """Decide about every command in the list, commit, and only then dispatch; how many will run.
+
+        Raises:
+            StorageError: nothing was committed, so nothing may be acknowledged.
+        """
+        ids = [command.id for command in poll.commands]
+        result = triage(
+            poll.commands,
+            self._journal.known(ids),
+            self._rules,
+            received=self._clock.now(),
+            service_now_s=self._service_now(),
+            first_contact=self._journal.is_empty(),
+            history_lost=self._journal.setting(HISTORY_LOST) is not None,
+        )
+        if result.entries or result.first_contact:
+            self._journal.admit(result.entries)
+        _tell(result)
+        if result.of(Verdict.REFUSE):
+            self._on_finished()
+        admitted = result.of(Verdict.ADMIT)
+        for decision in admitted:
+            if decision.entry is not None:
+                self._dispatcher.dispatch(decision.entry)
+        self._forget(ids)
+        return len(admitted)
+
+    def _forget(self, listed_ids: Sequence[str]) -> None:
+        now = self._clock.now()
+        if now.monotonic_s < self._forget_at_s or not is_plausible(now.wall_s):
+            return
+        self._forget_at_s = now.monotonic_s + _FORGET_EVERY_S
+        gone = self._journal.forget(listed_ids, now.wall_s - _REMEMBER_S)
+        if gone:
+            _log.info("journal=tidied forgotten=%d commands that the service no longer lists", gone)
+
+
+def resume(journal: Journal, rules: CommandRules, dispatcher: Dispatcher, clock: Clock, process_started: Moment) -> int:
+    """What an earlier process left: conclude or run again what it had started, dispatch what it had not.
+
+    Returns:
+        How many commands were concluded here, whose results wait for the uplink.
+
+    Raises:
+        StorageError: the journal cannot be read or written.
+    """
+    concluded = 0
+    for entry in journal.in_state(CommandState.STARTED):
+        rule = rules.handlers.get(entry.handler)
+        recovery = recover(entry, rule.contract if rule else None, process_started)
+        if recovery.outcome is not None:
+            why = recovery.outcome.error
+            _log.warning("command=%s handler=%s state=interrupted reason=%r", entry.command.id, entry.handler, why)
+            journal.finish(entry.command.id, recovery.outcome, clock.now())
+            concluded += 1
+        else:
+            _log.info("command=%s handler=%s state=interrupted: it runs again", entry.command.id, entry.handler)
+            dispatcher.dispatch(entry)
+    dispatcher.refill()
+    return concluded
+
+
+def _tell(result: Triage) -> None:
+    for decision in result.of(Verdict.REFUSE):
+        entry: JournalEntry | None = decision.entry
+        reason = entry.outcome.error if entry is not None and entry.outcome is not None else ""
+        _log.warning("command=%s state=rejected reason=%r", decision.command_id, reason)
+    for decision in result.of(Verdict.ADMIT):
+        handler = decision.entry.handler if decision.entry is not None else ""
+        _log.info("command=%s handler=%s state=received", decision.command_id, handler)
+    skipped = len(result.of(Verdict.SKIP))
+    if skipped:
+        why = "they were sent before this device's first contact; see commands.first_contact"
+        _log.info("commands=skipped count=%d: %s", skipped, why)

@@ -1,0 +1,137 @@
+"""The command source's service: asks for commands, at the pace that the service and its answers call for."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from agent.core.polling import PollIntervals, PollPace
+from agent.core.values import CommandPoll
+from agent.errors import InvalidMessage, ServiceError, StorageError
+from agent.ports import Clock, CommandSource
+from agent.runtime.complaints import HOURLY_S, Complaints
+from agent.runtime.health import Health
+from agent.runtime.patience import Patience, describe
+from agent.runtime.sensing import IntervalChanged
+from agent.runtime.service import Actor
+
+_log = logging.getLogger(__name__)
+
+PART: Final = "commands"
+_STORE_RETRY_S: Final = 5.0
+_MALFORMED_SHOWN: Final = 3
+
+
+class SourceService(Actor):
+    """Polls and hands each answer to the intake.
+
+    Args:
+        take: decides about a poll's commands and commits them to the journal; returns how many are new. May raise
+            :class:`~agent.errors.StorageError`: then nothing is acknowledged and the same list is asked for again.
+        intervals: the bounds in force now.
+        wait_s: how long the service may hold a poll now, seconds; 0 forbids it.
+        is_busy: a command is under way.
+        first_s: how long after the start the first poll comes, seconds.
+        fraction: random numbers in [0, 1).
+    """
+
+    def __init__(
+        self,
+        *,
+        source: CommandSource,
+        take: Callable[[CommandPoll], int],
+        intervals: Callable[[], PollIntervals],
+        wait_s: Callable[[], float],
+        is_busy: Callable[[], bool],
+        clock: Clock,
+        patience: Patience,
+        health: Health,
+        on_server_time: Callable[[float], None],
+        fraction: Callable[[], float],
+        first_s: float = 0.0,
+        repeat_after_s: float = 300.0,
+    ) -> None:
+        super().__init__(PART)
+        self._source = source
+        self._take = take
+        self._intervals = intervals
+        self._wait_s = wait_s
+        self._is_busy = is_busy
+        self._clock = clock
+        self._patience = patience
+        self._health = health
+        self._on_server_time = on_server_time
+        self._fraction = fraction
+        self._pace = PollPace(intervals())
+        self._complaints = Complaints(_log, self._now_s, repeat_after_s)
+        self._due_s = self._now_s() + first_s
+        self._is_stopping = False
+
+    def due_at(self) -> float:
+        """When to ask next; never again once the stop has begun."""
+        return float("inf") if self._is_stopping else self._due_s
+
+    def step(self) -> None:
+        """Ask once."""
+        begun_s = self._now_s()
+        try:
+            poll = self._source.poll(self._wait_s())
+        except (ServiceError, InvalidMessage) as error:
+            if self._is_stopping:
+                return
+            self._back_off(error)
+            return
+        if self._is_stopping:
+            return
+        took_s = self._now_s() - begun_s
+        self._answered(poll)
+        try:
+            new = 0 if poll.unchanged else self._take(poll)
+        except StorageError as error:
+            text = f"commands=waiting: they cannot be written to the journal, so they stay with the service: {error}"
+            self._complaints.tell("journal", text, level=logging.ERROR)
+            self._health.put("journal", "failing", str(error))
+            self._due_s = self._now_s() + _STORE_RETRY_S
+            return
+        if not poll.unchanged:
+            self._source.acknowledge([command.id for command in poll.commands])
+            self._health.put("journal", "ok")
+            self._complaints.settle("journal", "commands=ok: the journal can be written again")
+        self._pace, delay_s = self._pace.polled(
+            active=new > 0 or self._is_busy(), held=poll.held, took_s=took_s, fraction=self._fraction()
+        )
+        self._due_s = self._now_s() + delay_s
+
+    def receive(self, message: IntervalChanged) -> None:
+        """The poll interval was set: it counts from now."""
+        del message
+        self._pace = PollPace(self._intervals())
+        self._due_s = min(self._due_s, self._now_s() + self._intervals().idle_s)
+
+    def interrupt(self) -> None:
+        """The stop: end a held poll, and take no commands from it."""
+        self._is_stopping = True
+        self._source.interrupt()
+
+    def _answered(self, poll: CommandPoll) -> None:
+        self._patience.succeeded()
+        self._complaints.settle(PART, "commands=ok: the service answers again")
+        self._health.put(PART, "ok")
+        if poll.server_time is not None:
+            self._on_server_time(poll.server_time)
+        for sentence in poll.malformed[:_MALFORMED_SHOWN]:
+            self._complaints.tell(f"malformed {sentence}", f"commands=malformed: {sentence}", every_s=HOURLY_S)
+        if len(poll.malformed) > _MALFORMED_SHOWN:
+            text = f"commands=malformed: {len(poll.malformed) - _MALFORMED_SHOWN} more in the same list are skipped"
+            self._complaints.tell("malformed more", text, every_s=HOURLY_S)
+
+    def _back_off(self, error: ServiceError | InvalidMessage) -> None:
+        delay_s = self._patience.failed(error)
+        self._due_s = self._now_s() + delay_s
+        state, text, every_s = describe(error)
+        self._complaints.tell(PART, f"commands={state}: {text}; next try in {delay_s:.0f} s", every_s=every_s)
+        self._health.put(PART, state, text)
+
+    def _now_s(self) -> float:
+        return self._clock.now().monotonic_s

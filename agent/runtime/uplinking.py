@@ -1,0 +1,237 @@
+"""The uplink service: results before readings, readings until the outbox is empty, and patience when it fails."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from agent.core.values import CommandState, JournalEntry, Report, StoredReading
+from agent.errors import Conflict, InvalidMessage, NotFound, Refused, ServiceError, StorageError
+from agent.ports import Clock, Journal, Outbox, Uplink
+from agent.runtime.complaints import Complaints
+from agent.runtime.health import Health
+from agent.runtime.patience import Patience, describe
+from agent.runtime.service import Actor
+
+_log = logging.getLogger(__name__)
+
+PART: Final = "uplink"
+IN_FLIGHT: Final = "uplink.in_flight"
+
+_REPORTS_AT_ONCE: Final = 50
+_PROGRESS_KEPT: Final = 64
+# An earlier process that had more than this waiting sent arrays, and remembered the last one.
+_RESENT_SINGLY: Final = 1000
+_STORE_RETRY_S: Final = 5.0
+
+
+class UplinkService(Actor):
+    """Sends what waits.
+
+    Messages: a :class:`~agent.core.values.Report` is progress of a running command, best effort; :data:`RESULT` and
+    :data:`READING` say that there is something new.
+
+    Args:
+        first_s: how long after the start the first request comes, seconds.
+        batch_size: how many readings go at once.
+        settle_s: how long after a new reading the outbox has committed it, seconds.
+        look_s: how often to look without being told, seconds.
+    """
+
+    RESULT: Final = "result"
+    READING: Final = "reading"
+
+    def __init__(
+        self,
+        *,
+        uplink: Uplink,
+        journal: Journal,
+        outbox: Outbox,
+        clock: Clock,
+        patience: Patience,
+        health: Health,
+        on_server_time: Callable[[float], None] = lambda _wall_s: None,
+        first_s: float = 0.0,
+        batch_size: int = 500,
+        settle_s: float = 1.0,
+        look_s: float = 300.0,
+        repeat_after_s: float = 300.0,
+    ) -> None:
+        super().__init__(PART)
+        self._uplink = uplink
+        self._journal = journal
+        self._outbox = outbox
+        self._clock = clock
+        self._patience = patience
+        self._health = health
+        self._on_server_time = on_server_time
+        self._batch_size = batch_size
+        self._settle_s = settle_s
+        self._look_s = look_s
+        self._complaints = Complaints(_log, self._now_s, repeat_after_s)
+        self._progress: dict[str, Report] = {}
+        self._in_flight: tuple[int, ...] = ()
+        self._singly_to = 0
+        # What an earlier process left is sent at once.
+        self._due_s = self._now_s()
+        self._not_before_s = self._due_s + first_s
+
+    def begin(self) -> None:
+        """Remember what an earlier process may have sent without learning its fate."""
+        try:
+            self._in_flight = tuple(json.loads(self._journal.setting(IN_FLIGHT) or "[]"))
+            if self._outbox.stats().rows <= _RESENT_SINGLY:
+                waiting = self._outbox.next_batch(_RESENT_SINGLY)
+                self._singly_to = max((stored.key for stored in waiting), default=0)
+        except (StorageError, ValueError, TypeError) as error:
+            _log.warning("uplink=unsure what was sent last cannot be remembered: %s", error)
+
+    def receive(self, message: Report | str) -> None:
+        """Something new waits."""
+        if isinstance(message, Report):
+            self._progress.pop(message.command_id, None)
+            self._progress[message.command_id] = message
+            if len(self._progress) > _PROGRESS_KEPT:
+                del self._progress[next(iter(self._progress))]
+        delay_s = self._settle_s if message == self.READING else 0.0
+        self._due_s = min(self._due_s, self._now_s() + delay_s)
+
+    def due_at(self) -> float:
+        """When something waits, but never before a back-off is over."""
+        return max(self._due_s, self._not_before_s)
+
+    def step(self) -> None:
+        """Send one batch of each kind."""
+        self._due_s = self._now_s() + self._look_s
+        try:
+            more = self._send_reports()
+            self._send_progress()
+            more = self._send_readings() or more
+        except StorageError as error:
+            self._complaints.tell("store", f"uplink=waiting: the store cannot be read or written: {error}")
+            self._not_before_s = self._now_s() + _STORE_RETRY_S
+            self._due_s = self._not_before_s
+        except (ServiceError, InvalidMessage) as error:
+            self._back_off(error)
+        else:
+            self._patience.succeeded()
+            self._complaints.settle("store", "uplink=ok: the store works again")
+            self._complaints.settle(PART, "uplink=ok: the service takes readings and results again")
+            self._health.put(PART, "ok")
+            if more:
+                self._due_s = self._now_s()
+
+    def finish(self) -> None:
+        """One last try to hand over the results of this run; whatever fails stays in the store."""
+        if self._now_s() < self._not_before_s:
+            return
+        try:
+            self._send_reports()
+        except (StorageError, ServiceError, InvalidMessage) as error:
+            _log.info("uplink=stopped results wait for the next start: %s", error)
+
+    def _send_reports(self) -> bool:
+        entries = self._journal.in_state(CommandState.FINISHED, limit=_REPORTS_AT_ONCE)
+        for entry in entries:
+            self._report(entry)
+            self._journal.reported([entry.command.id])
+            self._progress.pop(entry.command.id, None)
+        return len(entries) == _REPORTS_AT_ONCE
+
+    def _report(self, entry: JournalEntry) -> None:
+        report = _as_report(entry)
+        command_id = entry.command.id
+        try:
+            self._tell(report)
+        except Refused as error:
+            # The result itself may be what it cannot take; how the command ended matters more.
+            text = f"result_refused: {error}" if report.error is None else f"{report.error} (result refused: {error})"
+            _log.warning("command=%s the service refused its result, so only its end is told: %s", command_id, error)
+            try:
+                self._tell(Report(command_id, report.status, None, text, report.started_at, report.finished_at))
+            except (NotFound, Conflict, Refused) as again:
+                _log.warning("command=%s its end cannot be told and is kept in the journal only: %s", command_id, again)
+        except (NotFound, Conflict) as error:
+            _log.warning("command=%s its end is no longer asked for: %s", command_id, error)
+        else:
+            _log.info("command=%s state=reported status=%s", command_id, report.status)
+
+    def _tell(self, report: Report) -> None:
+        server_time = self._uplink.report(report)
+        if server_time is not None:
+            self._on_server_time(server_time)
+
+    def _send_progress(self) -> None:
+        while self._progress:
+            command_id = next(iter(self._progress))
+            report = self._progress.pop(command_id)
+            try:
+                self._tell(report)
+            except (NotFound, Conflict, Refused) as error:
+                _log.info("command=%s its progress is not wanted: %s", command_id, error)
+
+    def _send_readings(self) -> bool:
+        found = self._outbox.next_batch(self._batch_size)
+        batch = self._same_again(found) or self._singly(found) or found
+        if not batch:
+            return False
+        self._remember([stored.key for stored in batch] if len(batch) > 1 else [])
+        outcome = self._uplink.send(batch)
+        if outcome.server_time is not None:
+            self._on_server_time(outcome.server_time)
+        for key, reason in outcome.refused.items():
+            text = f"reading={key} was refused for good and is set aside: {reason}"
+            self._complaints.tell(f"refused {reason.split(':', 1)[0]}", text)
+        self._outbox.settle(outcome)
+        if len(outcome.delivered) + len(outcome.refused) == len(batch):
+            self._in_flight = ()
+        return len(outcome.delivered) + len(outcome.refused) > 0 and (
+            len(found) == self._batch_size or len(batch) < len(found)
+        )
+
+    def _same_again(self, found: Sequence[StoredReading]) -> Sequence[StoredReading]:
+        """The batch whose fate is unknown, if there is one: sent again as it was, the service can tell it is the same.
+
+        Its idempotency key follows from what is in it, so the same readings must go together again.
+        """
+        wanted = set(self._in_flight)
+        return [stored for stored in found if stored.key in wanted]
+
+    def _singly(self, found: Sequence[StoredReading]) -> Sequence[StoredReading]:
+        """The first of those that an earlier process may have sent alone: alone again, so its own key counts."""
+        return [stored for stored in found if stored.key <= self._singly_to][:1]
+
+    def _remember(self, keys: list[int]) -> None:
+        """Before the first byte leaves: which readings go together."""
+        if tuple(keys) == self._in_flight:
+            return
+        self._journal.put_setting(IN_FLIGHT, json.dumps(keys) if keys else None)
+        self._in_flight = tuple(keys)
+
+    def _back_off(self, error: ServiceError | InvalidMessage) -> None:
+        delay_s = self._patience.failed(error)
+        self._not_before_s = self._now_s() + delay_s
+        self._due_s = self._not_before_s
+        state, text, every_s = describe(error)
+        self._complaints.tell(PART, f"uplink={state}: {text}; next try in {delay_s:.0f} s", every_s=every_s)
+        self._health.put(PART, state, text)
+
+    def _now_s(self) -> float:
+        return self._clock.now().monotonic_s
+
+
+def _as_report(entry: JournalEntry) -> Report:
+    outcome = entry.outcome
+    if outcome is None:
+        # The journal writes state and outcome in one transaction; a row without is a row of a broken disk.
+        return Report(entry.command.id, "failed", None, "indeterminate: the outcome was lost on this device")
+    return Report(
+        command_id=entry.command.id,
+        status=str(outcome.status),
+        result=outcome.result,
+        error=outcome.error,
+        started_at=entry.started.wall_s if entry.started else None,
+        finished_at=entry.finished.wall_s if entry.finished else None,
+    )

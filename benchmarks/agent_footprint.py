@@ -1,0 +1,253 @@
+"""Figures A1 to A3: what an idle agent costs, beside what importing its five dependencies alone costs.
+
+Method: the local service runs in a process of its own; the agent polls it over HTTP (held polls) and sends one reading
+of the sensor ``system`` a minute, as the file of ``device-agent init`` says.
+
+=============  ==========================================================================================
+memory         PSS out of ``/proc/PID/smaps_rollup``, the median of the idle time's samples; nothing else of
+               ours runs then but the service
+start          from starting the process to its READY (``sd_notify``), the median of the runs
+idle CPU       user and system time out of ``/proc/PID/stat`` over the idle time
+bytes written  ``write_bytes`` out of ``/proc/PID/io`` over the idle time, extrapolated to a day; the state
+               directory must be on a disk, since a RAM disk counts nothing
+=============  ==========================================================================================
+
+The peer is ``python -c "import httpx, paho.mqtt.client, pydantic, yaml, click"``, measured the same way in the same
+run. A second one also resolves what these libraries load only at first use (``pydantic.BaseModel``, one
+``httpx.Client``), which every program that uses them pays.
+
+    python benchmarks/agent_footprint.py [--minutes 2] [--runs 5] [--dir FOLDER]
+
+Exit codes: 0 the bars are reached, 1 they are not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime as dt
+import os
+import platform
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+IMPORTS = "import httpx, paho.mqtt.client, pydantic, yaml, click"
+USED = (
+    f"{IMPORTS}\nfrom pydantic import BaseModel\nclient = httpx.Client(verify=False)\nclass M(BaseModel):\n    x: int"
+)
+HOLD = "\nprint('ready', flush=True)\nimport sys\nsys.stdin.read()"
+BAR_PSS_MB, BAR_PSS_RATIO, BAR_START_RATIO, BAR_CPU_PERCENT, BAR_WRITTEN_MB = 40.0, 1.15, 2.0, 0.5, 20.0
+SETTLE_S = 5.0
+SAMPLE_S = 5.0
+
+# The service is started by its library in a process of its own, and says where it is and which device may poll it.
+SERVICE = """
+import sys
+from pathlib import Path
+from agent.wire.client import KeyPair, ServiceClient
+from agent.wire.onboarding import RegisterDevice
+from agent.wire.products import NewProduct
+from simulator.service.config import ServiceConfig
+from simulator.service.server import RunningService
+with RunningService(ServiceConfig(rate_limit=0, log_level="warning")) as service:
+    with ServiceClient(service.base_url, KeyPair(service.api_key, service.secret_key)) as client:
+        product = client.create_product(NewProduct(name="footprint"))
+        device = client.register_device(RegisterDevice(
+            user_id="u", product_id=product.product_id, device_name="d", device_identifier="SN-1", qr_info={}))
+    folder = Path(sys.argv[1])
+    for name, key in (("api_key", service.api_key), ("secret_key", service.secret_key.reveal())):
+        (folder / name).write_text(key)
+        (folder / name).chmod(0o600)
+    print(service.base_url, device.device_id, flush=True)
+    sys.stdin.read()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one kind of process costs.
+
+    Attributes:
+        pss_mb: proportional set size, MB (10^6 bytes).
+        start_s: from its start to being ready.
+        cpu_percent: of one core, while idle; None when it was not measured.
+        written_mb_day: to the disk; None when it was not measured.
+    """
+
+    name: str
+    pss_mb: float
+    start_s: float
+    cpu_percent: float | None = None
+    written_mb_day: float | None = None
+
+
+def pss_mb(pid: int) -> float:
+    """The process's share of the memory, MB."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    raise RuntimeError("this kernel has no smaps_rollup")
+
+
+def cpu_s(pid: int) -> float:
+    """User and system time so far, seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def written_bytes(pid: int) -> int:
+    """What the process had written to disks so far."""
+    lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("write_bytes"))
+
+
+@contextlib.contextmanager
+def running(arguments: list[str], **environ: str) -> Iterator[subprocess.Popen[str]]:
+    """A process for as long as the block. Its modules are compiled on its first start only, as an installer does."""
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    process = subprocess.Popen(
+        [sys.executable, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=ROOT,
+        env={**inherited, **environ},
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(10)
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
+
+
+def measure_imports(name: str, code: str, runs: int) -> Cost:
+    """What importing alone costs."""
+    starts: list[float] = []
+    sizes: list[float] = []
+    for _ in range(1 + runs):
+        begun_s = time.perf_counter()
+        with running(["-c", code + HOLD]) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            starts.append(time.perf_counter() - begun_s)
+            sizes.append(pss_mb(process.pid))
+    # The first one compiled.
+    return Cost(name, statistics.median(sizes[1:]), statistics.median(starts[1:]))
+
+
+@contextlib.contextmanager
+def agent(config: Path, folder: Path) -> Iterator[tuple[subprocess.Popen[str], float]]:
+    """A ready agent, and how long it took to be that, seconds."""
+    address = folder / "notify"
+    address.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(address))
+        manager.settimeout(30)
+        begun_s = time.perf_counter()
+        with running(["-m", "agent.cli", "run", "--config", str(config)], NOTIFY_SOCKET=str(address)) as process:
+            while b"READY=1" not in manager.recv(4096):
+                pass
+            yield process, time.perf_counter() - begun_s
+
+
+def measure_agent(config: Path, folder: Path, runs: int, minutes: float) -> Cost:
+    """The agent: some starts, then one long idle time."""
+    starts = []
+    for _ in range(1 + runs):
+        with agent(config, folder) as (_, start_s):
+            starts.append(start_s)
+    del starts[0]  # it compiled
+    pause = threading.Event()
+    with agent(config, folder) as (process, _):
+        pause.wait(SETTLE_S)
+        begun_s, cpu_before_s, bytes_before = time.perf_counter(), cpu_s(process.pid), written_bytes(process.pid)
+        sizes: list[float] = []
+        while time.perf_counter() - begun_s < minutes * 60:
+            pause.wait(SAMPLE_S)
+            sizes.append(pss_mb(process.pid))
+        idle_s = time.perf_counter() - begun_s
+        cpu_percent = 100 * (cpu_s(process.pid) - cpu_before_s) / idle_s
+        written_mb_day = (written_bytes(process.pid) - bytes_before) / 1e6 * 86_400 / idle_s
+    return Cost(
+        "agent, idle over HTTP", statistics.median(sizes), statistics.median(starts), cpu_percent, written_mb_day
+    )
+
+
+def write_config(folder: Path, base_url: str, device_id: str) -> Path:
+    """The file that ``device-agent init`` writes, for this service."""
+    from agent.app.initial import InitialFiles, write_initial_files
+
+    wanted = InitialFiles(folder, base_url, device_id, None, folder / "state", allow_secret_key_on_device=True)
+    write_initial_files(wanted, {}, force=True)
+    return folder / "config.yaml"
+
+
+def print_table(costs: list[Cost], plain: Cost) -> None:
+    """Everything side by side."""
+    print(f"\n{'':<34}{'PSS MB':>8}{'ratio':>7}{'start s':>9}{'ratio':>7}{'CPU %':>8}{'MB/day':>8}")
+    for cost in costs:
+        cpu = "" if cost.cpu_percent is None else f"{cost.cpu_percent:.2f}"
+        written = "" if cost.written_mb_day is None else f"{cost.written_mb_day:.1f}"
+        pss, start = cost.pss_mb / plain.pss_mb, cost.start_s / plain.start_s
+        print(f"{cost.name:<34}{cost.pss_mb:>8.1f}{pss:>7.2f}{cost.start_s:>9.3f}{start:>7.2f}{cpu:>8}{written:>8}")
+
+
+def judge(plain: Cost, measured: Cost) -> bool:
+    """Each bar with what was measured."""
+    written, cpu = measured.written_mb_day or 0.0, measured.cpu_percent or 0.0
+    bars = [
+        ("A1 PSS", measured.pss_mb, BAR_PSS_MB, "MB"),
+        ("A1 PSS to imports", measured.pss_mb / plain.pss_mb, BAR_PSS_RATIO, "x"),
+        ("A2 start to imports", measured.start_s / plain.start_s, BAR_START_RATIO, "x"),
+        ("A3 idle CPU", cpu, BAR_CPU_PERCENT, "%"),
+        ("A3 written", written, BAR_WRITTEN_MB, "MB/day"),
+    ]
+    print()
+    for name, found, bar, unit in bars:
+        print(f"{'ok  ' if found <= bar else 'MISS'} {name:<22}{found:>8.2f} {unit:<7} bar {bar:g}")
+    return all(found <= bar for _, found, bar, _ in bars)
+
+
+def main() -> int:
+    """The benchmark."""
+    parser = argparse.ArgumentParser(description="What an idle agent costs.")
+    parser.add_argument("--minutes", type=float, default=2.0, help="how long to watch the idle agent (default 2)")
+    parser.add_argument("--runs", type=int, default=5, help="how often to start each (default 5)")
+    parser.add_argument("--dir", type=Path, help="where to put the state; on a disk (default: a temporary folder)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.dir) as name:
+        folder = Path(name)
+        os.environ["PYTHONPYCACHEPREFIX"] = str(folder / "compiled")
+        with running(["-c", SERVICE, str(folder)]) as service:
+            assert service.stdout is not None
+            base_url, device_id = service.stdout.readline().split()
+            config = write_config(folder, base_url, device_id)
+            plain = measure_imports("importing the dependencies", IMPORTS, options.runs)
+            used = measure_imports("  and their first use", USED, options.runs)
+            measured = measure_agent(config, folder, options.runs, options.minutes)
+    day = dt.datetime.now(dt.UTC).date()
+    print(f"agent footprint, {options.minutes:g} min idle, {options.runs} starts each; {day}")
+    print(
+        f"{platform.machine()}, {os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}"
+    )
+    print_table([plain, used, measured], plain)
+    return 0 if judge(plain, measured) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

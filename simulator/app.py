@@ -1,0 +1,229 @@
+"""``fleet-simulator up``: what builds, wires, starts in order and stops in reverse.
+
+The service and, when asked for, virtual devices run in this process until Ctrl-C. A broker, a gateway and a console
+page find their place in :func:`run_up`.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import click
+
+from agent.errors import AgentError, ConfigurationError
+from agent.wire.auth import KeyPair
+from agent.wire.client import ServiceClient
+from agent.wire.onboarding import RegisterDevice
+from agent.wire.products import NewProduct
+from simulator.config import DEFAULT_PORT, DEVICES_MAX, UpSettings, quota_needed
+from simulator.exit_codes import ExitCode, exit_code_of
+from simulator.fleet.device import DeviceModel
+from simulator.fleet.products import load_product
+from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
+from simulator.interrupts import terminations_as_interrupts
+from simulator.keys import Keys, curl_line, keep_keys, make_keys
+
+_USER_ID: Final = "up-user"
+_DEFAULTS: Final = UpSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What runs and how to reach it.
+
+    Attributes:
+        devices: the virtual ones.
+    """
+
+    base_url: str
+    keys: Keys
+    devices: tuple[DeviceIdentity, ...]
+
+
+@click.command("up", short_help="Service and virtual devices on this machine, until Ctrl-C.")
+@click.option("--host", default=_DEFAULTS.host, show_default=True, help="Address that the service listens on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True, help="0 takes any free one."
+)
+@click.option(
+    "--data",
+    "data_dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar="FLEET_SIMULATOR_UP_DATA",
+    help="Folder that keeps everything; without it all is in memory and gone at the end.",
+)
+@click.option(
+    "--devices", type=click.IntRange(0, DEVICES_MAX), default=0, show_default=True, help="How many virtual devices."
+)
+@click.option(
+    "--product",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="YAML file with the product of the virtual devices, as in configs/products.",
+)
+@click.option(
+    "--interval",
+    "interval_s",
+    type=click.FloatRange(0.1, 86_400),
+    default=_DEFAULTS.interval_s,
+    show_default=True,
+    envvar="FLEET_SIMULATOR_UP_INTERVAL",
+    help="Seconds between two readings of a virtual device.",
+)
+@click.option(
+    "--rate-limit",
+    type=click.IntRange(min=0),
+    default=_DEFAULTS.rate_limit,
+    show_default=True,
+    help="Requests of one key in a calendar minute; 0 = no limit.",
+)
+@click.option("--seed", type=int, default=_DEFAULTS.seed, show_default=True, help="Of what virtual devices measure.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    envvar="FLEET_SIMULATOR_UP_JSON",
+    help="Print addresses and keys as one JSON object.",
+)
+def up_command(
+    *,
+    host: str,
+    port: int,
+    data_dir: Path | None,
+    devices: int,
+    product: Path | None,
+    interval_s: float,
+    rate_limit: int,
+    seed: int,
+    as_json: bool,
+) -> int:
+    """Start the service on this machine, and virtual devices when asked for; Ctrl-C ends everything.
+
+    Prints the address, the keys, and curl lines to begin with. Exit codes: 0 ended by Ctrl-C, 2 the settings cannot be
+    used, 5 the service could not be started.
+    """
+    settings = UpSettings(host, port, data_dir, devices, product, interval_s, rate_limit, seed)
+    try:
+        with terminations_as_interrupts():
+            run_up(settings, lambda standing: _greet(standing, settings, as_json=as_json))
+    except KeyboardInterrupt:
+        pass
+    except ConfigurationError as error:
+        for fault in error.faults:
+            click.echo(f"fleet-simulator up: {fault}", err=True)
+        return int(ExitCode.USAGE)
+    except AgentError as error:
+        click.echo(f"fleet-simulator up: {error}", err=True)
+        return int(exit_code_of(error))
+    click.echo("ended", err=True)
+    return int(ExitCode.GOOD)
+
+
+def run_up(
+    settings: UpSettings, on_ready: Callable[[Standing], None], wait: Callable[[], object] | None = None
+) -> None:
+    """Start everything in order, wait, and stop it in reverse.
+
+    Args:
+        settings: what to start.
+        on_ready: told once everything stands.
+        wait: returns when it is enough; by default never, so that only an interrupt ends it.
+
+    Raises:
+        ConfigurationError: the settings cannot be used.
+        AgentError: the devices could not be registered.
+    """
+    from simulator.service.config import ServiceConfig  # the server's libraries take half a second: not for --help
+    from simulator.service.server import RunningService
+
+    if settings.product and not settings.devices:
+        raise ConfigurationError(["--product is the product of the virtual devices: give --devices too"], "up")
+    product = load_product(settings.product)
+    keys = keep_keys(settings.data_dir / "keys") if settings.data_dir else make_keys()
+    config = ServiceConfig(
+        host=settings.host,
+        port=settings.port,
+        data_dir=settings.data_dir,
+        api_key=keys.api_key,
+        secret_key=keys.secret_key,
+        rate_limit=settings.rate_limit,
+    )
+    with ExitStack() as ends:
+        base_url = ends.enter_context(RunningService(config)).base_url
+        identities: tuple[DeviceIdentity, ...] = ()
+        if settings.devices:
+            identities = _register(base_url, keys, product, settings.devices)
+            ends.enter_context(_make_fleet(base_url, keys, identities, settings)).switch_on()
+        on_ready(Standing(base_url, keys, identities))
+        (wait or signal.pause)()
+
+
+def _register(base_url: str, keys: Keys, wanted: NewProduct, devices: int) -> tuple[DeviceIdentity, ...]:
+    """The devices and their product: made, or found in a data folder that has them already."""
+    with ServiceClient(base_url, KeyPair(keys.api_key, keys.secret_key)) as client:
+        known = next((product for product in client.products() if product.name == wanted.name), None)
+        product = known or client.create_product(wanted)
+        identities = []
+        for number in range(1, devices + 1):
+            name = f"virtual-{number:03d}"
+            device = client.register_device(
+                RegisterDevice(
+                    user_id=_USER_ID,
+                    product_id=product.product_id,
+                    device_name=name,
+                    device_identifier=f"UP-{number:06d}",
+                )
+            )
+            identities.append(DeviceIdentity(device.device_id, product.product_id, name))
+    return tuple(identities)
+
+
+def _make_fleet(base_url: str, keys: Keys, identities: Sequence[DeviceIdentity], settings: UpSettings) -> FleetThread:
+    with ServiceClient(base_url, KeyPair(keys.api_key, keys.secret_key)) as client:
+        offers = client.discover()
+    headers = {"x-api-key": keys.api_key, "x-secret-key": keys.secret_key.reveal()}
+    model = DeviceModel(interval_s=settings.interval_s)
+    return FleetThread(FleetTarget(base_url, headers, offers), identities, model, seed=settings.seed)
+
+
+def _greet(standing: Standing, settings: UpSettings, *, as_json: bool) -> None:
+    keys = standing.keys
+    device_id = standing.devices[0].device_id if standing.devices else None
+    if as_json:
+        document = {
+            "base_url": standing.base_url,
+            "api_key": keys.api_key,
+            "secret_key": keys.secret_key.reveal(),
+            "device_ids": [device.device_id for device in standing.devices],
+        }
+        click.echo(json.dumps(document))
+        sys.stdout.flush()
+        return
+    lines = [
+        ("service", standing.base_url),
+        ("data", str(settings.data_dir or "in memory, gone at the end")),
+        ("api key", keys.api_key),
+        ("secret key", keys.secret_key.reveal()),
+        ("devices", f"{len(standing.devices)} virtual ones" if device_id else "none; --devices 10 adds some"),
+        ("products", curl_line(standing.base_url, keys, "/products")),
+    ]
+    if device_id:
+        command = json.dumps({"device_id": device_id, "command_payload": {"command": "ping"}})
+        lines.append(("send", curl_line(standing.base_url, keys, "/commands/send", command)))
+        lines.append(("look", curl_line(standing.base_url, keys, f"/devices/{device_id}/commands")))
+    for name, text in lines:
+        click.echo(f"{name:<11} {text}")
+    needed = quota_needed(settings.devices, settings.interval_s, DeviceModel().wait_s)
+    if 0 < settings.rate_limit < needed:
+        click.echo(
+            f"note        the devices need about {needed} requests a minute and the quota is {settings.rate_limit}: "
+            "they will be told to wait; raise --rate-limit or --interval",
+        )
+    click.echo("Ctrl-C ends it.")
+    sys.stdout.flush()

@@ -1,0 +1,126 @@
+"""The program ``fleet-simulator``: its commands, imported only when one is called.
+
+Every option has an environment variable: ``FLEET_SIMULATOR_``, the command's words and the option's name, such as
+``FLEET_SIMULATOR_DEMO_OUT``; the help of each command lists them. Exit codes: :mod:`simulator.exit_codes`. A command
+may return one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import click
+
+from agent.errors import AgentError
+from simulator.exit_codes import ExitCode, exit_code_of
+
+_PREFIX: Final = "FLEET_SIMULATOR"
+
+
+@dataclass(frozen=True, slots=True)
+class LazyCommand:
+    """Where a command lives, and its one line for the overview; neither costs an import.
+
+    Attributes:
+        module: the module to import when the command is called.
+        attribute: the click command in it.
+        summary: what ``fleet-simulator --help`` shows.
+    """
+
+    module: str
+    attribute: str
+    summary: str
+
+
+COMMANDS: Final[dict[str, LazyCommand]] = {
+    "demo": LazyCommand(
+        "simulator.demo.cli", "demo_command", "The whole story in under a minute, proven, with a report."
+    ),
+    "up": LazyCommand("simulator.app", "up_command", "Service and virtual devices on this machine, until Ctrl-C."),
+    "service": LazyCommand("simulator.service.cli", "service_command", "The local service alone."),
+    "labels": LazyCommand("simulator.labels.cli", "labels_command", "QR labels that are proven to read."),
+    "onboard": LazyCommand("simulator.onboarding.cli", "onboard_command", "Drive onboarding from labels."),
+}
+
+
+class LazyGroup(click.Group):
+    """A click group that knows its commands by name and imports one only to run it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order in which a newcomer needs them."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a command; None when there is no such name."""
+        del ctx
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        try:
+            module = importlib.import_module(entry.module)
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.split(".")[0] in {"simulator", "agent"}:
+                raise
+            raise click.ClickException(
+                f"the package {error.name!r} is missing: pip install 'device-agent[simulator]'"
+            ) from None
+        command = cast("click.Command", getattr(module, entry.attribute))
+        _show_environment_variables(command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The overview, without importing anything."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+
+
+def _show_environment_variables(command: click.Command) -> None:
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            parameter.show_envvar = True
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            _show_environment_variables(inner)
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "show_default": True,
+        "auto_envvar_prefix": _PREFIX,
+        "max_content_width": 110,
+    },
+)
+@click.version_option(package_name="device-agent", prog_name="fleet-simulator")
+def program() -> None:
+    """The service on your machine, QR labels, onboarding, and a fleet of devices beside a real one."""
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Run the program and end the process with its exit code.
+
+    Args:
+        arguments: without the program's name; None takes the process's own.
+    """
+    code: object
+    try:
+        code = program.main(args=arguments, prog_name="fleet-simulator", standalone_mode=False)
+    except click.exceptions.Abort:
+        code = ExitCode.INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except AgentError as error:
+        click.echo(f"fleet-simulator: {error}", err=True)
+        code = exit_code_of(error)
+    sys.exit(code if isinstance(code, int) else ExitCode.GOOD)
+
+
+if __name__ == "__main__":
+    main()

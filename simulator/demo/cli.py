@@ -1,0 +1,151 @@
+"""``fleet-simulator demo``: play the story, prove it, write the report, print the verdict."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from rich.console import Console
+from rich.markup import escape
+
+from agent.errors import AgentError, ConfigurationError
+from simulator.demo.folder import DemoFolder, open_folder
+from simulator.demo.proofs import Proof, exit_code
+from simulator.demo.screen import Screen
+from simulator.demo.settings import DEVICES_MAX, DEVICES_MIN, DemoSettings
+from simulator.demo.stage import ServiceNotStarted, Stage
+from simulator.demo.story import Story, Told
+from simulator.demo.telling import prove_all, summary_document, tell_report
+from simulator.exit_codes import ExitCode, exit_code_of
+from simulator.interrupts import terminations_as_interrupts
+from simulator.keys import curl_line
+from simulator.report.demo_page import demo_page
+from simulator.report.values import Tone
+
+_DEFAULTS: Final = DemoSettings()
+
+
+@click.command("demo", short_help="The whole story in under a minute, proven, with a report.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=_DEFAULTS.out,
+    show_default=True,
+    help="Folder for labels, sheet, report and logs; what an earlier demo left there is replaced.",
+)
+@click.option(
+    "--devices",
+    type=click.IntRange(DEVICES_MIN, DEVICES_MAX),
+    default=_DEFAULTS.devices,
+    show_default=True,
+    help="How many devices, the real agent among them.",
+)
+@click.option(
+    "--seed", type=int, default=_DEFAULTS.seed, show_default=True, help="Of what the virtual devices measure."
+)
+@click.option("--keep", is_flag=True, help="Leave everything running, print addresses and keys; Ctrl-C ends it.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    envvar="FLEET_SIMULATOR_DEMO_JSON",
+    help="Print the verdict as JSON; the story goes to standard error.",
+)
+def demo_command(*, out: Path, devices: int, seed: int, keep: bool, as_json: bool) -> int:
+    """Play the whole story on this machine and prove that nothing was lost and nothing happened twice.
+
+    A service, a product, labels that are read back, registered devices, one real device-agent process beside virtual
+    devices, commands to all of them, a SIGKILL and power cuts in the middle; then everything is read back and compared.
+
+    Exit codes: 0 every proof held, 1 one did not, 2 usage, 4 data was lost or changed, 5 the service did not start.
+    """
+    settings = DemoSettings(out, devices, seed, keep)
+    console = Console(stderr=as_json)
+    try:
+        with terminations_as_interrupts(), open_folder(settings.out) as folder:
+            return int(_perform(settings, folder, console, as_json=as_json))
+    except KeyboardInterrupt:
+        console.print("\n[yellow]interrupted:[/] every process of the demo is ended", highlight=False)
+        return int(ExitCode.INTERRUPTED)
+    except ConfigurationError as error:
+        for fault in error.faults:
+            click.echo(f"fleet-simulator demo: {fault}", err=True)
+        return int(ExitCode.USAGE)
+    except AgentError as error:
+        click.echo(f"fleet-simulator demo: {error}", err=True)
+        return int(ExitCode.UNREACHABLE if isinstance(error, ServiceNotStarted) else exit_code_of(error))
+
+
+def _perform(settings: DemoSettings, folder: DemoFolder, console: Console, *, as_json: bool) -> ExitCode:
+    began_s = time.time()
+    screen = Screen(console)
+    console.print()
+    with Stage(folder) as stage:
+        told = Story(stage, screen, settings).play()
+        proofs = prove_all(told)
+        code = exit_code(proofs)
+        held = sum(proof.held for proof in proofs)
+        screen.tell("proofs", f"{held} of {len(proofs)} held", Tone.GOOD if code is ExitCode.GOOD else Tone.BAD)
+        document = _write(told, proofs, screen, folder, began_s)
+        _print_verdict(proofs, folder, screen, code)
+        if as_json:
+            click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        if settings.keep:
+            _keep(told, screen)
+    return code
+
+
+def _write(told: Told, proofs: list[Proof], screen: Screen, folder: DemoFolder, began_s: float) -> dict[str, Any]:
+    duration_s = screen.elapsed_s()
+    document = summary_document(told, proofs, began_s=began_s, duration_s=duration_s)
+    folder.proofs.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    report = tell_report(told, proofs, events=screen.events, marks=screen.marks, began_s=began_s, duration_s=duration_s)
+    folder.report.write_text(demo_page(report), encoding="utf-8")
+    return document
+
+
+def _print_verdict(proofs: list[Proof], folder: DemoFolder, screen: Screen, code: ExitCode) -> None:
+    screen.line()
+    for proof in proofs:
+        sign = "[bold green]✓[/]" if proof.held else "[bold red]✕[/]"
+        screen.line(f" {sign} {escape(proof.name)}")
+        screen.line(f"     [dim]{escape(proof.expected)}; {escape(proof.found)}[/]")
+        for detail in proof.details:
+            screen.line(f"     [red]{escape(detail)}[/]")
+    screen.line()
+    if code is ExitCode.GOOD:
+        screen.line(" [bold green]Everything held.[/] Nothing was lost, nothing happened twice.")
+    elif code is ExitCode.DATA_LOST:
+        screen.line(" [bold red]Data was lost or changed.[/]")
+    else:
+        screen.line(" [bold red]Not every proof held.[/]")
+    screen.line(f" report  {escape(str(folder.report))}")
+    screen.line(f" labels  {escape(str(folder.labels))}, to print: {escape(str(folder.sheet))}")
+    screen.line(f" logs    {escape(str(folder.logs))}")
+    screen.line()
+
+
+def _keep(told: Told, screen: Screen) -> None:
+    """Everything runs on; print how to reach it and wait for Ctrl-C."""
+    told.agent.start()
+    told.fleet.sample(on=True)
+    keys, base_url, real = told.service.keys, told.service.base_url, told.onboarded.cast.real
+    command = json.dumps({"device_id": real.device_id, "command_payload": {"command": "ping", "echo": "hello"}})
+    for name, text in (
+        ("service", base_url),
+        ("api key", keys.api_key),
+        ("secret key", keys.secret_key.reveal()),
+        ("real agent", f"process {told.agent.pid}, device {real.device_id}, {told.agent.config_path}"),
+        ("send", curl_line(base_url, keys, "/commands/send", command)),
+        ("look", curl_line(base_url, keys, f"/devices/{real.device_id}/commands")),
+    ):
+        screen.line(f" [bold]{name:<11}[/] {escape(text)}")
+    screen.line("\n Everything keeps running. Ctrl-C ends it.")
+    try:
+        signal.pause()
+    except KeyboardInterrupt:
+        screen.line(" ending ...")

@@ -1,0 +1,276 @@
+"""The proofs: what every party says it did, against what the service gives back at the end.
+
+Pure: ledgers and the read-back in, a list of :class:`Proof` out. Nothing here knows how the story was made.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from simulator.exit_codes import ExitCode
+from simulator.fleet.audit import ReadingAccount, audit_readings
+
+_DETAILS_SHOWN: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """One claim and what became of it.
+
+    Attributes:
+        name: the claim, a sentence.
+        held: whether it is true.
+        expected, found: both sides in a few words, with numbers.
+        details: one sentence for each thing that is wrong.
+        lost: how many things were lost or changed; what makes the difference between exit code 1 and 4.
+    """
+
+    name: str
+    held: bool
+    expected: str
+    found: str
+    details: tuple[str, ...] = ()
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedCommand:
+    """A command that was sent, and how it has to end.
+
+    Attributes:
+        id: as the service answered when it took the command.
+        device: the device's name for a person.
+        device_id: the device it was sent to.
+        title: what this command is about, for a person.
+        status: the state it has to end in.
+        error: the code with which ``result.error`` or the reason has to begin; None when it is not looked at.
+        runs: how often its handler may have run, such as ``{1}``; ``{1, 2}`` for an idempotent one over a crash; None
+            when nobody outside of the agent counts them.
+    """
+
+    id: str
+    device: str
+    device_id: str
+    title: str
+    status: str
+    error: str | None = None
+    runs: frozenset[int] | None = frozenset({1})
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCommand:
+    """A command as the service lists it in the end; times in seconds since the epoch."""
+
+    id: str
+    device_id: str
+    status: str
+    error: str = ""
+    created_at: float | None = None
+    delivered_at: float | None = None
+    completed_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentAccount:
+    """The real agent's own books and the service's.
+
+    Attributes:
+        accepted, delivered, waiting, set_aside, dropped: the counters of its outbox.
+        stored: how many readings of this device the service gives back.
+    """
+
+    device: str
+    accepted: int
+    delivered: int
+    waiting: int
+    set_aside: int
+    dropped: int
+    stored: int
+
+
+def prove_labels(made: Sequence[str], read_back: Sequence[str]) -> Proof:
+    """Every label that was made reads back from its picture as it was meant."""
+    missing = [text for text in made if text not in set(read_back)]
+    foreign = [text for text in read_back if text not in set(made)]
+    return Proof(
+        name="Every label reads back from its PNG file",
+        held=bool(made) and not missing and not foreign and len(read_back) == len(made),
+        expected=f"{len(made)} texts",
+        found=f"{len(read_back)} read, {len(missing)} missing, {len(foreign)} foreign",
+        details=_details([f"not read: {text}" for text in missing] + [f"never made: {text}" for text in foreign]),
+    )
+
+
+def prove_onboarding(identifiers: Sequence[str], listed: Sequence[str]) -> Proof:
+    """Each scanned device is listed for its user exactly once, and no other is."""
+    count = Counter(listed)
+    wrong = [f"{name}: listed {count[name]} times" for name in identifiers if count[name] != 1]
+    wrong += [f"{name}: listed, but never registered" for name in count if name not in set(identifiers)]
+    return Proof(
+        name="Each scanned device is registered exactly once",
+        held=bool(identifiers) and not wrong,
+        expected=f"{len(identifiers)} devices",
+        found=f"{len(listed)} listed, {len(wrong)} wrong",
+        details=_details(wrong),
+    )
+
+
+def prove_command_states(expected: Sequence[ExpectedCommand], stored: Sequence[StoredCommand]) -> Proof:
+    """Each command that was sent is listed and ended in the state it had to."""
+    by_id: dict[str, list[StoredCommand]] = {}
+    for record in stored:
+        by_id.setdefault(record.id, []).append(record)
+    gone = [command for command in expected if command.id not in by_id]
+    wrong = [f"{command.device}, {command.title}: the service does not list it" for command in gone]
+    for command in expected:
+        for record in by_id.get(command.id, []):
+            wrong += _state_faults(command, record)
+    right = sum(1 for command in expected if command.id in by_id) - (len(wrong) - len(gone))
+    return Proof(
+        name="Each command ended in the right state",
+        held=bool(expected) and not wrong,
+        expected=f"{len(expected)} commands",
+        found=f"{max(right, 0)} as expected, {len(wrong)} not",
+        details=_details(wrong),
+        lost=len(gone),
+    )
+
+
+def _state_faults(command: ExpectedCommand, record: StoredCommand) -> list[str]:
+    about = f"{command.device}, {command.title}"
+    if record.device_id != command.device_id:
+        return [f"{about}: it is listed for another device"]
+    if record.status != command.status:
+        return [f"{about}: {record.status}, not {command.status}" + (f" ({record.error})" if record.error else "")]
+    if command.error is not None and not record.error.startswith(command.error):
+        return [f"{about}: {record.status} with {record.error!r}, not {command.error!r}"]
+    if record.completed_at is None:
+        return [f"{about}: {record.status}, but without a time of completion"]
+    return []
+
+
+def prove_command_list(expected: Sequence[ExpectedCommand], stored: Sequence[StoredCommand]) -> Proof:
+    """The service lists each command once, and none that nobody sent."""
+    sent = {command.id: command for command in expected}
+    count = Counter(record.id for record in stored)
+    wrong = [f"{sent[name].device}, {sent[name].title}: listed {n} times" for name, n in count.items()
+             if name in sent and n > 1]  # fmt: skip
+    wrong += [f"command {name}: listed, but nobody sent it" for name in count if name not in sent]
+    return Proof(
+        name="No command is listed twice, and none that nobody sent",
+        held=bool(expected) and not wrong,
+        expected=f"{len(sent)} ids",
+        found=f"{len(count)} ids in {len(stored)} records",
+        details=_details(wrong),
+    )
+
+
+def prove_effects(expected: Sequence[ExpectedCommand], runs: Mapping[str, int]) -> Proof:
+    """Each command's handler ran as often as its contract allows, counted outside of service and agent.
+
+    Args:
+        expected: the commands that were sent.
+        runs: command id -> how often a handler began its effect, by the devices' ledgers and the handlers' own file.
+    """
+    counted = [(command, command.runs) for command in expected if command.runs is not None]
+    wrong = [
+        f"{command.device}, {command.title}: ran {runs.get(command.id, 0)} times, not {_one_of(allowed)}"
+        for command, allowed in counted
+        if runs.get(command.id, 0) not in allowed
+    ]
+    known = {command.id for command in expected}
+    wrong += [f"command {name}: ran {n} times, but nobody sent it" for name, n in runs.items() if name not in known]
+    never = sum(1 for _, allowed in counted if allowed == {0})
+    once = sum(1 for _, allowed in counted if allowed == {1})
+    return Proof(
+        name="Each command took effect exactly as often as promised",
+        held=bool(counted) and not wrong,
+        expected=f"{once} once, {never} never, {len(counted) - once - never} again after a crash",
+        found=f"{sum(runs.values())} runs of {len(runs)} commands, {len(wrong)} wrong",
+        details=_details(wrong),
+    )
+
+
+def prove_readings(name: str, accounts: Iterable[ReadingAccount]) -> Proof:
+    """Each accepted reading is stored exactly once and as it was; nothing else is stored."""
+    findings = [audit_readings(account) for account in accounts]
+    lost = sum(len(found.lost) for found in findings)
+    doubled = sum(len(found.doubled) for found in findings)
+    altered = sum(len(found.altered) for found in findings)
+    unknown = sum(len(found.unknown) for found in findings)
+    accepted = sum(found.accepted for found in findings)
+    return Proof(
+        name=name,
+        held=accepted > 0 and all(found.clean for found in findings),
+        expected=f"{accepted} accepted by {len(findings)} {'device' if len(findings) == 1 else 'devices'}",
+        found=f"{sum(found.stored for found in findings)} stored: {lost} lost, {doubled} doubled, "
+        f"{altered} altered, {unknown} unknown",
+        details=_details([sentence for found in findings for sentence in found.sentences()]),
+        lost=lost + altered,
+    )
+
+
+def prove_agent_books(account: AgentAccount) -> Proof:
+    """What the real agent's outbox ever took in is what the service stored plus what is still waiting, and no more."""
+    wrong: list[str] = []
+    leaving = account.delivered + account.waiting + account.set_aside + account.dropped
+    if account.accepted != leaving:
+        wrong.append(f"{account.device}: took in {account.accepted}, but accounts for {leaving}")
+    if account.stored != account.delivered:
+        wrong.append(f"{account.device}: delivered {account.delivered}, but {account.stored} are stored")
+    if account.dropped:
+        wrong.append(f"{account.device}: dropped {account.dropped} readings at a bound")
+    if account.set_aside:
+        wrong.append(f"{account.device}: the service refused {account.set_aside} readings for good")
+    lost = max(0, account.accepted - leaving) + max(0, account.delivered - account.stored)
+    return Proof(
+        name="The real agent's books balance with the service's",
+        held=account.accepted > 0 and not wrong,
+        expected=f"{account.accepted} taken in, over a SIGKILL",
+        found=f"{account.stored} stored, {account.waiting} waiting, {account.set_aside} refused, "
+        f"{account.dropped} dropped",
+        details=_details(wrong),
+        lost=lost + account.dropped,
+    )
+
+
+def prove_removal(device: str, answers: Mapping[str, int], still_listed: bool) -> Proof:  # noqa: FBT001 - a fact
+    """A removed device is gone everywhere.
+
+    Args:
+        device: its name for a person.
+        answers: what was asked about the device -> the status code that came.
+        still_listed: whether its user's list still has it.
+    """
+    wrong = [f"{device}: {asked} answered {status}, not 404" for asked, status in answers.items() if status != 404]  # noqa: PLR2004
+    if still_listed:
+        wrong.append(f"{device}: its user's list still has it")
+    return Proof(
+        name="The removed device is gone",
+        held=bool(answers) and not wrong,
+        expected="404 everywhere, not listed",
+        found=", ".join(f"{asked}: {status}" for asked, status in answers.items()) or "nothing was asked",
+        details=_details(wrong),
+    )
+
+
+def exit_code(proofs: Sequence[Proof]) -> ExitCode:
+    """The verdict as an exit code: data lost or changed weighs more than any other proof that failed."""
+    if any(proof.lost for proof in proofs):
+        return ExitCode.DATA_LOST
+    if not proofs or not all(proof.held for proof in proofs):
+        return ExitCode.CHECK_FAILED
+    return ExitCode.GOOD
+
+
+def _details(sentences: Sequence[str]) -> tuple[str, ...]:
+    shown = tuple(sentences[:_DETAILS_SHOWN])
+    more = len(sentences) - len(shown)
+    return (*shown, f"and {more} more") if more > 0 else shown
+
+
+def _one_of(numbers: frozenset[int]) -> str:
+    return " or ".join(map(str, sorted(numbers)))

@@ -1,0 +1,72 @@
+"""What the service gives back about one device, through its documented interface and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agent.errors import UnexpectedAnswer
+from agent.wire.client import ServiceClient
+from agent.wire.commands import CommandRecord
+from agent.wire.sensor_data import SensorDataRecord
+from simulator.demo.orders import stored_command
+from simulator.demo.proofs import StoredCommand
+from simulator.fleet.audit import ReadingFact
+
+WITNESS_KEY = "witness_sequence"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredReadingRow:
+    """One stored reading; ``recorded_s`` in seconds since the epoch."""
+
+    recorded_s: float
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReadBack:
+    """One device as the service has it.
+
+    Attributes:
+        records: its commands as they were listed.
+    """
+
+    device_id: str
+    commands: tuple[StoredCommand, ...]
+    records: tuple[CommandRecord, ...]
+    readings: tuple[StoredReadingRow, ...]
+
+    def by_millisecond(self) -> tuple[ReadingFact, ...]:
+        """The readings under the millisecond that they carry."""
+        return tuple(ReadingFact(round(row.recorded_s * 1000), row.values) for row in self.readings)
+
+    def by_sequence(self) -> tuple[ReadingFact, ...]:
+        """The witness sensor's readings under their sequence numbers."""
+        return tuple(
+            ReadingFact(int(row.values[WITNESS_KEY]), row.values) for row in self.readings if WITNESS_KEY in row.values
+        )
+
+
+def read_device(client: ServiceClient, device_id: str) -> DeviceReadBack:
+    """Read back every command and every reading of a device.
+
+    Raises:
+        ServiceError: the service did not answer, or not what belongs here.
+    """
+    listed = client.device_commands(device_id)
+    if listed.malformed:
+        raise UnexpectedAnswer(f"commands of {device_id}: {listed.malformed[0]}")
+    return DeviceReadBack(
+        device_id,
+        tuple(stored_command(record, device_id) for record in listed.records),
+        listed.records,
+        tuple(map(_row, client.sensor_data(device_id, order="asc"))),
+    )
+
+
+def _row(record: SensorDataRecord) -> StoredReadingRow:
+    if record.recorded_at is None:
+        raise UnexpectedAnswer("a stored reading came back without a readable recorded_at")
+    return StoredReadingRow(record.recorded_at, record.sensor_data)

@@ -1,0 +1,134 @@
+"""The demo's stage: the processes and devices of one run, made in order and ended in reverse."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+from agent.core.polling import PollIntervals
+from agent.wire.client import ServiceClient
+from simulator.demo.children import ChildFailed, Children
+from simulator.demo.folder import DemoFolder
+from simulator.demo.real_agent import RealAgent
+from simulator.demo.service_process import ServiceProcess
+from simulator.fleet.device import DeviceModel
+from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
+
+_VIRTUAL_INTERVAL_S: Final = 1.0
+_POLLING: Final = PollIntervals(fast_s=0.5, slow_s=2.0, idle_s=10.0)
+_ONLINE_S: Final = 30.0
+_LOOK_S: Final = 0.05
+
+
+class ServiceNotStarted(ChildFailed):
+    """The service could not be started, so there is no demo."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """Who plays.
+
+    Attributes:
+        real: the device of the real agent.
+        virtual: all others.
+    """
+
+    real: DeviceIdentity
+    virtual: tuple[DeviceIdentity, ...]
+
+    @property
+    def all(self) -> tuple[DeviceIdentity, ...]:
+        """Every device, the real one first."""
+        return (self.real, *self.virtual)
+
+    @property
+    def switched_off(self) -> DeviceIdentity:
+        """The one that is off while a command is sent to it."""
+        return self.virtual[0]
+
+    @property
+    def power_cut(self) -> DeviceIdentity:
+        """The one whose power goes in the middle of two commands."""
+        return self.virtual[1]
+
+    @property
+    def removed(self) -> DeviceIdentity:
+        """The one that is removed in the end."""
+        return self.virtual[-1]
+
+
+class Stage:
+    """Service, real agent and virtual devices.
+
+    Args:
+        folder: where everything goes.
+    """
+
+    def __init__(self, folder: DemoFolder) -> None:
+        self.folder = folder
+        self._ends = ExitStack()
+        self._children = Children()
+
+    def __enter__(self) -> Self:
+        self._ends.enter_context(self._children)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ends.__exit__(kind, error, trace)
+
+    def open_service(self) -> tuple[ServiceProcess, ServiceClient]:
+        """Start the service; it, and a client of it.
+
+        Raises:
+            ServiceNotStarted: it could not be started.
+        """
+        try:
+            service = ServiceProcess(self.folder, self._children.add(ServiceProcess.child(self.folder)))
+            service.start()
+        except ChildFailed as error:
+            raise ServiceNotStarted(str(error)) from None
+        return service, self._ends.enter_context(service.client())
+
+    def open_agent(self, service: ServiceProcess, device: DeviceIdentity) -> RealAgent:
+        """Configure the real agent and start it."""
+        agent = RealAgent(self.folder, self._children.add(RealAgent.child(self.folder)), service, device.device_id)
+        agent.start()
+        return agent
+
+    def open_fleet(
+        self, service: ServiceProcess, devices: Sequence[DeviceIdentity], offers: frozenset[str], seed: int
+    ) -> FleetThread:
+        """Switch the virtual devices on."""
+        headers = {"x-api-key": service.keys.api_key, "x-secret-key": service.keys.secret_key.reveal()}
+        model = DeviceModel(interval_s=_VIRTUAL_INTERVAL_S, polling=_POLLING)
+        target = FleetTarget(service.base_url, headers, offers)
+        fleet = self._ends.enter_context(FleetThread(target, devices, model, seed=seed))
+        fleet.switch_on()
+        return fleet
+
+
+def wait_online(
+    client: ServiceClient, devices: Sequence[DeviceIdentity], alive: Callable[[], bool], on_look: Callable[[int], None]
+) -> int:
+    """Wait until the service has seen each device; how many it has not, in time.
+
+    Args:
+        client: who asks.
+        devices: who is waited for.
+        alive: whether waiting still makes sense.
+        on_look: told how many were seen.
+    """
+    wanted = {device.device_id for device in devices}
+    deadline_s = time.monotonic() + _ONLINE_S
+    while True:
+        seen = {device.device_id for device in client.devices() if device.last_seen_at is not None}
+        on_look(len(wanted & seen))
+        if wanted <= seen or not alive() or time.monotonic() > deadline_s:
+            return len(wanted - seen)
+        time.sleep(_LOOK_S)

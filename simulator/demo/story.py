@@ -1,0 +1,308 @@
+"""The demo's story, act by act. It makes things happen and writes down what must come of them; it judges nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from agent.errors import ErrorAnswer, UnexpectedAnswer
+from agent.wire.client import ServiceClient
+from agent.wire.commands import CommandStatus, SendCommand
+from simulator.demo.onboard import USER_ID, Onboarded, make_product, print_labels, register
+from simulator.demo.orders import NEVER, Order, OrderBook
+from simulator.demo.proofs import Proof, prove_removal
+from simulator.demo.readback import DeviceReadBack, read_device
+from simulator.demo.real_agent import INTERVAL_S, SENSOR, Books, RealAgent
+from simulator.demo.screen import Screen
+from simulator.demo.service_process import ServiceProcess
+from simulator.demo.settings import DemoSettings
+from simulator.demo.stage import Stage, wait_online
+from simulator.fleet.runner import DeviceIdentity, FleetThread
+from simulator.fleet.vocabulary import SENSOR as VIRTUAL_SENSOR
+from simulator.report.values import Outage, Tone
+
+_ENDED_S: Final = 40.0
+_BEGUN_S: Final = 15.0
+_DRAINED_S: Final = 15.0
+_OFF_S: Final = 1.5
+_CALM_S: Final = 2.0
+_ROUND_S: Final = 0.4
+_QUIET_S: Final = 6.0
+_LOOK_S: Final = 0.05
+_OK: Final = 200
+
+# Slow commands that are under way when the power goes: the first must not run again, the second does.
+_CAUGHT: Final = (
+    Order("caught opening the valve", {"command": "open_valve", "seconds": 3.0}, "failed", "indeterminate"),
+    Order("caught testing itself", {"command": "self_test", "seconds": 3.0}, runs=frozenset({2})),
+)
+# Worth nothing a second later, and its device is off: it must expire, and never run.
+_NOW_OR_NEVER: Final = Order(
+    "ping that expires", {"command": "ping", "echo": "now or never"}, "expired", runs=NEVER, ttl_s=1
+)
+
+
+@dataclass(slots=True)
+class Told:
+    """What the story leaves for the proofs and the report.
+
+    Attributes:
+        onboarded: cast and labels.
+        orders: every command that was sent.
+        proofs: those that were decided on the way.
+        outages: when which device was off.
+        killed_s, stopped_s: when the real agent was killed, and when it was told to stop, epoch seconds.
+        read_back: every device as the service has it, by device id.
+        books: the real agent's own counters at the end.
+    """
+
+    onboarded: Onboarded
+    orders: OrderBook
+    service: ServiceProcess
+    agent: RealAgent
+    fleet: FleetThread
+    proofs: list[Proof] = field(default_factory=list)
+    outages: list[Outage] = field(default_factory=list)
+    killed_s: float = 0.0
+    stopped_s: float = 0.0
+    read_back: dict[str, DeviceReadBack] = field(default_factory=dict)
+    books: Books | None = None
+
+
+class Story:
+    """One performance.
+
+    Args:
+        stage: processes and devices, ended by whoever made it.
+        screen: where it is told.
+        settings: how many devices, and the seed.
+    """
+
+    def __init__(self, stage: Stage, screen: Screen, settings: DemoSettings) -> None:
+        self._stage = stage
+        self._screen = screen
+        self._settings = settings
+
+    def play(self) -> Told:
+        """All acts in order.
+
+        Raises:
+            ServiceNotStarted: there is no service, so there is no story.
+            AgentError: something that the rest of the story needs did not happen; the text says what.
+        """
+        service, client = self._open_service()
+        told = self._onboard(service, client)
+        self._let_pass(_CALM_S)
+        self._everybody_works(told)
+        self._trouble(told)
+        self._let_pass(_QUIET_S)
+        self._remove_one(client, told)
+        self._drain(told)
+        self._read_back(client, told)
+        return told
+
+    # --- act 1: from nothing to twenty devices online ---
+
+    def _open_service(self) -> tuple[ServiceProcess, ServiceClient]:
+        with self._screen.doing("starting the service"):
+            service, client = self._stage.open_service()
+        self._screen.tell("service", f"started on {service.base_url}, data on the disk", Tone.ACCENT)
+        return service, client
+
+    def _onboard(self, service: ServiceProcess, client: ServiceClient) -> Told:
+        screen, count = self._screen, self._settings.devices
+        product = make_product(client)
+        screen.tell("product", f'"{product.name}" created, it understands {len(product.commands)} commands')
+        with screen.doing("making labels") as say:
+            batch, labels_read = print_labels(
+                product.product_id, count, self._stage.folder, lambda done, all_: say(f"labels {done} of {all_}")
+            )
+        screen.tell("labels", f"{labels_read.found.split(',')[0]} back from {count} PNG files", _tone(labels_read))
+        with screen.doing("registering devices") as say:
+            onboarded, _, registered = register(client, batch, lambda done, all_: say(f"registered {done} of {all_}"))
+        screen.tell("onboarding", f"{count} devices scanned, registered and listed", _tone(registered))
+        told = self._start_devices(service, client, onboarded)
+        told.proofs += [labels_read, registered]
+        return told
+
+    def _start_devices(self, service: ServiceProcess, client: ServiceClient, onboarded: Onboarded) -> Told:
+        screen, cast = self._screen, onboarded.cast
+        agent = self._stage.open_agent(service, cast.real)
+        screen.tell(cast.real.name, f"device-agent started, process {agent.pid}, reads this machine", Tone.ACCENT)
+        fleet = self._stage.open_fleet(service, cast.virtual, client.discover(), self._settings.seed)
+        screen.tell("virtual", f"{len(cast.virtual)} devices switched on", Tone.ACCENT)
+        with screen.doing("waiting for every device") as say:
+            missing = wait_online(
+                client, cast.all, lambda: agent.running, lambda seen: say(f"online {seen} of {len(cast.all)}")
+            )
+        agent.require_running()
+        if missing:
+            raise UnexpectedAnswer(
+                f"{missing} of {len(cast.all)} devices never asked for commands: look into {self._stage.folder.logs}"
+            )
+        screen.tell("service", f"all {len(cast.all)} devices online")
+        return Told(onboarded, OrderBook(client), service, agent, fleet)
+
+    # --- act 2: commands to everybody ---
+
+    def _everybody_works(self, told: Told) -> None:
+        cast, book = told.onboarded.cast, told.orders
+        self._screen.mark("commands")
+        orders = {device: _daily_orders(number, is_real=device == cast.real) for number, device in enumerate(cast.all)}
+        with self._screen.doing("sending commands to every device"):
+            for round_ in zip(*orders.values(), strict=True):
+                for device, order in zip(orders, round_, strict=True):
+                    book.send(device, order)
+                time.sleep(_ROUND_S)
+        self._screen.tell(
+            "operator",
+            f"{len(book.sent)} commands sent, {len(cast.all)} of them unknown, {len(cast.all)} invalid",
+            Tone.ACCENT,
+        )
+        self._wait(told, cast.all)
+
+    # --- act 3: kill -9, power cuts, and a command for a device that is off ---
+
+    def _trouble(self, told: Told) -> None:
+        cast, book, screen = told.onboarded.cast, told.orders, self._screen
+        off_s = screen.elapsed_s()
+        told.fleet.switch_off([cast.switched_off.device_id])
+        screen.tell(cast.switched_off.name, "switched off", Tone.WARN)
+        book.send(cast.switched_off, Order("ping while it is off", {"command": "ping", "echo": "are you there?"}))
+        book.send(cast.switched_off, _NOW_OR_NEVER)
+        caught = {
+            device.name: [book.send(device, order) for order in _CAUGHT] for device in (cast.real, cast.power_cut)
+        }
+        self._wait_begun(told, set(caught[cast.real.name]), caught[cast.power_cut.name])
+        cut_s = screen.elapsed_s()
+        told.fleet.switch_off([cast.power_cut.device_id])
+        screen.tell(cast.power_cut.name, "power cut in the middle of two commands", Tone.BAD)
+        told.killed_s = time.time()
+        killed_s = screen.elapsed_s()
+        told.agent.kill()
+        screen.tell(cast.real.name, "SIGKILL in the middle of two commands", Tone.BAD)
+        screen.mark("kill -9")
+        book.send(cast.real, Order("ping while it is dead", {"command": "ping", "echo": "get up"}, runs=None))
+        with screen.doing("three devices are down"):
+            time.sleep(_OFF_S)
+        told.agent.start()
+        screen.tell(cast.real.name, f"started again, process {told.agent.pid}", Tone.WARN)
+        screen.mark("started again")
+        told.fleet.switch_on([cast.power_cut.device_id, cast.switched_off.device_id])
+        screen.tell("virtual", f"{cast.power_cut.name} and {cast.switched_off.name} have power again", Tone.WARN)
+        on_s = screen.elapsed_s()
+        told.outages += [
+            Outage(cast.real.name, killed_s, on_s, "killed with SIGKILL"),
+            Outage(cast.power_cut.name, cut_s, on_s, "power cut"),
+            Outage(cast.switched_off.name, off_s, on_s, "switched off"),
+        ]
+        self._wait(told, (cast.real, cast.power_cut, cast.switched_off))
+
+    def _wait_begun(self, told: Told, real: set[str], virtual: list[str]) -> None:
+        """Until both devices are in the middle of both commands."""
+        device_id = told.onboarded.cast.power_cut.device_id
+        deadline_s = time.monotonic() + _BEGUN_S
+        with self._screen.doing("waiting for the slow commands to begin"):
+            while time.monotonic() < deadline_s:
+                states = [told.orders.status_of(device_id, command_id) for command_id in virtual]
+                if real <= told.agent.runs().keys() and all(state == CommandStatus.IN_PROGRESS for state in states):
+                    return
+                time.sleep(_LOOK_S)
+        raise UnexpectedAnswer(
+            f"the slow commands did not begin within {_BEGUN_S:g} s: look into {self._stage.folder.logs}"
+        )
+
+    # --- act 4: one device goes ---
+
+    def _remove_one(self, client: ServiceClient, told: Told) -> None:
+        screen, device = self._screen, told.onboarded.cast.removed
+        told.fleet.sample(on=False)
+        told.fleet.settle(_DRAINED_S)
+        told.fleet.switch_off([device.device_id])
+        told.read_back[device.device_id] = read_device(client, device.device_id)
+        client.remove_device(device.device_id)
+        ping = SendCommand(device_id=device.device_id, command_payload={"command": "ping"})
+        answers = {
+            "its commands": _status(lambda: client.device_commands(device.device_id)),
+            "sending to it": _status(lambda: client.send_command(ping)),
+            "removing it again": _status(lambda: client.remove_device(device.device_id)),
+        }
+        listed = any(found.device_id == device.device_id for found in client.user_devices(USER_ID))
+        proof = prove_removal(device.name, answers, listed)
+        told.proofs.append(proof)
+        screen.tell(device.name, f"removed; afterwards {proof.found}", _tone(proof))
+        screen.mark("one removed")
+        told.outages.append(Outage(device.name, screen.elapsed_s(), float("inf"), "removed"))
+
+    # --- act 5: everything that was to be handed over is, then the books are opened ---
+
+    def _drain(self, told: Told) -> None:
+        with self._screen.doing("letting everything drain"):
+            late = told.fleet.settle(_DRAINED_S)
+            # The group window, one more second for the way: what the agent has taken in is with the service then.
+            time.sleep(INTERVAL_S)
+            told.stopped_s = time.time()
+            code = told.agent.stop()
+        tone = Tone.GOOD if code == 0 and not late else Tone.BAD
+        text = f"stopped with exit code {code}" + (f"; not drained: {', '.join(late)}" if late else "")
+        self._screen.tell(told.onboarded.cast.real.name, text, tone)
+
+    def _read_back(self, client: ServiceClient, told: Told) -> None:
+        cast = told.onboarded.cast
+        with self._screen.doing("reading everything back") as say:
+            for device in cast.all:
+                if device.device_id not in told.read_back:
+                    say(f"reading back {device.name}")
+                    told.read_back[device.device_id] = read_device(client, device.device_id)
+            told.books = told.agent.books()
+        readings = sum(len(device.readings) for device in told.read_back.values())
+        commands = sum(len(device.commands) for device in told.read_back.values())
+        self._screen.tell("service", f"read back: {commands} commands, {readings} readings", Tone.ACCENT)
+
+    def _let_pass(self, seconds: float) -> None:
+        with self._screen.doing("a few quiet seconds of readings"):
+            time.sleep(seconds)
+
+    def _wait(self, told: Told, devices: Sequence[DeviceIdentity]) -> None:
+        began_s = self._screen.elapsed_s()
+        with self._screen.doing("waiting for results") as say:
+            left = told.orders.wait(
+                [device.device_id for device in devices],
+                _ENDED_S,
+                lambda done, total: say(f"commands ended: {done} of {total}"),
+            )
+        took_s = self._screen.elapsed_s() - began_s
+        if left:
+            self._screen.tell("operator", f"{left} commands have not ended within {_ENDED_S:g} s", Tone.BAD)
+        else:
+            self._screen.tell("operator", f"all {len(told.orders.sent)} commands have ended, {took_s:.1f} s later")
+
+
+def _daily_orders(number: int, *, is_real: bool) -> list[Order]:
+    """What every device is told; nobody outside of the real agent counts the runs of its built-in handlers."""
+    counted = None if is_real else frozenset({1})
+    sensor = SENSOR if is_real else VIRTUAL_SENSOR
+    interval = {"command": "set_interval", "name": sensor}
+    return [
+        Order("ping", {"command": "ping", "echo": number}, runs=counted),
+        Order("read the sensors", {"command": "read_sensors", "names": [sensor]}, runs=counted),
+        Order("read more often", {**interval, "interval_s": 0.5}, runs=counted),
+        Order("unknown command", {"command": "make_coffee", "cups": 2}, "rejected", "unknown_command", NEVER),
+        Order("invalid payload", {**interval, "interval_s": "soon"}, "rejected", "invalid_payload", NEVER),
+        Order("slow self test", {"command": "self_test", "seconds": 1.5}),
+    ]
+
+
+def _status(call: Callable[[], object]) -> int:
+    """The status code that a call was answered with."""
+    try:
+        call()
+    except ErrorAnswer as error:
+        return error.status
+    return _OK
+
+
+def _tone(proof: Proof) -> Tone:
+    return Tone.GOOD if proof.held else Tone.BAD

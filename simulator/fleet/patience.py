@@ -1,0 +1,41 @@
+"""How long a channel waits after an error: the core's back-off, and a long one for refusals that do not mend soon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from agent.core.backoff import Backoff
+from agent.errors import ErrorAnswer, Forbidden, NotFound, ServiceError, Unauthorized
+
+_LOCKED_OUT: Final = Backoff(base_s=60.0, cap_s=900.0)
+
+
+class Patience:
+    """One channel's row of failures.
+
+    Args:
+        usual: the pace of retries.
+        fraction: random numbers in [0, 1).
+    """
+
+    __slots__ = ("_fraction", "_locked_out", "_usual")
+
+    def __init__(self, usual: Backoff, fraction: Callable[[], float]) -> None:
+        self._usual = usual
+        self._locked_out = _LOCKED_OUT
+        self._fraction = fraction
+
+    def failed(self, error: ServiceError) -> float:
+        """How long to wait after this error, seconds."""
+        retry_after_s = error.retry_after_s if isinstance(error, ErrorAnswer) else None
+        if isinstance(error, Unauthorized | Forbidden | NotFound):
+            self._locked_out, wait_s = self._locked_out.failed(self._fraction(), retry_after_s)
+            return max(wait_s, self._locked_out.base_s / 2)
+        self._usual, wait_s = self._usual.failed(self._fraction(), retry_after_s)
+        return wait_s
+
+    def succeeded(self) -> None:
+        """The service is well."""
+        self._usual = self._usual.succeeded()
+        self._locked_out = self._locked_out.succeeded()

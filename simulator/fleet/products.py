@@ -1,0 +1,43 @@
+"""Product definitions out of YAML files, as in ``configs/products``."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import yaml
+from pydantic import ValidationError
+
+from agent.errors import ConfigurationError
+from agent.wire.base import describe_faults
+from agent.wire.products import NewProduct
+
+
+def load_product(path: Path | None = None) -> NewProduct:
+    """A product as ``POST /products`` takes it.
+
+    Args:
+        path: the YAML file; None takes the climate node, whose commands the virtual devices understand.
+
+    Raises:
+        ConfigurationError: the file cannot be read or is no product; the text names the file and each fault.
+    """
+    source = path or files("simulator.fleet") / "climate-node.yaml"
+    try:
+        return NewProduct.model_validate_json(_as_json(source.read_text(encoding="utf-8")))
+    except ValidationError as error:
+        raise ConfigurationError([describe_faults(error)], str(source)) from None
+    except OSError as error:
+        raise ConfigurationError([f"cannot be read: {error.strerror}"], str(source)) from None
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigurationError([f"is not YAML: {' '.join(str(error).split())}"], str(source)) from None
+
+
+def _as_json(text: str) -> str:
+    """YAML as the JSON text that would be sent: the strict models read that, and lists become what they ask for."""
+    document = yaml.safe_load(text)
+    try:
+        return json.dumps(document)
+    except (TypeError, ValueError) as error:
+        raise yaml.YAMLError(f"a value has no JSON form: {error}") from None

@@ -1,0 +1,100 @@
+"""Pages: templates, styles and scripts of this package put together into one self-contained HTML file.
+
+Nothing is loaded from anywhere: the page's own policy forbids it, and lets run only the scripts that are in this
+package (by their SHA-256). Every value is escaped by Jinja2; data for plots travels as JSON that no parser of HTML
+can leave (``tojson``).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+_SCRIPTS: Final = ("uPlot.iife.min.js", "report.js")
+_STYLES: Final = ("uPlot.min.css", "report.css")
+_TIMELESS: Final = "\u2013"
+_MINUTE_S: Final = 60.0
+
+
+def render_page(template: str, **context: Any) -> str:
+    """A whole page out of one of this package's templates.
+
+    Args:
+        template: file name in ``templates/``; it extends ``base.html.j2``.
+        context: what the template names; a name that is missing raises :class:`jinja2.UndefinedError`.
+    """
+    scripts = [_static(name) for name in _SCRIPTS]
+    hashes = " ".join(f"'sha256-{_sha256(script)}'" for script in scripts)
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {hashes}; base-uri 'none'"
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            page_policy=policy,
+            # The package's own files, not anybody's input: the only places where nothing is escaped.
+            page_scripts=[Markup(script) for script in scripts],  # noqa: S704
+            page_styles=[Markup(_static(name)) for name in _STYLES],  # noqa: S704
+            **context,
+        )
+    )
+
+
+def png_uri(picture: bytes) -> str:
+    """A picture as a ``data:`` address."""
+    return "data:image/png;base64," + base64.b64encode(picture).decode("ascii")
+
+
+def duration_text(seconds: float | None) -> str:
+    """``12 ms``, ``3.41 s``, ``1 min 12 s``; a dash for None."""
+    if seconds is None:
+        return _TIMELESS
+    if abs(seconds) < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if abs(seconds) < _MINUTE_S:
+        return f"{seconds:.2f} s"
+    return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+
+
+def offset_text(seconds: float | None) -> str:
+    """A time of the story: ``+3.4 s``; a dash for None."""
+    return _TIMELESS if seconds is None else f"+{seconds:.2f} s"
+
+
+def percent_of(at_s: float, whole_s: float) -> str:
+    """Where ``at_s`` lies in ``whole_s``, as a CSS percentage between 0 and 100."""
+    share = 0.0 if whole_s <= 0 else at_s / whole_s
+    return f"{min(max(share, 0.0), 1.0) * 100:.3f}%"
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("simulator.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["duration"] = duration_text
+    environment.filters["offset"] = offset_text
+    environment.filters["png_uri"] = png_uri
+    environment.globals["percent_of"] = percent_of
+    return environment
+
+
+@cache
+def _static(name: str) -> str:
+    text = (files("simulator.report") / "static" / name).read_text(encoding="utf-8")
+    if "</script" in text.lower() or "</style" in text.lower():
+        raise ValueError(f"simulator/report/static/{name} would end its own element")
+    return text
+
+
+def _sha256(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")

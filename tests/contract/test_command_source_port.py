@@ -1,0 +1,240 @@
+"""One suite for every command source: the fake that unit tests use, and HTTP against a scripted server."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from agent.adapters.discovery import Discovery
+from agent.adapters.http_source import HttpSource
+from agent.core.values import Command, CommandPoll
+from agent.errors import RateLimited, ServerFault, TransportError, Unauthorized, UnexpectedAnswer
+from agent.ports import CommandSource
+from agent.wire.client import KeyPair, ServiceClient
+from agent.wire.secret import Secret
+from tests.fakes import FakeClock, FakeCommandSource
+
+SOON_S = 5.0
+RECORDS = [
+    {"id": "c2", "device_id": "d1", "command_payload": {"command": "b"}, "created_at": "2026-01-01T00:00:02Z"},
+    {"id": "c1", "device_id": "d1", "command_payload": {"command": "a"}, "created_at": "2026-01-01T00:00:01Z"},
+]
+
+
+@dataclass
+class Answer:
+    status: int = 200
+    body: bytes | Any = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    hold: threading.Event | None = None
+
+
+class ScriptedServer:
+    """Answers requests by a function of method, path and headers; keeps what was asked."""
+
+    def __init__(self, script: Callable[[str, str, dict[str, str]], Answer]) -> None:
+        self.asked: list[tuple[str, str, dict[str, str]]] = []
+        self.bodies: list[Any] = []
+        self.arrived = threading.Event()
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def answer(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                server.asked.append((self.command, self.path, headers))
+                server.bodies.append(json.loads(body) if body else None)
+                answer = script(self.command, self.path, headers)
+                server.arrived.set()
+                if answer.hold is not None:
+                    answer.hold.wait(SOON_S)
+                raw = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
+                try:
+                    self.send_response(answer.status)
+                    for name, value in {"Content-Type": "application/json", **answer.headers}.items():
+                        self.send_header(name, value)
+                    self.send_header("Content-Length", str(len(raw)))
+                    self.end_headers()
+                    self.wfile.write(raw)
+                except OSError:
+                    self.close_connection = True
+
+            do_GET = do_POST = answer  # noqa: N815 - the base class's names
+
+            def log_message(self, *arguments: Any) -> None:
+                pass
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http.daemon_threads = True
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
+        self._thread.start()
+        self.base_url = f"http://127.0.0.1:{self._http.server_address[1]}"
+
+    def stop(self) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join(SOON_S)
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., tuple[ScriptedServer, ServiceClient]]]:
+    made: list[tuple[ScriptedServer, ServiceClient]] = []
+
+    def start(script: Callable[[str, str, dict[str, str]], Answer], **options: Any):
+        server = ScriptedServer(script)
+        client = ServiceClient(server.base_url, KeyPair("mk_1", Secret("msk_1")), timeout_s=2.0, **options)
+        made.append((server, client))
+        return server, client
+
+    yield start
+    for server, client in made:
+        client.close()
+        server.stop()
+
+
+def listing(records: list[dict[str, Any]], extensions: list[str] | None = None, **headers: str):
+    def script(method: str, path: str, asked: dict[str, str]) -> Answer:
+        if path.startswith("/.well-known"):
+            return Answer(404) if extensions is None else Answer(body={"extensions": extensions})
+        if headers.get("ETag") and asked.get("if-none-match") == headers["ETag"]:
+            return Answer(304, b"", headers)
+        return Answer(body={"data": records, "next_cursor": None, "has_more": False}, headers=headers)
+
+    return script
+
+
+def make_source(client: ServiceClient, *, long_poll: bool = True) -> HttpSource:
+    return HttpSource(client, "d1", Discovery(client, FakeClock()) if long_poll else None)
+
+
+class TestEverySource:
+    """What the runtime relies on, whichever source it has."""
+
+    @pytest.fixture(params=["fake", "http"])
+    def source(self, request, serve) -> CommandSource:
+        if request.param == "fake":
+            commands = tuple(Command(f"c{n}", {"command": "ab"[n - 1]}, created_at=float(n)) for n in (1, 2))
+            return FakeCommandSource([CommandPoll(commands)])
+        _, client = serve(listing(RECORDS))
+        return make_source(client)
+
+    def test_commands_come_oldest_first_with_their_payloads(self, source):
+        poll = source.poll(0)
+        assert [command.id for command in poll.commands] == ["c1", "c2"]
+        assert poll.commands[0].payload == {"command": "a"}
+
+    def test_what_was_not_acknowledged_comes_again(self, source):
+        source.poll(0)
+        assert [command.id for command in source.poll(0).commands] == ["c1", "c2"]
+
+    def test_acknowledging_and_closing_are_always_allowed(self, source):
+        source.acknowledge([])
+        source.acknowledge([command.id for command in source.poll(0).commands])
+        source.interrupt()
+        source.close()
+
+
+class TestHttp:
+    def test_an_acknowledged_list_is_not_sent_again_while_it_stays_the_same(self, serve):
+        server, client = serve(listing(RECORDS, ETag='"v1"'))
+        source = make_source(client)
+        source.poll(0)
+        assert not source.poll(0).unchanged
+        source.acknowledge(["c1", "c2"])
+        assert source.poll(0).unchanged
+        assert server.asked[-1][2]["if-none-match"] == '"v1"'
+
+    def test_a_poll_is_held_only_where_that_is_offered(self, serve):
+        for extensions, held in (([], False), (None, False), (["long-poll"], True)):
+            server, client = serve(listing(RECORDS, extensions))
+            assert make_source(client).poll(20).held is held
+            assert ("wait=20" in server.asked[-1][1]) is held
+
+    def test_with_long_poll_off_the_service_is_never_asked_to_hold(self, serve):
+        server, client = serve(listing(RECORDS, ["long-poll"]))
+        assert not make_source(client, long_poll=False).poll(20).held
+        assert [path for _, path, _ in server.asked if "well-known" in path] == []
+
+    def test_a_held_poll_is_interrupted_from_another_thread(self, serve):
+        release = threading.Event()
+
+        def script(method: str, path: str, headers: dict[str, str]) -> Answer:
+            if "well-known" in path:
+                return Answer(body={"extensions": ["long-poll"]})
+            return Answer(body=[], hold=release if "wait=" in path else None)
+
+        server, client = serve(script)
+        source = make_source(client)
+        assert not source.poll(0).held
+        server.arrived.clear()
+        errors: list[Exception] = []
+
+        def poll() -> None:
+            try:
+                source.poll(30)
+            except TransportError as error:
+                errors.append(error)
+
+        release.clear()
+        thread = threading.Thread(target=poll)
+        thread.start()
+        assert server.arrived.wait(SOON_S)
+        source.interrupt()
+        thread.join(1.0)
+        assert not thread.is_alive()
+        assert errors
+        release.set()
+
+    def test_a_bad_record_hides_no_other_and_a_foreign_one_is_skipped(self, serve):
+        records = [
+            {"command_payload": {"command": "x"}},
+            {"id": "c9", "command_payload": "nonsense"},
+            {**RECORDS[0], "id": "c3", "device_id": "somebody else"},
+            *RECORDS,
+        ]
+        _, client = serve(listing(records))
+        poll = make_source(client).poll(0)
+        assert [command.id for command in poll.commands] == ["c1", "c2"]
+        assert len(poll.malformed) == 3
+
+    def test_a_bare_array_and_ten_thousand_old_commands_are_taken(self, serve):
+        records = [{**RECORDS[0], "id": f"c{number}"} for number in range(10_000)]
+        _, client = serve(lambda method, path, headers: Answer(404) if "known" in path else Answer(body=records))
+        assert len(make_source(client).poll(0).commands) == 10_000
+
+    def test_a_payload_of_a_megabyte_is_measured_not_refused(self, serve):
+        records = [{**RECORDS[0], "command_payload": {"command": "a", "x": "y" * 1_000_000}}]
+        _, client = serve(listing(records))
+        assert make_source(client).poll(0).commands[0].size_bytes > 1_000_000
+
+    @pytest.mark.parametrize(
+        ("answer", "error"),
+        [
+            (Answer(401, {"error": "invalid_credentials"}), Unauthorized),
+            (Answer(429, {"error": "rate_limited"}, {"Retry-After": "7"}), RateLimited),
+            (Answer(500, {"error": "server_error"}), ServerFault),
+            (Answer(200, b"<html>Please sign in</html>", {"Content-Type": "text/html"}), UnexpectedAnswer),
+            (Answer(200, b'{"data": [{"id": "c1", '), UnexpectedAnswer),
+            (Answer(302, b"", {"Location": "http://127.0.0.2/"}), UnexpectedAnswer),
+        ],
+    )
+    def test_each_kind_of_trouble_is_its_own_error(self, serve, answer, error):
+        _, client = serve(lambda method, path, headers: Answer(404) if "known" in path else answer)
+        with pytest.raises(error) as caught:
+            make_source(client).poll(0)
+        if error is RateLimited:
+            assert caught.value.retry_after_s == 7.0
+
+    def test_a_service_that_is_down_is_a_transport_error(self, serve):
+        server, client = serve(listing(RECORDS))
+        server.stop()
+        with pytest.raises(TransportError):
+            make_source(client, long_poll=False).poll(0)

@@ -1,0 +1,181 @@
+"""The commands of ``device-agent``, as a person types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from agent.app.version import VERSION
+from agent.cli import device_agent
+
+SOON_S = 15.0
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    return tmp_path / "etc"
+
+
+def run(*arguments: str, **environ: str):
+    return CliRunner().invoke(device_agent, list(arguments), env=environ, catch_exceptions=False)
+
+
+def init(folder: Path, *more: str):
+    return run(
+        "init",
+        "--dir",
+        str(folder),
+        "--base-url",
+        "http://127.0.0.1:1",
+        "--device-id",
+        "d1",
+        "--state-dir",
+        str(folder / "state"),
+        *more,
+    )
+
+
+def test_init_writes_files_that_check_takes_once_the_keys_are_filled_in(folder):
+    written = init(folder, "--allow-secret-key-on-device")
+    assert written.exit_code == 0
+    config = folder / "config.yaml"
+    for name in ("api_key", "secret_key"):
+        assert (folder / name).stat().st_mode & 0o777 == 0o600
+    before = run("check", "--config", str(config))
+    assert before.exit_code == 2
+    assert before.output.count("still holds the template") == 2
+    (folder / "api_key").write_text("mk_1")
+    (folder / "secret_key").write_text("msk_1")
+    after = run("check", "--config", str(config))
+    assert after.exit_code == 0, after.output
+    assert "uptime_s=" in after.output
+
+
+def test_init_replaces_nothing_without_force_and_never_a_key(folder):
+    init(folder, "--allow-secret-key-on-device")
+    (folder / "secret_key").write_text("msk_precious")
+    refused = init(folder, "--allow-secret-key-on-device")
+    assert refused.exit_code == 2
+    assert "--force" in refused.output
+    assert init(folder, "--allow-secret-key-on-device", "--force").exit_code == 0
+    assert (folder / "secret_key").read_text() == "msk_precious"
+
+
+def test_init_without_the_permission_prepares_a_bearer_token(folder):
+    written = init(folder)
+    assert written.exit_code == 0
+    assert "mode: bearer" in (folder / "config.yaml").read_text()
+    assert not (folder / "secret_key").exists()
+
+
+def test_init_refuses_what_is_no_address(folder):
+    refused = run("init", "--dir", str(folder), "--base-url", "nonsense", "--device-id", "d1")
+    assert refused.exit_code == 2
+    assert not (folder / "config.yaml").exists()
+
+
+def test_check_names_everything_that_is_wrong_at_once(tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text("service: {bse_url: x}\nauth: {api_key_file: /none}\nsensors: [{name: a}]\n")
+    found = run("check", "--config", str(config))
+    assert found.exit_code == 2
+    for words in ("did you mean 'base_url'", "device is missing", "sensors[0].type"):
+        assert words in found.output
+
+
+def test_check_online_tells_that_nobody_answers(folder):
+    init(folder, "--allow-secret-key-on-device")
+    (folder / "api_key").write_text("mk_1")
+    (folder / "secret_key").write_text("msk_1")
+    found = run("check", "--online", "--config", str(folder / "config.yaml"))
+    assert found.exit_code == 5
+    assert "DOWN  service: cannot connect" in found.output
+
+
+def test_a_wrong_configuration_ends_run_with_code_2_and_no_traceback(tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text("service: {base_url: 'http://127.0.0.1:1'}\n")
+    found = run("run", "--config", str(config))
+    assert found.exit_code == 2
+    assert "device is missing" in found.output
+
+
+def test_a_sensor_that_cannot_be_read_fails_the_listing_and_hides_no_other(folder):
+    init(folder, "--allow-secret-key-on-device")
+    config = folder / "config.yaml"
+    text = config.read_text().replace(
+        "\nsensors:\n", "\nsensors:\n  - {name: gone, type: file, settings: {path: /none}}\n"
+    )
+    config.write_text(text)
+    found = run("sensors", "--json", "--config", str(config))
+    assert found.exit_code == 1
+    states = {sensor["name"]: sensor["state"] for sensor in json.loads(found.output)["sensors"]}
+    assert states["board"] == "ok"
+    assert states["gone"] != "ok"
+
+
+def test_handlers_lists_the_built_in_ones(folder):
+    init(folder, "--allow-secret-key-on-device")
+    found = run("handlers", "--config", str(folder / "config.yaml"))
+    assert found.exit_code == 0
+    for name in ("ping", "read_sensors", "set_interval", "identify", "restart_agent", "run"):
+        assert f"\n{name} " in found.output
+
+
+def test_status_before_the_first_start_says_so(folder):
+    init(folder, "--allow-secret-key-on-device")
+    found = run("status", "--config", str(folder / "config.yaml"))
+    assert found.exit_code == 1
+    assert found.output.startswith("agent      never started")
+
+
+def test_config_schema_is_a_schema():
+    schema = json.loads(run("config", "schema").output)
+    assert schema["$defs"]["OutboxConfig"]["properties"]["max_bytes"]["unit"] == "bytes"
+
+
+def test_every_command_and_option_has_help_and_an_environment_variable():
+    def look(command, path: str) -> None:
+        assert command.help, path
+        for option in command.params:
+            if option.name in {"help", "version"}:
+                continue
+            assert option.help, f"{path} {option.name}"
+            assert (option.envvar or "").startswith("DEVICE_AGENT_"), f"{path} {option.name}"
+        for name in getattr(command, "commands", {}) or []:
+            look(command.commands[name], f"{path} {name}")
+
+    for name in device_agent.list_commands(None):
+        look(device_agent.get_command(None, name), name)
+
+
+def test_the_version_is_the_distributions():
+    assert version("device-agent") == VERSION
+    assert VERSION in run("--version").output
+
+
+def test_http_mode_imports_neither_paho_nor_the_simulator_nor_a_subcommand_that_is_not_used():
+    code = "import agent.cli.run, agent.app.run, sys; print(' '.join(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SOON_S, check=True)
+    loaded = found.stdout.split()
+    for name in ("paho", "simulator", "agent.cli.init", "agent.config.document", "fastapi", "sqlalchemy"):
+        assert name not in loaded
+
+
+def test_the_program_can_be_started_as_a_module():
+    found = subprocess.run(
+        [sys.executable, "-m", "agent.cli", "--help"],
+        capture_output=True,
+        text=True,
+        timeout=SOON_S,
+        check=True,
+        env=dict(os.environ),
+    )
+    assert "Connects this device to the service" in found.stdout

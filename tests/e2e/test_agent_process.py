@@ -1,0 +1,287 @@
+"""The real ``device-agent`` process against the real local service."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.wire.secret import Secret
+from simulator.service.config import ServiceConfig
+from simulator.service.server import RunningService
+from tests.contract.test_command_source_port import Answer, ScriptedServer
+from tests.e2e.agent_bench import API_KEY, SECRET_KEY, SOON_S, AgentBench, wait_until
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory) -> Iterator[RunningService]:
+    config = ServiceConfig(
+        data_dir=tmp_path_factory.mktemp("service"),
+        api_key=API_KEY,
+        secret_key=Secret(SECRET_KEY),
+        rate_limit=0,
+        log_level="warning",
+    )
+    with RunningService(config) as running:
+        yield running
+
+
+@pytest.fixture
+def bench(service, tmp_path) -> Iterator[AgentBench]:
+    made = AgentBench(tmp_path, service.base_url)
+    yield made
+    made.close()
+
+
+def program(path: Path, text: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def device_agent(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "agent.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=SOON_S,
+        env={**os.environ, **environ},
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def test_a_command_goes_to_its_handler_and_its_result_comes_back(bench):
+    agent = bench.start()
+    ids = {
+        "ping": bench.send(command="ping", echo="hello"),
+        "unknown": bench.send(command="open_door"),
+        "invalid": bench.send(command="ping", volume=11),
+    }
+    ping = bench.wait_for(ids["ping"])
+    assert ping.status == "succeeded"
+    assert ping.result["echo"] == "hello"
+    for name, code in (("unknown", "unknown_command"), ("invalid", "invalid_payload")):
+        record = bench.wait_for(ids[name])
+        assert record.status == "rejected"
+        assert code in (record.status_reason or record.error or "")
+    code, took_s = agent.terminate()
+    assert code == 0
+    assert took_s < 5
+    assert SECRET_KEY not in "\n".join(agent.lines)
+
+
+def test_readings_of_this_machine_arrive_and_a_set_interval_survives_a_restart(bench):
+    bench.write_config(
+        str(bench.client.connection.base_url),
+        more="sensors:\n  - {name: board, type: system, interval_s: 3600}\n",
+    )
+    agent = bench.start()
+    readings = wait_until(lambda: list(bench.client.sensor_data(bench.device_id)))
+    assert readings[0].sensor_data["uptime_s"] > 0
+    bench.wait_for(bench.send(command="set_interval", name="board", interval_s=0.3), "succeeded")
+    assert agent.terminate()[0] == 0
+    before = len(list(bench.client.sensor_data(bench.device_id)))
+    bench.start()
+    wait_until(lambda: len(list(bench.client.sensor_data(bench.device_id))) >= before + 3)
+
+
+def test_sigterm_ends_a_held_poll_and_a_running_handler_within_five_seconds(bench):
+    slow = program(bench.folder / "slow", "exec sleep 60")
+    bench.write_config(
+        str(bench.client.connection.base_url),
+        more=f"executables:\n  slow: {{argv: ['{slow}'], timeout_s: 120, contract: idempotent}}\n",
+    )
+    agent = bench.start()
+    bench.send(command="slow")
+    agent.wait_for("handler=slow state=started")
+    code, took_s = agent.terminate()
+    assert code == 0
+    assert took_s < 5
+
+
+def test_a_command_that_a_kill_interrupts_is_concluded_by_its_contract(bench):
+    once = program(bench.folder / "once", f"echo run >> '{bench.folder}/once.log'; exec sleep 60")
+    again = program(
+        bench.folder / "again",
+        f"echo run >> '{bench.folder}/again.log'; [ $(wc -l < '{bench.folder}/again.log') -gt 1 ] || exec sleep 60",
+    )
+    bench.write_config(
+        str(bench.client.connection.base_url),
+        more=(
+            "executables:\n"
+            f"  once: {{argv: ['{once}'], timeout_s: 120}}\n"
+            f"  again: {{argv: ['{again}'], timeout_s: 120, contract: idempotent}}\n"
+        ),
+    )
+    agent = bench.start()
+    ids = [bench.send(command="once"), bench.send(command="again")]
+    wait_until(lambda: (bench.folder / "once.log").exists() and (bench.folder / "again.log").exists())
+    agent.kill()
+    bench.start()
+    interrupted = bench.wait_for(ids[0])
+    assert interrupted.status == "failed"
+    assert "indeterminate" in (interrupted.status_reason or interrupted.error or "")
+    assert bench.wait_for(ids[1]).status == "succeeded"
+    assert (bench.folder / "once.log").read_text() == "run\n"
+    assert (bench.folder / "again.log").read_text() == "run\nrun\n"
+
+
+def test_a_command_sent_while_the_agent_was_off_runs_once_it_is_back(bench):
+    agent = bench.start()
+    agent.kill()
+    command_id = bench.send(command="ping")
+    bench.start()
+    assert bench.wait_for(command_id).status == "succeeded"
+
+
+def test_restart_agent_replaces_the_process_and_is_reported_once(bench):
+    agent = bench.start()
+    command_id = bench.send(command="restart_agent", reason="a test")
+    record = bench.wait_for(command_id)
+    assert record.status == "succeeded"
+    assert record.result["restarted"] is True
+    assert record.result["identity"]["process_id"] == agent.pid
+    agent.wait_for("state=reported")
+    assert len([line for line in agent.lines if "agent=ready" in line]) == 2
+    assert len([line for line in agent.lines if "state=reported" in line]) == 1
+
+
+def test_under_a_service_manager_restart_agent_ends_with_its_own_code(bench, tmp_path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(SOON_S)
+        agent = bench.start(NOTIFY_SOCKET=str(tmp_path / "notify"), WATCHDOG_USEC="200000")
+        told = b""
+        while b"WATCHDOG=1" not in told:
+            told += manager.recv(4096)
+        assert b"READY=1" in told
+        bench.send(command="restart_agent")
+        assert agent.wait() == 75
+        while b"STOPPING=1" not in told:
+            told += manager.recv(4096)
+
+
+def test_only_one_agent_uses_a_state_directory(bench):
+    bench.start()
+    second = device_agent("run", "--config", str(bench.config))
+    assert second.returncode == 2
+    assert "another agent" in second.stderr
+    assert second.stderr.count("\n") <= 3
+    assert "Traceback" not in second.stderr
+
+
+def test_with_the_service_down_the_agent_waits_and_goes_on_when_it_is_there(bench, service):
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{reserved.getsockname()[1]}"
+    bench.write_config(nobody, more="sensors:\n  - {name: board, type: system, interval_s: 0.5}\n")
+    agent = bench.start()
+    agent.wait_for("commands=unreachable")
+    status = device_agent("status", "--json", "--config", str(bench.config))
+    assert json.loads(status.stdout)["state"] == "running"
+    wait_until(
+        lambda: (
+            json.loads(device_agent("status", "--json", "--config", str(bench.config)).stdout)["store"]["outbox"][
+                "rows"
+            ]
+            >= 2
+        )
+    )
+    agent.kill()
+    died = json.loads(device_agent("status", "--json", "--config", str(bench.config)).stdout)
+    assert died["state"] == "died"
+    rows = died["store"]["outbox"]["rows"]
+    assert rows >= 2
+    assert len([line for line in agent.lines if "unreachable" in line]) <= 3
+    bench.write_config(service.base_url)
+    bench.start()
+    wait_until(lambda: len(list(bench.client.sensor_data(bench.device_id))) >= rows)
+
+
+def test_wrong_keys_are_one_clear_line(bench, service):
+    bench.write_config(service.base_url, secret_key="msk_wrong")
+    agent = bench.start()
+    line = agent.wait_for("commands=unauthorized")
+    assert "check the files named in auth" in line
+    assert "msk_wrong" not in "\n".join(agent.lines)
+    assert agent.terminate()[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (Answer(200, b"<html>Welcome to the hotel</html>", {"Content-Type": "text/html"}), "captive portal"),
+        (Answer(200, b'{"data": [{"id": '), "truncated"),
+        (Answer(429, {"error": "rate_limited"}, {"Retry-After": "1"}), "quota"),
+        (Answer(500, {"error": "server_error"}), "the service failed"),
+    ],
+)
+def test_trouble_on_the_way_is_one_clear_line_and_no_storm(bench, answer, words):
+    server = ScriptedServer(lambda method, path, headers: answer)
+    try:
+        bench.write_config(server.base_url)
+        agent = bench.start()
+        line = agent.wait_for("commands=")
+        assert words in line
+        begun_s = time.monotonic()
+        assert agent.terminate()[0] == 0
+        assert time.monotonic() - begun_s < 5
+        assert len(server.asked) < 20
+        assert len([each for each in agent.lines if words in each]) <= 2
+    finally:
+        server.stop()
+
+
+def test_a_plain_server_gets_results_as_records_and_history_is_skipped(bench):
+    old = [
+        {"id": f"old-{number}", "command_payload": {"command": "ping"}, "created_at": "2026-01-01T00:00:00Z"}
+        for number in range(2000)
+    ]
+    listed = list(old)
+    server = ScriptedServer(
+        lambda method, path, headers: (
+            Answer(404, {"error": "not_found"})
+            if "well-known" in path
+            else Answer(201, {})
+            if method == "POST"
+            else Answer(body=listed)
+        )
+    )
+    try:
+        bench.write_config(server.base_url)
+        with bench.config.open("a") as file:
+            file.write("  first_contact: skip-history\n")
+        bench.config.write_text(bench.config.read_text().replace("device: {", "device: {product_id: p1, "))
+        agent = bench.start()
+        agent.wait_for("commands=skipped count=2000")
+        listed.append({"id": "new", "command_payload": {"command": "ping"}, "created_at": "2026-01-02T00:00:00Z"})
+        agent.wait_for("command=new state=reported")
+        [body] = [body for body in server.bodies if body]
+        assert body["table_name"] == "command_results"
+        assert body["data_payload"]["command_id"] == "new"
+        assert body["data_payload"]["status"] == "succeeded"
+        assert agent.terminate()[0] == 0
+    finally:
+        server.stop()
+
+
+def test_a_hung_handler_blocks_nobody_else(bench):
+    hang = program(bench.folder / "hang", "exec sleep 60")
+    bench.write_config(
+        str(bench.client.connection.base_url),
+        more=f"executables:\n  hang: {{argv: ['{hang}'], timeout_s: 0.5, grace_s: 0.1}}\n",
+    )
+    bench.start()
+    hung = bench.send(command="hang")
+    ping = bench.send(command="ping")
+    assert bench.wait_for(ping).status == "succeeded"
+    assert bench.wait_for(hung).status == "failed"

@@ -1,0 +1,161 @@
+"""``fleet-simulator demo`` as its users run it: real processes, and nothing left of them afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+DEMO = [str(Path(sys.executable).with_name("fleet-simulator")), "demo"]
+LIMIT_S = 100
+
+
+def run_program(program: list[str] | str, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(program, check=False, capture_output=True, text=True, **options)
+
+
+def of_this_run(out: Path) -> list[str]:
+    """Command lines of processes that name this run's folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            if str(out) in line:
+                found.append(line)
+    return found
+
+
+def all_gone(out: Path, within_s: float = 15) -> bool:
+    deadline = time.monotonic() + within_s
+    while of_this_run(out):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def start(out: Path, *options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*DEMO, "--out", str(out), "--devices", "6", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def read_until(process: subprocess.Popen[str], text: str) -> str:
+    assert process.stdout is not None
+    seen = ""
+    for line in process.stdout:
+        seen += line
+        if text in line:
+            return seen
+    pytest.fail(f"{text!r} was never printed:\n{seen}\n{process.stderr.read()}")
+
+
+def test_the_demo_proves_everything_and_leaves_a_report(tmp_path):
+    out = tmp_path / "out"
+    begun = time.monotonic()
+    done = run_program([*DEMO, "--out", str(out), "--devices", "8", "--json"], timeout=LIMIT_S)
+    took = time.monotonic() - begun
+    verdict = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert verdict == json.loads((out / "proofs.json").read_text())
+    assert verdict["held"] is True
+    assert verdict["devices"] == 8
+    assert len(verdict["proofs"]) == 9
+    assert took < 60
+    assert all_gone(out)
+    assert len(list((out / "labels").glob("*.png"))) == 8
+    assert (out / "sheet.pdf").read_bytes().startswith(b"%PDF")
+    assert (out / "agent" / "secret_key").stat().st_mode & 0o077 == 0
+    report = (out / "report.html").read_text()
+    secret = (out / "service" / "secret_key").read_text().strip()
+    assert secret not in report + done.stdout + done.stderr
+    assert not [path for path in (out / "logs").iterdir() if secret in path.read_text()]
+    assert report.count('class="bar ') == verdict["commands"]
+    for text in ("SIGKILL in the middle", "started again", "switched off", "power cut", "removed"):
+        assert text in report
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+def test_an_interrupted_demo_leaves_no_process_behind(tmp_path, number):
+    out = tmp_path / "out"
+    with start(out) as process:
+        read_until(process, "devices online")
+        assert of_this_run(out)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    assert all_gone(out)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal is Linux's")
+def test_a_demo_that_is_killed_leaves_no_process_behind(tmp_path):
+    out = tmp_path / "out"
+    with start(out) as process:
+        read_until(process, "devices online")
+        process.kill()
+        process.communicate(timeout=30)
+    assert all_gone(out)
+
+
+def test_keep_leaves_everything_running_and_the_curl_line_works(tmp_path):
+    out = tmp_path / "out"
+    with start(out, "--keep") as process:
+        seen = read_until(process, "Ctrl-C ends it")
+        send = re.search(r"send\s+(curl .*)", seen)
+        look = re.search(r"look\s+(curl .*)", seen)
+        assert send
+        assert look
+        sent = json.loads(run_program(["sh", "-c", send.group(1)], timeout=20).stdout)
+        assert sent["status"] == "queued"
+        deadline = time.monotonic() + 20
+        status = ""
+        while status != "succeeded" and time.monotonic() < deadline:
+            listed = json.loads(run_program(["sh", "-c", look.group(1)], timeout=20).stdout)
+            status = next(command["status"] for command in listed["data"] if command["id"] == sent["id"])
+        assert status == "succeeded"
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert all_gone(out)
+
+
+def test_a_service_that_cannot_start_ends_with_5_and_one_clear_line(tmp_path):
+    out = tmp_path / "out"
+    shim = tmp_path / "bin"
+    shim.mkdir()
+    # The demo looks for its programs beside its Python: here the service is a program that fails.
+    (shim / "python").symlink_to(sys.executable)
+    (shim / "fleet-simulator").write_text("#!/bin/sh\necho 'no disk' >&2\nexit 3\n")
+    (shim / "fleet-simulator").chmod(0o755)
+    run = "import sys; sys.executable = sys.argv.pop(1); from simulator.cli import main; main(sys.argv[1:])"
+    done = run_program(
+        [sys.executable, "-c", run, str(shim / "python"), "demo", "--out", str(out)],
+        timeout=60,
+    )
+    assert done.returncode == 5
+    assert "service ended with 3 before it printed its address" in done.stderr
+    assert "no disk" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_folder_of_somebody_else_is_refused_with_2(tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    done = run_program([*DEMO, "--out", str(tmp_path)], timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.strip().count("\n") == 0
+    assert (tmp_path / "mine.txt").read_text() == "mine"

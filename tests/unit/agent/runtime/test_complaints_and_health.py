@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import logging
+
+from agent.runtime.complaints import Complaints
+from agent.runtime.health import Health
+from tests.fakes import FakeClock
+
+
+def make(clock: FakeClock) -> Complaints:
+    return Complaints(logging.getLogger("complaints"), lambda: clock.now().monotonic_s, 300.0)
+
+
+def test_the_same_complaint_is_told_once_and_then_with_its_count(caplog):
+    clock = FakeClock()
+    complaints = make(clock)
+    assert complaints.tell("network", "it is down")
+    for _ in range(5):
+        clock.advance(10)
+        assert not complaints.tell("network", "it is down")
+    clock.advance(300)
+    assert complaints.tell("network", "it is down")
+    assert [record.message for record in caplog.records] == [
+        "it is down",
+        "it is down (and 5 times more since the last line)",
+    ]
+
+
+def test_different_complaints_do_not_hide_each_other(caplog):
+    complaints = make(FakeClock())
+    complaints.tell("a", "one")
+    complaints.tell("b", "two")
+    assert [record.message for record in caplog.records] == ["one", "two"]
+
+
+def test_an_hourly_complaint_is_told_hourly(caplog):
+    clock = FakeClock()
+    complaints = make(clock)
+    for _ in range(24 * 60):
+        complaints.tell("keys", "wrong keys", every_s=3600)
+        clock.advance(60)
+    assert len(caplog.records) == 24
+
+
+def test_the_end_is_told_only_of_what_was_told(caplog):
+    caplog.set_level(logging.INFO)
+    complaints = make(FakeClock())
+    assert not complaints.settle("network", "it is up")
+    complaints.tell("network", "it is down")
+    assert complaints.settle("network", "it is up")
+    assert not complaints.settle("network", "it is up")
+    assert [record.message for record in caplog.records] == ["it is down", "it is up"]
+
+
+def test_ten_thousand_different_complaints_take_bounded_memory():
+    complaints = make(FakeClock())
+    for number in range(10_000):
+        complaints.tell(f"topic {number}", "text")
+    assert len(complaints._told) <= 256
+
+
+def test_health_tells_a_change_of_state_and_keeps_since_when():
+    clock = FakeClock()
+    changes: list[int] = []
+    health = Health(clock, lambda: changes.append(1))
+    health.put("uplink", "ok")
+    since = health.parts()["uplink"].since_wall_s
+    clock.advance(60)
+    health.put("uplink", "ok", "still")
+    assert len(changes) == 1
+    assert health.parts()["uplink"].since_wall_s == since
+    health.put("uplink", "unreachable", "no network")
+    assert len(changes) == 2
+    assert health.parts()["uplink"].since_wall_s == since + 60
+    assert health.summary() == "uplink unreachable"

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from agent.core.reporting import ReportRule, ReportWhen
+from agent.errors import StorageError
+from agent.runtime.controls import Controls
+from agent.runtime.health import Health
+from agent.runtime.intervals import POLL, Intervals
+from agent.runtime.jig import Jig
+from agent.runtime.sensing import IntervalChanged, SensingService
+from tests.fakes import FakeClock, FakeJournal, FakeOutbox
+
+
+@dataclass(frozen=True)
+class Result:
+    values: Mapping[str, float] = field(default_factory=dict)
+    error: str | None = None
+    refused: tuple[str, ...] = ()
+
+
+class FakeReader:
+    def __init__(self, **results: Result) -> None:
+        self.results = results
+        self.reads: list[str] = []
+
+    def names(self) -> list[str]:
+        return list(self.results)
+
+    def read(self, names: list[str] | None = None) -> dict[str, Result]:
+        chosen = self.names() if names is None else names
+        self.reads += chosen
+        return {name: self.results[name] for name in chosen}
+
+
+class Bench:
+    def __init__(self, rule: ReportRule | None = None, interval_s: float = 60.0, **results: Result) -> None:
+        self.clock = FakeClock()
+        self.journal = FakeJournal()
+        self.outbox = FakeOutbox(self.clock)
+        self.reader = FakeReader(**(results or {"board": Result({"t": 20.0})}))
+        self.health = Health(self.clock)
+        self.accepted = 0
+        self.pending: list = []
+        self.deferred = False
+        names = self.reader.names()
+        self.intervals = Intervals(
+            self.journal,
+            {**dict.fromkeys(names, interval_s), POLL: 60.0},
+            on_change=lambda name: self.jig.post(IntervalChanged(name)),
+        )
+        service = SensingService(
+            device_id="d1",
+            rules=dict.fromkeys(names, rule or ReportRule()),
+            reader=self.reader,
+            intervals=self.intervals,
+            outbox=self.outbox,
+            clock=self.clock,
+            health=self.health,
+            post=self._post,
+            on_accepted=self._count,
+            submit=self._submit,
+        )
+        self.jig = Jig(service, self.clock)
+
+    def run(self, seconds: float) -> None:
+        for _ in range(round(seconds)):
+            self.clock.advance(1)
+            self.jig.process_all()
+
+    def _count(self) -> None:
+        self.accepted += 1
+
+    def _post(self, message: object) -> bool:
+        return self.jig.post(message)
+
+    def _submit(self, task, name: str) -> None:
+        if self.deferred:
+            self.pending.append(task)
+        else:
+            task()
+
+
+def test_a_sensor_is_read_at_its_interval_and_its_readings_reach_the_outbox():
+    bench = Bench()
+    bench.run(600)
+    assert len(bench.reader.reads) == pytest.approx(11, abs=1)
+    assert bench.outbox.stats().accepted == len(bench.reader.reads)
+    assert bench.accepted == len(bench.reader.reads)
+
+
+def test_the_first_reading_comes_within_a_second_or_two():
+    bench = Bench(interval_s=3600)
+    bench.run(2)
+    assert bench.reader.reads == ["board"]
+
+
+def test_a_failing_sensor_hides_no_other_and_is_told_once(caplog):
+    bench = Bench(good=Result({"t": 1.0}), bad=Result(error="no such bus"))
+    bench.run(290)
+    assert caplog.text.count("no such bus") == 1
+    assert bench.health.parts()["sensor:bad"].state == "failing"
+    assert bench.health.parts()["sensor:good"].state == "ok"
+    assert bench.outbox.stats().accepted >= 4
+
+
+def test_while_a_read_is_under_way_its_sensor_is_skipped():
+    bench = Bench(slow=Result({"t": 1.0}), interval_s=10)
+    bench.deferred = True
+    bench.run(100)
+    assert len(bench.pending) == 1
+    bench.pending.pop()()
+    bench.run(11)
+    assert len(bench.pending) == 1
+
+
+def test_on_change_only_what_changed_is_sent():
+    bench = Bench(ReportRule(ReportWhen.CHANGE), board=Result({"a": 1.0, "b": 2.0}))
+    bench.run(200)
+    assert bench.outbox.stats().accepted == 1
+    bench.reader.results["board"] = Result({"a": 1.0, "b": 3.0})
+    bench.run(100)
+    assert list(bench.outbox.rows.values())[-1].values == {"b": 3.0}
+
+
+def test_a_reading_that_could_not_be_stored_does_not_count_as_sent(caplog):
+    bench = Bench(ReportRule(ReportWhen.CHANGE))
+    bench.outbox.fault = "the disk is full"
+    bench.run(100)
+    assert "the disk is full" in caplog.text
+    bench.outbox.fault = None
+    bench.run(100)
+    assert bench.outbox.stats().accepted == 1
+
+
+def test_left_out_readings_are_told(caplog):
+    bench = Bench(board=Result({"t": 1.0}, refused=("reading 'x' is NaN",)))
+    bench.run(2)
+    assert "reading 'x' is NaN" in caplog.text
+
+
+class TestIntervals:
+    def test_a_set_interval_counts_at_once_and_survives_a_restart(self):
+        bench = Bench(interval_s=3600)
+        bench.run(5)
+        assert bench.intervals.set("board", 5.0) == 5.0
+        bench.run(51)
+        assert len(bench.reader.reads) == pytest.approx(11, abs=1)
+        again = Intervals(bench.journal, {"board": 3600.0}, on_change=pytest.fail)
+        assert again.get("board") == 5.0
+        assert again.is_set("board")
+
+    def test_none_goes_back_to_the_configuration(self):
+        bench = Bench()
+        bench.intervals.set("board", 5.0)
+        assert bench.intervals.set("board", None) == 60.0
+        assert bench.journal.settings == {}
+
+    def test_unknown_names_and_bounds_are_refused_and_nothing_is_stored(self):
+        bench = Bench()
+        with pytest.raises(KeyError):
+            bench.intervals.set("nothing", 5.0)
+        with pytest.raises(ValueError, match="0.1 to"):
+            bench.intervals.set("board", 0.01)
+        with pytest.raises(ValueError, match="0.5 to"):
+            bench.intervals.set(POLL, 0.1)
+        assert bench.journal.settings == {}
+
+    def test_what_cannot_be_stored_does_not_apply(self):
+        bench = Bench()
+        bench.journal.fault = "the disk is full"
+        with pytest.raises(StorageError):
+            bench.intervals.set("board", 5.0)
+        assert bench.intervals.get("board") == 60.0
+
+    @pytest.mark.parametrize("text", ["nonsense", "1e99", "nan", ""])
+    def test_a_stored_value_that_is_not_usable_is_ignored(self, text, caplog):
+        journal = FakeJournal()
+        journal.put_setting("interval.board", text)
+        assert Intervals(journal, {"board": 60.0}, on_change=pytest.fail).get("board") == 60.0
+        assert "not usable" in caplog.text
+
+
+def test_controls_answer_with_values_and_reasons():
+    bench = Bench(good=Result({"t": 1.0}), bad=Result(error="no such bus"))
+    restarts: list[str] = []
+    controls = Controls(
+        device_id="d1",
+        version="1",
+        clock=bench.clock,
+        reader=bench.reader,
+        intervals=bench.intervals,
+        restart=restarts.append,
+    )
+    assert controls.read_sensors(None) == {"good": {"t": 1.0}, "bad": "no such bus"}
+    assert controls.identity()["device_id"] == "d1"
+    controls.request_restart("because")
+    assert restarts == ["because"]
+    with pytest.raises(KeyError):
+        controls.read_sensors(["none"])

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from agent.runtime.supervisor import EXIT_CRASHED, EXIT_RESTART, EXIT_STOPPED, Supervisor
+from tests.fakes import FakeClock, FakeNotifier
+
+
+@pytest.fixture(autouse=True)
+def _pipes_are_closed(monkeypatch):
+    """Every supervisor of a test is closed after it."""
+    made: list[Supervisor] = []
+    begin = Supervisor.__init__
+
+    def note(self, *arguments, **members) -> None:
+        begin(self, *arguments, **members)
+        made.append(self)
+
+    monkeypatch.setattr(Supervisor, "__init__", note)
+    yield
+    for supervisor in made:
+        supervisor.close()
+
+
+def make(notifier: FakeNotifier, **members) -> Supervisor:
+    return Supervisor(notifier, FakeClock(), on_change=lambda: "all is well", **members)
+
+
+def test_ready_and_status_are_told_before_the_first_wait():
+    notifier = FakeNotifier()
+    supervisor = make(notifier)
+    supervisor.end("done", EXIT_STOPPED)
+    assert supervisor.run().exit_code == EXIT_STOPPED
+    assert notifier.told == ["READY=1", "STATUS=all is well", "WATCHDOG=1"]
+
+
+def test_the_first_end_counts():
+    supervisor = make(FakeNotifier())
+    supervisor.crashed("uplink")
+    supervisor.end("later", EXIT_STOPPED)
+    ending = supervisor.run()
+    assert ending.exit_code == EXIT_CRASHED
+    assert ending.reason == "service uplink crashed"
+
+
+def test_sigterm_ends_it_in_order_and_the_old_handlers_come_back():
+    before = signal.getsignal(signal.SIGTERM)
+    supervisor = make(FakeNotifier())
+    with supervisor.signals():
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert supervisor.run().reason == "SIGTERM received"
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_the_watchdog_is_not_fed_while_a_part_makes_no_progress(caplog):
+    notifier = FakeNotifier(watchdog_s=0.01)
+    stuck: list[str | None] = ["the store does not answer"]
+    supervisor = make(notifier, probes=[lambda now_s: stuck[0]])
+    turns: list[int] = []
+
+    def probe(now_s: float) -> None:
+        turns.append(1)
+        if len(turns) == 3:
+            stuck[0] = None
+        if len(turns) == 4:
+            supervisor.end("enough", EXIT_RESTART)
+
+    supervisor.watch(probe)
+    assert supervisor.run().exit_code == EXIT_RESTART
+    assert notifier.told.count("WATCHDOG=1") == 1
+    assert caplog.text.count("the store does not answer") == 1
+
+
+def test_many_changes_at_once_are_written_down_once():
+    notifier = FakeNotifier()
+    supervisor = make(notifier)
+    for _ in range(100):
+        supervisor.changed()
+    supervisor.end("done", EXIT_STOPPED)
+    supervisor.run()
+    assert [line for line in notifier.told if line.startswith("STATUS=")] == ["STATUS=all is well"] * 2
+
+
+def test_waiting_before_the_start_ends_when_a_signal_comes():
+    clock = FakeClock()
+    supervisor = Supervisor(FakeNotifier(), clock, on_change=str)
+    threading.Timer(0.01, supervisor.end, ["stop", EXIT_STOPPED]).start()
+    ending = supervisor.wait(60)
+    assert ending is not None
+    assert ending.reason == "stop"

@@ -1,0 +1,209 @@
+"""The glue: logs, lock, status file, handlers as jobs, token file."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from agent.adapters.token_file import TokenFile
+from agent.app.handling import RegistryJobs, command_rules
+from agent.app.lock import StateLock, holder_of
+from agent.app.logs import JsonFormatter, TextFormatter
+from agent.app.status_file import StatusFile, read_status, status_path, write_status
+from agent.core.values import Contract, Outcome, OutcomeStatus
+from agent.errors import ConfigurationError
+from agent.handlers.base import Handler, HandlerFailed, HandlerPayload, HandlerRejected
+from agent.handlers.loaded import LoadedHandler
+from agent.handlers.registry import HandlerRegistry
+from agent.runtime.health import Part
+from agent.runtime.jobs import Attempt
+from agent.wire.secret import Secret
+from tests.factories import make_command
+
+
+def record(message: str, *arguments: object, level: int = logging.INFO, error: BaseException | None = None):
+    info = (type(error), error, None) if error else None
+    made = logging.LogRecord("agent.test", level, __file__, 1, message, arguments, info)
+    made.created, made.msecs, made.threadName = 0.0, 5.0, "uplink"
+    return made
+
+
+class TestLogs:
+    def test_a_line_has_its_time_level_and_thread(self):
+        text = TextFormatter(under_journald=False).format(record("state=%s", "ok"))
+        assert text == "time=1970-01-01T00:00:00.005Z level=info thread=uplink state=ok"
+
+    def test_under_journald_a_line_has_its_priority_and_no_time(self):
+        formatter = TextFormatter(under_journald=True)
+        assert formatter.format(record("state=failing", level=logging.WARNING)) == "<4>state=failing"
+        traced = formatter.format(record("crashed", level=logging.ERROR, error=ValueError("x")))
+        assert all(line.startswith("<3>") for line in traced.split("\n"))
+
+    def test_nothing_from_outside_forges_a_second_line(self):
+        assert "\n" not in TextFormatter(under_journald=False).format(record("reason=%s", "a\nlevel=error b\r\nc"))
+
+    @pytest.mark.parametrize("formatter", [TextFormatter(under_journald=False), JsonFormatter()])
+    def test_a_secret_that_slips_in_is_masked(self, formatter):
+        assert "canary" not in formatter.format(record("key=%s", "msk_canary"))
+        assert "canary" not in formatter.format(record("failed", error=ValueError("x msk_canary y")))
+
+    def test_json_lines_are_json(self):
+        members = json.loads(JsonFormatter().format(record("state=%s", "ok")))
+        assert members["message"] == "state=ok"
+        assert members["level"] == "info"
+
+
+class TestLock:
+    def test_the_second_one_is_refused_and_told_who_holds_it(self, tmp_path):
+        code = (
+            "import sys\nfrom pathlib import Path\nfrom agent.app.lock import StateLock\n"
+            "with StateLock(Path(sys.argv[1])):\n    print('held', flush=True)\n    sys.stdin.read()\n"
+        )
+        holder = subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        try:
+            assert holder.stdout.readline() == b"held\n"
+            assert holder_of(tmp_path) == holder.pid
+            with pytest.raises(ConfigurationError, match=f"process {holder.pid}"), StateLock(tmp_path):
+                pass
+        finally:
+            holder.stdin.close()
+            holder.stdout.close()
+            holder.wait(10)
+        assert holder_of(tmp_path) is None
+        with StateLock(tmp_path):
+            assert holder_of(tmp_path) == os.getpid()
+
+    def test_a_directory_that_cannot_be_made_is_a_configuration_fault(self, tmp_path):
+        (tmp_path / "file").write_text("")
+        with pytest.raises(ConfigurationError, match="cannot be used"), StateLock(tmp_path / "file" / "state"):
+            pass
+
+    def test_nobody_holds_a_directory_that_is_not_there(self, tmp_path):
+        assert holder_of(tmp_path / "none") is None
+
+
+class TestStatusFile:
+    def test_what_was_written_is_read_back(self, tmp_path):
+        status = StatusFile("running", 1, "0.1", "d1", 1.0, 2.0, "boot", {"uplink": Part("ok", 1.0)})
+        path = status_path(tmp_path, {})
+        write_status(path, status)
+        assert read_status(path) == status
+        assert list(tmp_path.iterdir()) == [path]
+
+    def test_it_goes_to_the_runtime_directory_when_there_is_one(self, tmp_path):
+        assert status_path(Path("/state"), {"RUNTIME_DIRECTORY": f"{tmp_path}:/other"}).parent == tmp_path
+
+    @pytest.mark.parametrize("text", ["", "{", "[]", '{"parts": 1}', '{"parts": {}, "nonsense": 1}', "null"])
+    def test_what_is_no_status_is_none(self, tmp_path, text):
+        path = tmp_path / "status.json"
+        path.write_text(text)
+        assert read_status(path) is None
+
+
+class Door(Handler):
+    """Does what the payload says."""
+
+    name = "door"
+    contract = Contract.IDEMPOTENT
+
+    class Payload(HandlerPayload):
+        do: str
+
+    def handle(self, payload: Payload, context):
+        match payload.do:
+            case "reject":
+                raise HandlerRejected("no_power", "the door has no power")
+            case "fail":
+                raise HandlerFailed("stuck", "the door is stuck")
+            case "raise":
+                raise ZeroDivisionError("x" * 5000)
+            case "exit":
+                raise SystemExit(1)
+            case "list":
+                return [1]
+            case "nan":
+                return {"t": float("nan")}
+            case "object":
+                return {"t": object()}
+            case "none":
+                return None
+        return {"attempt": context.attempt, "device": context.device_id}
+
+
+class TestJobs:
+    def jobs(self) -> RegistryJobs:
+        loaded = LoadedHandler("door", Door(), Contract.IDEMPOTENT, 5.0, "door")
+        self.registry = HandlerRegistry({"door": loaded}, [])
+        return RegistryJobs(self.registry, device_id="d1", controls=None, handler_key="command")
+
+    def run(self, do: str) -> Outcome:
+        job = self.jobs().prepare(make_command("c1", {"command": "door", "do": do}))
+        assert not isinstance(job, Outcome)
+        return job.run(
+            Attempt("c1", 2, restarted=False, stopping=threading.Event(), report_progress=lambda result: None)
+        )
+
+    def test_what_a_handler_returns_is_the_result(self):
+        assert self.run("open") == Outcome(OutcomeStatus.SUCCEEDED, {"attempt": 2, "device": "d1"})
+        assert self.run("none") == Outcome(OutcomeStatus.SUCCEEDED)
+
+    @pytest.mark.parametrize(
+        ("do", "status", "error"),
+        [
+            ("reject", OutcomeStatus.REJECTED, "no_power: the door has no power"),
+            ("fail", OutcomeStatus.FAILED, "stuck: the door is stuck"),
+            ("exit", OutcomeStatus.FAILED, "handler_error: SystemExit: 1"),
+        ],
+    )
+    def test_what_it_raises_is_the_outcome(self, do, status, error):
+        assert self.run(do) == Outcome(status, error=error)
+
+    @pytest.mark.parametrize("do", ["list", "nan", "object"])
+    def test_what_cannot_travel_as_json_fails_and_says_that_it_ran(self, do):
+        outcome = self.run(do)
+        assert outcome.status is OutcomeStatus.FAILED
+        assert (outcome.error or "").startswith("bad_result:")
+
+    def test_a_long_error_is_cut(self):
+        assert len(self.run("raise").error or "") < 1100
+
+    @pytest.mark.parametrize("payload", [{}, {"command": 1}, {"command": "none"}, {"command": "door"}])
+    def test_what_is_no_valid_payload_is_rejected_before_a_handler_runs(self, payload):
+        outcome = self.jobs().prepare(make_command("c1", payload))
+        assert isinstance(outcome, Outcome)
+        assert outcome.status is OutcomeStatus.REJECTED
+
+    def test_triage_judges_with_the_same_registry(self):
+        self.jobs()
+        rules = command_rules(self.registry, handler_key="command", max_payload_bytes=10, first_contact="all")
+        assert rules.judge({"command": "door", "do": "open"}) is None
+        assert (rules.judge({"command": "dor"}) or "").startswith("unknown_command")
+        assert rules.handlers["door"].lane == "door"
+
+
+class TestTokenFile:
+    def test_a_renewed_token_is_used_and_a_broken_file_keeps_the_last(self, tmp_path, caplog):
+        path = tmp_path / "token"
+        path.write_text("one\n")
+        token = TokenFile(path, Secret("one"))
+        assert token._headers() == {"Authorization": "Bearer one"}
+        path.write_text("two\n")
+        os.utime(path, ns=(1, 1))
+        assert token._headers() == {"Authorization": "Bearer two"}
+        path.write_text("two words\n")
+        os.utime(path, ns=(2, 2))
+        assert token._headers() == {"Authorization": "Bearer two"}
+        path.unlink()
+        assert token._headers() == {"Authorization": "Bearer two"}
+        assert "two" not in caplog.text.replace("two words", "")

@@ -1,0 +1,294 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.config import load_config, read_credentials
+from agent.config.document import commented_file, json_schema
+from agent.config.model import AgentConfig
+from agent.config.text import MAX_BYTES, plain_scalar, read_document
+from agent.errors import ConfigurationError
+
+REPOSITORY = Path(__file__).parents[3]
+EXAMPLE = REPOSITORY / "configs" / "agent-http.yaml"
+GOOD = """\
+service:
+  base_url: https://api.example.com/v1/
+device:
+  device_id: d-1
+auth:
+  allow_secret_key_on_device: true
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_file(text: str) -> Path:
+        path = tmp_path / "config.yaml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write_file
+
+
+def faults_of(path: Path | None, environ: dict[str, str] | None = None) -> list[str]:
+    with pytest.raises(ConfigurationError) as caught:
+        load_config(path, environ or {})
+    return caught.value.faults
+
+
+def key_files(tmp_path: Path, first: str = "mk_1", second: str = "msk_1") -> dict[str, str]:
+    for name, value in (("api_key", first), ("secret_key", second)):
+        path = tmp_path / name
+        path.write_text(value + "\n")
+        path.chmod(0o600)
+    return {"CREDENTIALS_DIRECTORY": str(tmp_path)}
+
+
+class TestSources:
+    def test_what_the_file_does_not_say_has_its_default(self, write):
+        config = load_config(write(GOOD), {}).config
+        assert config.service.base_url == "https://api.example.com/v1"
+        assert config.commands.handler_key == "command"
+        assert config.commands.first_contact == "skip-history"
+        assert config.state_dir == Path("/var/lib/device-agent")
+
+    def test_the_environment_goes_before_the_file(self, write):
+        loaded = load_config(write(GOOD), {"DEVICE_AGENT_SERVICE__TIMEOUT_S": "3", "DEVICE_AGENT_STATE_DIR": "/s"})
+        assert loaded.config.service.timeout_s == 3.0
+        assert loaded.config.state_dir == Path("/s")
+        assert loaded.variables == ("DEVICE_AGENT_SERVICE__TIMEOUT_S", "DEVICE_AGENT_STATE_DIR")
+
+    def test_a_whole_list_fits_into_a_variable(self, write):
+        environ = {"DEVICE_AGENT_SENSORS": "[{name: a, type: system, interval_s: 5}]"}
+        assert load_config(write(GOOD), environ).config.sensors[0].interval_s == 5.0
+
+    def test_the_environment_alone_is_enough(self):
+        environ = {
+            "DEVICE_AGENT_SERVICE__BASE_URL": "http://127.0.0.1:1",
+            "DEVICE_AGENT_DEVICE__DEVICE_ID": "d",
+            "DEVICE_AGENT_AUTH__ALLOW_SECRET_KEY_ON_DEVICE": "true",
+        }
+        assert load_config(None, environ).config.device.device_id == "d"
+
+    def test_systemds_state_directory_is_the_default_and_the_file_goes_before_it(self, write):
+        environ = {"STATE_DIRECTORY": "/var/lib/private/device-agent"}
+        assert load_config(write(GOOD), environ).config.state_dir == Path("/var/lib/private/device-agent")
+        assert load_config(write(GOOD + "state_dir: /x\n"), environ).config.state_dir == Path("/x")
+
+    def test_an_empty_variable_is_not_set_and_an_options_variable_is_left_alone(self, write):
+        environ = {"DEVICE_AGENT_SERVICE__TIMEOUT_S": "", "DEVICE_AGENT_CONFIG": "/etc/x", "DEVICE_AGENT_JSON": "1"}
+        assert load_config(write(GOOD), environ).config.service.timeout_s == 10.0
+
+    def test_off_stays_a_word(self, write):
+        assert load_config(write(GOOD + "commands:\n  long_poll: off\n"), {}).config.commands.long_poll == "off"
+
+
+class TestFaults:
+    def test_all_faults_come_at_once_each_with_its_line(self, write):
+        path = write(
+            "service:\n  bse_url: x\n  timeout_s: soon\ndevise: {}\ncommands:\n  first_contact: never\nauth:\n"
+            "  allow_secret_key_on_device: true\n"
+        )
+        faults = faults_of(path)
+        assert [fault for fault in faults if "service.bse_url (line 2)" in fault and "did you mean 'base_url'" in fault]
+        assert [fault for fault in faults if "service.timeout_s (line 3) must be a number, not 'soon'" in fault]
+        assert [fault for fault in faults if "devise (line 4)" in fault and "did you mean 'device'" in fault]
+        assert [fault for fault in faults if "commands.first_contact (line 6) must be one of" in fault]
+        assert [fault for fault in faults if fault.startswith("auth.api_key_file is missing")]
+        assert all("\n" not in fault for fault in faults)
+
+    def test_a_key_in_the_wrong_section_is_told_where_it_belongs(self, write):
+        faults = faults_of(write(GOOD + "base_url: https://x.example\n"))
+        assert "it belongs under service.base_url" in faults[0]
+
+    def test_a_fault_of_a_variable_names_the_variable(self, write):
+        faults = faults_of(write(GOOD), {"DEVICE_AGENT_SERVICE__TIMEOUT_S": "-1"})
+        assert faults[0].startswith("service.timeout_s (from DEVICE_AGENT_SERVICE__TIMEOUT_S) must be greater than 0")
+
+    def test_a_misspelt_variable_is_told(self, write):
+        assert "did you mean DEVICE_AGENT_STATE_DIR" in faults_of(write(GOOD), {"DEVICE_AGENT_STATE_DRI": "/x"})[0]
+        assert "did you mean 'timeout_s'" in faults_of(write(GOOD), {"DEVICE_AGENT_SERVICE__TIMEOUTS": "1"})[0]
+
+    def test_a_key_that_is_there_twice_names_both_lines(self, write):
+        faults = faults_of(write(GOOD + "device:\n  device_id: d-2\n"))
+        assert faults[0] == "device (line 7) is there twice, first in line 3; remove one of them"
+
+    def test_the_key_pair_is_refused_with_the_reason_and_the_better_ways(self, write):
+        faults = faults_of(write(GOOD.replace("true", "false")))
+        assert len(faults) == 1
+        assert "gateway" in faults[0]
+        assert "'bearer'" in faults[0]
+        assert "auth.allow_secret_key_on_device: true" in faults[0]
+
+    def test_keys_over_plain_http_are_refused_beyond_this_machine(self, write):
+        remote = GOOD.replace("https://api.example.com/v1/", "http://10.0.0.1")
+        assert "in the clear" in faults_of(write(remote))[0]
+        assert load_config(write(remote.replace("\ndevice:", "\n  allow_plain_http: true\ndevice:")), {})
+        for local in ("http://127.0.0.1:8080", "http://[::1]:1", "http://localhost"):
+            assert load_config(write(GOOD.replace("https://api.example.com/v1/", local)), {})
+
+    @pytest.mark.parametrize("address", ["example.com", "ftp://x", "https://", "https://u:p@x", "https://x?a=1"])
+    def test_what_is_no_address_is_refused(self, write, address):
+        assert faults_of(write(GOOD.replace("https://api.example.com/v1/", address)))[0].startswith("service.base_url")
+
+    def test_two_sensors_of_one_name_are_refused(self, write):
+        sensors = "sensors:\n  - {name: a, type: system}\n  - {name: a, type: file}\n"
+        assert "two sensors are called 'a'" in faults_of(write(GOOD + sensors))[0]
+
+    def test_a_file_that_is_not_there_says_how_to_make_one(self, tmp_path):
+        assert "device-agent init" in faults_of(tmp_path / "none.yaml")[0]
+
+    def test_a_file_that_is_no_mapping_is_refused(self, write):
+        assert "must hold sections" in faults_of(write("- a\n"))[0]
+
+
+class TestHostileText:
+    def test_an_alias_bomb_is_refused_before_it_grows(self, write):
+        bomb = "a: &a [x, x]\n"
+        bomb += "".join(f"{c}: &{c} [*{p}, *{p}]\n" for p, c in zip("abcdefgh", "bcdefghi", strict=True))
+        assert "line 2: aliases (*a) are not allowed" in faults_of(write(bomb))[0]
+
+    def test_a_huge_file_is_refused(self, write):
+        assert "larger than" in faults_of(write("#" * (MAX_BYTES + 1)))[0]
+
+    def test_depth_tags_and_second_documents_are_refused(self, write):
+        assert "deep" in faults_of(write("[" * 50 + "]" * 50))[0]
+        assert "tags" in faults_of(write(GOOD + "state_dir: !!python/object:os.system x\n"))[0]
+        assert "second document" in faults_of(write(GOOD + "---\nx: 1\n"))[0]
+
+    def test_broken_yaml_names_the_line(self, write):
+        assert faults_of(write("service:\n  base_url: 'x\n"))[0].startswith("line 3")
+
+    def test_bytes_that_are_no_text_name_the_line(self, tmp_path):
+        path = tmp_path / "c.yaml"
+        path.write_bytes(b"a: 1\nb: \xff\n")
+        assert faults_of(path) == ["line 2 is not UTF-8 text; save the file as UTF-8"]
+
+    @given(st.text(max_size=200))
+    def test_no_text_makes_the_reader_raise(self, text):
+        read_document(text)
+
+    @given(st.integers(-(2**60), 2**60))
+    def test_every_integer_is_read_as_itself(self, number):
+        assert plain_scalar(str(number)) == number
+
+
+class TestSecrets:
+    def test_an_inline_secret_is_refused_with_the_place_for_it_and_never_repeated(self, write):
+        path = write(GOOD + "  secret_key: msk_very_secret\n")
+        faults = faults_of(path, {"DEVICE_AGENT_AUTH__TOKEN": "tok_secret"})
+        assert "auth.secret_key (line 7)" in faults[0]
+        assert "auth.secret_key_file" in faults[0]
+        assert "DEVICE_AGENT_AUTH__TOKEN" in " ".join(faults)
+        assert "very_secret" not in " ".join(faults)
+        assert "tok_secret" not in " ".join(faults)
+
+    def test_a_secret_key_under_any_other_name_is_found_too(self, write):
+        faults = faults_of(write(GOOD.replace("d-1", "msk_very_secret")))
+        assert "very_secret" not in " ".join(faults)
+        assert "device.device_id (line 4)" in faults[0]
+
+    def test_keys_come_from_systemds_credentials(self, write, tmp_path):
+        credentials = read_credentials(load_config(write(GOOD), {}).config.auth, key_files(tmp_path))
+        assert credentials.api_key == "mk_1"
+        assert credentials.secret.reveal() == "msk_1"
+        assert "msk_1" not in repr(credentials)
+
+    def test_a_key_file_that_everybody_can_read_is_refused(self, write, tmp_path):
+        environ = key_files(tmp_path)
+        (tmp_path / "secret_key").chmod(0o644)
+        with pytest.raises(ConfigurationError, match=r"mode 644.*chmod 600"):
+            read_credentials(load_config(write(GOOD), {}).config.auth, environ)
+
+    @pytest.mark.parametrize(
+        ("content", "words"),
+        [
+            ("", "is empty"),
+            ("mk_PASTE_THE_KEY_HERE", "still holds the template"),
+            ("mk_a b", "more than one word"),
+            ("nonsense", "does not begin with mk_"),
+            ("mk_ä", "more than one word"),
+            ("mk_" + "x" * 9000, "too large"),
+        ],
+    )
+    def test_what_is_no_key_is_refused(self, write, tmp_path, content, words):
+        with pytest.raises(ConfigurationError, match=words):
+            read_credentials(load_config(write(GOOD), {}).config.auth, key_files(tmp_path, content))
+
+    def test_swapped_key_files_are_told_apart(self, write, tmp_path):
+        with pytest.raises(ConfigurationError, match="swap the two") as caught:
+            read_credentials(load_config(write(GOOD), {}).config.auth, key_files(tmp_path, "msk_1", "mk_1"))
+        assert len(caught.value.faults) == 1
+
+    def test_a_directory_or_a_missing_file_is_one_clear_sentence(self, write, tmp_path):
+        text = GOOD + f"  api_key_file: {tmp_path}\n  secret_key_file: {tmp_path}/none\n"
+        with pytest.raises(ConfigurationError) as caught:
+            read_credentials(load_config(write(text), {}).config.auth, {})
+        assert "no regular file" in caught.value.faults[0]
+        assert "no such file" in caught.value.faults[1]
+
+    def test_a_bearer_token_needs_no_permission_and_no_key_pair(self, write, tmp_path):
+        (tmp_path / "token").write_text("tok")
+        (tmp_path / "token").chmod(0o600)
+        text = GOOD.replace("allow_secret_key_on_device: true", f"mode: bearer\n  token_file: {tmp_path}/token")
+        credentials = read_credentials(load_config(write(text), {}).config.auth, {})
+        assert credentials.secret.reveal() == "tok"
+        assert credentials.token_path == tmp_path / "token"
+
+
+class TestDocuments:
+    def test_every_key_has_a_description(self):
+        schema = json_schema()
+        models = [schema, *schema["$defs"].values()]
+        without = [name for model in models for name, key in model["properties"].items() if not key.get("description")]
+        assert without == []
+
+    def test_every_number_that_has_a_unit_in_its_name_has_one_in_the_schema(self):
+        units = {"_s": "s", "_bytes": "bytes"}
+        schema = json_schema()
+        for model in schema["$defs"].values():
+            for name, key in model["properties"].items():
+                for ending, unit in units.items():
+                    if name.endswith(ending):
+                        assert key.get("unit") == unit, name
+
+    def test_the_schema_agrees_with_the_example(self):
+        document = yaml.safe_load(EXAMPLE.read_text("utf-8"))
+        jsonschema.Draft202012Validator(json_schema()).validate(json.loads(json.dumps(document)))
+
+    def test_the_example_is_made_from_the_models(self):
+        values = {
+            "service": {"base_url": "http://127.0.0.1:8080"},
+            "device": {"device_id": "PASTE-THE-DEVICE-ID-HERE"},
+            "auth": {
+                "allow_secret_key_on_device": True,
+                "api_key_file": "/etc/device-agent/api_key",
+                "secret_key_file": "/etc/device-agent/secret_key",
+            },
+            "sensors": [{"name": "board", "type": "system", "interval_s": 60}],
+        }
+        assert EXAMPLE.read_text("utf-8") == commented_file(values)
+
+    def test_the_example_can_be_used_and_mentions_every_key(self):
+        assert load_config(EXAMPLE, {}).config.sensors[0].type == "system"
+        text = EXAMPLE.read_text("utf-8")
+        schema = json_schema()
+        names = [name for model in (schema, *schema["$defs"].values()) for name in model["properties"]]
+        assert [name for name in names if f"{name}:" not in text] == []
+
+    def test_the_values_in_the_example_are_the_defaults(self):
+        document = yaml.safe_load(EXAMPLE.read_text("utf-8"))
+        defaults = AgentConfig.model_validate(
+            {"service": document["service"], "device": document["device"], "auth": document["auth"]}
+        ).model_dump(mode="json")
+        for section in ("commands", "outbox", "logging", "executables", "state_dir"):
+            assert document[section] == defaults[section] or document[section] == {
+                name: value for name, value in defaults[section].items() if name in document[section]
+            }

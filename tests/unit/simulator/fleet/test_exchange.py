@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from agent.core.values import Report
+from agent.errors import NotFound, RateLimited, ServerFault, Unauthorized, UnexpectedAnswer
+from agent.wire import extensions
+from simulator.fleet.exchange import Ask, Operation, Speaker, TimedReading, judge, read_listing, read_refusals
+from simulator.fleet.http import HttpAnswer
+
+ALL = Speaker("d/1", "p1", extensions.ALL)
+PLAIN = Speaker("d/1", "p1", extensions.NONE)
+READING = TimedReading(7, "key-7", {"t": 21.5}, 1_767_225_600_123)
+
+
+def listing(*items: object, status: int = 200, **headers: str) -> HttpAnswer:
+    return HttpAnswer(status, headers, json.dumps({"data": items}).encode())
+
+
+def test_a_poll_asks_for_open_commands_and_is_held_only_where_the_service_can():
+    held = ALL.poll(20.0, '"v1"')
+    assert held.target == "/devices/d%2F1/commands?status=open&wait=20"
+    assert held.headers == {"if-none-match": '"v1"'}
+    assert held.wait_s == 20.0
+    plain = PLAIN.poll(20.0, None)
+    assert plain.target == "/devices/d%2F1/commands?status=open"
+    assert (plain.wait_s, plain.headers) == (0.0, {})
+
+
+def test_readings_go_as_an_array_only_where_the_service_takes_arrays():
+    other = TimedReading(8, "key-8", {"t": 22}, 1_767_225_601_123)
+    batch = ALL.readings([READING, other])
+    assert [item["recorded_at"] for item in json.loads(batch.body)] == [
+        "2026-01-01T00:00:00.123Z",
+        "2026-01-01T00:00:01.123Z",
+    ]
+    assert batch.keys == (7, 8)
+    assert batch.headers["idempotency-key"] == ALL.readings([READING, other]).headers["idempotency-key"]
+    assert batch.headers["idempotency-key"] != ALL.readings([READING]).headers["idempotency-key"] == "key-7"
+    single = PLAIN.readings([READING, other])
+    assert json.loads(single.body)["device_id"] == "d/1"
+    assert (single.keys, single.headers) == ((7,), {})
+
+
+def test_progress_has_no_place_on_a_plain_server():
+    assert PLAIN.report(Report("c1", "in_progress")) is None
+    assert json.loads(ALL.report(Report("c1", "in_progress")).body) == {"status": "in_progress"}
+    assert ALL.report(Report("c1", "succeeded", {"a": 1})).target == "/devices/d%2F1/commands/c1/result"
+
+
+def test_one_bad_command_never_hides_the_others():
+    good = {"id": "c1", "command_payload": {"command": "ping"}, "created_at": "2026-01-01T00:00:01Z"}
+    older = {**good, "id": "c0", "created_at": "2026-01-01T00:00:00Z"}
+    foreign = {**good, "id": "c2", "device_id": "d2"}
+    nameless = {"command_payload": {}}
+    answer = listing(good, older, foreign, nameless, "text", etag='"v2"')
+    found = read_listing(answer, ALL.poll(0, None), "d/1")
+    assert [command.id for command in found.poll.commands] == ["c0", "c1"]
+    assert len(found.poll.malformed) == 3
+    assert found.etag == '"v2"'
+
+
+def test_304_is_unchanged():
+    found = read_listing(HttpAnswer(304, {"etag": '"v1"'}, b""), ALL.poll(20, '"v1"'), "d/1")
+    assert found.poll.unchanged
+    assert found.poll.held
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (HttpAnswer(401, {}, b'{"error":"x"}'), Unauthorized),
+        (HttpAnswer(404, {}, b'{"error":"x"}'), NotFound),
+        (HttpAnswer(429, {"retry-after": "7"}, b"{}"), RateLimited),
+        (HttpAnswer(503, {}, b"down"), ServerFault),
+        (HttpAnswer(302, {"location": "https://portal"}, b""), UnexpectedAnswer),
+        (HttpAnswer(200, {"content-type": "text/html"}, b"<html>sign in</html>"), UnexpectedAnswer),
+    ],
+)
+def test_answers_that_are_no_good_are_the_agents_own_errors(answer, error):
+    with pytest.raises(error):
+        judge(answer)
+
+
+def test_truncated_json_is_no_list():
+    with pytest.raises(UnexpectedAnswer):
+        read_listing(HttpAnswer(200, {}, b'{"data":[{"id"'), ALL.poll(0, None), "d/1")
+
+
+def test_a_batch_names_what_it_refused():
+    ask = Ask(Operation.READINGS, "POST", "/sensor-data", b"[]", keys=(4, 5))
+    told = judge(HttpAnswer(200, {}, b'{"accepted":1,"errors":[{"index":1,"error":"bad","message":"NaN"}]}'))
+    assert read_refusals(told, ask) == {5: "bad: NaN"}
+    with pytest.raises(UnexpectedAnswer, match="took 1 of 2"):
+        read_refusals(judge(HttpAnswer(200, {}, b'{"accepted":1,"errors":[]}')), ask)

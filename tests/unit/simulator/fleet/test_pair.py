@@ -1,0 +1,330 @@
+"""Agent core and a model of the service, joined output-to-input on virtual time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from urllib.parse import parse_qs, urlsplit
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.core.backoff import Backoff
+from agent.core.polling import PollIntervals
+from agent.core.values import CommandState, Contract, Moment
+from agent.errors import TransportError
+from agent.wire import extensions
+from agent.wire.times import to_rfc3339
+from simulator.fleet.audit import ReadingFact, audit_readings
+from simulator.fleet.device import Channel, DeviceModel, VirtualDevice
+from simulator.fleet.exchange import Ask, Operation, Speaker
+from simulator.fleet.http import HttpAnswer
+from simulator.fleet.ledger import DeviceLedger
+from simulator.fleet.store import Disk
+from simulator.fleet.vocabulary import VOCABULARY
+
+START_S = 1_767_225_600.0
+FINAL = {"succeeded", "failed", "rejected", "expired"}
+
+
+@dataclass
+class ServiceModel:
+    """The device's side of the service: what docs/protocol.md says about polls, results and readings."""
+
+    offers: frozenset[str]
+    commands: dict[str, dict] = field(default_factory=dict)
+    readings: list[ReadingFact] = field(default_factory=list)
+    replays: dict[str, tuple[bytes, HttpAnswer]] = field(default_factory=dict)
+
+    def send(self, payload: dict, now_s: float, ttl_s: float = 3600.0) -> str:
+        command_id = f"c{len(self.commands) + 1}"
+        times = {"created_at": to_rfc3339(now_s), "expires_at": to_rfc3339(now_s + ttl_s)}
+        self.commands[command_id] = {"id": command_id, "command_payload": payload, "status": "queued", **times}
+        return command_id
+
+    def answer(self, ask: Ask, now_s: float) -> HttpAnswer:
+        key = ask.headers.get("idempotency-key")
+        if key in self.replays:
+            assert self.replays[key][0] == ask.body, "the same idempotency key with another body"
+            return self.replays[key][1]
+        status, value = self._handle(ask, now_s)
+        answer = HttpAnswer(
+            status, {"date": formatdate(now_s, usegmt=True), "content-type": "application/json"}, encode(value)
+        )
+        if key is not None:
+            self.replays[key] = (ask.body, answer)
+        return answer
+
+    def _handle(self, ask: Ask, now_s: float) -> tuple[int, object]:
+        if ask.operation is Operation.POLL:
+            return 200, {"data": self._open(ask, now_s), "next_cursor": None, "has_more": False}
+        body = json.loads(ask.body)
+        if ask.operation is Operation.REPORT:
+            return self._result(ask, body)
+        batch = body if isinstance(body, list) else [body]
+        for reading in batch:
+            self.readings.append(ReadingFact(milliseconds(reading["recorded_at"]), reading["sensor_data"]))
+        return (200, {"accepted": len(batch), "errors": []}) if isinstance(body, list) else (201, batch[0])
+
+    def _open(self, ask: Ask, now_s: float) -> list[dict]:
+        assert parse_qs(urlsplit(ask.target).query)["status"] == ["open"]
+        for command in self.commands.values():
+            if command["status"] == "queued":
+                expired = milliseconds(command["expires_at"]) <= now_s * 1000
+                command["status"] = "expired" if expired else "delivered"
+        return [dict(command) for command in self.commands.values() if command["status"] not in FINAL]
+
+    def _result(self, ask: Ask, body: dict) -> tuple[int, object]:
+        command = self.commands[ask.report.command_id]
+        if command["status"] in FINAL:
+            return 409, {"error": "command_finished"}
+        command.update(status=body["status"], error=body.get("error"), result=body.get("result"))
+        return 200, command
+
+
+def encode(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+def milliseconds(text: str) -> int:
+    from agent.wire.times import parse_time
+
+    return round(parse_time(text) * 1000)
+
+
+@dataclass
+class World:
+    """One device, one service, one clock; ``trouble`` decides about each request."""
+
+    trouble: Callable[[], str]
+    fraction: Callable[[], float] = lambda: 0.5
+    offers: frozenset[str] = extensions.ALL - {extensions.LONG_POLL}
+    now_s: float = 1000.0
+    on: bool = True
+
+    def __post_init__(self) -> None:
+        self.service = ServiceModel(self.offers)
+        self.ledger = DeviceLedger("d1", "device")
+        self.disk = Disk.empty("run")
+        self.device = self._boot()
+
+    def _boot(self) -> VirtualDevice:
+        model = DeviceModel(
+            interval_s=5.0, polling=PollIntervals(1.0, 2.0, 4.0), backoff=Backoff(base_s=0.5, cap_s=4.0), batch=4
+        )
+        speaker = Speaker("d1", "p1", self.offers)
+        return VirtualDevice(speaker, model, self.disk, self.ledger, seed=1, fraction=self.fraction, now=self.moment())
+
+    def moment(self) -> Moment:
+        return Moment(self.now_s, START_S + self.now_s, "boot")
+
+    def power(self, *, on: bool) -> None:
+        if on and not self.on:
+            self.device = self._boot()
+        self.on = on
+
+    def run(self, seconds: float) -> None:
+        until_s = self.now_s + seconds
+        while self.now_s < until_s:
+            if self.on:
+                for channel in Channel:
+                    self._turn(channel)
+            due_s = min((self.device.due_s(channel) for channel in Channel), default=until_s) if self.on else until_s
+            self.now_s = min(until_s, max(due_s, self.now_s + 0.05))
+            self.check()
+
+    def _turn(self, channel: Channel) -> None:
+        sent = self.moment()
+        ask = self.device.ask(channel, sent)
+        if ask is None:
+            return
+        trouble = self.trouble()
+        if trouble == "request lost":
+            self.device.failed(ask, TransportError("lost"), self.moment())
+            return
+        if trouble in {"500", "429"}:
+            self.device.answered(ask, HttpAnswer(int(trouble), {"retry-after": "1"}, b"{}"), sent, self.moment())
+            return
+        answer = self.service.answer(ask, START_S + self.now_s)
+        if trouble == "answer lost":
+            self.device.failed(ask, TransportError("lost"), self.moment())
+        elif trouble == "portal":
+            page = HttpAnswer(200, {"content-type": "text/html"}, b"<html>sign in</html>")
+            self.device.answered(ask, page, sent, self.moment())
+        else:
+            self.device.answered(ask, answer, sent, self.moment())
+
+    def check(self) -> None:
+        """What holds after every step, whatever happened."""
+        runs = self.ledger.runs()
+        entries = self.disk.journal.known(self.service.commands)
+        for command_id, command in self.service.commands.items():
+            handler = VOCABULARY.get(str(command["command_payload"].get("command")))
+            if handler is None or command["status"] == "expired":
+                assert runs[command_id] == 0
+            elif handler.contract is Contract.ONCE:
+                assert runs[command_id] <= 1
+            entry = entries.get(command_id)
+            if entry is not None and entry.state is CommandState.REPORTED:
+                assert command["status"] == str(entry.outcome.status)
+        found = audit_readings(self.ledger.account(tuple(self.service.readings)))
+        assert found.clean, found.sentences()
+
+
+PAYLOADS = [
+    {"command": "ping", "echo": 1},
+    {"command": "open_valve", "seconds": 3},
+    {"command": "self_test", "seconds": 3},
+    {"command": "make_coffee"},
+    {"command": "set_interval", "name": "climate", "interval_s": "soon"},
+    {"command": "set_interval", "name": "climate", "interval_s": 2},
+    {"no": "name"},
+]
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("send"), st.integers(0, len(PAYLOADS) - 1)),
+        st.tuples(st.just("send soon over"), st.integers(0, len(PAYLOADS) - 1)),
+        st.tuples(st.just("run"), st.floats(0.1, 6)),
+        st.tuples(st.just("off"), st.just(0)),
+        st.tuples(st.just("on"), st.just(0)),
+    ),
+    max_size=25,
+)
+TROUBLE = st.sampled_from(["none", "none", "none", "request lost", "answer lost", "500", "429", "portal"])
+
+
+@settings(max_examples=150)
+@given(STEPS, st.lists(TROUBLE, max_size=60))
+def test_whatever_fails_every_command_ends_and_every_reading_is_stored_once(steps, troubles):
+    waiting = iter(troubles)
+    world = World(lambda: next(waiting, "none"))
+    for step, number in steps:
+        if step == "send":
+            world.service.send(PAYLOADS[number], START_S + world.now_s)
+        elif step == "send soon over":
+            world.service.send(PAYLOADS[number], START_S + world.now_s, ttl_s=1.0)
+        elif step == "run":
+            world.run(number)
+        else:
+            world.power(on=step == "on")
+    world.trouble = lambda: "none"
+    world.power(on=True)
+    world.run(200)
+    world.device.sampling = False
+    world.run(20)
+    assert [command for command in world.service.commands.values() if command["status"] not in FINAL] == []
+    assert world.device.settled
+    assert world.ledger.accepted == len(world.service.readings) > 0
+    never = [c for c in world.service.commands.values() if c["command_payload"] in PAYLOADS[3:5] + PAYLOADS[6:]]
+    assert {command["status"] for command in never} <= {"rejected", "expired"}
+
+
+def test_a_once_handler_that_the_power_left_is_not_run_again_and_an_idempotent_one_is():
+    world = World(lambda: "none")
+    valve = world.service.send(PAYLOADS[1], START_S + world.now_s)
+    test = world.service.send(PAYLOADS[2], START_S + world.now_s)
+    world.run(2.5)
+    assert world.service.commands[valve]["status"] == "in_progress"
+    world.power(on=False)
+    world.run(2)
+    world.power(on=True)
+    world.run(20)
+    assert world.service.commands[valve]["status"] == "failed"
+    assert world.service.commands[valve]["error"].startswith("indeterminate")
+    assert world.service.commands[test]["status"] == "succeeded"
+    assert world.ledger.runs() == {valve: 1, test: 2}
+
+
+def test_a_command_that_is_listed_again_after_a_lost_report_is_not_run_again():
+    lost = iter(["none", "answer lost", "answer lost"])
+    world = World(lambda: next(lost, "none"))
+    ping = world.service.send(PAYLOADS[0], START_S + world.now_s)
+    world.run(30)
+    assert world.ledger.runs()[ping] == 1
+    assert world.service.commands[ping]["status"] == "succeeded"
+
+
+def test_readings_that_could_not_be_sent_are_sent_in_the_same_request_after_a_power_cut():
+    answers = iter(["none"] + ["answer lost"] * 6)
+    world = World(lambda: next(answers, "none"))
+    world.run(12)
+    world.power(on=False)
+    world.power(on=True)
+    world.run(60)
+    world.device.sampling = False
+    world.run(10)
+    found = audit_readings(world.ledger.account(tuple(world.service.readings)))
+    assert found.clean
+    assert found.stored == world.ledger.accepted >= 10
+
+
+def test_a_reading_that_the_service_refuses_is_set_aside_and_the_others_go_on():
+    poison: list[float] = []
+
+    class Picky(ServiceModel):
+        def _handle(self, ask, now_s):
+            body = json.loads(ask.body) if ask.body else None
+            bad = ask.operation is Operation.READINGS and any(
+                reading["sensor_data"]["temperature_celsius"] in poison
+                for reading in (body if isinstance(body, list) else [body])
+            )
+            return (400, {"error": "validation_error"}) if bad else super()._handle(ask, now_s)
+
+    world = World(lambda: "500")
+    world.service = Picky(world.offers)
+    world.run(25)
+    waiting = world.disk.outbox.next_batch(10, world.moment())
+    assert len(waiting) >= 3
+    poison.append(waiting[1].reading.values["temperature_celsius"])
+    world.trouble = lambda: "none"
+    world.run(60)
+    world.device.sampling = False
+    world.run(20)
+    assert len(world.disk.outbox.set_aside) == 1
+    assert audit_readings(world.ledger.account(tuple(world.service.readings))).clean
+    assert world.ledger.accepted >= 10
+
+
+def test_results_go_into_a_table_on_a_plain_server():
+    world = World(lambda: "none", offers=extensions.NONE)
+    asks: list[Ask] = []
+    plain = world.service.answer
+
+    def answer(ask: Ask, now_s: float) -> HttpAnswer:
+        asks.append(ask)
+        if ask.operation is Operation.REPORT:
+            command = json.loads(ask.body)["data_payload"]
+            world.service.commands[command["command_id"]]["status"] = command["status"]
+            return HttpAnswer(201, {}, b"{}")
+        return plain(ask, now_s)
+
+    world.service.answer = answer
+    world.service.send(PAYLOADS[2], START_S + world.now_s)
+    world.run(20)
+    reports = [json.loads(ask.body) for ask in asks if ask.operation is Operation.REPORT]
+    assert [(report["table_name"], report["data_payload"]["status"]) for report in reports] == [
+        ("command_results", "succeeded")
+    ]
+    assert all(isinstance(json.loads(ask.body), dict) for ask in asks if ask.operation is Operation.READINGS)
+    assert all(not ask.headers.get("idempotency-key") for ask in asks)
+
+
+def test_wrong_keys_are_not_tried_again_at_once():
+    world = World(lambda: "none")
+    world.service.answer = lambda _ask, _now_s: HttpAnswer(401, {}, b'{"error":"invalid_credentials"}')
+    world.run(60)
+    assert 2 <= world.ledger.requests <= 6
+    assert "401" in world.ledger.faults[-1]
+
+
+def test_an_interval_that_a_command_set_survives_a_power_cut():
+    world = World(lambda: "none")
+    world.service.send(PAYLOADS[5], START_S + world.now_s)
+    world.run(10)
+    world.power(on=False)
+    world.power(on=True)
+    before = world.ledger.accepted
+    world.run(40)
+    assert world.ledger.accepted - before >= 18

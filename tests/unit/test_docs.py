@@ -1,0 +1,131 @@
+"""The documents tell the truth: generated pages are current, links lead somewhere, commands exist."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import click
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.fixture(scope="module")
+def writer() -> ModuleType:
+    """tools/write_docs.py, loaded from its file, since tools is no package."""
+    spec = importlib.util.spec_from_file_location("write_docs", ROOT / "tools" / "write_docs.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_generated_pages_are_current(writer):
+    for path, text in writer.pages().items():
+        assert path.is_file(), f"{name_of(path)} is missing: make docs"
+        assert path.read_text(encoding="utf-8") == text, f"{name_of(path)} is out of date: make docs"
+
+
+def test_every_command_and_option_has_a_help_text(writer):
+    silent = []
+    for found in writer.all_commands():
+        if not writer.help_text(found.command):
+            silent.append(found.path)
+        for parameter in found.parameters():
+            if isinstance(parameter, click.Option) and not parameter.help:
+                silent.append(f"{found.path} {parameter.opts[0]}")
+            if isinstance(parameter, click.Argument) and parameter.make_metavar(found.context).strip("[].") not in (
+                found.command.help or ""
+            ):
+                silent.append(f"{found.path} {parameter.name}: name it in the command's help")
+    assert not silent, silent
+
+
+def test_every_option_has_an_environment_variable(writer):
+    without = [
+        f"{found.path} {parameter.opts[0]}"
+        for found in writer.all_commands()
+        for parameter in found.parameters()
+        if isinstance(parameter, click.Option)
+        and "--version" not in parameter.opts
+        and not writer.environment_variable(parameter, found.context)
+    ]
+    assert not without, without
+
+
+def test_every_command_stands_on_the_page(writer):
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    for found in writer.all_commands():
+        assert re.search(rf"^##+ {re.escape(found.path)}$", page, re.MULTILINE), found.path
+
+
+def test_every_configuration_key_is_described_and_numbers_have_a_unit(writer):
+    from agent.config import AgentConfig
+
+    schema = AgentConfig.model_json_schema()
+    keys = list(writer.configuration_keys(schema))
+    assert len(keys) > 20
+    assert not [key.path for key in keys if not key.schema.get("description")]
+    unitless = [
+        key.path for key in keys if re.search(r"_(s|ms|bytes|percent)$", key.path) and not key.schema.get("unit")
+    ]
+    assert not unitless, unitless
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_a_link_inside_the_project_leads_to_a_file(path):
+    targets = re.findall(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
+    broken = [t for t in targets if "://" not in t and not t.startswith("mailto:") and not (path.parent / t).exists()]
+    assert not broken, broken
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_a_document_is_finished(path):
+    assert not re.search(r"GOES_HERE|\b(TODO|FIXME|TBD|XXX)\b", path.read_text(encoding="utf-8"))
+
+
+def test_every_page_is_in_the_table_of_contents():
+    contents = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    pages = [p for p in (ROOT / "docs").rglob("*.md") if p != ROOT / "docs" / "README.md"]
+    missing = [name_of(p) for p in pages if f"({p.relative_to(ROOT / 'docs')})" not in contents]
+    assert not missing, missing
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_a_make_target_that_a_document_names_exists(path):
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    named = set(re.findall(r"(?:`|^\s*\$?\s?)make ([a-z]+)", path.read_text(encoding="utf-8"), re.MULTILINE))
+    assert named <= targets
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_a_command_that_a_document_shows_exists(writer, path):
+    """In code blocks and code spans: ``device-agent WORD`` and ``fleet-simulator WORD``."""
+    known = {found.path for found in writer.all_commands()}
+    text = path.read_text(encoding="utf-8")
+    shown = re.findall(r"(?:^(?: {4})?|[`$] ?)(device-agent|fleet-simulator) ([a-z]+)(?![\w./-])", text, re.MULTILINE)
+    unknown = {f"{program} {word}" for program, word in shown} - known
+    assert not unknown, unknown
+
+
+def test_the_decision_records_are_numbered_without_a_gap():
+    numbers = [int(p.name[:4]) for p in sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md")), ids=name_of)
+def test_a_decision_record_has_its_four_parts(path):
+    headings = re.findall(r"^## (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    assert headings == ["Status", "Context", "Decision", "Consequences"]
