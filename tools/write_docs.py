@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 ROOT = Path(__file__).resolve().parent.parent
-PROGRAMS = {"device-agent": "agent.cli", "fleet-simulator": "simulator.cli"}
+PROGRAMS = {"device-agent": "agent.cli:device_agent", "fleet-simulator": "simulator.cli:program"}
 
 COMMANDS_HEAD = """\
 # Commands
@@ -67,18 +67,16 @@ class DocumentedCommand:
         return (p for p in self.command.params if not getattr(p, "hidden", False))
 
 
-def program(module_name: str) -> click.Group:
-    """The click group of a program's module, ``program`` or, where click's own entry is used, ``main``.
+def program(reference: str) -> click.Group:
+    """The click group that ``module:attribute`` names.
 
     Raises:
-        TypeError: the module has neither.
+        TypeError: there is something else.
     """
-    module = import_module(module_name)
-    group = next(
-        (g for g in (getattr(module, n, None) for n in ("program", "main")) if isinstance(g, click.Group)), None
-    )
-    if group is None:
-        raise TypeError(f"{module_name} has no click group called program or main")
+    module, _, attribute = reference.partition(":")
+    group = getattr(import_module(module), attribute, None)
+    if not isinstance(group, click.Group):
+        raise TypeError(f"{reference} is no click group")
     return group
 
 
@@ -95,7 +93,7 @@ def walk(path: str, command: click.Command, parent: click.Context | None = None)
 
 def all_commands() -> list[DocumentedCommand]:
     """Every command of both programs."""
-    return [found for name, module in PROGRAMS.items() for found in walk(name, program(module))]
+    return [found for name, reference in PROGRAMS.items() for found in walk(name, program(reference))]
 
 
 def environment_variable(option: click.Option, context: click.Context) -> str | None:

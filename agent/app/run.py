@@ -97,6 +97,10 @@ class _Life:
                 agent.start()
                 _log.info("agent=ready version=%s device=%s", VERSION, config.device.device_id)
                 ending = self._supervisor.run()
+            except StorageError as error:
+                # It was opened and now refuses; what was acknowledged is on the disk.
+                ending = Ending(f"the store refuses: {error}", EXIT_CRASHED)
+                _log.error("agent=cannot_start %s", error)
             finally:
                 self._notifier.stopping()
                 _log.info("agent=stopping reason=%r", ending.reason)

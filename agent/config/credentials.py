@@ -34,7 +34,7 @@ class Credentials:
 
 
 def read_credentials(auth: AuthConfig, environ: Mapping[str, str]) -> Credentials:
-    """Read the files that ``auth`` names, or the systemd credentials of the same names.
+    """Read systemd's credentials ``api_key``, ``secret_key`` and ``token``; where there is none, the file of ``auth``.
 
     Raises:
         ConfigurationError: one sentence for each file that is missing, unreadable, readable by everybody, or not what
@@ -85,10 +85,11 @@ def _instead(name: str) -> str:
 
 
 def _path(configured: Path | None, name: str, environ: Mapping[str, str]) -> Path | None:
-    if configured is not None:
-        return configured
+    """The credential that the service manager hands over goes before the file that the configuration names."""
     directory = environ.get("CREDENTIALS_DIRECTORY")
-    return Path(directory, name) if directory else None
+    if directory and (configured is None or Path(directory, name).exists()):
+        return Path(directory, name)
+    return configured
 
 
 def _read(key: str, name: str, path: Path | None, faults: list[str]) -> str:

@@ -133,17 +133,17 @@ class AuthConfig(Section):
         default=False,
     )
     api_key_file: Path | None = key(
-        "File that holds the API key (mk_...), mode 600. Default: the systemd credential 'api_key'.",
+        "File that holds the API key (mk_...), mode 600. The systemd credential 'api_key' goes before it.",
         default=None,
         example="/etc/device-agent/api_key",
     )
     secret_key_file: Path | None = key(
-        "File that holds the secret key (msk_...), mode 600. Default: the systemd credential 'secret_key'.",
+        "File that holds the secret key (msk_...), mode 600. The systemd credential 'secret_key' goes before it.",
         default=None,
         example="/etc/device-agent/secret_key",
     )
     token_file: Path | None = key(
-        "File that holds the bearer token, mode 600. Default: the systemd credential 'token'. It is read again "
+        "File that holds the bearer token, mode 600. The systemd credential 'token' goes before it. It is read again "
         "whenever it changes, so that another program may renew it.",
         default=None,
         example="/run/device-agent/token",

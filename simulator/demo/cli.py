@@ -18,7 +18,7 @@ from simulator.demo.proofs import Proof, exit_code
 from simulator.demo.screen import Screen
 from simulator.demo.settings import DEVICES_MAX, DEVICES_MIN, DemoSettings
 from simulator.demo.stage import ServiceNotStarted, Stage
-from simulator.demo.story import Story, Told
+from simulator.demo.story import Story, Told, intervals_of_the_real_agent
 from simulator.demo.telling import prove_all, summary_document, tell_report
 from simulator.exit_codes import ExitCode, exit_code_of
 from simulator.interrupts import terminations_as_interrupts
@@ -132,6 +132,8 @@ def _print_verdict(proofs: list[Proof], folder: DemoFolder, screen: Screen, code
 def _keep(told: Told, screen: Screen) -> None:
     """Everything runs on; print how to reach it and wait for Ctrl-C."""
     told.agent.start()
+    for order in intervals_of_the_real_agent(None):
+        told.orders.send(told.onboarded.cast.real, order)
     told.fleet.sample(on=True)
     keys, base_url, real = told.service.keys, told.service.base_url, told.onboarded.cast.real
     command = json.dumps({"device_id": real.device_id, "command_payload": {"command": "ping", "echo": "hello"}})

@@ -23,6 +23,7 @@ from simulator.fleet.audit import ReadingFact
 from simulator.keys import write_secret
 
 SENSOR: Final = "board"
+WITNESS: Final = "witness"
 INTERVAL_S: Final = 1.0
 GROUP_WINDOW_S: Final = 0.5
 _STATUS_TIMEOUT_S: Final = 20.0
@@ -160,7 +161,7 @@ class RealAgent:
             },
             "sensors": [
                 {"name": SENSOR, "type": "system", "interval_s": INTERVAL_S},
-                {"name": "witness", "type": "program", "interval_s": INTERVAL_S, "settings": {"argv": witness}},
+                {"name": WITNESS, "type": "program", "interval_s": INTERVAL_S, "settings": {"argv": witness}},
             ],
             "outbox": {"group_window_s": GROUP_WINDOW_S},
         }

@@ -14,7 +14,7 @@ from simulator.demo.onboard import USER_ID, Onboarded, make_product, print_label
 from simulator.demo.orders import NEVER, Order, OrderBook
 from simulator.demo.proofs import Proof, prove_removal
 from simulator.demo.readback import DeviceReadBack, read_device
-from simulator.demo.real_agent import INTERVAL_S, SENSOR, Books, RealAgent
+from simulator.demo.real_agent import INTERVAL_S, SENSOR, WITNESS, Books, RealAgent
 from simulator.demo.screen import Screen
 from simulator.demo.service_process import ServiceProcess
 from simulator.demo.settings import DemoSettings
@@ -31,6 +31,7 @@ _CALM_S: Final = 2.0
 _ROUND_S: Final = 0.4
 _QUIET_S: Final = 6.0
 _LOOK_S: Final = 0.05
+_REST_S: Final = 3600.0
 _OK: Final = 200
 
 # Slow commands that are under way when the power goes: the first must not run again, the second does.
@@ -53,7 +54,7 @@ class Told:
         orders: every command that was sent.
         proofs: those that were decided on the way.
         outages: when which device was off.
-        killed_s, stopped_s: when the real agent was killed, and when it was told to stop, epoch seconds.
+        killed_s: when the real agent was killed, epoch seconds.
         read_back: every device as the service has it, by device id.
         books: the real agent's own counters at the end.
     """
@@ -66,7 +67,6 @@ class Told:
     proofs: list[Proof] = field(default_factory=list)
     outages: list[Outage] = field(default_factory=list)
     killed_s: float = 0.0
-    stopped_s: float = 0.0
     read_back: dict[str, DeviceReadBack] = field(default_factory=dict)
     books: Books | None = None
 
@@ -239,15 +239,22 @@ class Story:
     # --- act 5: everything that was to be handed over is, then the books are opened ---
 
     def _drain(self, told: Told) -> None:
+        real = told.onboarded.cast.real
+        for order in intervals_of_the_real_agent(_REST_S):
+            told.orders.send(real, order)
+        told.orders.wait([real.device_id], _ENDED_S, lambda _done, _total: None)
         with self._screen.doing("letting everything drain"):
             late = told.fleet.settle(_DRAINED_S)
-            # The group window, one more second for the way: what the agent has taken in is with the service then.
-            time.sleep(INTERVAL_S)
-            told.stopped_s = time.time()
+            time.sleep(INTERVAL_S)  # a read that had begun before has been committed then
+            deadline_s = time.monotonic() + _DRAINED_S
+            while (books := told.agent.books()).waiting and time.monotonic() < deadline_s:
+                time.sleep(_LOOK_S)
             code = told.agent.stop()
-        tone = Tone.GOOD if code == 0 and not late else Tone.BAD
-        text = f"stopped with exit code {code}" + (f"; not drained: {', '.join(late)}" if late else "")
-        self._screen.tell(told.onboarded.cast.real.name, text, tone)
+        tone = Tone.GOOD if code == 0 and not late and not books.waiting else Tone.BAD
+        text = f"nothing waits in its outbox; stopped with exit code {code}"
+        if books.waiting or late:
+            text = f"not drained: {books.waiting} readings of the real agent, {', '.join(late) or 'no other device'}"
+        self._screen.tell(real.name, text, tone)
 
     def _read_back(self, client: ServiceClient, told: Told) -> None:
         cast = told.onboarded.cast
@@ -293,6 +300,15 @@ def _daily_orders(number: int, *, is_real: bool) -> list[Order]:
         Order("invalid payload", {**interval, "interval_s": "soon"}, "rejected", "invalid_payload", NEVER),
         Order("slow self test", {"command": "self_test", "seconds": 1.5}),
     ]
+
+
+def intervals_of_the_real_agent(interval_s: float | None) -> list[Order]:
+    """Set how often the real agent reads each of its sensors; None goes back to its configuration."""
+    return [
+        Order(f"read {name} {'again' if interval_s is None else 'hourly'}",
+              {"command": "set_interval", "name": name, "interval_s": interval_s}, runs=None)
+        for name in (SENSOR, WITNESS)
+    ]  # fmt: skip
 
 
 def _status(call: Callable[[], object]) -> int:

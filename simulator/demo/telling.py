@@ -82,13 +82,12 @@ def prove_all(told: Told) -> list[Proof]:
 def _witness_account(told: Told) -> ReadingAccount:
     """The witness sensor's own file against the service.
 
-    What was made in the moments before a SIGKILL or a stop may not have been committed by the agent: it was not
-    accepted, so it may be stored or not, but never twice or altered.
+    What was made in the moments before the SIGKILL may not have been committed by the agent: it was not accepted, so it
+    may be stored or not, but never twice or altered.
     """
     real = told.onboarded.cast.real
     witnessed = told.agent.witnessed()
-    ends_s = (told.killed_s, told.stopped_s)
-    unsure = {made.fact.key for made in witnessed if any(abs(made.at_s - end_s) <= _UNCOMMITTED_S for end_s in ends_s)}
+    unsure = {made.fact.key for made in witnessed if abs(made.at_s - told.killed_s) <= _UNCOMMITTED_S}
     return ReadingAccount(
         device=real.name,
         accepted=tuple(made.fact for made in witnessed),

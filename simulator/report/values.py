@@ -131,7 +131,8 @@ class Chart:
             return "no readings"
         low, high, mean = min(values), max(values), sum(values) / len(values)
         form = f"{{:,.{self.digits}f}}"
-        spread = f"{form.format(low)} to {form.format(high)} {self.unit}, mean {form.format(mean)}"
+        unit = f" {self.unit}" if self.unit else ""
+        spread = f"{form.format(low)} to {form.format(high)}{unit}, mean {form.format(mean)}"
         return f"{len(values):,} readings, {spread}"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -16,7 +15,7 @@ from agent.errors import InvalidMessage
 from agent.wire.json_text import parse_json
 from agent.wire.limits import BODY_BYTES
 from simulator.service.answers import Answer, Done
-from simulator.service.faults import ServiceFault, invalid, invalid_all, invalid_model, too_large
+from simulator.service.faults import CallerGone, ServiceFault, invalid, invalid_all, invalid_model, too_large
 from simulator.service.gate import CALLER
 from simulator.service.storage.keys import Caller
 from simulator.service.storage.stored_answers import RequestKey, remember
@@ -97,7 +96,7 @@ class Call:
                 parts.append(part)
             body = b"".join(parts)
         if message["type"] == "http.disconnect":
-            raise asyncio.CancelledError
+            raise CallerGone
         if len(body) > BODY_BYTES:
             raise too_large("The body", BODY_BYTES)
         self.body_bytes = body

@@ -19,7 +19,14 @@ _LEVELS = ("debug", "info", "warning", "error")
 
 
 @click.command("service", short_help="Run the local service.")
-@click.option("--host", default="127.0.0.1", show_default=True, envvar="FLEET_SIMULATOR_HOST", show_envvar=True)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    envvar="FLEET_SIMULATOR_HOST",
+    show_envvar=True,
+    help="Address to listen on; 0.0.0.0 lets other machines in.",
+)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -83,6 +90,7 @@ _LEVELS = ("debug", "info", "warning", "error")
     show_default=True,
     envvar="FLEET_SIMULATOR_LOG_LEVEL",
     show_envvar=True,
+    help="The least severe lines to write.",
 )
 def service_command(  # noqa: PLR0917 - click passes all of them by name
     host: str,

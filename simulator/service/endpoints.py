@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from simulator.service.answers import Answer, send_answer
 from simulator.service.call import Call
-from simulator.service.faults import ServiceFault
+from simulator.service.faults import CallerGone, ServiceFault
 from simulator.service.gate import HEADERS
 from simulator.service.service import Service
 
@@ -126,7 +126,10 @@ class _Path:
                 f"This path has: {self._allow.decode()}.",
                 headers=((b"allow", self._allow),),
             )
-        answer = await handler(Call(self._service, scope, receive))
+        try:
+            answer = await handler(Call(self._service, scope, receive))
+        except CallerGone:
+            return
         await send_answer(send, answer, scope[HEADERS])
 
 

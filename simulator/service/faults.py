@@ -11,6 +11,10 @@ from agent.wire.base import list_faults
 from simulator.service.answers import Answer, Header
 
 
+class CallerGone(Exception):
+    """The caller closed the connection before there was an answer."""
+
+
 class ServiceFault(Exception):
     """A request that is not carried out.
 

@@ -227,7 +227,7 @@ def test_a_held_poll_hears_of_expiry_removal_and_the_end_of_the_service(bench):
         assert time.monotonic() - began < 4
 
 
-def test_a_held_poll_whose_caller_has_gone_is_forgotten(bench):
+def test_a_held_poll_whose_caller_has_gone_is_forgotten(bench, caplog):
     device_id = bench.device()
     tag = bench.poll(device_id).headers["etag"]
     waiting = bench.service._service.waiters._waiting
@@ -239,6 +239,7 @@ def test_a_held_poll_whose_caller_has_gone_is_forgotten(bench):
     while waiting and time.monotonic() < until:
         threading.Event().wait(0.005)
     assert not waiting
+    assert not [record for record in caplog.records if record.exc_info], "a caller that goes is no fault"
 
 
 def test_a_poll_and_a_result_make_a_device_online(bench):

@@ -69,7 +69,7 @@ def test_a_fleet_runs_commands_and_hands_over_every_reading_once(service, client
         sent = [
             (device, client.send_command(SendCommand(device_id=device.device_id, command_payload=payload)).id)
             for device in devices
-            for payload in ({"command": "ping"}, {"command": "make_coffee"})
+            for payload in ({"command": "self_test", "seconds": 0.8}, {"command": "make_coffee"})
         ]
         states = [wait_for_end(client, device, command_id) for device, command_id in sent]
         fleet.sample(on=False)

@@ -24,11 +24,11 @@
 
   const readout = (u, chart, line) => {
     const index = u.cursor.idx;
-    line.replaceChildren();
-    if (index == null) {
-      line.textContent = "\u00a0";
+    if (index == null || u.cursor.left < 0) {
+      line.replaceChildren(...u.__legend.map((node) => node.cloneNode(true)));
       return;
     }
+    line.replaceChildren();
     const add = (tag, text) => {
       const part = document.createElement(tag);
       part.textContent = text;
@@ -36,8 +36,7 @@
       return part;
     };
     const shown = u.series.slice(1).map((series, i) => ({ series, i: i + 1 })).filter(({ series, i }) => {
-      if (chart.crowd && u.__focus != null) return i === u.__focus;
-      return !chart.crowd || i <= 3;
+      return chart.crowd ? i === u.__focus : true;
     });
     for (const { series, i } of shown) {
       const at = u.cursor.idxs ? u.cursor.idxs[i] : index;
@@ -52,6 +51,8 @@
   const draw = (place) => {
     const chart = data.charts[Number(place.dataset.chart)];
     const line = place.parentElement.querySelector(".readout");
+    place.__legend ??= [...line.childNodes].map((node) => node.cloneNode(true));
+    const legend = place.__legend;
     const axis = (extra) => ({
       stroke: colour("--muted"), font: `12px ${colour("--sans")}`,
       grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1, size: 4 }, ...extra,
@@ -85,10 +86,11 @@
       }))],
       hooks: {
         drawClear: [markLines],
-        setSeries: [(self, i) => { self.__focus = i; readout(self, chart, line); }],
-        setCursor: [(self) => readout(self, chart, line)],
+        setSeries: [(self, i) => { self.__focus = i; if (self.__legend) readout(self, chart, line); }],
+        setCursor: [(self) => { if (self.__legend) readout(self, chart, line); }],
       },
     }, aligned, place);
+    u.__legend = legend;
     return u;
   };
 

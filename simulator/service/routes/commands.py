@@ -15,7 +15,7 @@ from agent.wire.limits import COMMAND_PAYLOAD_BYTES, LONG_POLL_MAX_S
 from simulator.service.answers import Answer, Done, ok
 from simulator.service.call import Call
 from simulator.service.endpoints import ERROR, Endpoint, Parameter, Reply
-from simulator.service.faults import invalid, too_large
+from simulator.service.faults import CallerGone, invalid, too_large
 from simulator.service.paging import PAGE_PARAMETERS, Page, envelope, read_page
 from simulator.service.records import CommandRecord
 from simulator.service.routes.parameters import PAGING
@@ -73,7 +73,7 @@ async def list_device_commands(call: Call) -> Answer:
             if left_s <= 0 or service.waiters.closing:
                 return Answer(304, b"", answer.headers)
             if not await hold(change, call.receive, left_s):
-                raise asyncio.CancelledError
+                raise CallerGone
         finally:
             service.waiters.leave(device.seq, change)
         # It may have been removed meanwhile; a device that stays connected to be told of commands is online.

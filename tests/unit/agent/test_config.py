@@ -201,6 +201,16 @@ class TestSecrets:
         assert credentials.secret.reveal() == "msk_1"
         assert "msk_1" not in repr(credentials)
 
+    def test_a_credential_goes_before_the_file_that_the_configuration_names(self, write, tmp_path):
+        environ = key_files(tmp_path)
+        (tmp_path / "other").write_text("mk_other")
+        (tmp_path / "other").chmod(0o600)
+        text = GOOD + f"  api_key_file: {tmp_path}/other\n  secret_key_file: /none\n"
+        auth = load_config(write(text), {}).config.auth
+        assert read_credentials(auth, environ).api_key == "mk_1"
+        (tmp_path / "api_key").unlink()
+        assert read_credentials(auth, environ).api_key == "mk_other"
+
     def test_a_key_file_that_everybody_can_read_is_refused(self, write, tmp_path):
         environ = key_files(tmp_path)
         (tmp_path / "secret_key").chmod(0o644)
