@@ -7,13 +7,13 @@ import subprocess
 import sys
 
 import pytest
-from simulator.service.server import RunningService
 
 from agent.wire.auth import KeyPair
 from agent.wire.client import ServiceClient
 from agent.wire.products import NewProduct
 from simulator.labels import make_labels
 from simulator.service.config import ServiceConfig
+from simulator.service.server import RunningService
 
 PROGRAM = (sys.executable, "-m", "simulator.cli")
 
