@@ -140,12 +140,12 @@ def running(python: str, arguments: list[str], **environ: str) -> Iterator[subpr
 
 
 def measure_imports(python: str, name: str, code: str, runs: int) -> Cost:
-    """What importing alone costs."""
+    """What importing alone costs, with the agent's allocator setting."""
     starts: list[float] = []
     sizes: list[float] = []
     for _ in range(1 + runs):
         begun_s = time.perf_counter()
-        with running(python, ["-c", code + HOLD]) as process:
+        with running(python, ["-c", code + HOLD], MALLOC_ARENA_MAX="1") as process:
             assert process.stdout is not None
             process.stdout.readline()
             starts.append(time.perf_counter() - begun_s)

@@ -11,6 +11,7 @@ A test that needs a system program calls :func:`require_program`::
 from __future__ import annotations
 
 import ipaddress
+import logging
 import os
 import shutil
 import signal
@@ -75,6 +76,21 @@ def pytest_configure() -> None:
     if not _guard:
         _guard.append(_NetworkGuard())
         sys.addaudithook(_guard[0])
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_found() -> Iterator[None]:
+    """A program that a test runs in this process sets up logging for itself alone."""
+    root = logging.getLogger()
+    handlers, level, disabled, raising = list(root.handlers), root.level, root.manager.disable, logging.raiseExceptions
+    yield
+    for handler in [h for h in root.handlers if h not in handlers]:
+        root.removeHandler(handler)
+    for handler in [h for h in handlers if h not in root.handlers]:
+        root.addHandler(handler)
+    root.setLevel(level)
+    logging.disable(disabled)
+    logging.raiseExceptions = raising
 
 
 # --- the network ends at loopback -------------------------------------------------------------------------------

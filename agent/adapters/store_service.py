@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 BUFFER_MAX: Final = 20_000
 """Readings in memory that wait for their commit; beyond it the oldest are dropped and counted."""
 
-SETTLE_WITHIN_S: Final = 30.0
+SETTLE_WITHIN_S: Final = 90.0
 """How long the deletion of delivered readings may wait for a commit that comes along."""
 
 _FLUSH_AT: Final = 5_000

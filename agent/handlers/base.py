@@ -35,7 +35,7 @@ from agent.errors import AgentError
 class HandlerPayload(BaseModel):
     """The base for a handler's ``Payload``: unknown members are refused, so that a typo is answered, not ignored."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class NoPayload(HandlerPayload):
@@ -45,7 +45,7 @@ class NoPayload(HandlerPayload):
 class HandlerSettings(BaseModel):
     """The base for a handler's ``Settings``: unknown members are refused, so that a typo is found at the start."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class HandlerFailed(AgentError):

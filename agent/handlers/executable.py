@@ -68,7 +68,7 @@ class ExecutableSettings(HandlerSettings):
 class AnyPayload(BaseModel):
     """Any JSON object: the program itself judges it and answers 64 when it is wrong."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
 
 
 class Executable(Handler):

@@ -27,7 +27,7 @@ from agent.errors import AgentError
 class SensorSettings(BaseModel):
     """The base for a sensor's ``Settings``: unknown members are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class SensorFailed(AgentError):

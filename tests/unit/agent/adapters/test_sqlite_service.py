@@ -14,7 +14,7 @@ import pytest
 
 from agent.adapters.sqlite_store import SqliteStore
 from agent.adapters.store.status import read_status
-from agent.adapters.store_service import StoreService
+from agent.adapters.store_service import SETTLE_WITHIN_S, StoreService
 from agent.core.commands import HISTORY_LOST, IllegalMove
 from agent.core.values import CommandState, SendOutcome
 from agent.errors import ConfigurationError, StorageError
@@ -180,7 +180,7 @@ def test_a_waiting_deletion_happens_on_its_own_when_nothing_comes_along(start, p
     clock = FakeClock()
     service = start(lazy_settle=True, clock=clock)
     service.outbox.settle(SendOutcome(delivered=put_and_send(service)))
-    clock.advance(31.0)
+    clock.advance(SETTLE_WITHIN_S + 1.0)
     # Any question makes the writer look at its clock.
     service.journal.setting("a")
     service.journal.setting("a")
