@@ -15,16 +15,18 @@ import os
 import selectors
 import shutil
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, Final, Self
+from typing import IO, TYPE_CHECKING, Final, Self
 
 from agent.errors import AgentError
+
+if TYPE_CHECKING:
+    import subprocess
 
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """The ``PATH`` of every program that the agent runs, unless the configuration gives another one."""
@@ -155,6 +157,8 @@ def run_program(
 
 
 def _start(argv: Sequence[str], environment: Mapping[str, str], directory: Path | None) -> subprocess.Popen[bytes]:
+    import subprocess  # costs memory, and most agents start no program
+
     try:
         return subprocess.Popen(
             list(argv),
@@ -212,6 +216,8 @@ def _kill_group(process: subprocess.Popen[bytes], number: signal.Signals) -> Non
 
 
 def _reap(process: subprocess.Popen[bytes]) -> int | None:
+    import subprocess
+
     try:
         return process.wait(_UNKILLABLE_S)
     except subprocess.TimeoutExpired:  # it hangs in the kernel, such as on a dead network file system

@@ -6,7 +6,6 @@ a command that expired during suspend is expired. Source: clock_gettime(2), rand
 
 from __future__ import annotations
 
-import subprocess
 import time
 import uuid
 from collections.abc import Callable
@@ -49,6 +48,8 @@ def read_boot_id(path: Path = _BOOT_ID) -> str:
 
 def _boot_session() -> str:
     """``kern.bootsessionuuid`` of macOS; empty elsewhere."""
+    import subprocess  # costs memory, and Linux never comes here
+
     try:
         found = subprocess.run(
             ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, timeout=2.0, check=True

@@ -7,7 +7,7 @@ from typing import Final
 
 from agent.errors import ServiceError
 from agent.ports import Clock
-from agent.wire.client import ServiceClient
+from agent.wire.device_client import DeviceClient
 
 REFRESH_S: Final = 3600.0
 
@@ -20,7 +20,7 @@ class Discovery:
         clock: when to ask again.
     """
 
-    def __init__(self, client: ServiceClient, clock: Clock) -> None:
+    def __init__(self, client: DeviceClient, clock: Clock) -> None:
         self._client = client
         self._clock = clock
         self._lock = threading.Lock()

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from agent.adapters.discovery import Discovery
 from agent.core.values import Command, CommandPoll
 from agent.errors import InvalidMessage
-from agent.wire.client import ServiceClient
 from agent.wire.commands import OPEN, CommandList, CommandRecord
+from agent.wire.device_client import DeviceClient
 from agent.wire.extensions import LONG_POLL
 
 
@@ -24,7 +24,7 @@ class HttpSource:
         discovery: what the service offers; None never lets it hold a poll.
     """
 
-    def __init__(self, client: ServiceClient, device_id: str, discovery: Discovery | None) -> None:
+    def __init__(self, client: DeviceClient, device_id: str, discovery: Discovery | None) -> None:
         self._client = client
         self._device_id = device_id
         self._discovery = discovery

@@ -13,9 +13,8 @@ from agent.core.outbox import Disposition, judge_readings
 from agent.core.values import Moment, Report, SendOutcome, StoredReading
 from agent.errors import InvalidMessage, NotFound, Refused, ServiceError
 from agent.wire.base import describe_faults
-from agent.wire.client import ServiceClient
 from agent.wire.commands import RESULTS_TABLE, CommandResult, CommandResultPayload
-from agent.wire.database import NewRuntimeRecord
+from agent.wire.device_client import DeviceClient
 from agent.wire.extensions import BATCH_SENSOR_DATA, COMMAND_RESULTS, IDEMPOTENCY_KEY, KEY_REUSED
 from agent.wire.limits import BATCH_MAX
 from agent.wire.sensor_data import PostSensorData
@@ -40,7 +39,7 @@ class HttpUplink:
 
     def __init__(
         self,
-        client: ServiceClient,
+        client: DeviceClient,
         device_id: str,
         product_id: str | None,
         discovery: Discovery,
@@ -154,6 +153,8 @@ class HttpUplink:
                 delivered.append(stored.key)
 
     def _record(self, report: Report) -> None:
+        from agent.wire.database import NewRuntimeRecord  # only plain servers need it
+
         payload = _valid(
             lambda: CommandResultPayload(
                 command_id=report.command_id,

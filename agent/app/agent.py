@@ -32,7 +32,7 @@ from agent.runtime.sourcing import SourceService
 from agent.runtime.supervisor import EXIT_RESTART, Supervisor
 from agent.runtime.uplinking import UplinkService
 from agent.sensors.reader import SensorReader
-from agent.wire.client import ServiceClient
+from agent.wire.device_client import DeviceClient
 from agent.wire.extensions import IDEMPOTENCY_KEY
 
 _log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class Agent:
         self,
         config: AgentConfig,
         *,
-        client: ServiceClient,
+        client: DeviceClient,
         store: StoreService,
         clock: Clock,
         supervisor: Supervisor,
@@ -164,7 +164,7 @@ class Agent:
         )
         self._sensing = self._service(sensing)
 
-    def _build_uplink(self, client: ServiceClient) -> None:
+    def _build_uplink(self, client: DeviceClient) -> None:
         config = self._config
         uplink = UplinkService(
             uplink=HttpUplink(
@@ -186,7 +186,7 @@ class Agent:
         )
         self._uplink = self._service(uplink)
 
-    def _build_commands(self, client: ServiceClient) -> None:
+    def _build_commands(self, client: DeviceClient) -> None:
         config, commands = self._config, self._config.commands
         registry = load_handlers(config)
         self._rules = command_rules(

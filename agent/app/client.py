@@ -8,10 +8,10 @@ from agent.adapters.token_file import TokenFile
 from agent.config import AgentConfig, Credentials
 from agent.errors import ConfigurationError
 from agent.wire.auth import Credential, KeyPair
-from agent.wire.client import ServiceClient
+from agent.wire.device_client import DeviceClient
 
 
-def make_client(config: AgentConfig, credentials: Credentials, version: str) -> ServiceClient:
+def make_client(config: AgentConfig, credentials: Credentials, version: str) -> DeviceClient:
     """A client for the configured service.
 
     Raises:
@@ -23,7 +23,7 @@ def make_client(config: AgentConfig, credentials: Credentials, version: str) -> 
             raise ConfigurationError([f"service.ca_file: {service.ca_file} cannot be read; mend the path or its mode"])
         # OpenSSL's own variable: it replaces the system's trust store for the one context of this process.
         os.environ["SSL_CERT_FILE"] = str(service.ca_file)
-    return ServiceClient(
+    return DeviceClient(
         service.base_url,
         _credential(credentials),
         timeout_s=service.timeout_s,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -29,6 +28,8 @@ def overlay(values: dict[str, Any], environ: Mapping[str, str]) -> tuple[dict[Ke
             continue
         path = tuple(variable.removeprefix(PREFIX).lower().split("__"))
         if len(path) == 1 and path[0] not in AgentConfig.model_fields:
+            import difflib  # costs memory, and only a mistake needs it
+
             near = difflib.get_close_matches(path[0], list(AgentConfig.model_fields), n=1, cutoff=0.8)
             if near:
                 faults.append(f"{variable}: no such key; did you mean {PREFIX}{near[0].upper()}?")

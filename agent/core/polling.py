@@ -69,6 +69,9 @@ class PollPace:
             return pace, gap_s if held else self._spread(self.intervals.fast_s, fraction)
         if held and took_s >= _HELD_AT_LEAST_S:
             return replace(self, interval_s=0.0, quiet_s=self.quiet_s + took_s), gap_s
+        if held and self.interval_s == 0.0:
+            # Our own result has just changed the list: once, that is no reason to let the next command wait.
+            return replace(self, interval_s=MIN_GAP_S, quiet_s=self.quiet_s + took_s), gap_s
         bound_s = self.intervals.slow_s if self.quiet_s < SETTLE_S else self.intervals.idle_s
         interval_s = min(bound_s, max(self.intervals.fast_s, 2 * self.interval_s))
         wait_s = max(gap_s, self._spread(interval_s, fraction))

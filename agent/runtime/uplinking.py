@@ -38,6 +38,7 @@ class UplinkService(Actor):
         batch_size: how many readings go at once.
         settle_s: how long after a new reading the outbox has committed it, seconds.
         look_s: how often to look without being told, seconds.
+        last_s: how long the stop may go on handing over readings, seconds.
     """
 
     RESULT: Final = "result"
@@ -57,6 +58,7 @@ class UplinkService(Actor):
         batch_size: int = 500,
         settle_s: float = 1.0,
         look_s: float = 300.0,
+        last_s: float = 1.0,
         repeat_after_s: float = 300.0,
     ) -> None:
         super().__init__(PART)
@@ -70,6 +72,7 @@ class UplinkService(Actor):
         self._batch_size = batch_size
         self._settle_s = settle_s
         self._look_s = look_s
+        self._last_s = last_s
         self._complaints = Complaints(_log, self._now_s, repeat_after_s)
         self._progress: dict[str, Report] = {}
         self._in_flight: tuple[int, ...] = ()
@@ -124,13 +127,16 @@ class UplinkService(Actor):
                 self._due_s = self._now_s()
 
     def finish(self) -> None:
-        """One last try to hand over the results of this run; whatever fails stays in the store."""
+        """One last try to hand over what waits; whatever fails, or takes too long for the stop, stays in the store."""
         if self._now_s() < self._not_before_s:
             return
+        until_s = self._now_s() + self._last_s
         try:
             self._send_reports()
+            while self._send_readings() and self._now_s() < until_s:
+                pass
         except (StorageError, ServiceError, InvalidMessage) as error:
-            _log.info("uplink=stopped results wait for the next start: %s", error)
+            _log.info("uplink=stopped what waits goes with the next start: %s", error)
 
     def _send_reports(self) -> bool:
         entries = self._journal.in_state(CommandState.FINISHED, limit=_REPORTS_AT_ONCE)

@@ -1,8 +1,9 @@
-"""Calls for devices: listing, commands, sensor data, onboarding (specification, sections of these names)."""
+"""Calls for devices: listing, commands, sensor data (specification, sections of these names)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from agent.errors import InvalidMessage
 from agent.wire import paths
@@ -12,7 +13,6 @@ from agent.wire.commands import CommandList, CommandRecord, CommandResult, SendC
 from agent.wire.devices import Device
 from agent.wire.limits import BATCH_MAX, LONG_POLL_MAX_S
 from agent.wire.lists import Page, Params, iterate_pages
-from agent.wire.onboarding import RegisterDevice, ScanAnswer, ScanQr
 from agent.wire.sensor_data import (
     Aggregate,
     BatchAnswer,
@@ -21,6 +21,9 @@ from agent.wire.sensor_data import (
     SensorDataBucket,
     SensorDataRecord,
 )
+
+if TYPE_CHECKING:
+    from agent.wire.database import NewRuntimeRecord, RuntimeRecord
 
 
 class DeviceCalls(Calls):
@@ -163,23 +166,12 @@ class DeviceCalls(Calls):
             limit,
         )
 
-    def scan_qr(self, qr_data: str) -> ScanAnswer:
-        """``POST /onboarding/scan-qr``: what this QR stands for; changes nothing."""
-        answer = self._write("POST", paths.SCAN_QR, ScanQr(qr_data=qr_data))
-        return read_record(ScanAnswer, answer, "scan")
+    def create_runtime_record(self, record: NewRuntimeRecord, *, idempotency_key: str | None = None) -> RuntimeRecord:
+        """``POST /database/runtime-data``."""
+        from agent.wire.database import RuntimeRecord  # only plain servers need it
 
-    def register_device(self, registration: RegisterDevice, *, idempotency_key: str | None = None) -> Device:
-        """``POST /onboarding/device``: link the device to the user's account."""
-        answer = self._write("POST", paths.ONBOARDING_DEVICES, registration, idempotency_key=idempotency_key)
-        return read_record(Device, answer, "device", registration.to_wire())
-
-    def user_devices(self, user_id: str, *, limit: int | None = None) -> Iterator[Device]:
-        """``GET /onboarding/user/{userId}/devices``."""
-        return self._list(Device, paths.user_devices(user_id), limit=limit)
-
-    def remove_device(self, device_id: str) -> None:
-        """``DELETE /onboarding/device/{deviceId}``."""
-        self._write("DELETE", paths.onboarding_device(device_id))
+        answer = self._write("POST", paths.RUNTIME_DATA, record, idempotency_key=idempotency_key)
+        return read_record(RuntimeRecord, answer, "record", record.to_wire())
 
 
 def _range(device_id: str | None, from_: float | None, to: float | None, keys: Sequence[str]) -> dict[str, str | None]:

@@ -9,7 +9,6 @@ from agent.wire.base import JsonObject
 from agent.wire.calls import Calls, given, read_record
 from agent.wire.dashboards import Dashboard, NewDashboard
 from agent.wire.database import (
-    NewRuntimeRecord,
     NewSchema,
     NewTable,
     RuntimeRecord,
@@ -92,11 +91,6 @@ class ProductCalls(Calls):
         query = {"product_id": product_id, "device_id": device_id, "table_name": table_name, "order": order}
         columns = {f"data.{column}": value for column, value in (data or {}).items()}
         return self._list(RuntimeRecord, paths.RUNTIME_DATA, {**given(query), **columns}, limit)
-
-    def create_runtime_record(self, record: NewRuntimeRecord, *, idempotency_key: str | None = None) -> RuntimeRecord:
-        """``POST /database/runtime-data``."""
-        answer = self._write("POST", paths.RUNTIME_DATA, record, idempotency_key=idempotency_key)
-        return read_record(RuntimeRecord, answer, "record", record.to_wire())
 
     def replace_runtime_record(self, record_id: str, data_payload: JsonObject) -> RuntimeRecord:
         """``PUT /database/runtime-data/{id}``: the new content replaces the old."""

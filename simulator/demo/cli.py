@@ -19,7 +19,7 @@ from simulator.demo.screen import Screen
 from simulator.demo.settings import DEVICES_MAX, DEVICES_MIN, DemoSettings
 from simulator.demo.stage import ServiceNotStarted, Stage
 from simulator.demo.story import Story, Told, intervals_of_the_real_agent
-from simulator.demo.telling import prove_all, summary_document, tell_report
+from simulator.demo.telling import prove_all, summary_document, tell_report, virtual_log
 from simulator.exit_codes import ExitCode, exit_code_of
 from simulator.interrupts import terminations_as_interrupts
 from simulator.keys import curl_line
@@ -103,6 +103,7 @@ def _write(told: Told, proofs: list[Proof], screen: Screen, folder: DemoFolder, 
     duration_s = screen.elapsed_s()
     document = summary_document(told, proofs, began_s=began_s, duration_s=duration_s)
     folder.proofs.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    (folder.logs / "virtual.log").write_text(virtual_log(told.fleet.ledgers.values()), encoding="utf-8")
     report = tell_report(told, proofs, events=screen.events, marks=screen.marks, began_s=began_s, duration_s=duration_s)
     folder.report.write_text(demo_page(report), encoding="utf-8")
     return document

@@ -29,6 +29,7 @@ from simulator.demo.proofs import (
 from simulator.demo.real_agent import GROUP_WINDOW_S, Books
 from simulator.demo.story import Told
 from simulator.fleet.audit import ReadingAccount
+from simulator.fleet.ledger import DeviceLedger
 from simulator.fleet.runner import DeviceIdentity
 from simulator.report.values import (
     Chart,
@@ -122,6 +123,16 @@ def summary_document(told: Told, proofs: Sequence[Proof], *, began_s: float, dur
         "readings": sum(len(device.readings) for device in told.read_back.values()),
         "proofs": [asdict(proof) for proof in proofs],
     }
+
+
+def virtual_log(ledgers: Iterable[DeviceLedger]) -> str:
+    """What the virtual devices have to say about their connection: a line each, and their last failures below it."""
+    lines = []
+    for ledger in ledgers:
+        counts = f"{ledger.requests} requests, {ledger.failures} failures, {ledger.accepted} readings accepted"
+        lines.append(f"{ledger.name} {ledger.device_id}: {counts}")
+        lines += [f"    {sentence}" for sentence in ledger.faults]
+    return "\n".join([*lines, ""])
 
 
 def tell_report(

@@ -130,7 +130,8 @@ def test_keep_leaves_everything_running_and_the_curl_line_works(tmp_path):
         assert status == "succeeded"
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=30)
-    assert process.returncode == 0
+    logs = "\n".join(path.read_text() for path in sorted((out / "logs").iterdir()))
+    assert process.returncode == 0, f"{seen}\n{logs}"
     assert all_gone(out)
 
 

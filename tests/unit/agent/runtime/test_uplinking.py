@@ -227,3 +227,20 @@ def test_at_the_stop_results_get_one_last_chance():
     bench.finish("c1")
     bench.service.finish()
     assert [report.command_id for report in bench.uplink.reports] == ["c1"]
+
+
+def test_the_stop_hands_over_the_readings_that_wait():
+    bench = Bench(batch_size=2)
+    bench.put(1.0, 2.0, 3.0)
+    bench.service.finish()
+    assert bench.store.stats().rows == 0
+    assert len(bench.uplink.stored) == 3
+
+
+def test_the_stop_does_not_wait_for_a_backlog():
+    bench = Bench(batch_size=1)
+    bench.put(*map(float, range(10)))
+    send = bench.uplink.send
+    bench.uplink.send = lambda readings: (bench.clock.advance(0.4), send(readings))[1]
+    bench.service.finish()
+    assert 0 < bench.store.stats().rows < 10

@@ -1,0 +1,88 @@
+"""The client that a device needs: devices, commands, sensor data, results. Small, since it runs on small machines."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+from agent.errors import NotFound, Refused, UnexpectedAnswer
+from agent.wire import extensions, paths
+from agent.wire.auth import Credential
+from agent.wire.connection import Connection
+from agent.wire.device_calls import DeviceCalls
+from agent.wire.limits import ANSWER_BYTES
+
+_NOT_FOUND = 404
+
+
+class DeviceClient(DeviceCalls):
+    """The device's side of the interface, synchronous, usable from any thread.
+
+    Every method makes its requests once: what to do about an error is the caller's, by the error's ``advice``. Methods
+    that list return iterators that fetch page after page when asked for, so their errors come while iterating.
+
+    Args:
+        base_url: the gateway address, ``{base_url}`` in the specification.
+        auth: :class:`~agent.wire.auth.KeyPair` or :class:`~agent.wire.auth.BearerToken`; None sends none.
+        timeout_s: for each wait for the service, seconds.
+        max_answer_bytes: the largest answer, after decoding.
+        transport: replaces the network, for tests.
+        user_agent: the ``User-Agent`` header.
+
+    Raises:
+        ConfigurationError: the base URL cannot be used.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        auth: Credential | None,
+        *,
+        timeout_s: float = 10.0,
+        max_answer_bytes: int = ANSWER_BYTES,
+        transport: httpx.BaseTransport | None = None,
+        user_agent: str = "device-agent",
+    ) -> None:
+        super().__init__(
+            Connection(
+                base_url,
+                auth,
+                timeout_s=timeout_s,
+                max_answer_bytes=max_answer_bytes,
+                transport=transport,
+                user_agent=user_agent,
+            )
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End held polls and release the connections."""
+        self.connection.close()
+
+    def discover(self) -> frozenset[str]:
+        """``GET /.well-known/device-service``: the names of the extensions that this service has.
+
+        A plain server (404, another refusal of the path, or JSON without the list) has none.
+
+        Raises:
+            ServiceError: not known: no answer, a captive portal, wrong credentials, a failing service.
+        """
+        try:
+            value = self.connection.request("GET", paths.DISCOVERY).json()
+        except (NotFound, Refused):
+            return extensions.NONE
+        except UnexpectedAnswer as exc:
+            if exc.status == _NOT_FOUND:  # a web page says so: many servers have one for unknown paths
+                return extensions.NONE
+            raise
+        names = value.get("extensions") if isinstance(value, dict) else None
+        return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
