@@ -4,8 +4,8 @@ Method: the local service runs in a process of its own; the agent polls it over 
 of the sensor ``system`` a minute, as the file of ``device-agent init`` says.
 
 =============  ==========================================================================================
-memory         PSS out of ``/proc/PID/smaps_rollup``, the median of the idle time's samples; nothing else of
-               ours runs then but the service
+memory         PSS out of ``/proc/PID/smaps_rollup``, the median of the idle time's samples; agent and peers
+               idle side by side, so that they share pages alike
 start          from starting the process to its READY (``sd_notify``), the median of the runs
 idle CPU       user and system time out of ``/proc/PID/stat`` over the idle time
 bytes written  ``write_bytes`` out of ``/proc/PID/io`` over the idle time, extrapolated to a day; the state
@@ -39,7 +39,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,6 +53,8 @@ USED = (
 )
 HOLD = "\nprint('ready', flush=True)\nimport sys\nsys.stdin.read()"
 BAR_PSS_MB, BAR_PSS_RATIO, BAR_START_RATIO, BAR_CPU_PERCENT, BAR_WRITTEN_MB = 40.0, 1.15, 2.0, 0.5, 20.0
+ARENAS = "1"
+"""``MALLOC_ARENA_MAX``, as in the systemd unit; the peers get it as well."""
 SETTLE_S = 5.0
 SAMPLE_S = 5.0
 
@@ -139,19 +142,14 @@ def running(python: str, arguments: list[str], **environ: str) -> Iterator[subpr
                 stream.close()
 
 
-def measure_imports(python: str, name: str, code: str, runs: int) -> Cost:
-    """What importing alone costs, with the agent's allocator setting."""
-    starts: list[float] = []
-    sizes: list[float] = []
-    for _ in range(1 + runs):
-        begun_s = time.perf_counter()
-        with running(python, ["-c", code + HOLD], MALLOC_ARENA_MAX="1") as process:
-            assert process.stdout is not None
-            process.stdout.readline()
-            starts.append(time.perf_counter() - begun_s)
-            sizes.append(pss_mb(process.pid))
-    # The first one compiled.
-    return Cost(name, statistics.median(sizes[1:]), statistics.median(starts[1:]))
+@contextlib.contextmanager
+def peer(python: str, code: str) -> Iterator[tuple[subprocess.Popen[str], float]]:
+    """A process that has imported, with the agent's allocator setting, and how long it took, seconds."""
+    begun_s = time.perf_counter()
+    with running(python, ["-c", code + HOLD], MALLOC_ARENA_MAX=ARENAS) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process, time.perf_counter() - begun_s
 
 
 @contextlib.contextmanager
@@ -163,34 +161,52 @@ def agent(python: str, config: Path, folder: Path) -> Iterator[tuple[subprocess.
         manager.bind(str(address))
         manager.settimeout(30)
         begun_s = time.perf_counter()
-        with running(
-            python, ["-m", "agent.cli", "run", "--config", str(config)], NOTIFY_SOCKET=str(address)
-        ) as process:
+        arguments = ["-m", "agent.cli", "run", "--config", str(config)]
+        with running(python, arguments, NOTIFY_SOCKET=str(address), MALLOC_ARENA_MAX=ARENAS) as process:
             while b"READY=1" not in manager.recv(4096):
                 pass
             yield process, time.perf_counter() - begun_s
 
 
-def measure_agent(python: str, config: Path, folder: Path, runs: int, minutes: float) -> Cost:
-    """The agent: some starts, then one long idle time."""
-    starts = []
+def median_start_s(start: Callable[[], AbstractContextManager[tuple[object, float]]], runs: int) -> float:
+    """Some starts; the first one, which compiles, is not counted."""
+    times = []
     for _ in range(1 + runs):
-        with agent(python, config, folder) as (_, start_s):
-            starts.append(start_s)
-    del starts[0]  # it compiled
+        with start() as (_, start_s):
+            times.append(start_s)
+    return statistics.median(times[1:])
+
+
+def measure(python: str, config: Path, folder: Path, runs: int, minutes: float) -> tuple[Cost, Cost, Cost]:
+    """The imports, the imports with first use, and the agent: some starts of each, then one long idle time together.
+
+    Side by side, since PSS shares the pages of a library among the processes that have it open: measured one after the
+    other, each would be charged for what else happens to run.
+    """
+    plain_s = median_start_s(lambda: peer(python, IMPORTS), runs)
+    used_s = median_start_s(lambda: peer(python, USED), runs)
+    agent_s = median_start_s(lambda: agent(python, config, folder), runs)
     pause = threading.Event()
-    with agent(python, config, folder) as (process, _):
+    with (
+        peer(python, IMPORTS) as (plain, _),
+        peer(python, USED) as (used, _),
+        agent(python, config, folder) as (own, _),
+    ):
         pause.wait(SETTLE_S)
-        begun_s, cpu_before_s, bytes_before = time.perf_counter(), cpu_s(process.pid), written_bytes(process.pid)
-        sizes: list[float] = []
+        begun_s, cpu_before_s, bytes_before = time.perf_counter(), cpu_s(own.pid), written_bytes(own.pid)
+        sizes: dict[int, list[float]] = {plain.pid: [], used.pid: [], own.pid: []}
         while time.perf_counter() - begun_s < minutes * 60:
             pause.wait(SAMPLE_S)
-            sizes.append(pss_mb(process.pid))
+            for pid, samples in sizes.items():
+                samples.append(pss_mb(pid))
         idle_s = time.perf_counter() - begun_s
-        cpu_percent = 100 * (cpu_s(process.pid) - cpu_before_s) / idle_s
-        written_mb_day = (written_bytes(process.pid) - bytes_before) / 1e6 * 86_400 / idle_s
-    return Cost(
-        "agent, idle over HTTP", statistics.median(sizes), statistics.median(starts), cpu_percent, written_mb_day
+        cpu_percent = 100 * (cpu_s(own.pid) - cpu_before_s) / idle_s
+        written_mb_day = (written_bytes(own.pid) - bytes_before) / 1e6 * 86_400 / idle_s
+    plain_mb, used_mb, agent_mb = (statistics.median(samples) for samples in sizes.values())
+    return (
+        Cost("importing the dependencies", plain_mb, plain_s),
+        Cost("  and their first use", used_mb, used_s),
+        Cost("agent, idle over HTTP", agent_mb, agent_s, cpu_percent, written_mb_day),
     )
 
 
@@ -245,9 +261,7 @@ def main() -> int:
             assert service.stdout is not None
             base_url, device_id = service.stdout.readline().split()
             config = write_config(folder, base_url, device_id)
-            plain = measure_imports(python, "importing the dependencies", IMPORTS, options.runs)
-            used = measure_imports(python, "  and their first use", USED, options.runs)
-            measured = measure_agent(python, config, folder, options.runs, options.minutes)
+            plain, used, measured = measure(python, config, folder, options.runs, options.minutes)
     day = dt.datetime.now(dt.UTC).date()
     print(f"agent footprint, {options.minutes:g} min idle, {options.runs} starts each; {day}")
     print(
