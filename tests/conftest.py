@@ -24,6 +24,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import service_running
+from tests.postgresql import Cluster, cluster, find_programs
+
 ON_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 
 # Time is never what a property test checks, and a busy machine is no failure: no deadline, no "too slow".
@@ -60,6 +63,33 @@ def require_program(name: str, package: str | None = None) -> str:
 def _require_program() -> Callable[..., str]:
     """:func:`require_program` for tests that rather take it as a fixture."""
     return require_program
+
+
+# --- the service's databases ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Cluster]:
+    """A PostgreSQL server of this session's own."""
+    programs = find_programs()
+    if programs is None:
+        require_program("initdb", "postgresql")
+    assert programs is not None
+    with cluster(programs) as running_cluster:
+        yield running_cluster
+
+
+@pytest.fixture(scope="module")
+def storage(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Where the services of :func:`tests.service_running.running` keep everything: ``sqlite`` or ``postgresql``.
+
+    A fixture of a module's scope that starts a service takes this one, or it would outlive the change.
+    """
+    if request.param == "postgresql":
+        with service_running.stored_on(request.getfixturevalue("postgresql")):
+            yield request.param
+    else:
+        yield request.param
 
 
 # --- a clean environment ----------------------------------------------------------------------------------------

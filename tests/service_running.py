@@ -12,6 +12,7 @@ import httpx
 from simulator.service.clock import ManualClock
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
+from tests.postgresql import Cluster
 
 T0_MS = 1_767_225_600_000
 """2026-01-01T00:00:00Z, the beginning of a calendar minute."""
@@ -68,13 +69,32 @@ class Bench:
         return self.http.post("/sensor-data", json=body, headers=headers)
 
 
+_clusters: list[Cluster] = []
+
+
+@contextlib.contextmanager
+def stored_on(cluster: Cluster) -> Iterator[None]:
+    """Within the block every :func:`running` service has a database of its own there."""
+    _clusters.append(cluster)
+    try:
+        yield
+    finally:
+        _clusters.pop()
+
+
 @contextlib.contextmanager
 def running(**settings: Any) -> Iterator[Bench]:
-    """A service for the length of the block; in memory unless the settings say otherwise."""
+    """A service for the length of the block.
+
+    It is stored in memory, or where :func:`stored_on` says; ``data_dir`` and ``database`` say otherwise.
+    """
     clock = ManualClock(T0_MS)
-    config = ServiceConfig(**{"clock": clock, "rate_limit": 0, "seed": 7, **settings})
-    with RunningService(config) as service, client(service) as http:
-        yield Bench(service, clock, http)
+    with contextlib.ExitStack() as stack:
+        if _clusters and not settings.keys() & {"data_dir", "database"}:
+            settings["database"] = stack.enter_context(_clusters[-1].database())
+        config = ServiceConfig(**{"clock": clock, "rate_limit": 0, "seed": 7, **settings})
+        service = stack.enter_context(RunningService(config))
+        yield Bench(service, clock, stack.enter_context(client(service)))
 
 
 def client(service: RunningService, api_key: str | None = None, secret_key: str | None = None) -> httpx.Client:

@@ -14,6 +14,7 @@ class ProductCount(Received):
     total: int = 0
     online: int = 0
     offline: int = 0
+    never_seen: int = 0
 
 
 class IntervalCount(Received):
@@ -35,6 +36,7 @@ class DeviceAnalytics(Received):
     total: int = 0
     online: int = 0
     offline: int = 0
+    never_seen: int = 0
     by_product: tuple[ProductCount, ...] = ()
     messages: tuple[IntervalCount, ...] = ()
     commands: tuple[IntervalCount, ...] = ()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Final, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -68,13 +68,20 @@ def _receive_loose_time(value: object) -> float | None:
         return None
 
 
+# The years 1 to 9999, as :mod:`agent.wire.times` takes them.
+TIME_RANGE_MS: Final = {"minimum": -62_135_596_800_000, "maximum": 253_402_300_799_999}
+
 Text = Annotated[str, StringConstraints(min_length=1)]
 """A string that says something: an id, a name."""
 
 Number = Annotated[int | float, PlainValidator(_check_number), WithJsonSchema({"type": "number"})]
 """A finite JSON number within 64 bits, kept as it came: 21 stays 21. No booleans, no strings."""
 
-WireTime = Annotated[str | int, AfterValidator(_check_time)]
+WireTime = Annotated[
+    str | int,
+    AfterValidator(_check_time),
+    WithJsonSchema({"anyOf": [{"type": "string", "format": "date-time"}, {"type": "integer", **TIME_RANGE_MS}]}),
+]
 """A time in a request: RFC 3339 text or epoch milliseconds, kept as it came (see :mod:`agent.wire.times`)."""
 
 Items = Annotated[tuple[Item, ...], Strict(strict=False)]

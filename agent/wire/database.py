@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, Field, StringConstraints
 
 from agent.wire.base import Items, JsonObject, LooseTime, Received, Sent, Text
+from agent.wire.limits import NAME_CHARACTERS
 
 ColumnType = Literal["string", "number", "integer", "boolean", "datetime", "json"]
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME_CHARACTERS)]
+"""What a schema, a table or a column is called."""
 
 
 class NewSchema(Sent):
     """``POST /products/{productId}/database/schemas``."""
 
-    name: Text
+    name: Name
     description: str | None = None
 
 
@@ -35,7 +39,7 @@ class NewColumn(Sent):
         default: what a record gets that leaves the column out.
     """
 
-    name: Text
+    name: Name
     type: ColumnType
     required: bool = False
     default: Any = None
@@ -45,7 +49,7 @@ class NewTable(Sent):
     """``POST /database/tables``."""
 
     schema_id: Text
-    table_name: Text
+    table_name: Name
     columns: Annotated[Items[NewColumn], Field(min_length=1)]
 
 

@@ -20,6 +20,12 @@ INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
 """Integers on the wire fit into 64 bits with sign."""
 
+NAME_CHARACTERS: Final = 255
+"""The name of a database's schema, table or column."""
+
+IDENTIFIER_CHARACTERS: Final = 512
+"""A ``user_id`` or a ``device_identifier``: what every database can keep in an index."""
+
 PAGE_DEFAULT: Final = 100
 PAGE_MAX: Final = 1_000
 """Items on one page of a list."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import AliasChoices, Field, model_validator
+from pydantic import AliasChoices, Field, StringConstraints, model_validator
 
 from agent.wire.base import JsonObject, Received, Sent, Text
+from agent.wire.limits import IDENTIFIER_CHARACTERS
 from agent.wire.products import Product
+
+Identifier = Annotated[str, StringConstraints(min_length=1, max_length=IDENTIFIER_CHARACTERS)]
+"""What a user or a device is known by."""
 
 
 class ScanQr(Sent):
@@ -24,9 +28,9 @@ class RegisterDevice(Sent):
         qr_info: what the scan answered as ``qr_info``.
     """
 
-    user_id: Text
+    user_id: Identifier
     product_id: Text
-    device_identifier: Text
+    device_identifier: Identifier
     device_name: str | None = None
     qr_info: JsonObject | None = None
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
 from agent.wire.base import Items, JsonObject, LooseTime, Number, Received, Sent, Text
+
+FOR_SECONDS_MAX: Final = 366 * 86_400
+"""How long a condition may have to hold at most."""
+ACTIONS_MAX: Final = 16
+"""Actions of one rule."""
 
 Comparison = Literal[">", ">=", "<", "<=", "==", "!="]
 
@@ -17,7 +22,7 @@ class NewTrigger(Sent):
     reading: Text
     op: Comparison
     value: Number
-    for_seconds: Annotated[int, Field(ge=0)] = 0
+    for_seconds: Annotated[int, Field(ge=0, le=FOR_SECONDS_MAX)] = 0
 
 
 class CommandAction(Sent):
@@ -46,7 +51,7 @@ class NewRule(Sent):
     name: Text
     enabled: bool = True
     trigger: NewTrigger
-    actions: Annotated[Items[NewAction], Field(min_length=1)]
+    actions: Annotated[Items[NewAction], Field(min_length=1, max_length=ACTIONS_MAX)]
 
 
 class RuleChange(Sent):
@@ -55,7 +60,7 @@ class RuleChange(Sent):
     name: Text | None = None
     enabled: bool | None = None
     trigger: NewTrigger | None = None
-    actions: Annotated[Items[NewAction], Field(min_length=1)] | None = None
+    actions: Annotated[Items[NewAction], Field(min_length=1, max_length=ACTIONS_MAX)] | None = None
 
     @model_validator(mode="after")
     def _changes_something(self) -> Self:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, ConfigDict, InstanceOf, PlainSerializer
+from pydantic import BeforeValidator, ConfigDict, InstanceOf, PlainSerializer, WithJsonSchema
 
 from agent.wire.base import JsonObject, Received, Sent, Text
 from agent.wire.secret import Secret
@@ -18,7 +18,12 @@ def _reveal(value: Secret | None) -> str | None:
     return None if value is None else value.reveal()
 
 
-SentSecret = Annotated[InstanceOf[Secret], BeforeValidator(_wrap), PlainSerializer(_reveal)]
+SentSecret = Annotated[
+    InstanceOf[Secret],
+    BeforeValidator(_wrap),
+    PlainSerializer(_reveal),
+    WithJsonSchema({"type": "string", "format": "password"}),
+]
 """A secret in a request: text or :class:`Secret` in, text on the wire, never in a ``repr``."""
 
 ReceivedSecret = Annotated[InstanceOf[Secret], BeforeValidator(_wrap)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -17,11 +19,17 @@ JSON_TYPE: Final[Header] = (b"content-type", b"application/json")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What goes back to the caller; ``body`` is JSON text unless empty."""
+    """What goes back to the caller; ``body`` is JSON text unless empty or ``media_type`` says otherwise.
+
+    Attributes:
+        chunks: instead of ``body``, what is sent piece by piece.
+    """
 
     status: int
     body: bytes = b""
     headers: tuple[Header, ...] = ()
+    media_type: Header = JSON_TYPE
+    chunks: AsyncGenerator[bytes] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +39,12 @@ class Done:
     Attributes:
         answer: for the caller.
         changed: rows of devices whose commands changed: held polls wake up.
+        sent: whether some of them are new: event streams wake up.
     """
 
     answer: Answer
     changed: tuple[int, ...] = ()
+    sent: bool = False
 
 
 def ok(value: Any, *headers: Header) -> Answer:
@@ -52,14 +62,26 @@ NO_CONTENT: Final = Answer(204)
 
 async def send_answer(send: Send, answer: Answer, extra: list[Header]) -> None:
     """Send it, with the headers that every answer of this request carries."""
+    if answer.chunks is not None:
+        await _send_chunks(send, answer, answer.chunks, extra)
+        return
     body = answer.body
     headers = [*answer.headers, *extra]
     if body:
-        headers.append(JSON_TYPE)
+        headers.append(answer.media_type)
     if answer.status not in _WITHOUT_LENGTH:
         headers.append((b"content-length", b"%d" % len(body)))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+async def _send_chunks(send: Send, answer: Answer, chunks: AsyncGenerator[bytes], extra: list[Header]) -> None:
+    headers = [*answer.headers, *extra, answer.media_type]
+    async with contextlib.aclosing(chunks):
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        async for chunk in chunks:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
 
 
 # RFC 9110, section 8.6: no Content-Length on 204; on 304 it would have to be that of the 200.

@@ -6,28 +6,45 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from pydantic_core import to_json
 from starlette.routing import Router
 from starlette.types import ASGIApp, Lifespan
 
-from simulator.service.answers import Answer
-from simulator.service.call import Call
+from simulator.service import scopes
 from simulator.service.config import ServiceConfig
-from simulator.service.document import make_document
-from simulator.service.endpoints import Endpoint, Reply, make_routes, no_such_path
-from simulator.service.gate import CONTROL_PREFIX, Gate
-from simulator.service.routes import commands, control, devices, discovery, onboarding, products, sensor_data
+from simulator.service.endpoints import Endpoint, make_routes, no_such_path, scoped
+from simulator.service.gate import Gate
+from simulator.service.routes import (
+    analytics,
+    command_events,
+    commands,
+    control,
+    control_clock,
+    dashboards,
+    database,
+    devices,
+    discovery,
+    documents,
+    onboarding,
+    products,
+    rules,
+    sensor_data,
+    sign_in,
+)
 from simulator.service.service import Service
-
-TITLE: Final = "Device manufacturer and partner service (local)"
 
 # Routes are tried in this order: what comes most often stands first.
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
-    *sensor_data.ENDPOINTS,
-    *commands.ENDPOINTS,
-    *products.ENDPOINTS,
-    *devices.ENDPOINTS,
-    *onboarding.ENDPOINTS,
+    *scoped(scopes.DATA, sensor_data.ENDPOINTS),
+    *scoped(scopes.COMMANDS, commands.ENDPOINTS),
+    *scoped(scopes.COMMANDS, command_events.ENDPOINTS),
+    *scoped(scopes.DATABASE, database.ENDPOINTS),
+    *scoped(scopes.PRODUCTS, products.ENDPOINTS),
+    *scoped(scopes.DASHBOARDS, dashboards.ENDPOINTS),
+    *scoped(scopes.DEVICES, devices.ENDPOINTS),
+    *scoped(scopes.ONBOARDING, onboarding.ENDPOINTS),
+    *scoped(scopes.RULES, rules.ENDPOINTS),
+    *scoped(scopes.ANALYTICS, analytics.ENDPOINTS),
+    *sign_in.ENDPOINTS,
     *discovery.ENDPOINTS,
 )
 
@@ -51,16 +68,11 @@ def create_app(config: ServiceConfig) -> ASGIApp:
 
 def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIApp:
     """The application around a service that somebody else closes."""
-    control_endpoints = control.ENDPOINTS if service.config.control else ()
+    control_endpoints = (*control.ENDPOINTS, *control_clock.ENDPOINTS) if service.config.control else ()
     served = (
         *ENDPOINTS,
         *control_endpoints,
-        _serve_document("/openapi.json", "show_document", ENDPOINTS),
-        *(
-            [_serve_document(f"{CONTROL_PREFIX}openapi.json", "show_control_document", control_endpoints)]
-            if control_endpoints
-            else []
-        ),
+        *documents.make_endpoints(ENDPOINTS, control_endpoints),
     )
     router = Router(
         make_routes(service, served), redirect_slashes=False, default=no_such_path, lifespan=lifespan or service.running
@@ -68,21 +80,9 @@ def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIAp
     return Gate(
         router,
         callers=service.callers,
+        find_bearer=service.find_bearer,
         quota=service.quota,
         clock=service.clock,
         ids=service.ids,
         control=service.config.control,
-    )
-
-
-def _serve_document(path: str, name: str, endpoints: tuple[Endpoint, ...]) -> Endpoint:
-    made: list[bytes] = []
-
-    async def show_document(_call: Call) -> Answer:
-        if not made:  # made when it is first asked for: the schemas of all types take a while
-            made.append(to_json(make_document(endpoints, TITLE)))
-        return Answer(200, made[0])
-
-    return Endpoint(
-        "GET", path, show_document, name, "This document", "discovery", (Reply(200, "OpenAPI 3.1"),), public=True
     )

@@ -51,8 +51,8 @@ class Call:
         value: str = self.scope["path_params"][name]
         return value
 
-    def query(self, allowed: frozenset[str]) -> dict[str, str]:
-        """The query parameters.
+    def query(self, allowed: frozenset[str], prefix: str | None = None) -> dict[str, str]:
+        """The query parameters: those allowed by name, and those that begin with ``prefix`` and go on.
 
         An unknown one is refused: a misspelt filter that is ignored would look as if it had been applied.
         """
@@ -66,8 +66,8 @@ class Call:
         faults = []
         values: dict[str, str] = {}
         for name, value in pairs:
-            if name not in allowed:
-                known = ", ".join(sorted(allowed)) or "none"
+            if name not in allowed and not (prefix and name.startswith(prefix) and prefix < name and "\0" not in name):
+                known = ", ".join([*sorted(allowed), *([f"{prefix}..."] if prefix else [])]) or "none"
                 faults.append((name.replace("\0", "?"), f"unknown query parameter; this path has: {known}"))
             elif name in values:
                 faults.append((name, "given more than once"))
@@ -79,9 +79,9 @@ class Call:
             raise invalid_all(faults)
         return values
 
-    async def read_body(self) -> bytes:
-        """The raw body, at most 256 KiB, of a media type that is JSON."""
-        self._check_headers()
+    async def read_body(self, also: frozenset[bytes] = frozenset()) -> bytes:
+        """The raw body, at most 256 KiB, of a media type that is JSON or one of those given."""
+        self._check_headers(also)
         message = await self.receive()
         body: bytes = message.get("body", b"")
         if message.get("more_body"):
@@ -127,6 +127,8 @@ class Call:
                 )
         for device_seq in done.changed:
             service.waiters.wake(device_seq)
+        if done.sent:
+            service.feed.wake()
         return done.answer
 
     async def read(self, query: Callable[[Connection], T]) -> T:
@@ -148,10 +150,10 @@ class Call:
         what = hashlib.sha256(self.scope["path"].encode() + b"\0" + self.body_bytes).digest()
         return RequestKey(self.caller.manufacturer_seq, value.decode("ascii"), what)
 
-    def _check_headers(self) -> None:
+    def _check_headers(self, also: frozenset[bytes]) -> None:
         for name, value in self.scope["headers"]:
             if name == b"content-type":
-                if value != b"application/json" and not _is_json(value):
+                if value != b"application/json" and value not in also and not _is_json(value):
                     raise ServiceFault(
                         415, "unsupported_media_type", "The body must be JSON: send Content-Type: application/json."
                     )

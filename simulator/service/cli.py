@@ -45,6 +45,20 @@ _LEVELS = ("debug", "info", "warning", "error")
     help="Folder that keeps everything; without it all is in memory and gone at the end.",
 )
 @click.option(
+    "--database",
+    envvar="FLEET_SIMULATOR_DATABASE",
+    show_envvar=True,
+    help="PostgreSQL instead: postgresql://user:password@host:5432/name. The password may come from PGPASSWORD.",
+)
+@click.option(
+    "--seed",
+    "seed_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="FLEET_SIMULATOR_SEED",
+    show_envvar=True,
+    help="YAML of products, devices and users that are to be there; the same file twice changes nothing.",
+)
+@click.option(
     "--api-key", envvar="FLEET_SIMULATOR_API_KEY", show_envvar=True, help="Begins with mk_; made when absent."
 )
 @click.option(
@@ -96,6 +110,8 @@ def service_command(  # noqa: PLR0917 - click passes all of them by name
     host: str,
     port: int,
     data_dir: Path | None,
+    database: str | None,
+    seed_file: Path | None,
     api_key: str | None,
     secret_key: str | None,
     secret_key_file: Path | None,
@@ -118,6 +134,8 @@ def service_command(  # noqa: PLR0917 - click passes all of them by name
             host=host,
             port=port,
             data_dir=data_dir,
+            database=database or None,
+            seed_file=seed_file,
             api_key=api_key or None,
             secret_key=_read_secret(secret_key, secret_key_file),
             rate_limit=rate_limit,
@@ -153,7 +171,7 @@ def _greet(service: Service, base_url: str) -> None:
     made = service.made_keys
     secret = made.secret_key.reveal() if made else "$SECRET_KEY"
     click.echo(f"service    {base_url}")
-    click.echo(f"data       {service.config.data_dir or 'in memory, gone when the service ends'}")
+    click.echo(f"data       {service.database.where}")
     click.echo(f"api key    {service.api_key}")
     if made:
         click.echo(f"secret key {secret}   (shown this once: keep it)")

@@ -1,9 +1,14 @@
-"""The service's one clock: quota windows, expiry and presence all read it, so that one setting moves them together."""
+"""The service's one clock: quota windows, expiry, presence and rules all go by it, so one setting moves them all."""
 
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Protocol
+
+LATEST_MS: Final = 253_402_300_799_999
+"""9999-12-31T23:59:59.999Z: RFC 3339 writes no later time."""
 
 
 class ServiceClock(Protocol):
@@ -41,3 +46,80 @@ class ManualClock:
         if seconds < 0:
             raise ValueError("a clock that stands is moved forward only: give seconds >= 0")
         self._now_ms += round(seconds * 1000)
+
+
+class ClockMode(StrEnum):
+    """How the service's time goes by."""
+
+    REAL = "real"
+    """As the machine's."""
+    OFFSET = "offset"
+    """As fast as the machine's, from another instant."""
+    FROZEN = "frozen"
+    """It stands until it is advanced."""
+    SCALED = "scaled"
+    """Faster or slower than the machine's."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """now = ``at_ms`` + (base - ``base_ms``) * ``rate``, for a mode."""
+
+    mode: ClockMode
+    at_ms: int
+    base_ms: int
+    rate: float
+
+
+class SettableClock:
+    """A clock on top of another one that can be set, stopped and sped up while the service runs.
+
+    Readers in any thread see a whole course, since it is replaced in one assignment.
+    """
+
+    __slots__ = ("_base", "_course", "_held_ms")
+
+    def __init__(self, base: ServiceClock) -> None:
+        self._base = base
+        self._held_ms: int | None = None
+        self._course = _Course(ClockMode.REAL, 0, 0, 1.0)
+
+    @property
+    def mode(self) -> ClockMode:
+        """How time goes by."""
+        return self._course.mode
+
+    @property
+    def rate(self) -> float:
+        """Seconds of this clock for each second of the one below."""
+        return self._course.rate
+
+    def now_ms(self) -> int:
+        """This instant, milliseconds since the epoch."""
+        held_ms = self._held_ms
+        if held_ms is not None:
+            return held_ms
+        course = self._course
+        base_ms = self._base.now_ms()
+        if course.mode is ClockMode.REAL:
+            return base_ms
+        return min(course.at_ms + int((base_ms - course.base_ms) * course.rate), LATEST_MS)
+
+    def base_ms(self) -> int:
+        """The clock below."""
+        return self._base.now_ms()
+
+    def hold(self, now_ms: int) -> None:
+        """Stand at this instant until :meth:`set` or :meth:`follow`, whatever the mode."""
+        self._held_ms = now_ms
+
+    def set(self, now_ms: int) -> None:
+        """Go on from this instant in the same mode; ``real`` becomes ``offset``, since it is not real any more."""
+        mode = ClockMode.OFFSET if self.mode is ClockMode.REAL else self.mode
+        self.follow(mode, now_ms, self.rate)
+
+    def follow(self, mode: ClockMode, at_ms: int, rate: float = 1.0) -> None:
+        """From now on go by this mode, beginning at ``at_ms``; ``real`` goes by the clock below."""
+        rates = {ClockMode.FROZEN: 0.0, ClockMode.SCALED: rate}
+        self._course = _Course(mode, at_ms, self._base.now_ms(), rates.get(mode, 1.0))
+        self._held_ms = None

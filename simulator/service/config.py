@@ -23,6 +23,8 @@ class ServiceConfig:
         host: address to listen on.
         port: port to listen on; 0 takes any free one.
         data_dir: where the SQLite file lives; None keeps everything in memory.
+        database: URL of a PostgreSQL database, used instead of ``data_dir``.
+        seed_file: YAML of products, devices and users that are there from the start.
         api_key: the first account's public key, begins with ``mk_``; made on the first start when None.
         secret_key: its secret, begins with ``msk_``; given together with ``api_key`` or not at all.
         rate_limit: requests of one key in a calendar minute; 0 = no limit.
@@ -36,6 +38,8 @@ class ServiceConfig:
     host: str = "127.0.0.1"
     port: int = 0
     data_dir: Path | None = None
+    database: str | None = field(default=None, repr=False)  # it may hold a password
+    seed_file: Path | None = None
     api_key: str | None = None
     secret_key: Secret | None = None
     rate_limit: int = QUOTA_PER_MINUTE
@@ -59,6 +63,8 @@ class ServiceConfig:
         secret = self.secret_key.reveal() if self.secret_key else ""
         if secret and not (secret.startswith("msk_") and _KEY.fullmatch(secret)):
             faults.append("secret_key must begin with 'msk_' and have only visible ASCII characters")
+        if self.database is not None and self.data_dir is not None:
+            faults.append("give --data (SQLite) or --database (PostgreSQL), not both")
         if self.rate_limit < 0:
             faults.append("rate_limit must be 0 (no limit) or more requests per minute")
         if not 0 <= self.port <= 65535:  # noqa: PLR2004 - TCP's range

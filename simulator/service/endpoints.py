@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -14,10 +14,12 @@ from starlette.types import Receive, Scope, Send
 from simulator.service.answers import Answer, send_answer
 from simulator.service.call import Call
 from simulator.service.faults import CallerGone, ServiceFault
-from simulator.service.gate import HEADERS
+from simulator.service.gate import CALLER, HEADERS
 from simulator.service.service import Service
 
 Handler = Callable[[Call], Awaitable[Answer]]
+
+JSON: Final = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class Parameter:
     schema: dict[str, Any]
     place: str = "query"
     extension: str | None = None
+    required: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,7 @@ class Reply:
         body: the record's type; None for no body, :data:`ERROR` for the error body.
         listed: the body is the list envelope around ``body``.
         located: a ``Location`` header comes with it.
+        media_type: of the body; without a ``body`` and other than JSON it is any text.
     """
 
     status: int
@@ -48,6 +52,7 @@ class Reply:
     body: Any = None
     listed: bool = False
     located: bool = False
+    media_type: str = JSON
 
 
 ERROR: Final = "error"
@@ -61,9 +66,13 @@ class Endpoint:
     Attributes:
         path: template with ``{name}`` for parameters.
         body: types that the JSON body may have.
-        replies: what it answers beside 401, 429 and 500, which every endpoint may.
+        replies: what it answers beside 400, 401, 429, 500 and 503, which every endpoint with keys may; beside 404 for
+            an id that is no text; beside 413 and 415 where there is a body.
+        parameters: of the query and the headers. Path parameters stand in ``path``.
         extension: the extension it belongs to; None when the specification has it.
         public: needs no keys.
+        scope: the scope of a bearer token that does instead of the keys; None when only the keys do.
+        replayed: of a POST: whether an ``Idempotency-Key`` has its answer stored and replayed.
     """
 
     method: str
@@ -77,6 +86,13 @@ class Endpoint:
     parameters: tuple[Parameter, ...] = field(default=())
     extension: str | None = None
     public: bool = False
+    scope: str | None = None
+    replayed: bool = True
+
+
+def scoped(scope: str, endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
+    """The endpoints of a group, open to bearer tokens with this scope."""
+    return tuple(replace(endpoint, scope=scope) for endpoint in endpoints)
 
 
 class _Segment(Convertor[str]):
@@ -107,13 +123,22 @@ register_url_convertor("segment", _Segment())
 class _Path:
     """The endpoints of one path, by method: a plain ASGI application."""
 
-    __slots__ = ("_allow", "_handlers", "_service")
+    __slots__ = ("_allow", "_handlers", "_reads_query", "_scopes", "_service")
 
     def __init__(self, service: Service, endpoints: Sequence[Endpoint]) -> None:
         self._service = service
         self._handlers = {endpoint.method: endpoint.handler for endpoint in endpoints}
+        self._scopes = {endpoint.method: endpoint.scope for endpoint in endpoints if not endpoint.public}
         if "GET" in self._handlers:
             self._handlers["HEAD"] = self._handlers["GET"]
+            if "GET" in self._scopes:
+                self._scopes["HEAD"] = self._scopes["GET"]
+        # A handler that takes a query parameter refuses those that it does not know; for the others it is done here.
+        self._reads_query = {
+            endpoint.method
+            for endpoint in endpoints
+            if endpoint.public or any(parameter.place == "query" for parameter in endpoint.parameters)
+        }
         self._allow = ", ".join(sorted(self._handlers)).encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -126,11 +151,29 @@ class _Path:
                 f"This path has: {self._allow.decode()}.",
                 headers=((b"allow", self._allow),),
             )
+        caller = scope.get(CALLER)
+        if caller is not None and caller.scopes is not None:
+            self._check_scope(scope["method"], caller.scopes)
+        call = Call(self._service, scope, receive)
+        if scope["query_string"] and scope["method"] not in self._reads_query and scope["method"] != "HEAD":
+            call.query(frozenset())
         try:
-            answer = await handler(Call(self._service, scope, receive))
+            answer = await handler(call)
         except CallerGone:
             return
         await send_answer(send, answer, scope[HEADERS])
+
+    def _check_scope(self, method: str, held: frozenset[str]) -> None:
+        needed = self._scopes.get(method)
+        if method not in self._scopes or needed in held:
+            return
+        challenge = 'Bearer realm="device-service", error="insufficient_scope"'
+        if needed is None:
+            message = "This takes the key pair, not a bearer token."
+        else:
+            message = f"This needs the scope {needed}."
+            challenge += f', scope="{needed}"'
+        raise ServiceFault(403, "insufficient_scope", message, headers=((b"www-authenticate", challenge.encode()),))
 
 
 def make_routes(service: Service, endpoints: Sequence[Endpoint]) -> list[Route]:

@@ -10,6 +10,7 @@ import ipaddress
 import itertools
 import logging
 import re
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -27,11 +28,15 @@ log = logging.getLogger(__name__)
 CALLER: Final = "service.caller"
 HEADERS: Final = "service.headers"
 CONTROL_PREFIX: Final = "/_emulator/"
-PUBLIC: Final = frozenset({"/.well-known/device-service", "/openapi.json"})
+PUBLIC: Final = frozenset({"/.well-known/device-service", "/openapi.json", "/docs", "/docs/rapidoc-min.js"})
 """Documents that describe the service: read before one has keys."""
 
+_Credentials = tuple[bytes | None, bytes | None, bytes | None]
+"""The headers ``x-api-key``, ``x-secret-key`` and ``authorization``."""
+
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
-_CHALLENGE: Final[Header] = (b"www-authenticate", b'ApiKey realm="device-service"')
+KEY_CHALLENGE: Final[Header] = (b"www-authenticate", b'ApiKey realm="device-service"')
+_TOKEN_CHALLENGE: Final[Header] = (b"www-authenticate", b'Bearer realm="device-service", error="invalid_token"')
 
 
 class Gate:
@@ -39,6 +44,7 @@ class Gate:
 
     Args:
         callers: key -> whose it is; the service adds to it while it runs.
+        find_bearer: access token -> whom it speaks for; None when it is unknown or over.
         quota: None counts nothing.
         control: whether ``/_emulator/...`` exists.
     """
@@ -48,6 +54,7 @@ class Gate:
         app: ASGIApp,
         *,
         callers: dict[bytes, Caller],
+        find_bearer: Callable[[str], Caller | None],
         quota: Quota | None,
         clock: ServiceClock,
         ids: IdSource,
@@ -55,6 +62,7 @@ class Gate:
     ) -> None:
         self._app = app
         self._callers = callers
+        self._find_bearer = find_bearer
         self._quota = quota
         self._clock = clock
         self._started = ids.next()[:18].encode()  # tells this start of the service from others
@@ -85,14 +93,7 @@ class Gate:
             await send_answer(send, fault.answer(), headers)
 
     def _admit(self, scope: Scope, headers: list[Header]) -> None:
-        api_key = secret_key = request_id = None
-        for name, value in scope["headers"]:
-            if name == b"x-api-key":
-                api_key = value
-            elif name == b"x-secret-key":
-                secret_key = value
-            elif name == b"x-request-id":
-                request_id = value
+        credentials, request_id = _read_headers(scope["headers"])
         if request_id is None or _REQUEST_ID.fullmatch(request_id) is None:
             request_id = b"%s-%x" % (self._started, next(self._numbers))
         headers.append((b"x-request-id", request_id))
@@ -103,19 +104,25 @@ class Gate:
         path: str = scope["path"]
         if path in PUBLIC or (self._control and path.startswith(CONTROL_PREFIX) and _is_local(scope)):
             return
-        scope[CALLER] = caller = self._authenticate(api_key, secret_key)
+        scope[CALLER] = caller = self._authenticate(credentials)
         if self._quota is not None:
             _count(self._quota, caller, self._clock.now_ms(), headers)
         if path.startswith(CONTROL_PREFIX):
             raise ServiceFault(404, "not_found", "The control paths are off, or open to callers on this machine only.")
 
-    def _authenticate(self, api_key: bytes | None, secret_key: bytes | None) -> Caller:
+    def _authenticate(self, credentials: _Credentials) -> Caller:
+        """Both keys win over a token; one of them alone is a mistake that no token covers up."""
+        api_key, secret_key, authorization = credentials
+        if api_key is None and secret_key is None and authorization is not None:
+            scheme, _, token = authorization.decode("latin-1").partition(" ")
+            if scheme.lower() == "bearer":
+                return self._of_token(token.strip(" "))
         if not api_key or not secret_key:
             raise ServiceFault(
                 401,
                 "missing_credentials",
                 "Both headers x-api-key and x-secret-key are required.",
-                headers=(_CHALLENGE,),
+                headers=(KEY_CHALLENGE,),
             )
         caller = self._callers.get(api_key)
         # A header value is bytes; latin-1 gives each of them a character, so any value can be hashed.
@@ -125,9 +132,32 @@ class Gate:
                 401,
                 "invalid_credentials",
                 "There is no account with this pair of x-api-key and x-secret-key.",
-                headers=(_CHALLENGE,),
+                headers=(KEY_CHALLENGE,),
             )
         return caller
+
+    def _of_token(self, token: str) -> Caller:
+        caller = self._find_bearer(token)
+        if caller is None:
+            raise ServiceFault(
+                401, "invalid_token", "The access token is expired, revoked or unknown.", headers=(_TOKEN_CHALLENGE,)
+            )
+        return caller
+
+
+def _read_headers(headers: Iterable[Header]) -> tuple[_Credentials, bytes | None]:
+    """What says whom the request comes from, and its id."""
+    api_key = secret_key = request_id = authorization = None
+    for name, value in headers:
+        if name == b"x-api-key":
+            api_key = value
+        elif name == b"x-secret-key":
+            secret_key = value
+        elif name == b"x-request-id":
+            request_id = value
+        elif name == b"authorization":
+            authorization = value
+    return (api_key, secret_key, authorization), request_id
 
 
 def _count(quota: Quota, caller: Caller, now_ms: int, headers: list[Header]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -53,6 +54,6 @@ class Quota:
         )
         return QuotaState(used > self.per_minute, reset_s, headers)
 
-    def clear(self) -> None:
-        """Every key begins anew."""
-        self._counts = {}
+    def clear(self, keys: Collection[str] | None = None) -> None:
+        """These keys begin anew; every key when None."""
+        self._counts = {} if keys is None else {k: n for k, n in self._counts.items() if k not in keys}

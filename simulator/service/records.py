@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NotRequired  # pydantic needs these before Python 3.12
+from typing import Any, Literal, NotRequired  # pydantic needs these before Python 3.12
 
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
 from agent.wire.base import JsonObject
+from agent.wire.database import ColumnType
+from agent.wire.rules import Comparison
 from simulator.service.storage.commands import CommandRecord
 from simulator.service.storage.devices import DeviceRecord
 from simulator.service.storage.readings import SensorDataRecord
@@ -15,16 +17,27 @@ from simulator.service.storage.readings import SensorDataRecord
 __all__ = [
     "BatchErrorRecord",
     "BatchRecord",
+    "ClockRecord",
     "CommandDefinitionRecord",
     "CommandRecord",
+    "DashboardRecord",
+    "DeviceAnalyticsRecord",
     "DeviceRecord",
     "DiscoveryRecord",
     "ErrorDetailRecord",
     "ErrorRecord",
     "HealthRecord",
     "ProductRecord",
+    "RuleFiringRecord",
+    "RuleRecord",
+    "RuntimeRecord",
     "ScanRecord",
+    "SchemaRecord",
+    "SeedRecord",
+    "SensorDataBucketRecord",
     "SensorDataRecord",
+    "SignInRecord",
+    "TableRecord",
 ]
 
 
@@ -53,6 +66,178 @@ class ProductRecord(TypedDict):
     label_key: str | None
     created_at: str
     updated_at: str
+
+
+class WidgetPositionRecord(TypedDict):
+    """Where a widget stands, in grid cells."""
+
+    x: int
+    y: int
+    w: int
+    h: int
+
+
+class WidgetRecord(TypedDict):
+    """A widget of a dashboard."""
+
+    id: str
+    type: str
+    title: str | None
+    source: JsonObject | None
+    position: WidgetPositionRecord | None
+    options: JsonObject | None
+
+
+class DashboardRecord(TypedDict):
+    """A product's dashboard; ``updated_at`` is null before the first PUT."""
+
+    product_id: str
+    name: str | None
+    widgets: list[WidgetRecord]
+    updated_at: str | None
+
+
+class SchemaRecord(TypedDict):
+    """A schema of a product's database."""
+
+    schema_id: str
+    product_id: str
+    name: str
+    description: str | None
+    created_at: str
+
+
+class ColumnRecord(TypedDict):
+    """A column of a table."""
+
+    name: str
+    type: ColumnType
+    required: bool
+    default: Any
+
+
+class TableRecord(TypedDict):
+    """A table of a schema."""
+
+    table_id: str
+    schema_id: str
+    table_name: str
+    columns: list[ColumnRecord]
+    created_at: str
+
+
+class RuntimeRecord(TypedDict):
+    """A record of a table."""
+
+    id: str
+    product_id: str
+    device_id: str
+    table_name: str
+    data_payload: JsonObject
+    created_at: str
+    updated_at: str
+
+
+# ``from`` is a word of the language, so this one is written as a call.
+SensorDataBucketRecord = TypedDict(
+    "SensorDataBucketRecord",
+    {"device_id": str, "from": str, "to": str, "sensor_data": dict[str, float], "count": int},
+)
+SensorDataBucketRecord.__doc__ = "Readings of one interval put together; ``count`` says how many."
+
+
+class SignedInRecord(TypedDict):
+    """Who signed in."""
+
+    user_id: str
+    email: str
+
+
+class SignInRecord(TypedDict):
+    """The token response, and who signed in."""
+
+    access_token: str
+    token_type: str
+    expires_in: int
+    refresh_token: str
+    scope: str
+    user: SignedInRecord
+
+
+class TriggerRecord(TypedDict):
+    """When a rule fires."""
+
+    reading: str
+    op: Comparison
+    value: float
+    for_seconds: int
+
+
+class RuleRecord(TypedDict):
+    """A rule; ``last_fired_at`` is null before it has fired."""
+
+    id: str
+    product_id: str
+    name: str
+    enabled: bool
+    trigger: TriggerRecord
+    actions: list[JsonObject]
+    last_fired_at: str | None
+    created_at: str
+    updated_at: str
+
+
+class RuleOutcomeRecord(TypedDict):
+    """What came of an action: ``command_id`` or ``record_id`` when done, ``error`` and ``message`` when failed."""
+
+    type: Literal["command", "record"]
+    status: Literal["done", "failed"]
+    command_id: str | None
+    record_id: str | None
+    error: str | None
+    message: str | None
+
+
+class RuleFiringRecord(TypedDict):
+    """One time that a rule fired; ``device_id`` is the device whose reading it was."""
+
+    id: str
+    rule_id: str
+    device_id: str
+    fired_at: str
+    actions: list[RuleOutcomeRecord]
+
+
+class ProductCountRecord(TypedDict):
+    """Registered devices of one product."""
+
+    product_id: str
+    total: int
+    online: int
+    offline: int
+    never_seen: int
+
+
+IntervalCountRecord = TypedDict("IntervalCountRecord", {"from": str, "count": int})
+IntervalCountRecord.__doc__ = "How many in the interval that begins at ``from``."
+
+
+DeviceAnalyticsRecord = TypedDict(
+    "DeviceAnalyticsRecord",
+    {
+        "total": int,
+        "online": int,
+        "offline": int,
+        "never_seen": int,
+        "by_product": list[ProductCountRecord],
+        "messages": list[IntervalCountRecord],
+        "commands": list[IntervalCountRecord],
+        "from": str,
+        "to": str,
+        "interval": int,
+    },
+)
+DeviceAnalyticsRecord.__doc__ = "Devices now; readings and commands per interval of ``interval`` seconds."
 
 
 class ScanRecord(TypedDict):
@@ -93,6 +278,23 @@ class HealthRecord(TypedDict):
     uptime_s: float
     storage: str
     schema: str
+
+
+class ClockRecord(TypedDict):
+    """The service's clock; ``rate`` is seconds of it for each second of the machine."""
+
+    time: str
+    mode: str
+    rate: float
+    system_time: str
+
+
+class SeedRecord(TypedDict):
+    """How many items of a seed were created, changed, and there already."""
+
+    created: int
+    changed: int
+    unchanged: int
 
 
 class ErrorDetailRecord(TypedDict):

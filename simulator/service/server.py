@@ -41,6 +41,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.waiters.close()
+        self._service.feed.close()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
@@ -136,6 +137,12 @@ class RunningService:
     def add_account(self, name: str) -> Keys:
         """A further manufacturer, with keys of its own."""
         return self._service.add_account(name)
+
+    def add_user(
+        self, email: str, password: Secret | str, *, user_id: str | None = None, api_key: str | None = None
+    ) -> str:
+        """A person who may sign in, see :meth:`simulator.service.service.Service.add_user`; the person's id."""
+        return self._service.add_user(email, password, user_id=user_id, api_key=api_key)
 
     def __enter__(self) -> Self:
         return self.start()

@@ -5,23 +5,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
+from simulator.service.clock import SettableClock
 from simulator.service.config import ServiceConfig
+from simulator.service.due import Due
+from simulator.service.feed import Feed
 from simulator.service.ids import IdSource
+from simulator.service.passwords import Passwords, hash_password
 from simulator.service.presence import Presence
 from simulator.service.quota import Quota
-from simulator.service.storage import commands, keys, stored_answers
+from simulator.service.rules.engine import Rules
+from simulator.service.seed import Seed, SeedFaultsError, read_seed
+from simulator.service.storage import commands, keys, people, reset, seeding, stored_answers
 from simulator.service.storage.database import READERS, Database
 from simulator.service.storage.keys import Caller, Keys
+from simulator.service.storage.seeding import Target
 from simulator.service.storage.stored_answers import RunningKeys
-from simulator.service.storage.tables import METADATA
 from simulator.service.storage.writer import Writer
 from simulator.service.waiting import Waiters
 
@@ -45,17 +52,26 @@ class Service:
 
     def __init__(self, config: ServiceConfig) -> None:
         self.config = config
-        self.clock = config.clock
-        self.ids = IdSource(config.clock, config.seed)
+        self.clock = SettableClock(config.clock)
+        self.due = Due(self.clock)
+        self.due.register(_EndsOfCommands(self))
+        self.due.register(_TimersOfRules(self))
+        self.ids = IdSource(self.clock, config.seed)
         self.presence = Presence()
         self.waiters = Waiters()
+        self.feed = Feed()
         self.running_keys = RunningKeys()
+        self.passwords = Passwords()
         self.quota = Quota(config.rate_limit) if config.rate_limit else None
         self.started_ms = self.clock.now_ms()
-        self.database = Database(config.data_dir)
-        self.writer = Writer(self.database, self._before_commit)
+        self.database = Database(config.data_dir, config.database)
         self.deadline = commands.Deadline()
+        self.rules = Rules(self.ids, self.deadline, validate_commands=config.validate_commands)
+        self.writer = Writer(self.database, self._before_commit, self.rules.have_changed)
         self.callers: dict[bytes, Caller] = {}
+        self.on_reset: list[Callable[[Connection], None]] = []
+        """What keeps something of the storage in memory reads it again here, inside the reset's transaction."""
+        self.on_reset.append(self.rules.load)
         self.made_keys: Keys | None = None
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="service-reader")
         self._pruned_ms = 0
@@ -68,10 +84,16 @@ class Service:
 
     def _open(self, connection: Connection) -> Keys | None:
         config = self.config
+        seed = read_seed(config.seed_file) if config.seed_file else None
         given = Keys(config.api_key, config.secret_key) if config.api_key and config.secret_key else None
         made = keys.ensure_first_account(connection, given, self.ids.next(), self.clock.now_ms())
         self.callers.update(keys.load_callers(connection))
         self.deadline.load(connection)
+        self.rules.load(connection)
+        if seed is not None:
+            done = self._sow(connection, seed, self.callers[next(iter(self.callers))])
+            if isinstance(done, SeedFaultsError):
+                raise ConfigurationError([f"seed {config.seed_file} {line}" for line in done.lines()], "seed")
         return made
 
     @property
@@ -107,12 +129,51 @@ class Service:
         self.callers[caller.api_key.encode()] = caller
         return made
 
+    def add_user(
+        self, email: str, password: Secret | str, *, user_id: str | None = None, api_key: str | None = None
+    ) -> str:
+        """A person who may sign in. Called from any thread but the event loop's.
+
+        Args:
+            email: unique on the whole service.
+            password: stored as argon2id.
+            user_id: the person's id; made when None.
+            api_key: a key of the account that the person belongs to; the first account when None.
+
+        Returns:
+            The person's id.
+
+        Raises:
+            ConfigurationError: the address or the password cannot be used, or there is no such account.
+            ServiceFault: 409, the address or the id is taken.
+        """
+        caller = self.callers.get((api_key or self.api_key).encode())
+        if caller is None:
+            raise ConfigurationError([f"there is no account with the key {api_key!r}"], "service users")
+        person = people.make(
+            email, hash_password(people.check_password(password)), user_id or self.ids.next(), caller.manufacturer_seq
+        )
+        self.writer.call(lambda connection: people.add(connection, person, self.clock.now_ms()))
+        return person.user_id
+
+    def find_bearer(self, token: str) -> Caller | None:
+        """Whom an access token speaks for; None when it is unknown or over."""
+        now_ms = self.clock.now_ms()
+        return self.read_now(lambda connection: people.find_bearer(connection, token, now_ms))
+
     async def read(self, query: Callable[[Connection], T]) -> T:
         """A read beside the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._readers, self.read_now, query)
 
     def read_now(self, query: Callable[[Connection], T]) -> T:
         """A read right here: for a few rows by key."""
+        try:
+            with self.database.reading() as connection:
+                return query(connection)
+        except DBAPIError as exc:
+            if not exc.connection_invalidated:
+                raise
+        # That connection was of a server that has ended since: perhaps it was started anew. All others go with it.
         with self.database.reading() as connection:
             return query(connection)
 
@@ -123,24 +184,70 @@ class Service:
             for device_seq in await self.writer.submit(lambda c: self.deadline.settle(c, now_ms)):
                 self.waiters.wake(device_seq)
 
+    def tell_of_commands(self, device_seqs: Iterable[int]) -> None:
+        """Commands were sent to these devices: held polls and event streams wake up. Called on the event loop."""
+        for device_seq in device_seqs:
+            self.waiters.wake(device_seq)
+        self.feed.wake()
+
+    async def fire_timers(self, now_ms: int) -> None:
+        """Fire the rules whose conditions have held for long enough."""
+        while (next_ms := self.rules.next_due_ms) is not None and next_ms <= now_ms:
+            changed = await self.writer.submit(lambda connection: self.rules.run_timers(connection, now_ms))
+            if changed:
+                self.tell_of_commands(changed)
+
     async def flush_presence(self) -> None:
         """Write who was seen, so that a filter on it is true."""
         if self.presence.is_pending:
             await self.writer.submit(lambda c: self.presence.flush(c, self.clock.now_ms()))
 
-    async def reset(self) -> None:
-        """Delete everything but the accounts and their keys."""
-        await self.writer.submit(self._delete_all)
-        self.presence.clear()
+    async def reset(self, caller: Caller | None = None) -> None:
+        """Delete everything but the accounts and their keys; what one account has when a caller is given."""
+        account = None if caller is None else caller.manufacturer_seq
+        await self.writer.submit(lambda connection: self._delete(connection, account))
         if self.quota is not None:
-            self.quota.clear()
+            of_account = [c.api_key for c in self.callers.values() if c.manufacturer_seq == account]
+            self.quota.clear(None if account is None else of_account)
         self.waiters.wake_all()
+        self.feed.wake()
 
-    def _delete_all(self, connection: Connection) -> None:
-        for table in reversed(METADATA.sorted_tables):
-            if table.name not in {"manufacturers", "api_keys"}:
-                connection.execute(table.delete())
+    def _delete(self, connection: Connection, account: int | None) -> None:
+        if account is None:
+            self.presence.clear()
+            reset.delete_all(connection)
+        else:
+            self.presence.flush(connection, self.clock.now_ms())  # the other accounts' devices stay seen
+            reset.delete_account(connection, account)
         self.deadline.load(connection)
+        for reload in self.on_reset:
+            reload(connection)
+
+    def _sow(self, connection: Connection, seed: Seed, caller: Caller) -> dict[str, int] | SeedFaultsError:
+        target = Target(caller.manufacturer_seq, self.ids.next, self.clock.now_ms())
+        try:
+            with connection.begin_nested():
+                return seeding.apply(connection, seed, target)
+        except SeedFaultsError as exc:
+            return exc
+
+    async def sow(self, seed: Seed, caller: Caller) -> dict[str, int]:
+        """Bring an account to what the seed says, in one transaction.
+
+        Returns:
+            How many items were created, changed and unchanged.
+
+        Raises:
+            SeedFaultsError: what does not fit what is stored; then nothing was changed.
+        """
+        done = await self.writer.submit(lambda connection: self._sow(connection, seed, caller))
+        if isinstance(done, SeedFaultsError):
+            raise done
+        return done
+
+    def first_caller(self) -> Caller:
+        """The account that the service always has."""
+        return self.callers[self.api_key.encode()]
 
     @contextlib.asynccontextmanager
     async def running(self, _app: object = None) -> AsyncIterator[None]:
@@ -164,12 +271,13 @@ class Service:
 
     async def _do_due(self) -> None:
         now_ms = self.clock.now_ms()
-        await self.settle_due()
+        await self.due.run_due(now_ms)
         if self.presence.is_due(now_ms):
             await self.flush_presence()
         if not 0 <= now_ms - self._pruned_ms < PRUNE_EVERY_MS:
             pruned = await self.writer.submit(lambda c: stored_answers.prune(c, now_ms))
-            if pruned < stored_answers.PRUNE_ROWS:
+            ended = await self.writer.submit(lambda c: people.prune(c, now_ms))
+            if pruned < stored_answers.PRUNE_ROWS and ended < people.PRUNE_ROWS:
                 self._pruned_ms = now_ms
 
     def _before_commit(self, connection: Connection) -> None:
@@ -182,3 +290,33 @@ class Service:
         self.writer.stop()
         self._readers.shutdown()
         self.database.close()
+
+
+class _EndsOfCommands:
+    """Commands whose time ends, as something that falls due."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def next_due_ms(self) -> int | None:
+        """The end of the open command that ends first."""
+        return self._service.deadline.next_ms
+
+    async def run_due(self, _now_ms: int) -> None:
+        """End them."""
+        await self._service.settle_due()
+
+
+class _TimersOfRules:
+    """Rules whose conditions have held for long enough, as something that falls due."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def next_due_ms(self) -> int | None:
+        """When the next rule fires if no further reading comes."""
+        return self._service.rules.next_due_ms
+
+    async def run_due(self, now_ms: int) -> None:
+        """Fire them."""
+        await self._service.fire_timers(now_ms)

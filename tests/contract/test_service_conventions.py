@@ -13,7 +13,7 @@ from tests.service_running import client, running
 
 
 @pytest.fixture(scope="module")
-def bench():
+def bench(storage):
     with running() as bench:
         yield bench
 

@@ -14,7 +14,9 @@ GOLDEN = Path(__file__).parent / "golden"
 P = "019b76da-a800-7000-8000-000000000001"
 D = "019b76da-a800-7000-8000-000000000002"
 C = "019b76da-a800-7000-8000-000000000003"
+SCHEMA = "019b76da-a800-7000-8000-000000000004"
 READING = "019b76da-a800-7000-8000-000000000006"
+RULE = "019b76da-a800-7000-8000-000000000008"
 
 
 def golden(name: str) -> Any:
@@ -142,7 +144,36 @@ def test_a_batch_answers_how_many_were_stored(with_device):
 
 def test_the_discovery_document_lists_what_this_service_has(exchange):
     offered = exchange.run("discover extensions")["extensions"]
-    assert set(offered) == set(golden("discovery")["extensions"]) - {"command-events"}
+    assert set(offered) == {*golden("discovery")["extensions"], "rule-firings"}
+
+
+def test_rules_answer_the_golden_bodies(with_device):
+    schema = with_device.run("create a schema")
+    with_device.learn(SCHEMA, schema, "schema_id")
+    with_device.run("create a table")
+    created = with_device.run("create a rule")
+    with_device.learn(RULE, created, "id")
+    assert with_device.seen(created) == golden("rule")
+    with_device.expect("read a rule")
+    with_device.expect("list rules")
+    with_device.bench.clock.advance(1.25)
+    with_device.expect("change a rule")
+    with_device.run("delete a rule")
+
+
+def test_analytics_answer_the_golden_body_but_for_the_numbers(with_device):
+    bench = with_device.bench
+    for number in range(2, 21):
+        bench.device(with_device.ids[P], f"SN-{number}")
+    ids = [row["device_id"] for row in bench.http.get("/devices").json()["data"]]
+    for device_id in ids[:2]:
+        bench.post_reading(device_id)
+    bench.clock.advance(1000)
+    batch = [{"device_id": ids[number % 18 + 2], "sensor_data": {"t": 1}} for number in range(118)]
+    bench.http.post("/sensor-data", json=batch)
+    for _ in range(7):
+        bench.send(ids[0])
+    with_device.expect("read analytics")
 
 
 def _expect_error(answer: Any, name: str) -> None:

@@ -217,8 +217,18 @@ def _all(http: httpx.Client, url: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_kill_9_under_200_writers_loses_nothing_that_was_answered_and_stores_nothing_twice(tmp_path: Path):
-    arguments = ("--data", str(tmp_path), "--api-key", "mk_test", "--secret-key", "msk_test", "--rate-limit", "0")
+@pytest.fixture(params=["--data", "--database"])
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """The option that says where a service keeps everything, with its value."""
+    if request.param == "--data":
+        yield "--data", str(tmp_path)
+    else:
+        with request.getfixturevalue("postgresql").database() as url:
+            yield "--database", url
+
+
+def test_kill_9_under_200_writers_loses_nothing_that_was_answered_and_stores_nothing_twice(kept: tuple[str, str]):
+    arguments = (*kept, "--api-key", "mk_test", "--secret-key", "msk_test", "--rate-limit", "0")
     writers = None
     for _ in range(3):
         with _program(*arguments) as (process, told):
@@ -241,8 +251,8 @@ def test_kill_9_under_200_writers_loses_nothing_that_was_answered_and_stores_not
         assert writers.answered["commands"] <= {row["id"] for row in listed}
 
 
-def test_a_reading_is_stored_once_when_its_answer_was_lost_to_kill_9(tmp_path: Path):
-    arguments = ("--data", str(tmp_path), "--api-key", "mk_test", "--secret-key", "msk_test", "--rate-limit", "0")
+def test_a_reading_is_stored_once_when_its_answer_was_lost_to_kill_9(kept: tuple[str, str]):
+    arguments = (*kept, "--api-key", "mk_test", "--secret-key", "msk_test", "--rate-limit", "0")
     with _program(*arguments) as (process, told):
         with httpx.Client(base_url=told["service"], headers=KEYS, trust_env=False, timeout=30) as http:
             body = {"device_id": _device(http), "sensor_data": {"t": 1}}
@@ -256,3 +266,89 @@ def test_a_reading_is_stored_once_when_its_answer_was_lost_to_kill_9(tmp_path: P
         again = http.post("/sensor-data", json=body, headers={"idempotency-key": "k"})
         assert again.content == first.content
         assert len(http.get("/sensor-data").json()["data"]) == 1
+
+
+def _fired(values: list[int]) -> int:
+    """How often a rule "above 60" fires on readings that come in this order."""
+    return sum(1 for before, value in zip([0, *values], values, strict=False) if value > 60 >= before)
+
+
+def test_kill_9_leaves_readings_and_what_rules_made_of_them_in_one_piece(tmp_path: Path):
+    arguments = ("--data", str(tmp_path), "--api-key", "mk_test", "--secret-key", "msk_test", "--rate-limit", "0")
+    seed: dict[str, str] = {}
+
+    async def hammer(url: str, process: subprocess.Popen[str]) -> None:
+        async with httpx.AsyncClient(base_url=url, headers=KEYS, trust_env=False, timeout=30) as http:
+
+            async def post(number: int) -> None:
+                with contextlib.suppress(httpx.TransportError):
+                    for turn in range(10_000):
+                        values = {"t": 100 if (turn + number) % 2 else 0}
+                        await http.post("/sensor-data", json={"device_id": seed[f"d{number}"], "sensor_data": values})
+
+            writers = [asyncio.create_task(post(number)) for number in range(8)]
+            await asyncio.sleep(random.uniform(0.3, 0.6))
+            process.send_signal(signal.SIGKILL)
+            await asyncio.gather(*writers)
+
+    record = {"type": "record", "table_name": "command_results", "data_payload": {"command_id": "-", "status": "hot"}}
+    command = {"type": "command", "command_payload": {"command": "cool"}}
+    for _ in range(3):
+        with _program(*arguments) as (process, told):
+            if not seed:
+                with httpx.Client(base_url=told["service"], headers=KEYS, trust_env=False, timeout=30) as http:
+                    seed["d0"] = _device(http, "d0")
+                    product_id = http.get("/products").json()["data"][0]["product_id"]
+                    for number in range(1, 8):
+                        body = {"user_id": "u", "product_id": product_id, "device_identifier": f"d{number}"}
+                        seed[f"d{number}"] = http.post("/onboarding/device", json=body).json()["device_id"]
+                    trigger = {"reading": "t", "op": ">", "value": 60}
+                    body = {"product_id": product_id, "name": "hot", "trigger": trigger, "actions": [record, command]}
+                    seed["rule"] = http.post("/rules", json=body).json()["id"]
+            asyncio.run(hammer(told["service"], process))
+            assert process.wait(5) == -signal.SIGKILL
+    with (
+        _program(*arguments) as (_, told),
+        httpx.Client(base_url=told["service"], headers=KEYS, trust_env=False, timeout=30) as http,
+    ):
+        firings = _all(http, f"/rules/{seed['rule']}/firings?limit=1000")
+        records = _all(http, "/database/runtime-data?limit=1000")
+        assert firings
+        assert {row["actions"][0]["record_id"] for row in firings} == {row["id"] for row in records}
+        for number in range(8):
+            device_id = seed[f"d{number}"]
+            readings = _all(http, f"/sensor-data?device_id={device_id}&limit=1000&order=asc")
+            mine = [row for row in firings if row["device_id"] == device_id]
+            assert len(mine) == _fired([row["sensor_data"]["t"] for row in readings])
+            commands = {row["id"] for row in _all(http, f"/devices/{device_id}/commands?limit=1000")}
+            assert {row["actions"][1]["command_id"] for row in mine} - {None} == commands
+            assert {row["actions"][1]["error"] for row in mine} <= {None, "command_queue_full"}
+
+
+def test_a_timer_of_a_rule_and_the_rule_itself_outlive_kill_9(tmp_path: Path):
+    arguments = ("--data", str(tmp_path), "--api-key", "mk_test", "--secret-key", "msk_test")
+    with _program(*arguments) as (process, told):
+        with httpx.Client(base_url=told["service"], headers=KEYS, trust_env=False, timeout=30) as http:
+            device_id = _device(http)
+            body = {
+                "product_id": http.get("/products").json()["data"][0]["product_id"],
+                "name": "hot",
+                "trigger": {"reading": "t", "op": ">", "value": 60, "for_seconds": 600},
+                "actions": [{"type": "command", "command_payload": {"command": "cool"}}],
+            }
+            rule_id = http.post("/rules", json=body).json()["id"]
+            http.post("/sensor-data", json={"device_id": device_id, "sensor_data": {"t": 61}})
+        process.kill()
+        process.wait(5)
+    with (
+        _program(*arguments) as (_, told),
+        httpx.Client(base_url=told["service"], headers=KEYS, trust_env=False, timeout=30) as http,
+    ):
+        assert http.get(f"/rules/{rule_id}/firings").json()["data"] == []
+        http.post("/_emulator/clock/advance", json={"seconds": 601}).raise_for_status()
+        assert len(http.get(f"/rules/{rule_id}/firings").json()["data"]) == 1
+        assert len(http.get(f"/devices/{device_id}/commands").json()["data"]) == 1
+        http.post("/sensor-data", json={"device_id": device_id, "sensor_data": {"t": 1}})
+        http.post("/sensor-data", json={"device_id": device_id, "sensor_data": {"t": 61}})
+        http.post("/_emulator/clock/advance", json={"seconds": 601}).raise_for_status()
+        assert len(http.get(f"/rules/{rule_id}/firings").json()["data"]) == 2

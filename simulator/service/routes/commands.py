@@ -43,7 +43,7 @@ async def send_command(call: Call) -> Answer:
         record = commands.queue(connection, device, request, command_id, now_ms, deadline=service.deadline)
         location = paths.fill(_RECORD, device_id=device.id, command_id=command_id)
         answer = Answer(202, ok(record).body, ((b"location", location.encode()),))
-        return Done(answer, changed=(device.seq,))
+        return Done(answer, changed=(device.seq,), sent=True)
 
     return await call.write(queue)
 

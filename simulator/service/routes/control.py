@@ -6,15 +6,35 @@ from typing import Final
 
 from sqlalchemy import text
 
+from agent.wire.base import Items, Sent
+from agent.wire.products import NewProduct
 from simulator.service.answers import NO_CONTENT, Answer, ok, show_time
 from simulator.service.call import Call
-from simulator.service.endpoints import Endpoint, Reply
-from simulator.service.faults import ServiceFault
+from simulator.service.endpoints import ERROR, Endpoint, Parameter, Reply
+from simulator.service.faults import ServiceFault, invalid_all, not_found
 from simulator.service.gate import CONTROL_PREFIX
-from simulator.service.records import HealthRecord
+from simulator.service.records import HealthRecord, SeedRecord
+from simulator.service.seed import SeedDevice, SeedFaultsError, SeedUser, parse_seed
+from simulator.service.storage.keys import Caller
 from simulator.service.storage.migrate import schema_revision
 
 _TAG: Final = "control"
+_OF_ACCOUNT: Final = frozenset({"api_key"})
+_YAML: Final = frozenset({b"application/yaml", b"application/x-yaml", b"text/yaml", b"text/plain"})
+_ACCOUNT: Final = Parameter("api_key", "A key of the one account that is meant", {"type": "string"})
+_FAULTS: Final = (
+    Reply(400, "The query is not valid", ERROR),
+    Reply(404, "No account has this key", ERROR),
+    Reply(503, "The storage cannot be written", ERROR),
+)
+
+
+class SeedBody(Sent):
+    """What is to be there; every group may be left out."""
+
+    products: Items[NewProduct] = ()
+    devices: Items[SeedDevice] = ()
+    users: Items[SeedUser] = ()
 
 
 async def show_health(call: Call) -> Answer:
@@ -29,7 +49,7 @@ async def show_health(call: Call) -> Answer:
             "status": "ok",
             "time": show_time(now_ms),
             "uptime_s": (now_ms - service.started_ms) / 1000,
-            "storage": "memory" if service.database.in_memory else "file",
+            "storage": service.database.kind,
             "schema": schema_revision(),
         }
     )
@@ -37,8 +57,36 @@ async def show_health(call: Call) -> Answer:
 
 async def reset(call: Call) -> Answer:
     """Delete everything but accounts and keys; counts of the quota begin anew."""
-    await call.service.reset()
+    await call.service.reset(account_of(call, call.query(_OF_ACCOUNT)))
     return NO_CONTENT
+
+
+async def seed(call: Call) -> Answer:
+    """Bring the account to what the YAML says; the same text twice changes nothing."""
+    query = call.query(_OF_ACCOUNT)
+    try:
+        wanted = parse_seed(await call.read_body(_YAML))
+        caller = account_of(call, query) or call.service.first_caller()
+        return ok(await call.service.sow(wanted, caller))
+    except SeedFaultsError as exc:
+        raise invalid_all(
+            [(f"line {line}{f' {field}' if field else ''}", issue) for line, field, issue in exc.faults]
+        ) from None
+
+
+def account_of(call: Call, query: dict[str, str]) -> Caller | None:
+    """Whom ``api_key`` in the query belongs to; None when it is not given.
+
+    Raises:
+        ServiceFault: 404 ``account_not_found``.
+    """
+    key = query.get("api_key")
+    if key is None:
+        return None
+    caller = call.service.callers.get(key.encode())
+    if caller is None:
+        raise not_found("account", key)
+    return caller
 
 
 ENDPOINTS: Final = (
@@ -59,7 +107,20 @@ ENDPOINTS: Final = (
         "reset",
         "Delete everything but accounts and keys",
         _TAG,
-        (Reply(204, "Done"),),
+        (Reply(204, "Done"), *_FAULTS),
+        parameters=(_ACCOUNT,),
+        public=True,
+    ),
+    Endpoint(
+        "POST",
+        f"{CONTROL_PREFIX}seed",
+        seed,
+        "seed",
+        "Bring an account to what a seed says, given as YAML or JSON",
+        _TAG,
+        (Reply(200, "What was done", SeedRecord), Reply(400, "What is wrong, with its lines", ERROR), *_FAULTS[1:]),
+        body=(SeedBody,),
+        parameters=(_ACCOUNT,),
         public=True,
     ),
 )

@@ -9,12 +9,15 @@ from simulator.service.answers import Answer, ok
 from simulator.service.call import Call
 from simulator.service.endpoints import Endpoint, Reply
 from simulator.service.records import DiscoveryRecord
+from simulator.service.routes import rules
 
 OFFERED: Final = (
     extensions.BATCH_SENSOR_DATA,
+    extensions.COMMAND_EVENTS,
     extensions.COMMAND_RESULTS,
     extensions.IDEMPOTENCY_KEY,
     extensions.LONG_POLL,
+    rules.FIRINGS,
 )
 
 

@@ -20,7 +20,7 @@ from simulator.service.records import DeviceRecord, ScanRecord
 from simulator.service.routes.devices import list_filtered
 from simulator.service.routes.parameters import PAGING
 from simulator.service.signatures import check_signature
-from simulator.service.storage import commands, devices, products
+from simulator.service.storage import commands, devices, products, rule_states
 from simulator.service.storage.devices import DeviceFilter
 
 _TAG: Final = "onboarding"
@@ -92,6 +92,7 @@ async def remove_device(call: Call) -> Answer:
         service.deadline.settle(connection, now_ms)
         commands.cancel_open(connection, row.seq, now_ms)
         devices.remove(connection, row.seq, now_ms)
+        rule_states.forget_device(connection, row.seq)
         return Done(NO_CONTENT, changed=(row.seq,))
 
     return await call.write(remove)

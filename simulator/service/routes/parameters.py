@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from agent.wire import extensions
+from agent.wire.base import TIME_RANGE_MS
 from agent.wire.limits import PAGE_DEFAULT, PAGE_MAX
 from simulator.service.endpoints import Parameter
+
+TIME: Final[dict[str, Any]] = {
+    "anyOf": [{"type": "string", "format": "date-time"}, {"type": "integer", **TIME_RANGE_MS}],
+}
+"""RFC 3339 or epoch milliseconds."""
 
 PAGING: Final = (
     Parameter(
@@ -21,7 +27,7 @@ PAGING: Final = (
 IDEMPOTENCY_KEY: Final = Parameter(
     "Idempotency-Key",
     "The request is carried out once; its answer is replayed for 24 h",
-    {"type": "string", "minLength": 1, "maxLength": 255},
+    {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^[!-~]([ -~]*[!-~])?$"},
     place="header",
     extension=extensions.IDEMPOTENCY_KEY,
 )

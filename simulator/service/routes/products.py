@@ -50,10 +50,11 @@ async def change_product(call: Call) -> Answer:
 
 async def delete_product(call: Call) -> Answer:
     """Delete a product that no device has."""
-    account, product_id = call.caller.manufacturer_seq, call.path("product_id")
+    service, account, product_id = call.service, call.caller.manufacturer_seq, call.path("product_id")
 
     def remove(connection: Any) -> Done:
         products.remove(connection, account, product_id)
+        service.rules.have_changed()
         return Done(NO_CONTENT)
 
     return await call.write(remove)

@@ -6,7 +6,7 @@ This is the service's hot path: few steps for each request, and one write for ma
 from __future__ import annotations
 
 import functools
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from pydantic import ValidationError
 from pydantic_core import to_json
@@ -16,20 +16,24 @@ from agent.errors import InvalidMessage
 from agent.wire import paths
 from agent.wire.base import describe_faults
 from agent.wire.limits import BATCH_MAX
-from agent.wire.sensor_data import PostSensorData
+from agent.wire.sensor_data import Aggregate, PostSensorData
 from agent.wire.times import parse_time
 from simulator.service.answers import Answer, Done, ok, show_time
 from simulator.service.call import Call, check
 from simulator.service.endpoints import ERROR, Endpoint, Parameter, Reply
 from simulator.service.faults import ServiceFault, invalid
-from simulator.service.paging import PAGE_PARAMETERS, envelope, read_page
-from simulator.service.records import BatchRecord, SensorDataRecord
-from simulator.service.routes.parameters import PAGING, text_filter
-from simulator.service.storage import devices, readings
+from simulator.service.paging import PAGE_PARAMETERS, envelope, read_int, read_page
+from simulator.service.records import BatchRecord, SensorDataBucketRecord, SensorDataRecord
+from simulator.service.routes.parameters import PAGING, TIME, text_filter
+from simulator.service.storage import buckets, devices, readings
+from simulator.service.storage.buckets import Aggregation
 from simulator.service.storage.readings import NewReading, ReadingFilter, Stored
 
 _TAG: Final = "sensor data"
-_FILTERS: Final = frozenset({"device_id", "from", "to", "keys"})
+_FILTERS: Final = frozenset({"device_id", "from", "to", "keys", "agg", "interval"})
+_AGGREGATES: Final[tuple[Aggregate, ...]] = get_args(Aggregate)
+INTERVAL_MAX_S: Final = 366 * 86_400
+"""The longest bucket."""
 
 
 async def post_sensor_data(call: Call) -> Answer:
@@ -43,12 +47,14 @@ async def post_sensor_data(call: Call) -> Answer:
     reading.answer = _stored_answer(reading)
     reading.key = call.request_key()
     if reading.key is None:
-        stored: Stored = await service.writer.submit_item(readings.add, reading)
+        stored: Stored = await service.writer.submit_item(service.rules.store_readings, reading)
     else:
         with service.running_keys.hold(reading.key):
-            stored = await service.writer.submit_item(readings.add, reading)
+            stored = await service.writer.submit_item(service.rules.store_readings, reading)
     if stored.device_seq is not None:
         service.presence.touch(stored.device_seq, reading.received_at)
+        if stored.changed:
+            service.tell_of_commands(stored.changed)
     return stored.answer or reading.answer
 
 
@@ -93,14 +99,17 @@ async def _post_batch(call: Call, values: list[Any]) -> Answer:
 
     def store(connection: Connection) -> Done:
         refused = dict(errors)
-        outcomes = readings.add(connection, list(items.values())) if items else []
+        outcomes = service.rules.store_readings(connection, list(items.values())) if items else []
+        changed: set[int] = set()
         for index, outcome in zip(items, outcomes, strict=True):
             if isinstance(outcome, ServiceFault):
                 refused[index] = outcome
             elif outcome.device_seq is not None:
                 service.presence.touch(outcome.device_seq, now_ms)
+                changed.update(outcome.changed)
         listed = [{"index": i, "error": refused[i].error, "message": refused[i].message} for i in sorted(refused)]
-        return Done(ok({"accepted": len(values) - len(refused), "errors": listed}))
+        answer = ok({"accepted": len(values) - len(refused), "errors": listed})
+        return Done(answer, changed=tuple(changed), sent=bool(changed))
 
     return await call.write(store)
 
@@ -118,6 +127,10 @@ async def list_sensor_data(call: Call) -> Answer:
     if device_id is not None:
         device_seq = call.service.read_now(lambda c: devices.find(c, account, device_id)).seq
     narrow = ReadingFilter(device_seq, from_ms, to_ms)
+    asked = _read_aggregation(query, keys)
+    if asked is not None:
+        made = await call.read(lambda c: buckets.list_page(c, account, narrow, asked, page))
+        return envelope(made.records, page, made.last)
 
     def find(connection: Connection) -> Answer:
         rows = readings.list_page(connection, account, narrow, page)
@@ -127,6 +140,19 @@ async def list_sensor_data(call: Call) -> Answer:
         return envelope(data, page, last)
 
     return await call.read(find)
+
+
+def _read_aggregation(query: dict[str, str], keys: frozenset[str] | None) -> Aggregation | None:
+    agg = query.get("agg")
+    if agg is None and "interval" not in query:
+        return None
+    if agg is None or "interval" not in query:
+        missing = "agg" if agg is None else "interval"
+        raise invalid(missing, "agg and interval belong together: give both, or neither for the readings themselves")
+    if agg not in _AGGREGATES:
+        raise invalid("agg", f"must be one of: {', '.join(_AGGREGATES)}")
+    interval_s = read_int(query, "interval", 0, low=1, high=INTERVAL_MAX_S)
+    return Aggregation(agg, interval_s * 1000, keys)
 
 
 def _read_keys(text: str | None) -> frozenset[str] | None:
@@ -172,18 +198,37 @@ ENDPOINTS: Final = (
         paths.SENSOR_DATA,
         list_sensor_data,
         "list_sensor_data",
-        "Stored readings, by `recorded_at`, newest first",
+        "Stored readings, by `recorded_at`, newest first; with `agg` and `interval` put together in buckets",
         _TAG,
-        (Reply(200, "One page", SensorDataRecord, listed=True), _INVALID, _NO_DEVICE),
+        (
+            Reply(
+                200,
+                "One page of readings, or of buckets",
+                SensorDataRecord | SensorDataBucketRecord,
+                listed=True,
+            ),
+            _INVALID,
+            _NO_DEVICE,
+        ),
         parameters=(
             text_filter("device_id", "Of this device"),
-            Parameter("from", "From here on, inclusive: RFC 3339 or epoch milliseconds", {"type": "string"}),
-            Parameter("to", "Up to here, exclusive", {"type": "string"}),
+            Parameter("from", "From here on, inclusive: RFC 3339 or epoch milliseconds", TIME),
+            Parameter("to", "Up to here, exclusive", TIME),
             Parameter(
                 "keys",
                 "These readings only, names separated by commas; a record that has none of them is left out, "
                 "so a page may hold fewer than `limit`",
-                {"type": "string"},
+                {"type": "string", "pattern": "^[^,]+(,[^,]+)*$"},
+            ),
+            Parameter(
+                "agg",
+                "How the values of an interval are put together; needs `interval`",
+                {"type": "string", "enum": [*_AGGREGATES]},
+            ),
+            Parameter(
+                "interval",
+                "Length of a bucket in seconds; buckets begin at multiples of it since 1970. Needs `agg`",
+                {"type": "integer", "minimum": 1, "maximum": INTERVAL_MAX_S},
             ),
             *PAGING,
         ),

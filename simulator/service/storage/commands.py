@@ -16,7 +16,7 @@ from agent.wire.limits import OPEN_COMMANDS_MAX, TTL_DEFAULT_S
 from simulator.service.answers import show_time, show_time_or_none
 from simulator.service.faults import conflict, not_found
 from simulator.service.lifecycle import MOVES, REPORTED, Event, move
-from simulator.service.storage.tables import commands
+from simulator.service.storage.tables import commands, devices
 
 OPEN: Final = tuple(sorted(OPEN_STATES))
 _REASONS: Final = {
@@ -53,6 +53,11 @@ class Deadline:
     def __init__(self) -> None:
         self._next_ms: int | None = None
         self._guard = threading.Lock()
+
+    @property
+    def next_ms(self) -> int | None:
+        """When that is, milliseconds since the epoch."""
+        return self._next_ms
 
     def is_due(self, now_ms: int) -> bool:
         """Whether a command's time may be over."""
@@ -224,3 +229,34 @@ def report(
         values["completed_at"] = now_ms
     connection.execute(update(commands).where(commands.c.seq == row.seq).values(**values))
     return show(find(connection, device, command_id), device.id)
+
+
+def newest(connection: Connection, manufacturer_seq: int) -> tuple[int, str] | None:
+    """Number and id of the account's last command."""
+    c = commands.c
+    statement = select(c.seq, c.id).where(c.manufacturer_seq == manufacturer_seq).order_by(c.seq.desc()).limit(1)
+    row = connection.execute(statement).one_or_none()
+    return None if row is None else (row.seq, row.id)
+
+
+def place_of(connection: Connection, manufacturer_seq: int, command_id: str) -> int | None:
+    """The number of a command of the account."""
+    c = commands.c
+    return connection.execute(
+        select(c.seq).where(c.id == command_id, c.manufacturer_seq == manufacturer_seq)
+    ).scalar_one_or_none()
+
+
+def list_sent(
+    connection: Connection, manufacturer_seq: int, after_seq: int, limit: int
+) -> list[tuple[int, CommandRecord]]:
+    """The account's commands in the order of sending, with their numbers. One writer makes numbers ascend by commit."""
+    c = commands.c
+    statement = (
+        select(commands, devices.c.id.label("device_id"))
+        .join(devices, devices.c.seq == c.device_seq)
+        .where(c.manufacturer_seq == manufacturer_seq, c.seq > after_seq)
+        .order_by(c.seq)
+        .limit(limit)
+    )
+    return [(row.seq, show(row, row.device_id)) for row in connection.execute(statement)]

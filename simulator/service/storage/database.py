@@ -1,68 +1,106 @@
-"""The database: one place for everything that depends on which one it is.
-
-SQLite as a file: one writing connection and a pool of reading ones; WAL, so that neither waits for the other, and
-``synchronous=FULL``, so that a committed row survives a power cut. SQLite in memory: one connection, and a lock that
-lets readers see whole groups of writes only.
-"""
+"""The database: one place for what depends on which one it is, SQLite in memory or as a file, or PostgreSQL."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 
-from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.pool import NullPool, QueuePool, StaticPool
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from agent.errors import ConfigurationError
+from simulator.service.storage import postgresql, sqlite
 from simulator.service.storage.migrate import migrate
 
-FILE_NAME: Final = "service.db"
 READERS: Final = 4
 """Reading connections that stay open."""
 
-_PRAGMAS: Final = (
-    "journal_mode=WAL",
-    "synchronous=FULL",
-    "fullfsync=ON",  # macOS: without it a flush ends in the drive's cache
-    "temp_store=MEMORY",  # what savepoints need for their undoing would otherwise go through temporary files
-    "cache_size=-16000",
-    "wal_autocheckpoint=4000",
-)
-
 
 class Database:
-    """Connections to one database whose schema is up to date."""
+    """Connections to one database whose schema is up to date.
 
-    def __init__(self, data_dir: Path | None) -> None:
-        """Open it, make it when it is not there, and bring its schema up to date.
+    Attributes:
+        kind: ``memory``, ``file`` or ``postgresql``.
+    """
+
+    def __init__(self, data_dir: Path | None = None, url: str | None = None) -> None:
+        """Open it, make what is not there, and bring its schema up to date.
+
+        Args:
+            data_dir: the folder of the SQLite file; None and no URL keeps everything in memory.
+            url: of a PostgreSQL database, instead of the folder.
 
         Raises:
-            ConfigurationError: the folder cannot be used, another service uses it, or a newer release wrote it.
+            ConfigurationError: it cannot be reached or used, another service uses it, or a newer release wrote it.
         """
         self._lock_file: IO[bytes] | None = None
         self._memory_lock = threading.RLock()
-        self.in_memory = data_dir is None
-        if data_dir is None:
-            self._write_engine = self._read_engine = _memory_engine()
+        if url is not None:
+            self.kind = "postgresql"
+            self._write_engine, self._read_engine = postgresql.engines(url, READERS)
+        elif data_dir is not None:
+            self.kind = "file"
+            self._lock_file = sqlite.lock_folder(data_dir)
+            self._write_engine, self._read_engine = sqlite.file_engines(data_dir, READERS)
         else:
-            self._lock_file = _lock(data_dir)
-            url = f"sqlite:///{data_dir / FILE_NAME}"
-            self._write_engine = _file_engine(url, "BEGIN IMMEDIATE", NullPool)
-            self._read_engine = _file_engine(url, "BEGIN", QueuePool, pool_size=READERS, max_overflow=READERS)
+            self.kind = "memory"
+            self._write_engine = self._read_engine = sqlite.memory_engine()
+        self._writer: Connection | None = None
         try:
-            migrate(self._write_engine)
+            self._writer = self._open()
         except BaseException:
             self.close()
             raise
+
+    def _open(self) -> Connection:
+        try:
+            # The writer's own connection migrates: on PostgreSQL it holds the lock that keeps other services out.
+            connection = self._write_engine.connect()
+            try:
+                self._prepare(connection)
+            except BaseException:
+                connection.close()
+                raise
+        except DBAPIError as exc:
+            if self.kind == "postgresql":
+                raise postgresql.explain(exc, self._write_engine.url) from None
+            where = self._write_engine.url.database
+            raise ConfigurationError([f"{where} cannot be used: {exc.orig}; give another folder"]) from None
+        return connection
+
+    def _prepare(self, connection: Connection) -> None:
+        if self.kind != "postgresql":
+            migrate(connection)
+            return
+        with connection.begin():
+            postgresql.check_server(connection)
+        migrate(connection)
+        with connection.begin():
+            postgresql.compare_by_bytes(connection)
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether all is gone when the service ends."""
+        return self.kind == "memory"
+
+    @property
+    def where(self) -> str:
+        """Where everything is kept, for a person: a folder, or a URL without its password."""
+        if self.in_memory:
+            return "in memory, gone when the service ends"
+        url = self._write_engine.url
+        if self.kind == "postgresql":
+            return url.set(drivername="postgresql").render_as_string(hide_password=True)
+        return str(Path(f"{url.database}").parent)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
         """A connection for a short read, seeing all that was committed before."""
         if self.in_memory:
+            # One connection for all: the lock lets readers see whole groups of writes only.
             with self._memory_lock, self._read_engine.connect() as connection:
                 yield connection
         else:
@@ -70,8 +108,14 @@ class Database:
                 yield connection
 
     def open_writer(self) -> Connection:
-        """The writing connection. One thread has it, and there is only one."""
-        return self._write_engine.connect()
+        """The writing connection. One thread has it, and there is only one.
+
+        When its server goes away it becomes invalid; the next transaction on it connects anew.
+        """
+        if self._writer is None:
+            raise RuntimeError("the writing connection is taken already")
+        connection, self._writer = self._writer, None
+        return connection
 
     @contextlib.contextmanager
     def writing(self, connection: Connection) -> Iterator[None]:
@@ -82,58 +126,11 @@ class Database:
 
     def close(self) -> None:
         """Close all connections and let go of the folder."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
         self._read_engine.dispose()
         self._write_engine.dispose()
         if self._lock_file is not None:
             self._lock_file.close()
             self._lock_file = None
-
-
-def _lock(data_dir: Path) -> IO[bytes]:
-    """Two services on one file would each believe their own memory of it."""
-    try:
-        data_dir.mkdir(parents=True, exist_ok=True)
-        lock_file = (data_dir / "service.lock").open("wb")
-    except OSError as exc:
-        raise ConfigurationError(
-            [f"data folder {data_dir}: {exc.strerror}; give a folder that can be written"]
-        ) from None
-    try:
-        fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock_file.close()
-        raise ConfigurationError(
-            [f"data folder {data_dir} is used by another running service: stop that one, or give another folder"]
-        ) from None
-    return lock_file
-
-
-def _memory_engine() -> Engine:
-    engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
-    _set_up(engine, "BEGIN", ())
-    return engine
-
-
-def _file_engine(url: str, begin: str, poolclass: Any, **options: int) -> Engine:
-    engine = create_engine(
-        url, poolclass=poolclass, connect_args={"check_same_thread": False, "timeout": 10}, **options
-    )
-    _set_up(
-        engine,
-        begin,
-        _PRAGMAS,
-    )
-    return engine
-
-
-def _set_up(engine: Engine, begin: str, pragmas: tuple[str, ...]) -> None:
-    # The driver would begin transactions by itself, late and not before SELECT: here each begins where it is asked to.
-    @event.listens_for(engine, "connect")
-    def _connected(driver_connection: Any, _record: object) -> None:
-        driver_connection.isolation_level = None
-        for pragma in pragmas:
-            driver_connection.execute(f"PRAGMA {pragma}").close()
-
-    @event.listens_for(engine, "begin")
-    def _begun(connection: Connection) -> None:
-        connection.exec_driver_sql(begin)

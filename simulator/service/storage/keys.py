@@ -23,13 +23,15 @@ class Caller:
 
     Attributes:
         manufacturer_seq: the account's row.
-        api_key: the public key that the quota counts.
+        api_key: the public key that the quota counts; of a bearer token it is ``user <id>``.
         secret_hash: SHA-256 of the secret that belongs to it.
+        scopes: what a bearer token may do; None for a key pair, which may do everything.
     """
 
     manufacturer_seq: int
     api_key: str
     secret_hash: bytes
+    scopes: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,10 @@ def make_keys() -> Keys:
 
 
 def load_callers(connection: Connection) -> dict[bytes, Caller]:
-    """Every key, by the bytes that a header carries."""
-    rows = connection.execute(select(api_keys.c.manufacturer_seq, api_keys.c.api_key, api_keys.c.secret_hash))
+    """Every key, by the bytes that a header carries; the first account's oldest one comes first."""
+    c = api_keys.c
+    statement = select(c.manufacturer_seq, c.api_key, c.secret_hash)
+    rows = connection.execute(statement.order_by(c.manufacturer_seq, c.created_at, c.api_key))
     return {row.api_key.encode(): Caller(row.manufacturer_seq, row.api_key, row.secret_hash) for row in rows}
 
 

@@ -13,6 +13,7 @@ from agent.wire.products import NewProduct, ProductChange
 from simulator.service.answers import show_time
 from simulator.service.faults import conflict, not_found
 from simulator.service.paging import Page
+from simulator.service.storage import databases, rules
 from simulator.service.storage.tables import devices, products
 
 SERVER_SET: Final = frozenset({"product_id", "created_at", "updated_at"})
@@ -46,7 +47,9 @@ def add(connection: Connection, manufacturer_seq: int, product: NewProduct, prod
         updated_at=now_ms,
     )
     connection.execute(statement)
-    return show(find(connection, manufacturer_seq, product_id))
+    row = find(connection, manufacturer_seq, product_id)
+    databases.provision(connection, row)
+    return show(row)
 
 
 def find(connection: Connection, manufacturer_seq: int, product_id: str) -> Row[Any]:
@@ -62,12 +65,18 @@ def find(connection: Connection, manufacturer_seq: int, product_id: str) -> Row[
     return row
 
 
+def find_by_seq(connection: Connection, product_seq: int) -> Row[Any]:
+    """The product that something else of the same account points at."""
+    return connection.execute(select(products).where(products.c.seq == product_seq)).one()
+
+
 def change(
     connection: Connection, manufacturer_seq: int, product_id: str, changes: ProductChange, now_ms: int
 ) -> JsonObject:
     """Replace the members that were given."""
     row = find(connection, manufacturer_seq, product_id)
-    given = {k: v for k, v in changes.model_dump(exclude_unset=True).items() if k not in SERVER_SET}
+    # Not ``exclude_unset``, which would also leave members out of the words of a vocabulary.
+    given = {k: v for k, v in changes.model_dump().items() if k in changes.model_fields_set and k not in SERVER_SET}
     definition = {**from_json(row.definition), **given}
     statement = update(products).where(products.c.seq == row.seq)
     connection.execute(statement.values(definition=to_json(definition).decode(), updated_at=now_ms))
@@ -92,6 +101,8 @@ def remove(connection: Connection, manufacturer_seq: int, product_id: str) -> No
     ).scalar_one()
     if in_use:
         raise conflict("product_in_use", f"{in_use} device(s) are of this product: remove them first.")
+    databases.drop(connection, row.seq)
+    rules.drop(connection, row.seq)
     connection.execute(delete(products).where(products.c.seq == row.seq))
 
 

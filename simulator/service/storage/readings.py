@@ -56,10 +56,12 @@ class Stored:
     Attributes:
         device_seq: its device's row; None when the answer was replayed.
         answer: for its request.
+        changed: rows of devices that got commands of rules that it fired.
     """
 
     device_seq: int | None
     answer: Answer | None
+    changed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

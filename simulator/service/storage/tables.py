@@ -11,7 +11,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, Table, Text, UniqueConstraint, text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
 
 METADATA: Final = MetaData()
 
@@ -19,6 +31,7 @@ METADATA: Final = MetaData()
 _ROW_NUMBER: Final = BigInteger().with_variant(Integer(), "sqlite")
 _OPEN: Final = text("status IN ('queued', 'delivered', 'in_progress')")
 _PRESENT: Final = text("removed_at IS NULL")
+_HOLDING: Final = text("due_at IS NOT NULL")
 
 manufacturers = Table(
     "manufacturers",
@@ -106,6 +119,8 @@ commands = Table(
     Column("completed_at", BigInteger),
     Column("expires_at", BigInteger, nullable=False),
     Index("commands_of_device", "device_seq", "seq"),
+    Index("commands_of_account", "manufacturer_seq", "seq"),
+    Index("commands_by_time", "manufacturer_seq", "created_at"),
     Index("open_commands_of_device", "device_seq", "seq", sqlite_where=_OPEN, postgresql_where=_OPEN),
     Index("open_commands_due", "expires_at", sqlite_where=_OPEN, postgresql_where=_OPEN),
 )
@@ -135,4 +150,157 @@ stored_answers = Table(
     Column("body", LargeBinary, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Index("stored_answers_by_age", "created_at"),
+)
+
+dashboards = Table(
+    "dashboards",
+    METADATA,
+    Column("product_seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("manufacturer_seq", BigInteger, nullable=False),
+    Column("dashboard", Text, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+)
+
+database_schemas = Table(
+    "database_schemas",
+    METADATA,
+    Column("seq", _ROW_NUMBER, primary_key=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("manufacturer_seq", BigInteger, nullable=False),
+    Column("product_seq", BigInteger, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("description", Text),
+    Column("created_at", BigInteger, nullable=False),
+    UniqueConstraint("product_seq", "name", name="database_schemas_name"),
+    Index("database_schemas_of_product", "product_seq", "seq"),
+)
+
+# A runtime record names its table by product and table name alone, so the name is unique in the product. The table
+# that comes with the product belongs to no schema.
+database_tables = Table(
+    "database_tables",
+    METADATA,
+    Column("seq", _ROW_NUMBER, primary_key=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("manufacturer_seq", BigInteger, nullable=False),
+    Column("product_seq", BigInteger, nullable=False),
+    Column("schema_seq", BigInteger),
+    Column("table_name", Text, nullable=False),
+    Column("columns", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    UniqueConstraint("product_seq", "table_name", name="database_tables_name"),
+    Index("database_tables_by_name", "manufacturer_seq", "table_name"),
+)
+
+runtime_records = Table(
+    "runtime_records",
+    METADATA,
+    Column("seq", _ROW_NUMBER, primary_key=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("manufacturer_seq", BigInteger, nullable=False),
+    Column("product_seq", BigInteger, nullable=False),
+    Column("table_seq", BigInteger, nullable=False),
+    Column("device_seq", BigInteger, nullable=False),
+    Column("data_payload", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Index("runtime_records_of_account", "manufacturer_seq", "seq"),
+    Index("runtime_records_of_product", "product_seq", "seq"),
+    Index("runtime_records_of_table", "table_seq", "seq"),
+    Index("runtime_records_of_device", "device_seq", "seq"),
+)
+
+# One row for each column of a record whose value can be filtered by: SHA-256 of column and value. So a filter is a
+# look-up in an index on every database, however long the value is, and nobody's text becomes part of a JSON path.
+runtime_values = Table(
+    "runtime_values",
+    METADATA,
+    Column("value_hash", LargeBinary, primary_key=True),
+    Column("record_seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("manufacturer_seq", BigInteger, nullable=False),
+    Index("runtime_values_of_record", "record_seq"),
+)
+
+# People who sign in; a device's user (table users) need not be one of them. The account is empty for a person who
+# is not a manufacturer.
+people = Table(
+    "people",
+    METADATA,
+    Column("seq", _ROW_NUMBER, primary_key=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("manufacturer_seq", BigInteger),
+    Column("email", Text, nullable=False, unique=True),
+    Column("password_hash", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+# What a person opened, and for which scopes: all tokens that descend from one sign-in belong to one grant.
+grants = Table(
+    "grants",
+    METADATA,
+    Column("seq", _ROW_NUMBER, primary_key=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("manufacturer_seq", BigInteger, nullable=False),
+    Column("person_seq", BigInteger, nullable=False),
+    Column("scope", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+tokens = Table(
+    "tokens",
+    METADATA,
+    Column("token_hash", LargeBinary, primary_key=True),
+    Column("manufacturer_seq", BigInteger, nullable=False),
+    Column("grant_seq", BigInteger, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Index("tokens_of_grant", "grant_seq"),
+    Index("tokens_by_end", "expires_at"),
+)
+
+rules = Table(
+    "rules",
+    METADATA,
+    Column("seq", _ROW_NUMBER, primary_key=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("manufacturer_seq", BigInteger, nullable=False),
+    Column("product_seq", BigInteger, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("enabled", Boolean, nullable=False),
+    Column("trigger", Text, nullable=False),
+    Column("actions", Text, nullable=False),
+    Column("last_fired_at", BigInteger),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Index("rules_of_account", "manufacturer_seq", "seq"),
+    Index("rules_of_product", "product_seq", "seq"),
+)
+
+# Where a rule stands with a device; ``due_at`` is when it fires if no further reading comes.
+rule_states = Table(
+    "rule_states",
+    METADATA,
+    Column("device_seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("rule_seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("manufacturer_seq", BigInteger, nullable=False),
+    Column("phase", Text, nullable=False),
+    Column("since_at", BigInteger),
+    Column("observed_at", BigInteger, nullable=False),
+    Column("due_at", BigInteger),
+    Index("rule_states_of_rule", "rule_seq"),
+    Index("rule_states_due", "due_at", sqlite_where=_HOLDING, postgresql_where=_HOLDING),
+)
+
+rule_firings = Table(
+    "rule_firings",
+    METADATA,
+    Column("seq", _ROW_NUMBER, primary_key=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("manufacturer_seq", BigInteger, nullable=False),
+    Column("rule_seq", BigInteger, nullable=False),
+    Column("device_seq", BigInteger, nullable=False),
+    Column("fired_at", BigInteger, nullable=False),
+    Column("actions", Text, nullable=False),
+    Index("rule_firings_of_rule", "rule_seq", "seq"),
 )

@@ -14,10 +14,11 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from simulator.service.faults import ServiceFault
 from simulator.service.storage.database import Database
@@ -58,17 +59,36 @@ class _Job:
     result: Any = None
 
 
+class _Ended(Enum):
+    """What became of a transaction."""
+
+    WRITTEN = auto()
+    BROKEN = auto()
+    """Rolled back: one of its jobs, or the storage."""
+    DISCONNECTED = auto()
+    """The connection was lost before the commit: nothing is stored."""
+    IN_DOUBT = auto()
+    """The connection was lost during the commit. Trying again could store everything twice."""
+
+
 class Writer:
     """Takes jobs from the event loop and writes them in groups.
 
     Args:
         database: where to.
         before_commit: runs at the end of each group, inside its transaction: small things that ride along.
+        after_rollback: runs after a transaction that was rolled back: what is kept in memory of it is wrong.
     """
 
-    def __init__(self, database: Database, before_commit: Operation[None]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        before_commit: Operation[None],
+        after_rollback: Callable[[], None] = lambda: None,
+    ) -> None:
         self._database = database
         self._before_commit = before_commit
+        self._after_rollback = after_rollback
         self._queue: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
         self._collected: list[_Job] = []
         self._waiting = 0
@@ -158,24 +178,34 @@ class Writer:
     def _write(self, connection: Connection, jobs: list[_Job]) -> None:
         self.groups += 1
         self.jobs += len(jobs)
+        ended = self._try(connection, jobs)
+        if ended is _Ended.DISCONNECTED:  # perhaps the server was started anew long ago: this connects anew
+            ended = self._try(connection, jobs)
         # A job that breaks the whole group must not take the others with it: then each goes by itself.
-        if not self._try(connection, jobs) and len(jobs) > 1:
+        if ended is _Ended.BROKEN and len(jobs) > 1:
             for job in jobs:
                 self._try(connection, [job])
 
-    def _try(self, connection: Connection, jobs: list[_Job]) -> bool:
+    def _try(self, connection: Connection, jobs: list[_Job]) -> _Ended:
+        committing = False
         try:
             with self._database.writing(connection):
                 for run in _runs(jobs):
                     _carry_out(connection, run)
                 self._before_commit(connection)
-        except Exception as exc:  # whatever it is, nothing was committed, and every caller must hear of it
+                committing = True
+        except Exception as exc:  # whatever it is, every caller must hear of it
             log.exception("a group of %d writes was rolled back", len(jobs))
-            fault = _storage_fault(exc)
+            self._after_rollback()
+            lost = isinstance(exc, DBAPIError) and exc.connection_invalidated
+            in_doubt = committing and lost
+            fault = _storage_fault(exc, in_doubt=in_doubt)
             for job in jobs:
                 job.result = fault
-            return False
-        return True
+            if in_doubt:
+                return _Ended.IN_DOUBT
+            return _Ended.DISCONNECTED if lost else _Ended.BROKEN
+        return _Ended.WRITTEN
 
     def _resolve(self, jobs: list[_Job]) -> None:
         """Hand out the results of a group: one wake-up of the event loop for all of them."""
@@ -229,12 +259,13 @@ def _carry_out(connection: Connection, run: list[_Job]) -> None:
             first.result = fault
 
 
-def _storage_fault(exc: Exception) -> Exception:
+def _storage_fault(exc: Exception, *, in_doubt: bool) -> Exception:
     if not isinstance(exc, SQLAlchemyError):
         return exc
-    return ServiceFault(
-        503,
-        "storage_unavailable",
-        "The service could not write to its storage, nothing was stored; its log says why. Try again.",
-        headers=((b"retry-after", b"1"),),
+    message = (
+        "The connection to the storage was lost while it was writing: this was stored as a whole or not at all."
+        " Send it again with the same Idempotency-Key, or look first."
+        if in_doubt
+        else "The service could not write to its storage, nothing was stored; its log says why. Try again."
     )
+    return ServiceFault(503, "storage_unavailable", message, headers=((b"retry-after", b"1"),))

@@ -14,8 +14,9 @@ from simulator.service.config import ServiceConfig
 from simulator.service.presence import FLUSH_ROWS, Presence
 from simulator.service.service import Service
 from simulator.service.storage import stored_answers
-from simulator.service.storage.database import FILE_NAME, Database
+from simulator.service.storage.database import Database
 from simulator.service.storage.migrate import schema_revision
+from simulator.service.storage.sqlite import FILE_NAME
 from simulator.service.storage.tables import METADATA
 
 

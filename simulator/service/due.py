@@ -1,0 +1,75 @@
+"""What falls due by the clock alone: ends of commands, timers of rules. Each kind registers itself here.
+
+The regular tick runs what is due. When the clock is moved, :meth:`Due.advance` visits every instant at which something
+falls due, oldest first, with the clock standing at that instant, before it answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final, Protocol
+
+from simulator.service.clock import SettableClock
+
+log = logging.getLogger(__name__)
+
+STOPS_MAX: Final = 100_000
+"""Instants that one advance visits at most; what is left is carried out at the end, in its own order."""
+
+
+class DueSource(Protocol):
+    """Things of one kind that fall due."""
+
+    def next_due_ms(self) -> int | None:
+        """When the next one falls due, milliseconds since the epoch; None for never. From memory: it is asked often."""
+        ...
+
+    async def run_due(self, now_ms: int) -> None:
+        """Carry out all that is due at ``now_ms``. Called on the event loop; afterwards ``next_due_ms()`` is later."""
+        ...
+
+
+class Due:
+    """All sources, and the one way through time. Only the event loop touches it."""
+
+    def __init__(self, clock: SettableClock) -> None:
+        self._clock = clock
+        self._sources: list[DueSource] = []
+        self._moving: asyncio.Lock | None = None
+
+    def register(self, source: DueSource) -> None:
+        """From now on this source is asked too. Sources that are due at the same instant run in this order."""
+        self._sources.append(source)
+
+    def next_due_ms(self) -> int | None:
+        """The next instant at which anything falls due."""
+        return min((at for at in (s.next_due_ms() for s in self._sources) if at is not None), default=None)
+
+    async def run_due(self, now_ms: int) -> None:
+        """Carry out what is due. One that fails does not keep the others from running: it is tried again later."""
+        for source in self._sources:
+            at = source.next_due_ms()
+            if at is None or at > now_ms:
+                continue
+            try:
+                await source.run_due(now_ms)
+            except Exception:  # a full disk must not end the others' work
+                log.exception("%s failed at its time; it is tried again", type(source).__name__)
+
+    async def advance(self, to_ms: int) -> None:
+        """Move the clock to ``to_ms``, stopping wherever something falls due on the way."""
+        if self._moving is None:
+            self._moving = asyncio.Lock()
+        async with self._moving:
+            for _ in range(STOPS_MAX):
+                at = self.next_due_ms()
+                if at is None or at > to_ms:
+                    break
+                now_ms = max(at, self._clock.now_ms())
+                self._clock.hold(now_ms)
+                await self.run_due(now_ms)
+                if self.next_due_ms() == at:  # it failed: the tick tries again, the clock goes on
+                    break
+            self._clock.set(to_ms)
+            await self.run_due(to_ms)

@@ -1,0 +1,168 @@
+"""Commands as they are sent: server-sent events for a gateway (WHATWG HTML, section 9.2; extension ``command-events``).
+
+A stream keeps no queue: it is woken after a commit and reads what is new from the storage, page by page, as fast as its
+caller takes it. So a slow caller costs no memory and misses nothing, and ``Last-Event-ID`` goes on where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic_core import to_json
+from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
+
+from agent.wire import extensions, paths
+from simulator.service.answers import Answer
+from simulator.service.call import Call
+from simulator.service.endpoints import ERROR, Endpoint, Parameter, Reply
+from simulator.service.faults import ServiceFault, invalid
+from simulator.service.service import Service
+from simulator.service.storage import commands
+
+log = logging.getLogger(__name__)
+
+MEDIA_TYPE: Final = "text/event-stream"
+HEARTBEAT_S: Final = 15.0
+"""A silent stream sends a comment so often: whoever hears nothing for longer has lost the connection."""
+STREAM_S: Final = 900.0
+"""A stream ends after so long, and its caller comes back with credentials that are checked anew."""
+PAGE: Final = 50
+"""Commands that are read at once: what a stream holds in memory at most."""
+_EVENTS: Final = (b"content-type", MEDIA_TYPE.encode())
+_HEADERS: Final = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
+
+
+@dataclass(slots=True)
+class _Place:
+    """The last command that a stream has sent; ``seq`` 0 when there is none."""
+
+    seq: int
+    command_id: str | None = None
+
+
+async def stream_command_events(call: Call) -> Answer:
+    """Commands from now on, or from ``Last-Event-ID`` on."""
+    service, account = call.service, call.caller.manufacturer_seq
+    last_id = _last_event_id(call)
+    if call.scope["method"] == "HEAD":
+        return Answer(200, b"", _HEADERS, _EVENTS, chunks=_no_chunks())
+    place = service.read_now(lambda c: _find_place(c, account, last_id))
+    return Answer(200, b"", _HEADERS, _EVENTS, chunks=_stream(call, place, account))
+
+
+def _find_place(connection: Connection, account: int, last_id: str | None) -> _Place:
+    if last_id is None:
+        newest = commands.newest(connection, account)
+        return _Place(0) if newest is None else _Place(*newest)
+    seq = commands.place_of(connection, account, last_id)
+    if seq is None:
+        raise invalid("Last-Event-ID", "is no command of this account: connect without it, and list what is open")
+    return _Place(seq, last_id)
+
+
+def _last_event_id(call: Call) -> str | None:
+    for name, value in call.scope["headers"]:
+        if name == b"last-event-id":
+            return value.decode("latin-1") or None
+    return None
+
+
+async def _stream(call: Call, place: _Place, account: int) -> AsyncGenerator[bytes]:
+    service = call.service
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + STREAM_S
+    gone = asyncio.ensure_future(_wait_for_disconnect(call))
+    news = service.feed.join()
+    try:
+        yield b": commands as they are sent\nretry: 1000\n\n"
+        while not gone.done() and not service.feed.closing and loop.time() < ends:
+            news.clear()
+            text = await _read_events(service, account, place)
+            if text is None:
+                return
+            if text:
+                yield text
+            elif not await _wait(news, gone, min(HEARTBEAT_S, max(ends - loop.time(), 0))):
+                yield b": still here\n\n"
+    finally:
+        service.feed.leave(news)
+        gone.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await gone
+
+
+async def _no_chunks() -> AsyncGenerator[bytes]:
+    return
+    yield
+
+
+async def _read_events(service: Service, account: int, place: _Place) -> bytes | None:
+    """The next events; empty when there are none, None when the storage fails: the caller comes back with its place."""
+
+    def read(connection: Connection) -> list[tuple[int, commands.CommandRecord]]:
+        after = place.seq
+        if place.command_id is not None and commands.place_of(connection, account, place.command_id) != after:
+            after = 0  # all was deleted, and numbers begin anew
+        return commands.list_sent(connection, account, after, PAGE)
+
+    try:
+        sent = await service.read(read)
+    except (SQLAlchemyError, ServiceFault):
+        log.exception("an event stream could not read the storage and ends")
+        return None
+    if sent:
+        place.seq, place.command_id = sent[-1][0], sent[-1][1].id
+    return b"".join(
+        b"id: %s\nevent: command\ndata: %s\n\n" % (command.id.encode(), to_json(command)) for _, command in sent
+    )
+
+
+async def _wait(news: asyncio.Event, gone: asyncio.Future[None], timeout_s: float) -> bool:
+    """Until there is news or the caller has gone; False when nothing happened in time."""
+    waiting = asyncio.ensure_future(news.wait())
+    both: set[asyncio.Future[Any]] = {waiting, gone}
+    try:
+        done, _ = await asyncio.wait(both, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        return bool(done)
+    finally:
+        waiting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await waiting
+
+
+async def _wait_for_disconnect(call: Call) -> None:
+    while (await call.receive())["type"] != "http.disconnect":
+        pass
+
+
+ENDPOINTS: Final = (
+    Endpoint(
+        "GET",
+        paths.COMMAND_EVENTS,
+        stream_command_events,
+        "stream_command_events",
+        "Commands of all devices as they are sent, as server-sent events: `id` and `event: command`, the command "
+        f"record as `data`, a comment at least every {HEARTBEAT_S:.0f} s. It ends after {STREAM_S / 60:.0f} minutes: "
+        "come back with `Last-Event-ID`",
+        "commands",
+        (
+            Reply(200, "Events without end", media_type=MEDIA_TYPE),
+            Reply(400, "`validation_error`: `Last-Event-ID` is no command of this account", ERROR),
+        ),
+        parameters=(
+            Parameter(
+                "Last-Event-ID",
+                "`id` of the last event that was taken: all commands sent since come first",
+                {"type": "string"},
+                place="header",
+            ),
+        ),
+        extension=extensions.COMMAND_EVENTS,
+    ),
+)

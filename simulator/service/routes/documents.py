@@ -1,0 +1,75 @@
+"""What the service serves about itself: its OpenAPI documents, and a page to read and try it without any network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from pydantic_core import to_json
+
+from simulator.service.answers import Answer, Header
+from simulator.service.call import Call
+from simulator.service.document import make_document
+from simulator.service.endpoints import Endpoint, Reply
+from simulator.service.gate import CONTROL_PREFIX
+
+TITLE: Final = "Device manufacturer and partner service (local)"
+CONTROL_TITLE: Final = "Control of the local service"
+
+_PAGES: Final = Path(__file__).parent.parent / "pages"
+_HTML: Final[Header] = (b"content-type", b"text/html; charset=utf-8")
+_SCRIPT: Final[Header] = (b"content-type", b"text/javascript; charset=utf-8")
+# Nothing is loaded from anywhere else, and the page can talk to this service only.
+_POLICY: Final = (
+    b"default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
+    b"img-src 'self' data:; font-src data:; connect-src 'self'; "
+    b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_PAGE_HEADERS: Final[tuple[Header, ...]] = (
+    (b"content-security-policy", _POLICY),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+)
+_SCRIPT_HEADERS: Final[tuple[Header, ...]] = ((b"cache-control", b"max-age=86400"),)
+
+
+def make_endpoints(listed: Sequence[Endpoint], control: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
+    """The endpoints of the documents.
+
+    Args:
+        listed: what ``/openapi.json`` describes.
+        control: what ``/_emulator/openapi.json`` describes; none when control is off.
+    """
+    documents = [
+        _serve("/openapi.json", "show_document", lambda: _document(listed, TITLE)),
+        _serve("/docs", "show_page", _page),
+        _serve("/docs/rapidoc-min.js", "show_page_script", _script),
+    ]
+    if control:
+        path = f"{CONTROL_PREFIX}openapi.json"
+        documents.append(_serve(path, "show_control_document", lambda: _document(control, CONTROL_TITLE)))
+    return tuple(documents)
+
+
+def _document(endpoints: Sequence[Endpoint], title: str) -> Answer:
+    return Answer(200, to_json(make_document(endpoints, title)))
+
+
+def _page() -> Answer:
+    return Answer(200, (_PAGES / "docs.html").read_bytes(), _PAGE_HEADERS, _HTML)
+
+
+def _script() -> Answer:
+    return Answer(200, (_PAGES / "rapidoc-min.js").read_bytes(), _SCRIPT_HEADERS, _SCRIPT)
+
+
+def _serve(path: str, name: str, make: Callable[[], Answer]) -> Endpoint:
+    made: list[Answer] = []
+
+    async def show(_call: Call) -> Answer:
+        if not made:  # made when it is first asked for: the schemas of all types take a while
+            made.append(make())
+        return made[0]
+
+    return Endpoint("GET", path, show, name, "This document", "discovery", (Reply(200, "The document"),), public=True)

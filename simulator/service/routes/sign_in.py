@@ -1,0 +1,68 @@
+"""Sign-in (specification, ``POST /auth/signin`` and "Token response (OAuth)")."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import Connection
+
+from agent.wire import paths
+from agent.wire.sign_in import SignIn
+from simulator.service.answers import Answer, ok
+from simulator.service.call import Call
+from simulator.service.endpoints import ERROR, Endpoint, Reply
+from simulator.service.faults import ServiceFault
+from simulator.service.gate import KEY_CHALLENGE
+from simulator.service.records import SignInRecord
+from simulator.service.scopes import ALL
+from simulator.service.storage import people
+from simulator.service.storage.people import ACCESS_S, TokenPair
+
+
+async def sign_in(call: Call) -> Answer:
+    """Tokens for a person of the caller's account.
+
+    They go past the stored answers of the extension ``idempotency-key``: no token is ever stored in clear.
+    """
+    request = await call.message(SignIn)
+    service, account = call.service, call.caller.manufacturer_seq
+    person = service.read_now(lambda c: people.find(c, account, request.email))
+    matches = await service.passwords.check(None if person is None else person.password_hash, request.password)
+    if person is None or not matches:
+        raise ServiceFault(401, "invalid_credentials", "The email or the password is wrong.", headers=(KEY_CHALLENGE,))
+    grant_id, now_ms = service.ids.next(), service.clock.now_ms()
+
+    def open_grant(connection: Connection) -> TokenPair:
+        return people.open_grant(connection, person, ALL, grant_id, now_ms)
+
+    made = await service.writer.submit(open_grant)
+    record = {
+        "access_token": made.access_token.reveal(),
+        "token_type": "Bearer",
+        "expires_in": ACCESS_S,
+        "refresh_token": made.refresh_token.reveal(),
+        "scope": made.scope,
+        "user": {"user_id": person.id, "email": person.email},
+    }
+    # RFC 6749, section 5.1: nobody on the way keeps an answer with tokens.
+    return ok(record, (b"cache-control", b"no-store"), (b"pragma", b"no-cache"))
+
+
+ENDPOINTS: Final = (
+    Endpoint(
+        "POST",
+        paths.SIGN_IN,
+        sign_in,
+        "sign_in",
+        "Tokens for a person of the caller's account",
+        "authentication",
+        (
+            Reply(200, "Tokens; `expires_in` seconds of the service's clock", SignInRecord),
+            Reply(400, "`validation_error`", ERROR),
+            Reply(401, "`invalid_credentials`: the email or the password is wrong", ERROR),
+            Reply(403, "`insufficient_scope`: this takes the key pair, not a bearer token", ERROR),
+        ),
+        body=(SignIn,),
+        replayed=False,
+    ),
+)

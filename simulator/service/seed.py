@@ -1,0 +1,231 @@
+"""Seeds: a YAML file of products, devices and users that are to be there.
+
+::
+
+    products:
+      - name: Door controller
+        commands: [{name: unlock, payload_schema: {type: object}}]
+    devices:
+      - product: Door controller
+        device_identifier: SN-000001
+        user_id: user-0001
+    users:
+      - email: ada@example.com
+        password: correct horse battery staple
+        user_id: user-0001
+
+A product is known by its name, a device by product and identifier, a user by the address: what is there as the file
+says stays as it is, so the same file twice changes nothing. All faults are told at once, with their lines.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from agent.errors import ConfigurationError, InvalidMessage
+from agent.wire.base import JsonObject, Sent, Text, list_faults
+from agent.wire.json_text import parse_json
+from agent.wire.onboarding import Identifier
+from agent.wire.products import NewProduct
+
+SEED_BYTES: Final = 4 * 1024 * 1024
+_FAULTS_SHOWN: Final = 50
+_TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class SeedDevice(Sent):
+    """A device of a seed.
+
+    Attributes:
+        product: the name of a product, in this file or stored before.
+    """
+
+    product: Text
+    device_identifier: Identifier
+    user_id: Identifier
+    device_name: str | None = None
+    qr_info: JsonObject | None = None
+
+
+class SeedUser(Sent):
+    """A person who may sign in."""
+
+    email: Text
+    password: Text
+    user_id: Text | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One item of a seed with the line that it begins at."""
+
+    number: int
+    path: str
+    item: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """What is to be there; each :class:`Line` holds the model of its group."""
+
+    products: tuple[Line, ...] = ()
+    devices: tuple[Line, ...] = ()
+    users: tuple[Line, ...] = ()
+
+
+class SeedFaultsError(Exception):
+    """A seed that cannot be used.
+
+    Attributes:
+        faults: (line, field, issue), in the order of the lines.
+    """
+
+    def __init__(self, faults: list[tuple[int, str, str]]) -> None:
+        self.faults = sorted(faults)[:_FAULTS_SHOWN]
+        super().__init__("; ".join(self.lines()))
+
+    def lines(self) -> list[str]:
+        """One sentence for each fault."""
+        return [f"line {line}: {f'{field}: ' if field else ''}{issue}" for line, field, issue in self.faults]
+
+
+_GROUPS: Final[dict[str, type[BaseModel]]] = {"products": NewProduct, "devices": SeedDevice, "users": SeedUser}
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's JSON part: a date stays the text that it is written as."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def read_seed(path: Path) -> Seed:
+    """The seed of a file.
+
+    Raises:
+        ConfigurationError: it cannot be read, or has faults; all of them, with their lines.
+    """
+    try:
+        text = path.read_bytes()
+    except OSError as exc:
+        raise ConfigurationError([f"seed {path}: {exc.strerror}; give a file that can be read"], "seed") from None
+    try:
+        return parse_seed(text)
+    except SeedFaultsError as exc:
+        raise ConfigurationError([f"seed {path} {line}" for line in exc.lines()], "seed") from None
+
+
+def parse_seed(raw: bytes) -> Seed:
+    """The seed of a YAML text.
+
+    Raises:
+        SeedFaultsError: everything that is wrong with it.
+    """
+    root = _compose(raw)
+    if root is None:
+        return Seed()
+    if not isinstance(root, yaml.MappingNode):
+        raise SeedFaultsError([(_line(root), "", f"must be a mapping with {', '.join(_GROUPS)}")])
+    faults: list[tuple[int, str, str]] = []
+    found: dict[str, tuple[Line, ...]] = {}
+    for key, value in root.value:
+        model = _GROUPS.get(str(key.value))
+        if model is None:
+            faults.append((_line(key), str(key.value), f"unknown; a seed has {', '.join(_GROUPS)}"))
+        elif key.value in found:
+            faults.append((_line(key), key.value, "is there twice"))
+        elif not isinstance(value, yaml.SequenceNode):
+            faults.append((_line(value), key.value, "must be a list"))
+        else:
+            found[key.value] = tuple(_read_items(str(key.value), model, value, faults))
+    if faults:
+        raise SeedFaultsError(faults)
+    return Seed(**found)
+
+
+def _compose(raw: bytes) -> yaml.Node | None:
+    if len(raw) > SEED_BYTES:
+        raise SeedFaultsError([(1, "", f"a seed has at most {SEED_BYTES} bytes")])
+    try:
+        for event in yaml.parse(raw, Loader=_Loader):
+            if isinstance(event, yaml.AliasEvent):  # a few of them can stand for gigabytes
+                line = event.start_mark.line + 1 if event.start_mark else 1
+                raise SeedFaultsError([(line, "", "aliases are not taken: write it out")])
+        return yaml.compose(raw, Loader=_Loader)
+    except yaml.MarkedYAMLError as exc:
+        mark = exc.problem_mark or exc.context_mark
+        raise SeedFaultsError([(mark.line + 1 if mark else 1, "", f"not valid YAML: {exc.problem}")]) from None
+    except (yaml.YAMLError, ValueError):
+        raise SeedFaultsError([(1, "", "not valid YAML: it has characters that are not allowed")]) from None
+    except RecursionError:
+        raise SeedFaultsError([(1, "", "nested too deeply")]) from None
+
+
+def _read_items(
+    group: str, model: type[BaseModel], items: yaml.SequenceNode, faults: list[tuple[int, str, str]]
+) -> list[Line]:
+    lines = []
+    for index, node in enumerate(items.value):
+        path = f"{group}.{index}"
+        try:
+            lines.append(Line(_line(node), path, model.model_validate(_json_value(node))))
+        except ValidationError as exc:
+            for field, issue in list_faults(exc):
+                faults.append((_line_of(node, field), path if field == "body" else f"{path}.{field}", issue))
+        except (InvalidMessage, ValueError, TypeError, yaml.YAMLError) as exc:
+            faults.append((_line(node), path, f"is no JSON value: {exc}".partition("\n")[0]))
+    return lines
+
+
+def _json_value(node: yaml.Node) -> Any:
+    """The node as a body of a request would hold it, with the same refusals: NaN, NUL, a key twice, depth."""
+    _refuse_twice(node)
+    loader = _Loader("")
+    try:
+        value = loader.construct_document(node)
+    finally:
+        loader.dispose()
+    return parse_json(json.dumps(value, allow_nan=False).encode())
+
+
+def _refuse_twice(node: yaml.Node) -> None:
+    if isinstance(node, yaml.MappingNode):
+        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"{twice[0]} is there twice")
+        for _, value in node.value:
+            _refuse_twice(value)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            _refuse_twice(value)
+
+
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1
+
+
+def _line_of(node: yaml.Node, field: str) -> int:
+    """The line of a field such as ``commands.0.name``; of what is nearest around it when it is missing."""
+    for part in field.split("."):
+        if isinstance(node, yaml.MappingNode):
+            below = next((value for key, value in node.value if key.value == part), None)
+        elif isinstance(node, yaml.SequenceNode) and part.isdecimal() and int(part) < len(node.value):
+            below = node.value[int(part)]
+        else:
+            below = None
+        if below is None:
+            break
+        node = below
+    return _line(node)

@@ -1,0 +1,202 @@
+"""Sensor data put together by interval: the database does the sums, so a bucket may hold millions of readings.
+
+The one place where SQLite and PostgreSQL differ is how the members of a JSON object become rows.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Float,
+    Numeric,
+    Row,
+    Select,
+    and_,
+    cast,
+    func,
+    literal_column,
+    or_,
+    select,
+    true,
+)
+
+from agent.wire.base import JsonObject
+from agent.wire.limits import INT_MAX, INT_MIN
+from agent.wire.sensor_data import Aggregate
+from simulator.service.answers import show_time
+from simulator.service.paging import Page
+from simulator.service.storage.readings import ReadingFilter
+from simulator.service.storage.tables import devices, readings
+
+# The years 1 to 9999, in milliseconds: an interval may reach beyond them on either side.
+_FIRST_MS: Final = -62_135_596_800_000
+_LAST_MS: Final = 253_402_300_799_999
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """What is asked for.
+
+    Attributes:
+        agg: how values are put together.
+        interval_ms: length of a bucket; buckets begin at multiples of it since the epoch.
+        keys: these readings only; None takes all.
+    """
+
+    agg: Aggregate
+    interval_ms: int
+    keys: frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class BucketPage:
+    """One page of buckets, and where the next one goes on: (begin, device row), None at the end."""
+
+    records: list[JsonObject]
+    last: tuple[int, int] | None
+
+
+def list_page(
+    connection: Connection, manufacturer_seq: int, narrow: ReadingFilter, asked: Aggregation, page: Page
+) -> BucketPage:
+    """Buckets in the order of time."""
+    rows = connection.execute(_buckets(connection, manufacturer_seq, narrow, asked, page)).all()
+    shown = rows[: page.limit]
+    if not shown:
+        return BucketPage([], None)
+    values = _values(connection, manufacturer_seq, narrow, asked, shown)
+    records = [_show(row, values.get((row.begin, row.device_seq), {}), asked) for row in shown]
+    return BucketPage(records, (shown[-1].begin, shown[-1].device_seq) if len(rows) > len(shown) else None)
+
+
+def _show(row: Row[Any], values: dict[str, Any], asked: Aggregation) -> JsonObject:
+    return {
+        "device_id": row.device_id,
+        "from": show_time(max(row.begin, _FIRST_MS)),
+        "to": show_time(min(row.begin + asked.interval_ms, _LAST_MS)),
+        "sensor_data": dict(sorted(values.items())),
+        "count": row.readings,
+    }
+
+
+def _buckets(
+    connection: Connection, manufacturer_seq: int, narrow: ReadingFilter, asked: Aggregation, page: Page
+) -> Select[Any]:
+    begin = _begin(asked.interval_ms)
+    counted: Any = func.count()
+    statement = select(begin.label("begin"), readings.c.device_seq, devices.c.id.label("device_id"))
+    if asked.keys is not None:
+        key, _ = members = _members(connection)
+        counted = func.count(readings.c.seq.distinct())
+        statement = _joined(statement, members).where(key.in_(asked.keys))
+    statement = statement.add_columns(counted.label("readings")).join(devices, devices.c.seq == readings.c.device_seq)
+    statement = _narrowed(statement, manufacturer_seq, narrow)
+    if page.after is not None:
+        at, seq = page.after
+        further = begin > at if page.ascending else begin < at
+        beyond = readings.c.device_seq > seq if page.ascending else readings.c.device_seq < seq
+        # Implied by the second condition; it lets the index skip to the place.
+        reached = readings.c.recorded_at >= at if page.ascending else readings.c.recorded_at < at + asked.interval_ms
+        statement = statement.where(reached, or_(further, and_(begin == at, beyond)))
+    order: list[ColumnElement[Any]] = [begin, readings.c.device_seq]
+    return (
+        statement.group_by(begin, readings.c.device_seq, devices.c.id)
+        .order_by(*(order if page.ascending else [column.desc() for column in order]))
+        .limit(page.limit + 1)
+    )
+
+
+def _values(
+    connection: Connection,
+    manufacturer_seq: int,
+    narrow: ReadingFilter,
+    asked: Aggregation,
+    shown: Sequence[Row[Any]],
+) -> dict[tuple[int, int], dict[str, Any]]:
+    """(begin, device row) -> reading -> aggregate, for the buckets of a page."""
+    begin = _begin(asked.interval_ms)
+    key, value = members = _members(connection)
+    statement = select(begin.label("begin"), readings.c.device_seq, key.label("key"), _AGGREGATES[asked.agg](value))
+    statement = _narrowed(_joined(statement, members), manufacturer_seq, narrow)
+    if asked.keys is not None:
+        statement = statement.where(key.in_(asked.keys))
+    begins = [row.begin for row in shown]
+    statement = statement.where(
+        readings.c.recorded_at >= min(begins),
+        readings.c.recorded_at < max(begins) + asked.interval_ms,
+        readings.c.device_seq.in_({row.device_seq for row in shown}),
+    )
+    found: dict[tuple[int, int], dict[str, Any]] = {}
+    for at, device_seq, name, number in connection.execute(statement.group_by(begin, readings.c.device_seq, key)):
+        if number is not None:
+            found.setdefault((at, device_seq), {})[name] = _plain(number)
+    return found
+
+
+def _begin(interval_ms: int) -> ColumnElement[int]:
+    """Where a reading's bucket begins. A remainder has the sign of its dividend, and times may be negative."""
+    at = readings.c.recorded_at
+    # Written into the statement: PostgreSQL would take two parameters for two expressions, and refuse the grouping.
+    length = literal_column(str(int(interval_ms)), BigInteger)
+    return at - ((at % length) + length) % length
+
+
+def _members(connection: Connection) -> tuple[ColumnElement[str], ColumnElement[Any]]:
+    """Name and value of each member of ``sensor_data``; joining them makes a row of each."""
+    if connection.dialect.name == "postgresql":
+        pairs = func.json_each_text(cast(readings.c.sensor_data, JSON)).table_valued("key", "value", name="member")
+        return pairs.c.key, cast(pairs.c.value, Numeric)
+    pairs = func.json_each(readings.c.sensor_data).table_valued("key", "value", name="member")
+    return pairs.c.key, pairs.c.value
+
+
+def _joined(statement: Select[Any], members: tuple[ColumnElement[str], ColumnElement[Any]]) -> Select[Any]:
+    return statement.select_from(readings).join(members[0].table, true())
+
+
+def _narrowed(statement: Select[Any], manufacturer_seq: int, narrow: ReadingFilter) -> Select[Any]:
+    c = readings.c
+    if narrow.device_seq is None:
+        statement = statement.where(c.manufacturer_seq == manufacturer_seq)
+    else:
+        statement = statement.where(c.device_seq == narrow.device_seq)
+    if narrow.from_ms is not None:
+        statement = statement.where(c.recorded_at >= narrow.from_ms)
+    if narrow.to_ms is not None:
+        statement = statement.where(c.recorded_at < narrow.to_ms)
+    return statement
+
+
+# SQLite's sum of integers fails beyond 64 bits; as floating point it cannot.
+_AGGREGATES: Final[dict[Aggregate, Any]] = {
+    "avg": lambda value: func.avg(_real(value)),
+    "sum": lambda value: func.sum(_real(value)),
+    "min": func.min,
+    "max": func.max,
+    "count": func.count,
+}
+
+
+def _real(value: ColumnElement[Any]) -> ColumnElement[Any]:
+    return value if isinstance(value.type, Numeric) and not isinstance(value.type, Float) else cast(value, Float)
+
+
+def _plain(number: float | Decimal) -> int | float:
+    """A number as JSON can carry it: what left the range of floating point stands at its end."""
+    if isinstance(number, int):
+        return number
+    if isinstance(number, Decimal):
+        if number == number.to_integral_value() and number.as_tuple().exponent == 0 and INT_MIN <= number <= INT_MAX:
+            return int(number)
+        number = float(number)
+    return number if math.isfinite(number) else math.copysign(sys.float_info.max, number)

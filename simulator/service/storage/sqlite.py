@@ -1,0 +1,87 @@
+"""SQLite: engines whose connections begin transactions where they are asked to.
+
+As a file: one writing connection and a pool of reading ones; WAL, so that neither waits for the other, and
+``synchronous=FULL``, so that a committed row survives a power cut. In memory: one connection for both.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from pathlib import Path
+from typing import IO, Any, Final
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.pool import NullPool, QueuePool, StaticPool
+
+from agent.errors import ConfigurationError
+
+FILE_NAME: Final = "service.db"
+
+_PRAGMAS: Final = (
+    "journal_mode=WAL",
+    "synchronous=FULL",
+    "fullfsync=ON",  # macOS: without it a flush ends in the drive's cache
+    "temp_store=MEMORY",  # what savepoints need for their undoing would otherwise go through temporary files
+    "cache_size=-16000",
+    "wal_autocheckpoint=4000",
+)
+
+
+def lock_folder(data_dir: Path) -> IO[bytes]:
+    """Make the folder and keep others out: two services on one file would each believe their own memory of it.
+
+    Raises:
+        ConfigurationError: the folder cannot be written, or another service uses it.
+    """
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        lock_file = (data_dir / "service.lock").open("wb")
+    except OSError as exc:
+        raise ConfigurationError(
+            [f"data folder {data_dir}: {exc.strerror}; give a folder that can be written"]
+        ) from None
+    try:
+        fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock_file.close()
+        raise ConfigurationError(
+            [f"data folder {data_dir} is used by another running service: stop that one, or give another folder"]
+        ) from None
+    return lock_file
+
+
+def memory_engine() -> Engine:
+    """One connection, for readers and the writer alike."""
+    engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
+    _set_up(engine, "BEGIN", ())
+    return engine
+
+
+def file_engines(data_dir: Path, readers: int) -> tuple[Engine, Engine]:
+    """The writer's engine and the readers'."""
+    url = f"sqlite:///{data_dir / FILE_NAME}"
+    return (
+        _file_engine(url, "BEGIN IMMEDIATE", NullPool),
+        _file_engine(url, "BEGIN", QueuePool, pool_size=readers, max_overflow=readers),
+    )
+
+
+def _file_engine(url: str, begin: str, poolclass: Any, **options: int) -> Engine:
+    engine = create_engine(
+        url, poolclass=poolclass, connect_args={"check_same_thread": False, "timeout": 10}, **options
+    )
+    _set_up(engine, begin, _PRAGMAS)
+    return engine
+
+
+def _set_up(engine: Engine, begin: str, pragmas: tuple[str, ...]) -> None:
+    # The driver would begin transactions by itself, late and not before SELECT: here each begins where it is asked to.
+    @event.listens_for(engine, "connect")
+    def _connected(driver_connection: Any, _record: object) -> None:
+        driver_connection.isolation_level = None
+        for pragma in pragmas:
+            driver_connection.execute(f"PRAGMA {pragma}").close()
+
+    @event.listens_for(engine, "begin")
+    def _begun(connection: Connection) -> None:
+        connection.exec_driver_sql(begin)

@@ -1,0 +1,176 @@
+"""Two manufacturers on one service: every operation of the OpenAPI document, tried with the other one's ids.
+
+The document drives it, so an endpoint that is added later is tried too. Its examples use fixed ids; they are replaced
+by ids of the owner's real resources, and the other account sends the request: 404, and nothing of the owner's changes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.service_running import Bench, client, running
+
+# The ids that the document's examples use, by kind.
+EXAMPLES = {f"019b76da-a800-7000-8000-{n:012x}": n for n in range(1, 16)}
+NAMES = {1: "product_id", 2: "device_id", 3: "command_id", 4: "schema_id"}
+METHODS = ("get", "put", "post", "delete", "patch")
+# Bodies that refer to nothing: the other account may send them, and gets something of its own.
+OF_ONES_OWN = {("post", "/products"), ("post", "/auth/signin")}
+
+
+@dataclass
+class Tenants:
+    """An owner with one resource of each kind, and another account's client."""
+
+    bench: Bench
+    other: httpx.Client
+    ids: dict[str, str]
+    document: dict[str, Any]
+
+    def state(self) -> list[Any]:
+        """All that the owner can list or read."""
+        seen = []
+        for path, methods in self.document["paths"].items():
+            if "get" in methods and not path.startswith("/.well-known") and "events" not in path:
+                seen.append(self.bench.http.get(self.fill(path)).json())
+        return seen
+
+    def fill(self, path: str) -> str:
+        """The path with the owner's ids."""
+        return re.sub(r"\{(\w+)\}", lambda found: self.ids[found[1]], path)
+
+    def body(self, example: Any) -> Any:
+        """An example with the owner's ids in place of its own."""
+        text = json.dumps(example)
+        for example_id, number in EXAMPLES.items():
+            text = text.replace(example_id, self.ids.get(NAMES.get(number, ""), example_id))
+        return json.loads(text)
+
+
+def _operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
+    return [
+        (method, path, operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+        if method in METHODS and not path.startswith("/.well-known")
+    ]
+
+
+def _examples(operation: dict[str, Any]) -> list[Any]:
+    media = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+    return [example["value"] for example in media.get("examples", {}).values()] or ([{}] if media else [None])
+
+
+def _created(http: httpx.Client, path: str, body: Any) -> str:
+    answer = http.post(path, json=body)
+    assert answer.status_code == 201, answer.text
+    record = answer.json()
+    return record.get("id") or next(value for name, value in record.items() if name.endswith("_id"))
+
+
+@pytest.fixture(scope="module")
+def tenants(storage):
+    with running() as bench:
+        other = bench.service.add_account("other")
+        http = bench.http
+        product = bench.product()
+        device = bench.device(product)
+        ids = {"product_id": product, "device_id": device, "user_id": "user-0001", "command_id": bench.send(device)}
+        bench.post_reading(device)
+        ids["schema_id"] = _created(http, f"/products/{product}/database/schemas", {"name": "operations"})
+        columns = [{"name": "door", "type": "string"}]
+        _created(http, "/database/tables", {"schema_id": ids["schema_id"], "table_name": "doors", "columns": columns})
+        columns = [{"name": "command_id", "type": "string"}, {"name": "status", "type": "string"}]
+        visits = {"schema_id": ids["schema_id"], "table_name": "visits", "columns": columns}  # the example rule's table
+        _created(http, "/database/tables", visits)
+        record = {"product_id": product, "device_id": device, "table_name": "doors", "data_payload": {"door": "a"}}
+        ids["record_id"] = _created(http, "/database/runtime-data", record)
+        document = http.get("/openapi.json").json()
+        if "/rules" in document["paths"] and "post" in document["paths"]["/rules"]:
+            tenants_so_far = Tenants(bench, http, ids, document)
+            example = _examples(document["paths"]["/rules"]["post"])[0]
+            ids["rule_id"] = _created(http, "/rules", tenants_so_far.body(example))
+        with client(bench.service, other.api_key, other.secret_key.reveal()) as others:
+            yield Tenants(bench, others, ids, document)
+
+
+def _errors(answer: httpx.Response) -> list[str]:
+    """The error of a 404; of a batch, which is 200 whatever becomes of its items, the error of every item."""
+    body = answer.json()
+    if answer.status_code == 404:
+        return [body["error"]]
+    if answer.status_code == 200 and body.get("accepted") == 0:
+        return [row["error"] for row in body["errors"]]
+    return []
+
+
+def _mentions(tenants: Tenants, answer: httpx.Response) -> list[str]:
+    secrets = [value for name, value in tenants.ids.items() if name != "user_id"]
+    sent = str(answer.request.url) + answer.request.content.decode()
+    return [value for value in secrets if value in answer.text and value not in sent]
+
+
+def test_every_operation_with_the_owners_ids_is_404_for_another_account_and_changes_nothing(tenants):
+    before = tenants.state()
+    tried = 0
+    for method, path, operation in _operations(tenants.document):
+        if "{" not in path and ((method, path) in OF_ONES_OWN or method == "get"):
+            continue
+        for example in _examples(operation):
+            body = tenants.body(example)
+            answer = tenants.other.request(method, tenants.fill(path), json=body)
+            errors = _errors(answer)
+            assert errors, f"{method} {path}: {answer.status_code} {answer.text}"
+            assert all(error.endswith("_not_found") for error in errors), f"{method} {path}: {answer.text}"
+            assert _mentions(tenants, answer) == []
+            tried += 1
+    assert tried >= 15
+    assert tenants.state() == before
+
+
+def test_every_list_is_empty_or_404_for_another_account_whatever_it_is_narrowed_to(tenants):
+    for method, path, operation in _operations(tenants.document):
+        if method != "get" or "{" in path or "events" in path:
+            continue
+        names = {p["name"] for p in operation.get("parameters", []) if p.get("in") == "query"} & tenants.ids.keys()
+        for narrowed in ({}, *({name: tenants.ids[name]} for name in names)):
+            answer = tenants.other.get(path, params=narrowed)
+            assert answer.status_code in {200, 404}, f"{path} {narrowed}: {answer.text}"
+            assert _mentions(tenants, answer) == []
+            if answer.status_code == 200 and "data" in answer.json():
+                assert answer.json()["data"] == [], f"{path} {narrowed}"
+
+
+def test_the_same_operations_with_nobodys_ids_answer_the_same(tenants):
+    """Another account's resource and none at all look alike: the answer does not tell which ids exist."""
+    nobodys = dict.fromkeys(tenants.ids, "019b76da-ffff-7000-8000-00000000ffff")
+    nowhere = Tenants(tenants.bench, tenants.other, nobodys, tenants.document)
+    for method, path, operation in _operations(tenants.document):
+        if "{" not in path and ((method, path) in OF_ONES_OWN or method == "get"):
+            continue
+        for example in _examples(operation):
+            theirs = tenants.other.request(method, tenants.fill(path), json=tenants.body(example))
+            nones = tenants.other.request(method, nowhere.fill(path), json=nowhere.body(example))
+            assert _errors(theirs) == _errors(nones) != []
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_any_of_the_owners_ids_in_any_place_opens_nothing(tenants, data):
+    """Ids of the wrong kind, in paths and bodies alike."""
+    operations = [found for found in _operations(tenants.document) if "{" in found[1]]
+    method, path, operation = data.draw(st.sampled_from(operations), label="operation")
+    ids = sorted(tenants.ids.values())
+    mixed = {name: data.draw(st.sampled_from(ids), label=name) for name in tenants.ids}
+    shuffled = Tenants(tenants.bench, tenants.other, mixed, tenants.document)
+    example = data.draw(st.sampled_from(_examples(operation)), label="body")
+    answer = tenants.other.request(method, shuffled.fill(path), json=shuffled.body(example))
+    assert _errors(answer), answer.text

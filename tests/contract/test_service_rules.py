@@ -1,0 +1,356 @@
+"""Rules over real sockets: kept, changed, and really fired by sensor data and by time."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.service_running import Bench, client, running
+
+TRIGGER = {"reading": "t", "op": ">", "value": 60}
+OPEN_DOOR = {"type": "command", "command_payload": {"command": "open_door", "note": None}}
+
+
+@pytest.fixture
+def bench(storage):
+    with running() as bench:
+        yield bench
+
+
+@pytest.fixture
+def device(bench):
+    product_id = bench.product()
+    return product_id, bench.device(product_id)
+
+
+def rule(bench: Bench, product_id: str, **members):
+    body = {"product_id": product_id, "name": "Too hot", "trigger": TRIGGER, "actions": [OPEN_DOOR], **members}
+    answer = bench.http.post("/rules", json=body)
+    assert answer.status_code == 201, answer.text
+    assert answer.headers["location"] == f"/rules/{answer.json()['id']}"
+    return answer.json()["id"]
+
+
+def post(bench: Bench, device_id: str, value: float, **members):
+    answer = bench.post_reading(device_id, sensor_data={"t": value}, **members)
+    assert answer.status_code == 201, answer.text
+
+
+def sent(bench: Bench, device_id: str) -> int:
+    return len(bench.http.get(f"/devices/{device_id}/commands", params={"limit": 1000}).json()["data"])
+
+
+def firings(bench: Bench, rule_id: str):
+    return bench.http.get(f"/rules/{rule_id}/firings").json()["data"]
+
+
+def advance(bench: Bench, seconds: float) -> None:
+    assert bench.http.post("/_emulator/clock/advance", json={"seconds": seconds}).status_code == 200
+
+
+def freeze(bench: Bench) -> None:
+    assert bench.http.put("/_emulator/clock", json={"mode": "frozen"}).status_code == 200
+
+
+def test_a_rule_is_created_read_listed_changed_and_deleted(bench, device):
+    product_id, _ = device
+    rule_id = rule(bench, product_id)
+    shown = bench.http.get(f"/rules/{rule_id}").json()
+    assert shown["trigger"] == {**TRIGGER, "for_seconds": 0}
+    assert shown["actions"] == [OPEN_DOOR]
+    assert (shown["enabled"], shown["last_fired_at"]) == (True, None)
+    bench.clock.advance(1)
+    changed = bench.http.put(f"/rules/{rule_id}", json={"name": "Hot"}).json()
+    assert changed == {**shown, "name": "Hot", "updated_at": changed["updated_at"]}
+    assert changed["updated_at"] > shown["updated_at"]
+    assert bench.http.get("/rules", params={"product_id": product_id}).json()["data"] == [changed]
+    assert bench.http.delete(f"/rules/{rule_id}").status_code == 204
+    assert bench.http.get(f"/rules/{rule_id}").status_code == 404
+    assert bench.http.delete(f"/rules/{rule_id}").json()["error"] == "rule_not_found"
+
+
+def test_rules_come_in_pages(bench, device):
+    made = [rule(bench, device[0], name=str(number)) for number in range(5)]
+    found, url = [], "/rules?limit=2"
+    while url:
+        answer = bench.http.get(url)
+        found += [row["id"] for row in answer.json()["data"]]
+        url = answer.links["next"]["url"] if "next" in answer.links else None
+    assert found == made
+    newest = bench.http.get("/rules", params={"order": "desc", "limit": 1}).json()["data"]
+    assert newest[0]["id"] == made[-1]
+
+
+def test_a_reading_that_meets_the_trigger_really_sends_the_command_once_until_the_condition_has_ended(bench, device):
+    product_id, device_id = device
+    rule_id = rule(bench, product_id)
+    for value, count in ((60, 0), (61, 1), (99, 1), (60, 1), (61, 2)):
+        post(bench, device_id, value)
+        assert sent(bench, device_id) == count
+    command = bench.poll(device_id).json()["data"][0]
+    assert command["command_payload"] == OPEN_DOOR["command_payload"]
+    fired = firings(bench, rule_id)
+    assert [row["device_id"] for row in fired] == [device_id] * 2
+    assert fired[-1]["actions"][0]["command_id"] == command["id"]
+    assert bench.http.get(f"/rules/{rule_id}").json()["last_fired_at"] == fired[0]["fired_at"]
+
+
+def test_other_readings_other_products_and_disabled_rules_fire_nothing(bench, device):
+    product_id, device_id = device
+    rule(bench, product_id, enabled=False)
+    other = bench.device(bench.product(), "SN-2")
+    rule(bench, product_id)
+    post(bench, other, 99)
+    assert bench.post_reading(device_id, sensor_data={"humidity": 99}).status_code == 201
+    assert sent(bench, other) == sent(bench, device_id) == 0
+    post(bench, device_id, 99)
+    assert sent(bench, device_id) == 1
+
+
+def test_each_device_has_a_state_of_its_own(bench, device):
+    product_id, first = device
+    second = bench.device(product_id, "SN-2")
+    rule(bench, product_id)
+    post(bench, first, 61)
+    post(bench, second, 61)
+    post(bench, first, 62)
+    assert (sent(bench, first), sent(bench, second)) == (1, 1)
+
+
+def test_a_batch_fires_as_the_readings_by_themselves_do(bench, device):
+    product_id, device_id = device
+    rule(bench, product_id)
+    batch = [{"device_id": device_id, "sensor_data": {"t": value}} for value in (61, 62, 10, 70, 10, 61)]
+    batch.insert(3, {"device_id": "none", "sensor_data": {"t": 99}})
+    assert bench.http.post("/sensor-data", json=batch).json()["accepted"] == 6
+    assert sent(bench, device_id) == 3
+
+
+def test_the_same_reading_sent_again_with_its_key_fires_once(bench, device):
+    product_id, device_id = device
+    rule(bench, product_id)
+    post(bench, device_id, 61, key="k")
+    post(bench, device_id, 60, key="k2")
+    post(bench, device_id, 61, key="k")
+    assert sent(bench, device_id) == 1
+
+
+def test_a_condition_fires_when_its_time_has_passed_though_no_further_reading_comes(bench, device):
+    product_id, device_id = device
+    rule_id = rule(bench, product_id, trigger={**TRIGGER, "for_seconds": 30})
+    freeze(bench)
+    post(bench, device_id, 61)
+    advance(bench, 29.999)
+    assert sent(bench, device_id) == 0
+    advance(bench, 0.001)
+    assert sent(bench, device_id) == 1
+    advance(bench, 3600)
+    assert len(firings(bench, rule_id)) == 1
+
+
+def test_advancing_the_clock_fires_what_is_due_in_order_and_at_its_time(bench, device):
+    product_id, device_id = device
+    late = rule(bench, product_id, name="late", trigger={**TRIGGER, "for_seconds": 300})
+    early = rule(bench, product_id, name="early", trigger={**TRIGGER, "for_seconds": 100})
+    freeze(bench)
+    post(bench, device_id, 61)
+    advance(bench, 100_000)
+    times = [bench.http.get(f"/rules/{rule_id}").json()["last_fired_at"] for rule_id in (early, late)]
+    assert times == ["2026-01-01T00:01:40.000Z", "2026-01-01T00:05:00.000Z"]
+    listed = bench.http.get(f"/devices/{device_id}/commands?order=asc").json()["data"]
+    assert [row["created_at"] for row in listed] == times
+    assert {row["status"] for row in listed} == {"expired"}
+
+
+def test_a_reading_in_between_ends_the_condition_and_the_timer(bench, device):
+    product_id, device_id = device
+    rule(bench, product_id, trigger={**TRIGGER, "for_seconds": 30})
+    freeze(bench)
+    post(bench, device_id, 61)
+    advance(bench, 20)
+    post(bench, device_id, 10)
+    advance(bench, 100)
+    assert sent(bench, device_id) == 0
+
+
+def test_many_devices_whose_time_ends_at_once_all_fire(bench, device):
+    product_id, _ = device
+    devices = [bench.device(product_id, f"D-{number}") for number in range(12)]
+    rule(bench, product_id, trigger={**TRIGGER, "for_seconds": 30})
+    freeze(bench)
+    bench.http.post("/sensor-data", json=[{"device_id": one, "sensor_data": {"t": 61}} for one in devices])
+    advance(bench, 30)
+    assert [sent(bench, one) for one in devices] == [1] * 12
+
+
+def test_a_held_poll_hears_at_once_of_a_command_that_a_rule_sent(bench, device):
+    from concurrent.futures import ThreadPoolExecutor
+
+    product_id, device_id = device
+    rule(bench, product_id)
+    tag = bench.poll(device_id).headers["etag"]
+    with ThreadPoolExecutor() as pool:
+        held = pool.submit(bench.poll, device_id, tag, wait=15)
+        post(bench, device_id, 61)
+        assert held.result(10).json()["data"][0]["command_payload"]["command"] == "open_door"
+
+
+def test_a_full_queue_is_noted_and_the_reading_is_stored_all_the_same(bench, device):
+    product_id, device_id = device
+    rule_id = rule(bench, product_id)
+    for _ in range(100):
+        bench.send(device_id)
+    post(bench, device_id, 61)
+    assert len(bench.http.get("/sensor-data").json()["data"]) == 1
+    assert sent(bench, device_id) == 100
+    (fired,) = firings(bench, rule_id)
+    (outcome,) = fired["actions"]
+    assert (outcome["status"], outcome["error"], outcome["command_id"]) == ("failed", "command_queue_full", None)
+
+
+def test_a_record_action_writes_into_the_products_table_and_a_failing_neighbour_does_not_matter(bench, device):
+    product_id, device_id = device
+    target = bench.device(product_id, "SN-2")
+    record = {
+        "type": "record",
+        "table_name": "command_results",
+        "data_payload": {"command_id": "-", "status": "hot"},
+    }
+    rule_id = rule(bench, product_id, actions=[{**OPEN_DOOR, "device_id": target}, record])
+    post(bench, device_id, 61)
+    assert (sent(bench, device_id), sent(bench, target)) == (0, 1)
+    (stored,) = bench.http.get("/database/runtime-data").json()["data"]
+    assert stored["device_id"] == device_id
+    assert stored["data_payload"] == record["data_payload"]
+    assert firings(bench, rule_id)[0]["actions"][1]["record_id"] == stored["id"]
+    assert bench.http.delete(f"/onboarding/device/{target}").status_code == 204
+    post(bench, device_id, 10)
+    post(bench, device_id, 61)
+    outcomes = firings(bench, rule_id)[0]["actions"]
+    assert [row["status"] for row in outcomes] == ["failed", "done"]
+    assert outcomes[0]["error"] == "device_not_found"
+
+
+def test_changing_the_trigger_or_switching_makes_a_rule_begin_anew_and_a_new_name_does_not(bench, device):
+    product_id, device_id = device
+    rule_id = rule(bench, product_id)
+    post(bench, device_id, 61)
+    bench.http.put(f"/rules/{rule_id}", json={"name": "x", "trigger": {**TRIGGER, "for_seconds": 0}})
+    post(bench, device_id, 61)
+    assert sent(bench, device_id) == 1
+    bench.http.put(f"/rules/{rule_id}", json={"enabled": False})
+    post(bench, device_id, 61)
+    assert sent(bench, device_id) == 1
+    bench.http.put(f"/rules/{rule_id}", json={"enabled": True})
+    post(bench, device_id, 61)
+    assert sent(bench, device_id) == 2
+    bench.http.put(f"/rules/{rule_id}", json={"trigger": {**TRIGGER, "value": 50}})
+    post(bench, device_id, 61)
+    assert sent(bench, device_id) == 3
+    bench.http.delete(f"/rules/{rule_id}")
+    post(bench, device_id, 10)
+    post(bench, device_id, 61)
+    assert sent(bench, device_id) == 3
+
+
+def test_a_removed_device_fires_nothing_any_more(bench, device):
+    product_id, device_id = device
+    rule_id = rule(bench, product_id, trigger={**TRIGGER, "for_seconds": 30})
+    freeze(bench)
+    post(bench, device_id, 61)
+    bench.http.delete(f"/onboarding/device/{device_id}")
+    advance(bench, 100)
+    assert firings(bench, rule_id) == []
+    assert bench.http.delete(f"/products/{product_id}").status_code == 204
+    assert bench.http.get("/rules").json()["data"] == []
+
+
+def test_a_reset_forgets_rules_and_timers(bench, device):
+    product_id, device_id = device
+    rule(bench, product_id, trigger={**TRIGGER, "for_seconds": 30})
+    freeze(bench)
+    post(bench, device_id, 61)
+    assert bench.http.post("/_emulator/reset").status_code == 204
+    advance(bench, 100)
+    assert bench.http.get("/rules").json()["data"] == []
+    again = bench.device(bench.product())
+    post(bench, again, 61)
+    assert sent(bench, again) == 0
+
+
+def test_payloads_of_rules_are_checked_against_the_vocabulary_when_the_service_does_so(storage):
+    with running(validate_commands=True) as bench:
+        product_id = bench.product(commands=[{"name": "ping"}])
+        device_id = bench.device(product_id)
+        rule_id = rule(bench, product_id)
+        post(bench, device_id, 61)
+        assert sent(bench, device_id) == 0
+        assert firings(bench, rule_id)[0]["actions"][0]["error"] == "validation_error"
+
+
+def test_one_manufacturer_neither_sees_nor_names_what_the_other_has(bench, device):
+    product_id, device_id = device
+    rule_id = rule(bench, product_id)
+    other = bench.service.add_account("other")
+    with client(bench.service, other.api_key, other.secret_key.reveal()) as http:
+        assert http.get("/rules").json()["data"] == []
+        body = {"name": "x", "trigger": TRIGGER, "actions": [OPEN_DOOR]}
+        assert http.post("/rules", json={"product_id": product_id, **body}).json()["error"] == "product_not_found"
+        assert http.get("/rules", params={"product_id": product_id}).status_code == 404
+        mine = http.post("/products", json={"name": "mine"}).json()["product_id"]
+        theirs = [{**OPEN_DOOR, "device_id": device_id}]
+        answer = http.post("/rules", json={"product_id": mine, **body, "actions": theirs})
+        assert (answer.status_code, answer.json()["error"]) == (404, "device_not_found")
+        for verb, path in (("GET", ""), ("PUT", ""), ("DELETE", ""), ("GET", "/firings")):
+            answer = http.request(verb, f"/rules/{rule_id}{path}", json={"name": "y"} if verb == "PUT" else None)
+            assert (answer.status_code, answer.json()["error"]) == (404, "rule_not_found"), (verb, path)
+    assert bench.http.get(f"/rules/{rule_id}").json()["name"] == "Too hot"
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"name": ""}, "name"),
+        ({"trigger": {**TRIGGER, "op": "=>"}}, "trigger.op"),
+        ({"trigger": {**TRIGGER, "value": "60"}}, "trigger.value"),
+        ({"trigger": {**TRIGGER, "value": True}}, "trigger.value"),
+        ({"trigger": {**TRIGGER, "for_seconds": -1}}, "trigger.for_seconds"),
+        ({"trigger": {**TRIGGER, "for_seconds": 2**62}}, "trigger.for_seconds"),
+        ({"trigger": {"op": ">", "value": 1}}, "trigger.reading"),
+        ({"actions": []}, "actions"),
+        ({"actions": [OPEN_DOOR] * 17}, "actions"),
+        ({"actions": [{"type": "mail"}]}, "actions.0"),
+        ({"actions": [{"type": "command", "command_payload": 1}]}, "actions.0.command.command_payload"),
+        (
+            {"actions": [{"type": "record", "table_name": "command_results", "data_payload": {"x": 1}}]},
+            "actions.0.data_payload.command_id",
+        ),
+        ({"enabled": 1}, "enabled"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+def test_a_rule_that_makes_no_sense_is_refused_by_the_field(bench, device, change, field):
+    body = {"product_id": device[0], "name": "Too hot", "trigger": TRIGGER, "actions": [OPEN_DOOR], **change}
+    answer = bench.http.post("/rules", json=body)
+    assert answer.status_code == 400, answer.text
+    assert field in [detail["field"] for detail in answer.json()["details"]], answer.text
+    assert bench.http.get("/rules").json()["data"] == []
+
+
+def test_what_a_rule_names_must_be_there_and_not_too_large(bench, device):
+    body = {"product_id": device[0], "name": "x", "trigger": TRIGGER}
+    table = {"type": "record", "table_name": "nowhere", "data_payload": {}}
+    assert bench.http.post("/rules", json={**body, "actions": [table]}).json()["error"] == "table_not_found"
+    large = {"type": "command", "command_payload": {"x": "x" * 70_000}}
+    assert bench.http.post("/rules", json={**body, "actions": [large]}).status_code == 413
+    rule_id = rule(bench, device[0])
+    assert bench.http.put(f"/rules/{rule_id}", json={}).status_code == 400
+    assert bench.http.put(f"/rules/{rule_id}", json={"product_id": device[0]}).status_code == 400
+    assert bench.http.put(f"/rules/{rule_id}", json={"actions": [table]}).json()["error"] == "table_not_found"
+
+
+def test_a_product_takes_a_hundred_rules(bench, device):
+    for _ in range(100):
+        rule(bench, device[0], enabled=False)
+    body = {"product_id": device[0], "name": "x", "trigger": TRIGGER, "actions": [OPEN_DOOR]}
+    answer = bench.http.post("/rules", json=body)
+    assert (answer.status_code, answer.json()["error"]) == (409, "rule_limit_reached")
