@@ -66,7 +66,7 @@ else:
         await request.body()
         return JSONResponse(ANSWER, 201)
     app = Starlette(routes=[Route("/sensor-data", post, methods=["POST"])])
-listener = socket.create_server(("127.0.0.1", 0))
+listener = socket.createserver(("127.0.0.1", 0))
 print("ready", "http://127.0.0.1:%d" % listener.getsockname()[1], flush=True)
 config = uvicorn.Config(app, loop="uvloop", http="httptools", access_log=False, log_level="warning")
 uvicorn.Server(config).run([listener])
@@ -74,7 +74,7 @@ uvicorn.Server(config).run([listener])
 
 
 @contextlib.contextmanager
-def _server(code: str, argument: str) -> Iterator[str]:
+def server(code: str, argument: str) -> Iterator[str]:
     """A server process; its base URL."""
     process = subprocess.Popen([sys.executable, "-c", code, argument], stdout=subprocess.PIPE, text=True)
     try:
@@ -95,7 +95,8 @@ def _call(url: str, body: dict[str, object]) -> dict[str, str]:
         return found
 
 
-def _make_device(base_url: str) -> str:
+def make_device(base_url: str) -> str:
+    """A new device of a new product; its id."""
     product_id = _call(f"{base_url}/products", {"name": "benchmark"})["product_id"]
     body = {"user_id": "benchmark", "product_id": product_id, "device_identifier": "benchmark"}
     return _call(f"{base_url}/onboarding/device", dict(body))["device_id"]
@@ -105,11 +106,11 @@ def _measure(folder: Path, seconds: float, runs: int) -> tuple[dict[str, list[Lo
     """The runs of each server, and how many rows the service has stored."""
     results: dict[str, list[LoadResult]] = {}
     with (
-        _server(SERVICE, str(folder)) as service,
-        _server(CONSTANT, "fastapi") as fastapi,
-        _server(CONSTANT, "starlette") as starlette,
+        server(SERVICE, str(folder)) as service,
+        server(CONSTANT, "fastapi") as fastapi,
+        server(CONSTANT, "starlette") as starlette,
     ):
-        reading = {"device_id": _make_device(service), "sensor_data": {"temperature_c": 21.5, "humidity": 40.25}}
+        reading = {"device_id": make_device(service), "sensor_data": {"temperature_c": 21.5, "humidity": 40.25}}
         servers = {"service, stored": service, "FastAPI, constant": fastapi, "Starlette, constant": starlette}
         for url in servers.values():  # everybody is warm before anybody is measured
             load(f"{url}/sensor-data", headers=KEYS, body=json.dumps(reading).encode(), seconds=1)
@@ -149,9 +150,7 @@ def main() -> None:
     if given.dir is not None:
         given.dir.mkdir(parents=True, exist_ok=True)
     print(f"S1, {dt.datetime.now(dt.UTC):%Y-%m-%d}: POST /sensor-data, 64 connections, one worker each")
-    print(
-        f"machine: {platform.machine()}, {_cpu()}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
-    )
+    print(f"machine: {machine()}")
     print(f"method: {given.runs} interleaved runs of {given.seconds:g} s, median; own load client in its own process\n")
     with tempfile.TemporaryDirectory(dir=given.dir) as folder:
         results, rows = _measure(Path(folder), given.seconds, given.runs)
@@ -162,6 +161,11 @@ def main() -> None:
         print("rows are missing")
         sys.exit(4)
     sys.exit(0 if ratio >= BAR else 1)
+
+
+def machine() -> str:
+    """What it was measured on."""
+    return f"{platform.machine()}, {_cpu()}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
 
 
 def _cpu() -> str:
