@@ -1,4 +1,4 @@
-"""Figure S1: ``POST /sensor-data``, stored, beside the same frameworks answering a constant.
+"""Figure S1: ``POST /sensor-data``, stored, beside the same frameworks answering a constant, and beside Prism.
 
 Method: each server is one process with one uvicorn worker (uvloop, httptools, no access log). The service stores every
 reading in a SQLite file with WAL and ``synchronous=FULL`` before it answers; keys are checked, bodies are validated,
@@ -6,9 +6,13 @@ the quota is off. The constant applications read the body and answer 201 with a 
 generator in a process of its own holds 64 keep-alive connections. Runs are interleaved, and the median of each server
 counts. At the end the rows in the file are counted: fewer than were answered would fail the benchmark.
 
+Where they are installed, three more run beside: the same service on a PostgreSQL of its own (``fsync`` on), the
+device's poll of the service on SQLite, and Prism, the mock server for OpenAPI documents, on the service's own document
+(``benchmarks/peers``, installed by ``npm ci`` on the first run; it stores nothing).
+
     python benchmarks/service_ingest.py [--seconds 3] [--runs 5] [--dir FOLDER]
 
-Exit codes: 0 the bar is reached, 1 it is not, 4 rows are missing.
+Exit codes: 0 the bars are reached, 1 one is not, 4 rows are missing.
 """
 
 from __future__ import annotations
@@ -18,11 +22,14 @@ import contextlib
 import datetime as dt
 import json
 import platform
+import shutil
+import socket
 import sqlite3
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,8 +37,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.load_client import LoadResult, load
+from tests.postgresql import cluster, find_programs
 
-BAR = 0.5
+BAR, BAR_PRISM = 0.5, 5.0
+PEERS = Path(__file__).with_name("peers")
+STORED, ON_POSTGRESQL, POLL, PRISM = "service, stored", "service, PostgreSQL", "service, device poll", "Prism, mock"
 KEYS = {"x-api-key": "mk_benchmark", "x-secret-key": "msk_benchmark"}
 READY = "ready "
 
@@ -41,7 +51,8 @@ from pathlib import Path
 from agent.wire.secret import Secret
 from simulator.service.config import ServiceConfig
 from simulator.service.server import serve
-config = ServiceConfig(data_dir=Path(sys.argv[1]), api_key="mk_benchmark", secret_key=Secret("msk_benchmark"),
+where = {"database": sys.argv[1]} if "://" in sys.argv[1] else {"data_dir": Path(sys.argv[1])}
+config = ServiceConfig(**where, api_key="mk_benchmark", secret_key=Secret("msk_benchmark"),
                        rate_limit=0, log_level="warning")
 serve(config, lambda service, url: print("ready", url, flush=True))
 """
@@ -66,7 +77,7 @@ else:
         await request.body()
         return JSONResponse(ANSWER, 201)
     app = Starlette(routes=[Route("/sensor-data", post, methods=["POST"])])
-listener = socket.createserver(("127.0.0.1", 0))
+listener = socket.create_server(("127.0.0.1", 0))
 print("ready", "http://127.0.0.1:%d" % listener.getsockname()[1], flush=True)
 config = uvicorn.Config(app, loop="uvloop", http="httptools", access_log=False, log_level="warning")
 uvicorn.Server(config).run([listener])
@@ -102,6 +113,55 @@ def make_device(base_url: str) -> str:
     return _call(f"{base_url}/onboarding/device", dict(body))["device_id"]
 
 
+@contextlib.contextmanager
+def _on_postgresql() -> Iterator[str | None]:
+    """The service on a PostgreSQL of its own; None where there is no PostgreSQL."""
+    programs = find_programs()
+    if programs is None:
+        print("no PostgreSQL is installed: apt-get install postgresql")
+        yield None
+        return
+    with cluster(programs, durable=True) as own, own.database() as url, server(SERVICE, url) as base_url:
+        yield base_url
+
+
+@contextlib.contextmanager
+def _prism(service: str, folder: Path) -> Iterator[str | None]:
+    """Prism on the service's own document; None where it cannot be installed."""
+    program = PEERS / "node_modules" / ".bin" / "prism"
+    npm = shutil.which("npm")
+    if not program.exists() and npm is not None:
+        subprocess.run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"], cwd=PEERS, check=False)
+    if not program.exists():
+        print("Prism is not installed: it needs npm and the package index once")
+        yield None
+        return
+    document = folder / "openapi.json"
+    with urllib.request.urlopen(f"{service}/openapi.json", timeout=10) as answer:
+        document.write_bytes(answer.read())
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [str(program), "mock", "--host", "127.0.0.1", "--port", str(port), "--verboseLevel", "silent"]
+    process = subprocess.Popen([*command, str(document)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        _wait_for(port)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def _wait_for(port: int) -> None:
+    until_s = time.monotonic() + 60
+    while True:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        if time.monotonic() > until_s:
+            raise RuntimeError("Prism did not start")
+        time.sleep(0.1)
+
+
 def _measure(folder: Path, seconds: float, runs: int) -> tuple[dict[str, list[LoadResult]], int]:
     """The runs of each server, and how many rows the service has stored."""
     results: dict[str, list[LoadResult]] = {}
@@ -109,24 +169,40 @@ def _measure(folder: Path, seconds: float, runs: int) -> tuple[dict[str, list[Lo
         server(SERVICE, str(folder)) as service,
         server(CONSTANT, "fastapi") as fastapi,
         server(CONSTANT, "starlette") as starlette,
+        _on_postgresql() as on_postgresql,
+        _prism(service, folder) as prism,
     ):
-        reading = {"device_id": make_device(service), "sensor_data": {"temperature_c": 21.5, "humidity": 40.25}}
-        servers = {"service, stored": service, "FastAPI, constant": fastapi, "Starlette, constant": starlette}
-        for url in servers.values():  # everybody is warm before anybody is measured
-            load(f"{url}/sensor-data", headers=KEYS, body=json.dumps(reading).encode(), seconds=1)
+        device_id = make_device(service)
+        asked: dict[str, tuple[str, bytes | None]] = {
+            STORED: (f"{service}/sensor-data", _reading(device_id)),
+            "FastAPI, constant": (f"{fastapi}/sensor-data", _reading(device_id)),
+            "Starlette, constant": (f"{starlette}/sensor-data", _reading(device_id)),
+            POLL: (f"{service}/devices/{device_id}/commands?status=open", None),
+        }
+        if on_postgresql is not None:
+            asked[ON_POSTGRESQL] = (f"{on_postgresql}/sensor-data", _reading(make_device(on_postgresql)))
+        if prism is not None:
+            asked[PRISM] = (f"{prism}/sensor-data", _reading(device_id))
+        for url, body in asked.values():  # everybody is warm before anybody is measured
+            load(url, headers=KEYS, body=body, seconds=1)
         for _ in range(runs):
-            for name, url in servers.items():
-                result = load(f"{url}/sensor-data", headers=KEYS, body=json.dumps(reading).encode(), seconds=seconds)
-                if set(result.statuses) != {"201"}:
+            for name, (url, body) in asked.items():
+                result = load(url, headers=KEYS, body=body, seconds=seconds)
+                if not set(result.statuses) <= {"200", "201"}:  # Prism takes the first success of the document
                     raise RuntimeError(f"{name} answered {result.statuses}")
                 results.setdefault(name, []).append(result)
     with contextlib.closing(sqlite3.connect(folder / "service.db")) as file:
         return results, file.execute("SELECT count(*) FROM readings").fetchone()[0]
 
 
-def _show(results: dict[str, list[LoadResult]]) -> float:
+def _reading(device_id: str) -> bytes:
+    return json.dumps({"device_id": device_id, "sensor_data": {"temperature_c": 21.5, "humidity": 40.25}}).encode()
+
+
+def _show(results: dict[str, list[LoadResult]]) -> dict[str, float]:
+    """Print the table; server -> how many times as fast the stored ingest is."""
     medians = {name: statistics.median(run.per_second for run in runs) for name, runs in results.items()}
-    stored = medians["service, stored"]
+    stored = medians[STORED]
     print(
         f"{'server':<22}{'req/s, median':>15}{'lowest':>10}{'highest':>10}{'p50 ms':>9}{'p99 ms':>9}{'service is':>12}"
     )
@@ -137,7 +213,7 @@ def _show(results: dict[str, list[LoadResult]]) -> float:
             f"{name:<22}{medians[name]:>15,.0f}{min(rates):>10,.0f}{max(rates):>10,.0f}{p50:>9.1f}{p99:>9.1f}"
             f"{stored / medians[name]:>10.2f} x"
         )
-    return stored / medians["FastAPI, constant"]
+    return {name: stored / median for name, median in medians.items()}
 
 
 def main() -> None:
@@ -154,13 +230,17 @@ def main() -> None:
     print(f"method: {given.runs} interleaved runs of {given.seconds:g} s, median; own load client in its own process\n")
     with tempfile.TemporaryDirectory(dir=given.dir) as folder:
         results, rows = _measure(Path(folder), given.seconds, given.runs)
-    ratio = _show(results)
-    answered = sum(run.requests for run in results["service, stored"])
-    print(f"\nanswered {answered:,}, rows in the file {rows:,}; bar {BAR} x FastAPI: {ratio:.2f} x")
+    ratios = _show(results)
+    answered = sum(run.requests for run in results[STORED])
+    print(f"\nanswered {answered:,}, rows in the file {rows:,}")
+    bars = {"Starlette, constant": BAR, PRISM: BAR_PRISM}  # the framework that the service stands on, and the peer
+    found = {name: ratios[name] for name in bars if name in ratios}
+    for name, ratio in found.items():
+        print(f"{'ok  ' if ratio >= bars[name] else 'MISS'} {ratio:.2f} x {name}; bar {bars[name]:g} x")
     if rows < answered:
         print("rows are missing")
         sys.exit(4)
-    sys.exit(0 if ratio >= BAR else 1)
+    sys.exit(0 if all(ratio >= bars[name] for name, ratio in found.items()) else 1)
 
 
 def machine() -> str:

@@ -78,8 +78,13 @@ def find_programs() -> Path | None:
 
 
 @contextlib.contextmanager
-def cluster(programs: Path) -> Iterator[Cluster]:
-    """A server for the length of the block. Nothing of it outlives the block."""
+def cluster(programs: Path, *, durable: bool = False) -> Iterator[Cluster]:
+    """A server for the length of the block. Nothing of it outlives the block.
+
+    Args:
+        programs: the folder of ``initdb`` and ``pg_ctl``.
+        durable: commits reach the disk, as in production; tests, which cut no power, do without.
+    """
     # Not pytest's folder: that one is closed to the user who runs the server.
     folder = Path(tempfile.mkdtemp(prefix="pg-"))
     as_user = _not_root()
@@ -102,13 +107,12 @@ def cluster(programs: Path) -> Iterator[Cluster]:
             stdout=subprocess.DEVNULL,
             cwd=folder,
         )
-        # A power cut of the machine is not what the tests are about: the operating system keeps what was written.
         settings = f"""
             listen_addresses = '127.0.0.1'
             port = {made.port}
             unix_socket_directories = ''
-            fsync = off
-            full_page_writes = off
+            fsync = {"on" if durable else "off"}
+            full_page_writes = {"on" if durable else "off"}
             shared_buffers = 32MB
             max_connections = 60
             dynamic_shared_memory_type = mmap
