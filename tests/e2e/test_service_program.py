@@ -352,3 +352,14 @@ def test_a_timer_of_a_rule_and_the_rule_itself_outlive_kill_9(tmp_path: Path):
         http.post("/sensor-data", json={"device_id": device_id, "sensor_data": {"t": 61}})
         http.post("/_emulator/clock/advance", json={"seconds": 601}).raise_for_status()
         assert len(http.get(f"/rules/{rule_id}/firings").json()["data"]) == 2
+
+
+def test_a_seed_that_cannot_be_used_is_told_by_line_and_nothing_else(tmp_path):
+    seed = tmp_path / "seed.yaml"
+    seed.write_text("products:\n  - nam: x\ndevices: 3\n")
+    program = [sys.executable, "-m", "simulator.cli", "service", "--port", "0", "--seed", str(seed)]
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == 2
+    lines = ended.stderr.splitlines()
+    assert [line.split(" line ")[1][0] for line in lines] == ["2", "3"]
+    assert all(line.startswith("error: seed ") for line in lines)

@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from agent.errors import AgentError
 from simulator.service.faults import ServiceFault
 from simulator.service.storage.database import Database
 
@@ -195,7 +196,9 @@ class Writer:
                 self._before_commit(connection)
                 committing = True
         except Exception as exc:  # whatever it is, every caller must hear of it
-            log.exception("a group of %d writes was rolled back", len(jobs))
+            # An error of ours says in its own words what is wrong, and whoever waits for the write shows them.
+            if not isinstance(exc, AgentError):
+                log.exception("a group of %d writes was rolled back", len(jobs))
             self._after_rollback()
             lost = isinstance(exc, DBAPIError) and exc.connection_invalidated
             in_doubt = committing and lost
