@@ -9,6 +9,9 @@ Each class says through ``advice`` what the caller does next::
     ├── StorageError                RETRY           journal or outbox could not be written or read
     └── ServiceError                                something went wrong between us and the service
         ├── TransportError          RETRY           no answer: DNS, refused, reset, timed out
+        │   └── Offline             RETRY           there is no connection to the broker, and why (MQTT)
+        │       ├── LockedOut       REAUTHENTICATE  the broker does not accept this device
+        │       └── TakenOver       RETRY           another client with this device's id took the connection
         ├── UnexpectedAnswer        RETRY           an answer, but not the service's: a captive portal's page,
         │                                           a redirect, truncated JSON, a body beyond the cap
         └── ErrorAnswer                             the service's own error body (specification, "Errors")
@@ -91,6 +94,32 @@ class ServiceError(AgentError):
 
 class TransportError(ServiceError):
     """No answer came: name resolution, refused, reset or timed out."""
+
+    advice = Advice.RETRY
+
+
+class Offline(TransportError):
+    """There is no connection to the broker. Whoever keeps the connection tells about it; others only wait.
+
+    Attributes:
+        state: one word: ``connecting``, ``unreachable``, ``taken_over``, ``bad_certificate``, ...
+    """
+
+    advice = Advice.RETRY
+
+    def __init__(self, state: str, message: str) -> None:
+        self.state = state
+        super().__init__(message)
+
+
+class LockedOut(Offline):
+    """The broker does not accept this device: wrong token, or no right to its own topics."""
+
+    advice = Advice.REAUTHENTICATE
+
+
+class TakenOver(Offline):
+    """Another client with the same id took the connection: whoever comes back fast throws the other one out again."""
 
     advice = Advice.RETRY
 

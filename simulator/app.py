@@ -1,7 +1,7 @@
 """``fleet-simulator up``: what builds, wires, starts in order and stops in reverse.
 
-The service and, when asked for, virtual devices run in this process until Ctrl-C. A broker, a gateway and a console
-page find their place in :func:`run_up`.
+The service and, when asked for, virtual devices run in this process until Ctrl-C; the gateway, and the broker where
+mosquitto is installed, are processes of their own. A console page finds its place in :func:`run_up`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import click
@@ -27,6 +28,7 @@ from simulator.exit_codes import ExitCode, exit_code_of
 from simulator.fleet.device import DeviceModel
 from simulator.fleet.products import load_product
 from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
+from simulator.gateway.trial import IDENTIFIER, Trial, running_trial
 from simulator.interrupts import terminations_as_interrupts
 from simulator.keys import Keys, curl_line, keep_keys, make_keys
 
@@ -40,14 +42,16 @@ class Standing:
 
     Attributes:
         devices: the virtual ones.
+        trial: broker and gateway; None without them.
     """
 
     base_url: str
     keys: Keys
     devices: tuple[DeviceIdentity, ...]
+    trial: Trial | None = None
 
 
-@click.command("up", short_help="Service and virtual devices on this machine, until Ctrl-C.")
+@click.command("up", short_help="Service, gateway and devices on this machine, until Ctrl-C.")
 @click.option("--host", default=_DEFAULTS.host, show_default=True, help="Address that the service listens on.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True, help="0 takes any free one."
@@ -85,6 +89,19 @@ class Standing:
 )
 @click.option("--seed", type=int, default=_DEFAULTS.seed, show_default=True, help="Of what virtual devices measure.")
 @click.option(
+    "--gateway/--no-gateway",
+    default=_DEFAULTS.gateway,
+    show_default=True,
+    help="Also start a broker and a gateway, with a device that is ready to be played.",
+)
+@click.option(
+    "--gateway-port",
+    type=click.IntRange(0, 65535),
+    default=_DEFAULTS.gateway_port,
+    show_default=True,
+    help="Port of the gateway for devices that speak HTTP; 0 takes any free one.",
+)
+@click.option(
     "--json",
     "as_json",
     is_flag=True,
@@ -101,14 +118,16 @@ def up_command(
     interval_s: float,
     rate_limit: int,
     seed: int,
+    gateway: bool,
+    gateway_port: int,
     as_json: bool,
 ) -> int:
-    """Start the service on this machine, and virtual devices when asked for; Ctrl-C ends everything.
+    """Start service, broker and gateway on this machine, and virtual devices when asked for; Ctrl-C ends everything.
 
-    Prints the address, the keys, and curl lines to begin with. Exit codes: 0 ended by Ctrl-C, 2 the settings cannot be
-    used, 5 the service could not be started.
+    Prints the addresses, the keys, a device's token, and lines to paste. Exit codes: 0 ended by Ctrl-C, 2 the settings
+    cannot be used, 5 service, broker or gateway could not be started.
     """
-    settings = UpSettings(host, port, data_dir, devices, product, interval_s, rate_limit, seed)
+    settings = UpSettings(host, port, data_dir, devices, product, interval_s, rate_limit, seed, gateway, gateway_port)
     try:
         with terminations_as_interrupts():
             run_up(settings, lambda standing: _greet(standing, settings, as_json=as_json))
@@ -158,26 +177,36 @@ def run_up(
         base_url = ends.enter_context(RunningService(config)).base_url
         identities: tuple[DeviceIdentity, ...] = ()
         if settings.devices:
-            identities = _register(base_url, keys, product, settings.devices)
+            labels = [(f"virtual-{number:03d}", f"UP-{number:06d}") for number in range(1, settings.devices + 1)]
+            identities = _register(base_url, keys, product, labels)
             ends.enter_context(_make_fleet(base_url, keys, identities, settings)).switch_on()
-        on_ready(Standing(base_url, keys, identities))
+        trial: Trial | None = None
+        if settings.gateway:
+            [yours] = _register(base_url, keys, product, [("your-device", IDENTIFIER)])
+            folder = settings.data_dir or Path(ends.enter_context(TemporaryDirectory(prefix="fleet-simulator-up-")))
+            own_url = base_url.replace("://0.0.0.0", "://127.0.0.1")
+            trial = ends.enter_context(
+                running_trial(folder / "gateway", own_url, keys, yours.device_id, settings.gateway_port)
+            )
+        on_ready(Standing(base_url, keys, identities, trial))
         (wait or signal.pause)()
 
 
-def _register(base_url: str, keys: Keys, wanted: NewProduct, devices: int) -> tuple[DeviceIdentity, ...]:
-    """The devices and their product: made, or found in a data folder that has them already."""
+def _register(
+    base_url: str, keys: Keys, wanted: NewProduct, labels: Sequence[tuple[str, str]]
+) -> tuple[DeviceIdentity, ...]:
+    """The devices (name, identifier) and their product: made, or found in a data folder that has them already."""
     with ServiceClient(base_url, KeyPair(keys.api_key, keys.secret_key)) as client:
         known = next((product for product in client.products() if product.name == wanted.name), None)
         product = known or client.create_product(wanted)
         identities = []
-        for number in range(1, devices + 1):
-            name = f"virtual-{number:03d}"
+        for name, identifier in labels:
             device = client.register_device(
                 RegisterDevice(
                     user_id=_USER_ID,
                     product_id=product.product_id,
                     device_name=name,
-                    device_identifier=f"UP-{number:06d}",
+                    device_identifier=identifier,
                 )
             )
             identities.append(DeviceIdentity(device.device_id, product.product_id, name))
@@ -196,12 +225,22 @@ def _greet(standing: Standing, settings: UpSettings, *, as_json: bool) -> None:
     keys = standing.keys
     device_id = standing.devices[0].device_id if standing.devices else None
     if as_json:
-        document = {
+        document: dict[str, object] = {
             "base_url": standing.base_url,
             "api_key": keys.api_key,
             "secret_key": keys.secret_key.reveal(),
             "device_ids": [device.device_id for device in standing.devices],
         }
+        if standing.trial is not None:
+            trial = standing.trial
+            document |= {
+                "gateway_url": trial.url,
+                "mqtt_port": trial.broker.port,
+                "broker": trial.broker.name,
+                "device_id": trial.device_id,
+                "device_token": trial.token,
+                "agent_config": str(trial.agent_config),
+            }
         click.echo(json.dumps(document))
         sys.stdout.flush()
         return
@@ -217,6 +256,7 @@ def _greet(standing: Standing, settings: UpSettings, *, as_json: bool) -> None:
         command = json.dumps({"device_id": device_id, "command_payload": {"command": "ping"}})
         lines.append(("send", curl_line(standing.base_url, keys, "/commands/send", command)))
         lines.append(("look", curl_line(standing.base_url, keys, f"/devices/{device_id}/commands")))
+    lines += standing.trial.lines() if standing.trial is not None else []
     for name, text in lines:
         click.echo(f"{name:<11} {text}")
     needed = quota_needed(settings.devices, settings.interval_s, DeviceModel().wait_s)

@@ -39,7 +39,7 @@ COMMANDS: Final[dict[str, LazyCommand]] = {
     "demo": LazyCommand(
         "simulator.demo.cli", "demo_command", "The whole story in under a minute, proven, with a report."
     ),
-    "up": LazyCommand("simulator.app", "up_command", "Service and virtual devices on this machine, until Ctrl-C."),
+    "up": LazyCommand("simulator.app", "up_command", "Service, gateway and devices on this machine, until Ctrl-C."),
     "service": LazyCommand("simulator.service.cli", "service_command", "The local service alone."),
     "labels": LazyCommand("simulator.labels.cli", "labels_command", "QR labels that are proven to read."),
     "onboard": LazyCommand("simulator.onboarding.cli", "onboard_command", "Drive onboarding from labels."),

@@ -10,6 +10,7 @@ from agent.wire.limits import QUOTA_PER_MINUTE
 
 DEVICES_MAX: Final = 500
 DEFAULT_PORT: Final = 8080
+DEFAULT_GATEWAY_PORT: Final = 8081
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,8 @@ class UpSettings:
         interval_s: how often each of them is read.
         rate_limit: requests of the key in a calendar minute; 0 = no limit.
         seed: of what they measure.
+        gateway: start a broker and a gateway too, with a device ready to be played.
+        gateway_port: where the gateway listens for devices that speak HTTP; 0 takes any free one.
     """
 
     host: str = "127.0.0.1"
@@ -34,6 +37,8 @@ class UpSettings:
     interval_s: float = 10.0
     rate_limit: int = QUOTA_PER_MINUTE
     seed: int = 1
+    gateway: bool = True
+    gateway_port: int = DEFAULT_GATEWAY_PORT
 
 
 def quota_needed(devices: int, interval_s: float, wait_s: float) -> int:

@@ -10,6 +10,7 @@ A test that needs a system program calls :func:`require_program`::
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import logging
 import os
@@ -25,6 +26,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import service_running
+from tests.mosquitto import Mosquitto, find_mosquitto, mosquitto
 from tests.postgresql import Cluster, cluster, find_programs
 
 ON_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
@@ -77,6 +79,24 @@ def postgresql() -> Iterator[Cluster]:
     assert programs is not None
     with cluster(programs) as running_cluster:
         yield running_cluster
+
+
+# --- the broker -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def start_mosquitto(tmp_path: Path) -> Iterator[Callable[..., Mosquitto]]:
+    """Start brokers with :func:`tests.mosquitto.mosquitto`; all of them end with the test."""
+    program = find_mosquitto() or require_program("mosquitto")
+    with contextlib.ExitStack() as stack:
+
+        def start(*settings: str, **options: Any) -> Mosquitto:
+            folder = tmp_path / f"broker-{len(started)}"
+            started.append(stack.enter_context(mosquitto(program, folder, settings, **options)))
+            return started[-1]
+
+        started: list[Mosquitto] = []
+        yield start
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,11 @@ prints one JSON document on stdout and nothing else there.
 """
 
 CONFIGURATION_HEAD = """\
-# Configuration of the agent
+# Configuration
+
+Two programs, two files: [the agent's](#the-agent) and [the gateway's](#the-gateway).
+
+## The agent
 
 Every key of the agent's YAML file. Written by `make docs` from the JSON Schema that `device-agent config schema`
 prints. `device-agent init` writes a file to start from, `device-agent check` finds all faults of one at once.
@@ -48,6 +52,14 @@ called `DEVICE_AGENT_` and its path in capitals, with two underscores for each d
 list or a mapping is written as YAML in brackets.
 
 A key in `<...>` stands for a name of your choice, `[]` for each item of a list.
+"""
+
+GATEWAY_HEAD = """\
+## The gateway
+
+Every key of the YAML file of `device-agent gateway`; [configs/gateway.yaml](../configs/gateway.yaml) has all of them
+with their defaults, `device-agent gateway check` finds all faults of one at once. In the environment a key is called
+`DEVICE_GATEWAY_` and its path in capitals: `DEVICE_GATEWAY_MQTT__HOST`.
 """
 
 
@@ -227,12 +239,18 @@ def plain(number: float) -> str:
     return str(int(number)) if number == int(number) else str(number)
 
 
-def configuration_page(schema: dict[str, Any]) -> str:
+def configuration_page(agent: dict[str, Any], gateway: dict[str, Any]) -> str:
     """The whole of docs/configuration.md.
 
     Args:
-        schema: the JSON Schema of the agent's configuration.
+        agent: the JSON Schema of the agent's configuration.
+        gateway: that of the gateway's.
     """
+    return f"{CONFIGURATION_HEAD}\n{configuration_table(agent)}\n{GATEWAY_HEAD}\n{configuration_table(gateway)}"
+
+
+def configuration_table(schema: dict[str, Any]) -> str:
+    """One row for each key."""
     definitions = schema.get("$defs", {})
     rows = []
     for key in configuration_keys(schema):
@@ -246,7 +264,7 @@ def configuration_page(schema: dict[str, Any]) -> str:
         unit = key.schema.get("unit", "")
         meaning = " ".join(filter(None, [key.schema.get("description", ""), key.schema.get("why", "")]))
         rows.append([f"`{key.path}`", kind, default, unit, meaning])
-    return f"{CONFIGURATION_HEAD}\n{table(['key', 'type', 'default', 'unit', 'meaning'], rows)}"
+    return table(["key", "type", "default", "unit", "meaning"], rows)
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -259,10 +277,11 @@ def pages() -> dict[Path, str]:
     """What each generated file holds."""
     # Here, since importing the agent's models is for those who write the pages, not for those who walk the commands.
     from agent.config import AgentConfig
+    from agent.gateway.config import gateway_schema
 
     return {
         ROOT / "docs" / "commands.md": commands_page(),
-        ROOT / "docs" / "configuration.md": configuration_page(AgentConfig.model_json_schema()),
+        ROOT / "docs" / "configuration.md": configuration_page(AgentConfig.model_json_schema(), gateway_schema()),
     }
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agent.adapters.discovery import Discovery
-from agent.core.values import Command, CommandPoll
-from agent.errors import InvalidMessage
-from agent.wire.commands import OPEN, CommandList, CommandRecord
+from agent.adapters.records import read_records
+from agent.core.values import CommandPoll
+from agent.wire.commands import OPEN
 from agent.wire.device_client import DeviceClient
 from agent.wire.extensions import LONG_POLL
 
@@ -39,10 +39,12 @@ class HttpSource:
         )
         if answer.unchanged:
             return CommandPoll(unchanged=True, server_time=answer.server_time, held=held)
-        commands, malformed = read_records(answer, self._device_id)
+        commands, malformed = read_records(answer.records, self._device_id)
         # Only what is in the journal may be left out next time.
         self._unacknowledged = answer.etag
-        return CommandPoll(commands=commands, malformed=malformed, server_time=answer.server_time, held=held)
+        return CommandPoll(
+            commands=commands, malformed=(*answer.malformed, *malformed), server_time=answer.server_time, held=held
+        )
 
     def acknowledge(self, command_ids: Sequence[str]) -> None:
         """The last list is committed: from now on only another one is news.
@@ -58,33 +60,3 @@ class HttpSource:
 
     def close(self) -> None:
         """The client belongs to whoever made it; nothing else is held."""
-
-
-def read_records(answer: CommandList, device_id: str) -> tuple[tuple[Command, ...], tuple[str, ...]]:
-    """The records as commands, oldest first, and a sentence for each that cannot be taken."""
-    commands: list[Command] = []
-    malformed = list(answer.malformed)
-    for record in answer.records:
-        if record.device_id is not None and record.device_id != device_id:
-            malformed.append(f"a command for device {record.device_id[:80]!r} is in this device's list: it is skipped")
-            continue
-        try:
-            commands.append(_command(record))
-        except InvalidMessage as error:
-            malformed.append(str(error))
-    return tuple(sorted(commands, key=_created_at)), tuple(malformed)
-
-
-def _created_at(command: Command) -> float:
-    return command.created_at or 0.0
-
-
-def _command(record: CommandRecord) -> Command:
-    return Command(
-        id=record.stable_id(),
-        payload=record.command_payload,
-        created_at=record.created_at,
-        expires_at=record.expires_at,
-        status=record.status,
-        size_bytes=record.payload_size_bytes(),
-    )

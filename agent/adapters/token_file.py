@@ -2,54 +2,20 @@
 
 from __future__ import annotations
 
-import logging
-from pathlib import Path
-
+from agent.adapters.renewed_token import RenewedToken
 from agent.wire.auth import Credential
 from agent.wire.secret import Secret
 
-_log = logging.getLogger(__name__)
-
 
 class TokenFile(Credential):
-    """``Authorization: Bearer`` with what the file holds now (specification, "Step 3: call the API").
+    """``Authorization: Bearer`` with what the file holds now (specification, "Step 3: call the API")."""
 
-    The file is read again when its time of change moves; while it cannot be read, the last token stays.
-
-    Args:
-        path: the file.
-        token: what it held at the start.
-    """
-
-    def __init__(self, path: Path, token: Secret) -> None:
+    def __init__(self, token: RenewedToken) -> None:
         super().__init__()
-        self._path = path
         self._token = token
-        self._changed_ns = self._changed()
 
     def _headers(self) -> dict[str, str]:
-        changed_ns = self._changed()
-        if changed_ns != self._changed_ns:
-            self._read_again(changed_ns)
-        return {"Authorization": f"Bearer {self._token.reveal()}"}
+        return {"Authorization": f"Bearer {self._token.current().reveal()}"}
 
     def _secrets(self) -> tuple[Secret, ...]:
-        return (self._token,)
-
-    def _changed(self) -> int | None:
-        try:
-            return self._path.stat().st_mtime_ns
-        except OSError:
-            return None
-
-    def _read_again(self, changed_ns: int | None) -> None:
-        self._changed_ns = changed_ns
-        try:
-            text = self._path.read_text("ascii").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            _log.warning("auth=stale token_file %s cannot be read, so the last token stays: %s", self._path, error)
-            return
-        if text and text.isprintable() and " " not in text:
-            self._token = Secret(text)
-        else:
-            _log.warning("auth=stale token_file %s holds no token, so the last one stays", self._path)
+        return (self._token.last,)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 import random
-from typing import Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
-from agent.adapters.discovery import Discovery
-from agent.adapters.http_source import HttpSource
-from agent.adapters.http_uplink import HttpUplink
 from agent.adapters.store_service import StoreService
 from agent.app.handling import RegistryJobs, command_rules
+from agent.app.links import LinkParts, Links, make_links
 from agent.app.plugins import load_handlers, load_sensors, report_rules
 from agent.app.version import VERSION
-from agent.config import AgentConfig
+from agent.config import AgentConfig, Credentials
 from agent.core.polling import PollIntervals
 from agent.core.schedule import phase_s
 from agent.core.values import Moment, SendOutcome
@@ -32,8 +31,9 @@ from agent.runtime.sourcing import SourceService
 from agent.runtime.supervisor import EXIT_RESTART, Supervisor
 from agent.runtime.uplinking import UplinkService
 from agent.sensors.reader import SensorReader
-from agent.wire.device_client import DeviceClient
-from agent.wire.extensions import IDEMPOTENCY_KEY
+
+if TYPE_CHECKING:
+    from agent.wire.device_client import DeviceClient
 
 _log = logging.getLogger(__name__)
 
@@ -43,26 +43,25 @@ _JOIN_S: Final = 0.5
 
 
 class CarefulOutbox:
-    """The store's outbox, which deletes at once what went as an array.
+    """The store's outbox, which deletes at once what would be stored twice if it were sent again.
 
-    A deletion that waits for company may be undone by a crash. A single reading is then sent again under its own
-    idempotency key and counts once; an array would be put together anew and count twice.
+    A deletion that waits for company may be undone by a crash.
 
     Args:
         store: its ``lazy_settle`` is set before each settlement.
-        discovery: whether the service knows idempotency keys.
+        settles_lazily: whether this deletion may wait.
     """
 
-    def __init__(self, store: StoreService, discovery: Discovery) -> None:
+    def __init__(self, store: StoreService, settles_lazily: Callable[[SendOutcome], bool]) -> None:
         self._store = store
-        self._discovery = discovery
+        self._settles_lazily = settles_lazily
         self.put = store.outbox.put
         self.next_batch = store.outbox.next_batch
         self.stats = store.outbox.stats
 
     def settle(self, outcome: SendOutcome) -> None:
         """See :meth:`agent.ports.Outbox.settle`."""
-        self._store.lazy_settle = len(outcome.delivered) <= 1 and self._discovery.knows(IDEMPOTENCY_KEY)
+        self._store.lazy_settle = self._settles_lazily(outcome)
         self._store.outbox.settle(outcome)
 
 
@@ -71,7 +70,8 @@ class Agent:
 
     Args:
         config: whole and consistent.
-        client: the service; closed by whoever made it.
+        credentials: of the broker, where there is one.
+        client: the service, where there is one; closed by whoever made it.
         store: journal and outbox; likewise.
         clock: both clocks.
         supervisor: told about crashes and restarts; it watches the services.
@@ -79,6 +79,7 @@ class Agent:
         started: when this process began.
 
     Raises:
+        ConfigurationError: the device id cannot be a user of a broker.
         StorageError: the journal cannot be read.
     """
 
@@ -86,7 +87,8 @@ class Agent:
         self,
         config: AgentConfig,
         *,
-        client: DeviceClient,
+        credentials: Credentials,
+        client: DeviceClient | None,
         store: StoreService,
         clock: Clock,
         supervisor: Supervisor,
@@ -101,17 +103,18 @@ class Agent:
         self._started = started
         self._fraction = random.Random().random  # noqa: S311 - spreads waits, guards nothing
         self._service_clock = ServiceClock(clock)
-        self._discovery = Discovery(client, clock)
-        self._outbox = CarefulOutbox(store, self._discovery)
-        self._spread_s = config.commands.poll.spread_s
-        self._first_s = phase_s(config.device.device_id, "first contact", self._spread_s) if self._spread_s else 0.0
+        spread_s = config.commands.poll.spread_s
+        self._first_s = phase_s(config.device.device_id, "first contact", spread_s) if spread_s else 0.0
+        self._links = self._make_links(credentials, client)
+        self._outbox = CarefulOutbox(store, self._links.settles_lazily)
         self._lanes: list[ServiceThread] = []
         self._build_sensors()
-        self._build_uplink(client)
-        self._build_commands(client)
+        self._build_uplink()
+        self._build_commands()
 
     def start(self) -> None:
         """Start in the order in which results flow: nothing produces before its consumer is there."""
+        self._links.start()
         self._uplink.start()
         concluded = resume(self._journal, self._rules, self._dispatcher, self._clock, self._started)
         if concluded:
@@ -131,12 +134,30 @@ class Agent:
             self._join(service, deadline_s)
         self._uplink.stop()
         self._join(self._uplink, self._clock.now().monotonic_s + _FLUSH_S)
+        self._links.stop()
         self._reader.close()
 
     def _join(self, service: ServiceThread, deadline_s: float) -> None:
         if not service.join(max(0.0, deadline_s - self._clock.now().monotonic_s)):
             # Its thread is a daemon: it ends with the process, and what it did not commit is done again.
             _log.warning("service=%s did not end in time and is left behind", service.name)
+
+    def _make_links(self, credentials: Credentials, client: DeviceClient | None) -> Links:
+        parts = LinkParts(
+            clock=self._clock,
+            journal=self._journal,
+            health=self._health,
+            fraction=self._fraction,
+            wall_of=self._service_clock.recorded_at,
+            first_s=self._first_s,
+            poll_is_set=lambda: self._intervals.is_set(POLL),
+            on_connected=self._connected,
+        )
+        return make_links(self._config, credentials, client, parts)
+
+    def _connected(self) -> None:
+        self._uplink.post(UplinkService.CONNECTED)
+        self._source.post(SourceService.CONNECTED)
 
     def _build_sensors(self) -> None:
         config = self._config
@@ -164,29 +185,24 @@ class Agent:
         )
         self._sensing = self._service(sensing)
 
-    def _build_uplink(self, client: DeviceClient) -> None:
+    def _build_uplink(self) -> None:
         config = self._config
         uplink = UplinkService(
-            uplink=HttpUplink(
-                client,
-                config.device.device_id,
-                config.device.product_id,
-                self._discovery,
-                self._service_clock.recorded_at,
-            ),
+            uplink=self._links.uplink,
             journal=self._journal,
             outbox=self._outbox,
             clock=self._clock,
-            patience=Patience(self._fraction),
+            patience=Patience(self._fraction, cap_s=self._links.retry_max_s),
             health=self._health,
             on_server_time=self._service_clock.observe,
             first_s=self._first_s,
             settle_s=config.outbox.group_window_s + 0.05,
             repeat_after_s=config.logging.repeat_after_s,
+            repeats_batches=self._links.repeats_batches,
         )
         self._uplink = self._service(uplink)
 
-    def _build_commands(self, client: DeviceClient) -> None:
+    def _build_commands(self) -> None:
         config, commands = self._config, self._config.commands
         registry = load_handlers(config)
         self._rules = command_rules(
@@ -224,14 +240,13 @@ class Agent:
             clock=self._clock,
             service_now=self._service_clock.now,
             on_finished=lambda: self._uplink.post(UplinkService.RESULT),
+            only_pushed=self._links.only_pushed,
         )
         source = SourceService(
-            source=HttpSource(
-                client, config.device.device_id, self._discovery if commands.long_poll == "auto" else None
-            ),
+            source=self._links.source,
             take=intake.take,
             intervals=self._poll_intervals,
-            wait_s=lambda: 0.0 if self._intervals.is_set(POLL) else commands.long_poll_wait_s,
+            wait_s=self._links.poll_wait_s,
             is_busy=self._dispatcher.is_busy,
             clock=self._clock,
             patience=Patience(self._fraction),

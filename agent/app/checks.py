@@ -9,15 +9,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from agent.app.client import make_client
+from agent.app.links import make_broker, make_token, open_client
 from agent.app.lock import holder_of
 from agent.app.plugins import load_handlers, load_sensors
-from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials, LoadedConfig, read_credentials
+from agent.config.mqtt import MqttConfig
 from agent.errors import (
     ConfigurationError,
     InvalidMessage,
+    LockedOut,
     NotFound,
+    Offline,
     ServiceError,
     TransportError,
     UnexpectedAnswer,
@@ -98,7 +100,7 @@ def check_all(load: Callable[[], LoadedConfig], environ: Mapping[str, str], *, o
     Args:
         load: gives the configuration or raises :class:`~agent.errors.ConfigurationError`.
         environ: for systemd's credentials.
-        online: ask the service too.
+        online: ask the service and the broker too.
     """
     try:
         loaded = load()
@@ -115,9 +117,11 @@ def check_all(load: Callable[[], LoadedConfig], environ: Mapping[str, str], *, o
         findings += [Finding("configuration", Verdict.FAILED, fault) for fault in error.faults]
     findings += _check_handlers(config)
     findings += _check_sensors(config)
-    findings.append(_check_state_dir(config.state_dir))
-    if online and credentials is not None:
+    findings.append(check_state_dir(config.state_dir))
+    if online and credentials is not None and config.service is not None:
         findings += _check_service(config, credentials)
+    if online and credentials is not None and config.mqtt is not None:
+        findings.append(_check_broker(config, config.mqtt, credentials))
     return findings
 
 
@@ -147,7 +151,8 @@ def _check_sensors(config: AgentConfig) -> list[Finding]:
     return findings
 
 
-def _check_state_dir(state_dir: Path) -> Finding:
+def check_state_dir(state_dir: Path) -> Finding:
+    """Whether the state directory can be used; nothing is left in it."""
     holder = holder_of(state_dir)
     if holder is not None:
         return Finding("state_dir", Verdict.OK, f"{state_dir} is in use by the running agent (process {holder})")
@@ -166,7 +171,9 @@ def _check_state_dir(state_dir: Path) -> Finding:
 
 def _check_service(config: AgentConfig, credentials: Credentials) -> list[Finding]:
     try:
-        with make_client(config, credentials, VERSION) as client:
+        with open_client(config, credentials) as client:
+            if client is None:
+                return []
             offered = client.discover()
             # A state that lists little and changes nothing: unlike 'open' it marks nothing as delivered.
             client.device_commands(config.device.device_id, status="in_progress")
@@ -181,3 +188,25 @@ def _check_service(config: AgentConfig, credentials: Credentials) -> list[Findin
         return [Finding("service", Verdict.FAILED, describe(error)[1])]
     extensions = ", ".join(sorted(offered)) or "none (a plain server)"
     return [Finding("service", Verdict.OK, f"it accepts the keys and knows this device; extensions: {extensions}")]
+
+
+def _check_broker(config: AgentConfig, mqtt: MqttConfig, credentials: Credentials) -> Finding:
+    holder = holder_of(config.state_dir)
+    if holder is not None:
+        # A second connection with the same id would throw the agent's out.
+        text = f"left alone, since the running agent (process {holder}) is connected: see device-agent status"
+        return Finding("broker", Verdict.OK, text)
+    from agent.adapters.mqtt_probe import probe
+
+    try:
+        broker = make_broker(config, mqtt)
+        version = probe(broker, config.device.device_id, make_token(credentials)(), mqtt.version)
+    except ConfigurationError as error:
+        return Finding("configuration", Verdict.FAILED, error.faults[0])
+    except LockedOut as error:
+        return Finding("broker", Verdict.FAILED, str(error))
+    except Offline as error:
+        return Finding(
+            "broker", Verdict.FAILED if error.state == "bad_certificate" else Verdict.UNREACHABLE, str(error)
+        )
+    return Finding("broker", Verdict.OK, f"{broker} takes this device's token and speaks MQTT {version}")

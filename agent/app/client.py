@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 
+from agent.adapters.renewed_token import RenewedToken
 from agent.adapters.token_file import TokenFile
-from agent.config import AgentConfig, Credentials
+from agent.config import Credentials
+from agent.config.model import ServiceConfig
 from agent.errors import ConfigurationError
 from agent.wire.auth import Credential, KeyPair
 from agent.wire.device_client import DeviceClient
 
 
-def make_client(config: AgentConfig, credentials: Credentials, version: str) -> DeviceClient:
+def make_client(service: ServiceConfig, credentials: Credentials, version: str) -> DeviceClient:
     """A client for the configured service.
 
     Raises:
         ConfigurationError: the address, the keys or the certificate file cannot be used.
     """
-    service = config.service
     if service.ca_file is not None:
         if not os.access(service.ca_file, os.R_OK):
             raise ConfigurationError([f"service.ca_file: {service.ca_file} cannot be read; mend the path or its mode"])
@@ -34,5 +35,5 @@ def make_client(config: AgentConfig, credentials: Credentials, version: str) -> 
 
 def _credential(credentials: Credentials) -> Credential:
     if credentials.token_path is not None:
-        return TokenFile(credentials.token_path, credentials.secret)
+        return TokenFile(RenewedToken(credentials.token_path, credentials.secret))
     return KeyPair(credentials.api_key, credentials.secret)

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import ValidationError
 
+from agent.adapters.files import replace_file
 from agent.config import AgentConfig
 from agent.config.credentials import PLACEHOLDER
 from agent.config.document import commented_file
 from agent.config.faults import sentences
 from agent.errors import ConfigurationError
 
-_KEY_FILES: Final = {"api_key": f"mk_{PLACEHOLDER}_THE_API_KEY_HERE", "secret_key": f"msk_{PLACEHOLDER}_THE_SECRET_KEY"}
+KEY_FILES: Final = {"api_key": f"mk_{PLACEHOLDER}_THE_API_KEY_HERE", "secret_key": f"msk_{PLACEHOLDER}_THE_SECRET_KEY"}
 _DEVICE_PLACEHOLDER: Final = "PASTE-THE-DEVICE-ID-HERE"
 _URL_PLACEHOLDER: Final = "https://PASTE-THE-ADDRESS-HERE"
+_BROKER_PLACEHOLDER: Final = "PASTE-THE-NAME-OF-THE-BROKER-HERE"
+_TOKEN_PLACEHOLDER: Final = f"{PLACEHOLDER}_THE_DEVICE_TOKEN_HERE"
 
 
 @dataclass(frozen=True, slots=True)
 class InitialFiles:
-    """What to begin with; empty texts become placeholders to be filled in."""
+    """What to begin with; empty texts become placeholders to be filled in.
+
+    Attributes:
+        broker: HOST or HOST:PORT of the broker in front of the gateway; None for a device that speaks HTTP.
+    """
 
     directory: Path
     base_url: str
@@ -32,6 +39,7 @@ class InitialFiles:
     product_id: str | None
     state_dir: Path | None
     allow_secret_key_on_device: bool
+    broker: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +65,18 @@ def write_initial_files(wanted: InitialFiles, keys: Mapping[str, str], *, force:
     lines: list[str] = []
     try:
         wanted.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-        _replace(path, text, 0o644)
+        replace_file(path, text, 0o644)
         lines.append(f"wrote {path}")
         if wanted.allow_secret_key_on_device:
-            lines += [_write_key(wanted.directory / name, keys.get(name, "")) for name in _KEY_FILES]
+            lines += [write_key(wanted.directory / name, keys.get(name, "")) for name in KEY_FILES]
+        elif wanted.broker is not None:
+            lines.append(write_key(wanted.directory / "token", keys.get("token", ""), _TOKEN_PLACEHOLDER))
     except OSError as error:
         reason = f"{error.filename or path} cannot be written: {error.strerror}; choose another --dir or use sudo"
         raise ConfigurationError([reason], "init") from None
-    if not wanted.base_url or not wanted.device_id:
+    if not (wanted.base_url if wanted.broker is None else wanted.broker) or not wanted.device_id:
         lines.append(f"next: replace what begins with {PLACEHOLDER} in {path}")
-    if not wanted.allow_secret_key_on_device:
+    if wanted.broker is None and not wanted.allow_secret_key_on_device:
         lines.append("next: choose in the section auth how this device proves who it is (see docs/operations.md)")
     lines.append(f"next: device-agent check --config {path} --online")
     lines.append(f"then: device-agent run --config {path}")
@@ -75,10 +85,13 @@ def write_initial_files(wanted: InitialFiles, keys: Mapping[str, str], *, force:
 
 def _values(wanted: InitialFiles) -> dict[str, Any]:
     values: dict[str, Any] = {
-        "service": {"base_url": wanted.base_url or _URL_PLACEHOLDER},
         "device": {"device_id": wanted.device_id or _DEVICE_PLACEHOLDER},
         "sensors": [{"name": "board", "type": "system", "interval_s": 60}],
     }
+    if wanted.broker is not None:
+        values["mqtt"] = _broker_values(wanted.broker) if wanted.broker else {"host": _BROKER_PLACEHOLDER}
+    if wanted.broker is None or wanted.base_url:
+        values["service"] = {"base_url": wanted.base_url or _URL_PLACEHOLDER}
     if wanted.product_id:
         values["device"]["product_id"] = wanted.product_id
     if wanted.state_dir is not None:
@@ -94,28 +107,36 @@ def _values(wanted: InitialFiles) -> dict[str, Any]:
     return values
 
 
+def _broker_values(broker: str) -> dict[str, Any]:
+    try:
+        parts = urlsplit(f"//{broker}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if not host or parts.path or parts.username:
+        raise ConfigurationError([f"--broker {broker!r} is no address; write it as HOST or HOST:PORT"], "init")
+    return {"host": host} if port is None else {"host": host, "port": port}
+
+
 def _check(text: str) -> None:
     try:
         AgentConfig.model_validate(yaml.safe_load(text))
     except ValidationError as error:
-        raise ConfigurationError(sentences(error, {}, {}), "init") from None
+        raise ConfigurationError(sentences(error, AgentConfig, {}, {}), "init") from None
 
 
-def _write_key(path: Path, key: str) -> str:
+def write_key(path: Path, key: str, placeholder: str = "") -> str:
+    """Write a key file, mode 600, or keep the one that is there when no key is given; a sentence that says so.
+
+    Args:
+        path: its name says what it holds.
+        key: what to write; empty writes the placeholder.
+        placeholder: of a file that is not in :data:`KEY_FILES`.
+
+    Raises:
+        OSError: it could not be written.
+    """
     if path.exists() and not key:
         return f"kept {path}, which was there already"
-    _replace(path, (key or _KEY_FILES[path.name]) + "\n", 0o600)
+    replace_file(path, (key or placeholder or KEY_FILES[path.name]) + "\n", 0o600)
     return f"wrote {path} (mode 600)" + ("" if key else f"; replace its content by the {path.name}")
-
-
-def _replace(path: Path, text: str, mode: int) -> None:
-    """Write beside it and rename, so that a crash leaves the old file or the new one and never half of it."""
-    temporary = path.with_name(f".{path.name}.new")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
-    try:
-        os.fchmod(fd, mode)
-        os.write(fd, text.encode())
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    temporary.replace(path)

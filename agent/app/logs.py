@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any, Final
 
-from agent.wire.auth import redact
+from agent.wire.secret import redact
 
 _PRIORITIES: Final = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
 

@@ -13,7 +13,7 @@ from agent.adapters.sd_notify import make_notifier
 from agent.adapters.sqlite_store import FILE_NAME
 from agent.adapters.store_service import StoreService
 from agent.app.agent import Agent
-from agent.app.client import make_client
+from agent.app.links import open_client
 from agent.app.lock import StateLock
 from agent.app.logs import set_up_logging
 from agent.app.status_file import StatusFile, status_path, write_status
@@ -78,7 +78,7 @@ class _Life:
             on_incident=self._tell_incident,
         )
         ending = Ending("never started", EXIT_CRASHED)
-        with self._supervisor.signals(), make_client(config, self._credentials, VERSION) as client:
+        with self._supervisor.signals(), open_client(config, self._credentials) as client:
             early = self._open(store)
             if early is not None:
                 return early
@@ -87,6 +87,7 @@ class _Life:
                 self._supervisor.watch(lambda now_s: "the store does not answer" if store.stuck_for_s(now_s) else None)
                 agent = Agent(
                     config,
+                    credentials=self._credentials,
                     client=client,
                     store=store,
                     clock=self._clock,

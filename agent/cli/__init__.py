@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from typing import Final
 
 import click
 
 from agent.app.version import VERSION
+from agent.cli.lazy import LazyGroup
 
 _COMMANDS: Final = {
     "check": "agent.cli.check:check",
     "config": "agent.cli.config:config",
+    "gateway": "agent.cli.gateway:gateway",
     "handlers": "agent.cli.plugins:handlers",
     "init": "agent.cli.init:init",
     "run": "agent.cli.run:run",
@@ -21,26 +22,11 @@ _COMMANDS: Final = {
 }
 
 
-class LazyGroup(click.Group):
-    """A group that imports a command when it is asked for: ``run`` stays small on a small device."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, sorted."""
-        del ctx
-        return sorted(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of this name."""
-        del ctx
-        target = _COMMANDS.get(cmd_name)
-        if target is None:
-            return None
-        module, _, attribute = target.partition(":")
-        found: click.Command = getattr(import_module(module), attribute)
-        return found
-
-
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=LazyGroup,
+    lazy=_COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 @click.version_option(VERSION, prog_name="device-agent")
 def device_agent() -> None:
     """Connects this device to the service: runs commands, sends sensor data.

@@ -28,12 +28,12 @@ from agent.cli.options import (
     is_flag=True,
     envvar="DEVICE_AGENT_ONLINE",
     show_envvar=True,
-    help="Also ask the service: can it be reached, are the keys good, does it know this device?",
+    help="Also ask the service and the broker: can they be reached, are the keys good, do they know this device?",
 )
 def check(config_path: Path, *, as_json: bool, online: bool) -> None:
     """Check everything at once: configuration, key files, plug-ins, each sensor read once, state directory.
 
-    Exit code 0 when all is good, 2 when the configuration is wrong, 5 when the service cannot be reached, else 1.
+    Exit code 0 when all is good, 2 when the configuration is wrong, 5 when service or broker cannot be reached, else 1.
     """
     from agent.app.checks import Verdict, check_all
 

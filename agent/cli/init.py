@@ -28,6 +28,22 @@ from agent.cli.options import configuration_faults_end_it
     help="The service's address. Asked for when it is not given.",
 )
 @click.option(
+    "--transport",
+    type=click.Choice(["http", "mqtt"]),
+    default="http",
+    show_default=True,
+    envvar="DEVICE_AGENT_TRANSPORT",
+    show_envvar=True,
+    help="How this device speaks: HTTP with the service or the gateway, or MQTT with the gateway's broker.",
+)
+@click.option(
+    "--broker",
+    metavar="HOST[:PORT]",
+    envvar="DEVICE_AGENT_BROKER",
+    show_envvar=True,
+    help="With --transport mqtt: the broker. Asked for when it is not given.",
+)
+@click.option(
     "--device-id",
     envvar="DEVICE_AGENT_DEVICE__DEVICE_ID",
     show_envvar=True,
@@ -64,29 +80,41 @@ def init(
     *,
     directory: Path,
     base_url: str | None,
+    transport: str,
+    broker: str | None,
     device_id: str | None,
     product_id: str | None,
     state_dir: Path | None,
     allow_secret_key_on_device: bool,
     force: bool,
 ) -> None:
-    """Write a commented configuration, and files of mode 600 for the two keys.
+    """Write a commented configuration, and files of mode 600 for the keys, or for the device token with MQTT.
 
     On a terminal it asks for what is not given; the keys are typed unseen and never appear on a command line.
     """
     from agent.app.initial import InitialFiles, write_initial_files
 
+    over_mqtt = transport == "mqtt"
+    if broker and not over_mqtt:
+        raise click.UsageError("--broker needs --transport mqtt")
+    if over_mqtt and allow_secret_key_on_device:
+        raise click.UsageError("over MQTT a device has a token of its own: leave --allow-secret-key-on-device out")
     keys: dict[str, str] = {}
     if sys.stdin.isatty():
-        base_url = base_url or click.prompt("Address of the service (base_url)")
+        if over_mqtt:
+            broker = broker or click.prompt("Name of the broker (HOST or HOST:PORT)")
+        else:
+            base_url = base_url or click.prompt("Address of the service (base_url)")
         device_id = device_id or click.prompt("Id of this device (device_id)")
-        if not allow_secret_key_on_device:
+        if over_mqtt:
+            keys["token"] = _ask_for("device token")
+        elif not allow_secret_key_on_device:
             text = "Put the secret key onto this device? Only for a bench or one prototype"
             allow_secret_key_on_device = click.confirm(text, default=False)
         if allow_secret_key_on_device:
-            for name, prefix in (("api_key", "mk_"), ("secret_key", "msk_")):
-                text = f"{name} ({prefix}..., unseen; empty to fill in the file later)"
-                keys[name] = click.prompt(text, default="", show_default=False, hide_input=True).strip()
+            keys |= {
+                name: _ask_for(f"{name} ({prefix}...)") for name, prefix in (("api_key", "mk_"), ("secret_key", "msk_"))
+            }
     with configuration_faults_end_it():
         written = write_initial_files(
             InitialFiles(
@@ -96,9 +124,16 @@ def init(
                 product_id=product_id,
                 state_dir=state_dir,
                 allow_secret_key_on_device=allow_secret_key_on_device,
+                broker=(broker or "") if over_mqtt else None,
             ),
             keys,
             force=force,
         )
     for line in written.lines:
         click.echo(line)
+
+
+def _ask_for(what: str) -> str:
+    text = f"{what}, unseen; empty to fill in the file later"
+    answer: str = click.prompt(text, default="", show_default=False, hide_input=True)
+    return answer.strip()

@@ -6,6 +6,7 @@ import json
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
+from types import UnionType
 from typing import Any, Final, get_args
 
 from pydantic import BaseModel
@@ -30,20 +31,22 @@ _EXECUTABLE_EXAMPLE: Final = """\
 """
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema(model: type[BaseModel] = AgentConfig, title: str = "device-agent configuration") -> dict[str, Any]:
     """The JSON Schema (2020-12) of the file; each key with description, default, ``unit`` and ``why``."""
-    schema = AgentConfig.model_json_schema(mode="validation")
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "device-agent configuration", **schema}
+    schema = model.model_json_schema(mode="validation")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **schema}
 
 
-def commented_file(values: Mapping[str, Any]) -> str:
+def commented_file(values: Mapping[str, Any], model: type[BaseModel] = AgentConfig, head: str = _HEAD) -> str:
     """A configuration file with these values and every other key at its default, commented.
 
     Args:
         values: nested like the file; what is not given is shown at its default.
+        model: of the whole file.
+        head: what stands on top.
     """
-    lines = [*_comment(_HEAD, 0), ""]
-    for name, info in AgentConfig.model_fields.items():
+    lines = [*_comment(head, 0), ""]
+    for name, info in model.model_fields.items():
         lines += [*_field(name, info, values, 0), ""]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -56,6 +59,9 @@ def _field(name: str, info: FieldInfo, values: Mapping[str, Any], depth: int) ->
         inner: list[str] = []
         for child, child_info in model.model_fields.items():
             inner += _field(child, child_info, values.get(name) or {}, depth + 1)
+        if name not in values and _default(info) is None and not info.is_required():
+            # The whole section may be missing: it is shown, and none of it counts.
+            return [*lines, *(f"# {line}" for line in [f"{pad}{name}:", *inner])]
         return [*lines, f"{pad}{name}:", *inner]
     if name in _EXAMPLES or name == "executables":
         return [*lines, *_open_section(name, values.get(name), depth)]
@@ -102,8 +108,11 @@ def _item_field(name: str, info: FieldInfo, depth: int) -> list[str]:
 
 
 def _section(info: FieldInfo) -> type[BaseModel] | None:
-    annotation = info.annotation
-    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+    alternatives = get_args(info.annotation) if isinstance(info.annotation, UnionType) else (info.annotation,)
+    for annotation in alternatives:
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            return annotation
+    return None
 
 
 def _default(info: FieldInfo) -> Any:

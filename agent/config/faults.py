@@ -7,7 +7,6 @@ from typing import Any, Final, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from agent.config.model import AgentConfig
 from agent.config.text import KeyPath, dotted
 
 _SHOWN_CHARACTERS: Final = 60
@@ -36,13 +35,22 @@ _KINDS: Final = {
 }
 
 
-def sentences(error: ValidationError, lines: Mapping[KeyPath, int], origins: Mapping[KeyPath, str]) -> list[str]:
-    """One sentence for each fault, in the order of the keys; alternatives of one key give one sentence."""
+def sentences(
+    error: ValidationError, model: type[BaseModel], lines: Mapping[KeyPath, int], origins: Mapping[KeyPath, str]
+) -> list[str]:
+    """One sentence for each fault, in the order of the keys; alternatives of one key give one sentence.
+
+    Args:
+        error: what pydantic found.
+        model: of the whole configuration, for the keys that it knows.
+        lines: where in the file each key stands.
+        origins: which environment variable set which key.
+    """
     found: dict[str, str] = {}
     for fault in error.errors(include_url=False):
         path = _real_path(fault["loc"], fault["type"])
         where = _where(path, lines, origins)
-        found.setdefault(dotted(path), _sentence(path, where, fault))
+        found.setdefault(dotted(path), _sentence(path, where, fault, model))
     return list(found.values())
 
 
@@ -66,12 +74,12 @@ def _where(path: KeyPath, lines: Mapping[KeyPath, int], origins: Mapping[KeyPath
     return f" (section in line {lines[parent]})" if parent in lines else ""
 
 
-def _sentence(path: KeyPath, where: str, fault: Any) -> str:
+def _sentence(path: KeyPath, where: str, fault: Any, model: type[BaseModel]) -> str:
     name, kind = dotted(path), fault["type"]
     if kind == "missing":
         return f"{name}{where} is missing; {_EXAMPLES.get(name, 'add it')}"
     if kind == "extra_forbidden":
-        return f"{name}{where} is no key that this agent knows{nearest_key(path)}"
+        return f"{name}{where} is no key that this agent knows{nearest_key(path, model)}"
     if kind == "value_error":
         text = str(fault["msg"]).removeprefix("Value error, ")
         # What a section's own check says begins with the full name of the key already.
@@ -100,24 +108,24 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
-def nearest_key(path: KeyPath) -> str:
+def nearest_key(path: KeyPath, root: type[BaseModel]) -> str:
     """``; did you mean 'x'?`` or where such a key belongs; empty when nothing is near."""
-    known = list(_fields_at(path[:-1]))
+    known = list(_fields_at(path[:-1], root))
     import difflib  # costs memory, and only a mistake needs it
 
     near = difflib.get_close_matches(str(path[-1]), known, n=1)
     if near:
         return f"; did you mean {near[0]!r}?"
     homes = [
-        dotted((section, str(path[-1]))) for section in AgentConfig.model_fields if path[-1] in _fields_at((section,))
+        dotted((section, str(path[-1]))) for section in root.model_fields if path[-1] in _fields_at((section,), root)
     ]
     if homes:
         return f"; it belongs under {homes[0]}"
     return f"; known here: {', '.join(known)}" if known else ""
 
 
-def _fields_at(path: KeyPath) -> list[str]:
-    model: Any = AgentConfig
+def _fields_at(path: KeyPath, root: type[BaseModel]) -> list[str]:
+    model: Any = root
     for step in path:
         if isinstance(step, int):
             continue

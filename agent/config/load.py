@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from agent.config.credentials import inline_secrets, read_credentials
-from agent.config.environment import overlay
+from agent.config.environment import PREFIX, overlay
 from agent.config.faults import sentences
 from agent.config.model import AgentConfig, AuthConfig
 from agent.config.text import MAX_BYTES, Document, KeyPath, dotted, read_document
 from agent.errors import ConfigurationError
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
 
 DEFAULT_PATH: Final = Path("/etc/device-agent/config.yaml")
 
@@ -43,6 +45,32 @@ def load_config(path: Path | None, environ: Mapping[str, str]) -> LoadedConfig:
     Raises:
         ConfigurationError: every fault of file, environment and, when the section ``auth`` is whole, key files.
     """
+    config, origins = load_model(AgentConfig, path, environ, PREFIX, _key_file_faults)
+    return LoadedConfig(config, path, tuple(origins.values()))
+
+
+def load_model(
+    model: type[ModelT],
+    path: Path | None,
+    environ: Mapping[str, str],
+    prefix: str,
+    key_file_faults: Callable[[dict[str, Any], Mapping[str, str]], list[str]],
+) -> tuple[ModelT, dict[KeyPath, str]]:
+    """Any program's configuration: defaults < file < environment, ``state_dir`` from systemd where it is not given.
+
+    Args:
+        model: of the whole file.
+        path: the file; None takes the defaults and the environment alone.
+        environ: the environment.
+        prefix: of the variables that set keys.
+        key_file_faults: what is wrong with the key files, to be told with all other faults.
+
+    Returns:
+        The configuration, and which variable set which key.
+
+    Raises:
+        ConfigurationError: every fault.
+    """
     document = _read(path)
     if document.values is None:
         document.values = {}
@@ -50,20 +78,20 @@ def load_config(path: Path | None, environ: Mapping[str, str]) -> LoadedConfig:
         raise ConfigurationError(["the file must hold sections such as 'service:', not a list or a word"], str(path))
     values = document.values
     faults = list(document.faults)
-    origins, variable_faults = overlay(values, environ)
+    origins, variable_faults = overlay(values, environ, model.model_fields, prefix)
     faults += variable_faults
     faults += _take_secrets_out(values, document.lines, origins)
     if "state_dir" not in values and environ.get("STATE_DIRECTORY"):
         # systemd gives a colon-separated list; ours is the only one of the unit.
         values["state_dir"] = environ["STATE_DIRECTORY"].split(":", 1)[0]
-    config: AgentConfig | None = None
+    config: ModelT | None = None
     try:
-        config = AgentConfig.model_validate(values)
+        config = model.model_validate(values)
     except ValidationError as error:
-        faults += sentences(error, document.lines, origins)
+        faults += sentences(error, model, document.lines, origins)
     if faults or config is None:
-        raise ConfigurationError(faults + _key_file_faults(values, environ), str(path or "environment"))
-    return LoadedConfig(config, path, tuple(origins.values()))
+        raise ConfigurationError(faults + key_file_faults(values, environ), str(path or "environment"))
+    return config, origins
 
 
 def _read(path: Path | None) -> Document:

@@ -6,13 +6,14 @@ The JSON Schema (``device-agent config schema``), the file that ``device-agent i
 
 from __future__ import annotations
 
-import ipaddress
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
-from pydantic.config import JsonDict
+from pydantic import Field, field_validator, model_validator
+
+from agent.config.mqtt import MqttConfig
+from agent.config.section import Identifier, Name, Seconds, Section, is_this_machine, key
 
 KEY_PAIR_REFUSAL = (
     "auth.mode 'key_pair' puts the secret key (msk_...) onto this device, and the specification says that it belongs "
@@ -20,24 +21,6 @@ KEY_PAIR_REFUSAL = (
     "talk to the gateway with a device token, or use auth.mode 'bearer' with a scoped token. "
     "For a bench or one prototype, set auth.allow_secret_key_on_device: true"
 )
-
-Seconds = Annotated[float, Field(gt=0, le=31 * 86400)]
-Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
-Identifier = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")]
-
-
-def key(what: str, *, unit: str | None = None, why: str | None = None, example: Any = None, **rules: Any) -> Any:
-    """A field with its documentation; ``rules`` go to :func:`pydantic.Field` (``default``, ``ge``, ...)."""
-    extra: JsonDict = {name: value for name, value in (("unit", unit), ("why", why)) if value is not None}
-    if example is not None:
-        rules["examples"] = [example]
-    return Field(description=what, json_schema_extra=extra, **rules)
-
-
-class Section(BaseModel):
-    """The base of all sections: frozen, and an unknown key is a fault."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 class ServiceConfig(Section):
@@ -85,21 +68,12 @@ class ServiceConfig(Section):
     @model_validator(mode="after")
     def _is_encrypted(self) -> Self:
         parts = urlsplit(self.base_url)
-        if parts.scheme == "http" and not self.allow_plain_http and not _is_this_machine(parts.hostname or ""):
+        if parts.scheme == "http" and not self.allow_plain_http and not is_this_machine(parts.hostname or ""):
             raise ValueError(
                 "service.base_url begins with http://, so the keys would travel in the clear: use https://, "
                 "or set service.allow_plain_http: true on a closed test network"
             )
         return self
-
-
-def _is_this_machine(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class DeviceConfig(Section):
@@ -122,8 +96,10 @@ class AuthConfig(Section):
     """How the agent proves who it is. Secrets are only ever named by file."""
 
     mode: Literal["key_pair", "bearer"] = key(
-        "'key_pair' sends x-api-key and x-secret-key; 'bearer' sends a scoped token.",
-        why="The key pair may do everything with your account, a bearer token only what its scope allows.",
+        "'key_pair' sends x-api-key and x-secret-key; 'bearer' sends a token: a device token of the gateway, or a "
+        "scoped token of the service.",
+        why="The key pair may do everything with your account, a scoped token only what its scope allows, a device "
+        "token only what concerns its own device.",
         default="key_pair",
     )
     allow_secret_key_on_device: bool = key(
@@ -143,7 +119,7 @@ class AuthConfig(Section):
         example="/etc/device-agent/secret_key",
     )
     token_file: Path | None = key(
-        "File that holds the bearer token, mode 600. The systemd credential 'token' goes before it. It is read again "
+        "File that holds the token, mode 600. The systemd credential 'token' goes before it. It is read again "
         "whenever it changes, so that another program may renew it.",
         default=None,
         example="/run/device-agent/token",
@@ -342,7 +318,14 @@ class LoggingConfig(Section):
 class AgentConfig(Section):
     """The whole configuration of one agent."""
 
-    service: ServiceConfig = key("The service that this device belongs to.")
+    service: ServiceConfig | None = key(
+        "The service that this device belongs to, or the gateway's HTTP side. With a section mqtt it may be missing; "
+        "with both, commands come over MQTT and the list is asked for now and then.",
+        default=None,
+    )
+    mqtt: MqttConfig | None = key(
+        "The broker in front of the gateway. Without this section the agent speaks HTTP only.", default=None
+    )
     device: DeviceConfig = key("Which device this is.")
     auth: AuthConfig = key("How the agent proves who it is.", default_factory=dict, validate_default=True)
     state_dir: Path = key(
@@ -359,6 +342,19 @@ class AgentConfig(Section):
     sensors: tuple[SensorConfig, ...] = key("What is read and sent, in this order.", default=())
     outbox: OutboxConfig = key("Bounds of the store of waiting readings.", default_factory=OutboxConfig)
     logging: LoggingConfig = key("What is logged.", default_factory=LoggingConfig)
+
+    @model_validator(mode="after")
+    def _has_a_way(self) -> Self:
+        if self.service is None and self.mqtt is None:
+            raise ValueError(
+                "service is missing; add a section 'service:' with base_url, or a section 'mqtt:' with host"
+            )
+        if self.mqtt is not None and self.auth.mode != "bearer":
+            raise ValueError(
+                "auth.mode must be 'bearer' with mqtt: the broker takes the device token as the password; put the "
+                "token into the file that auth.token_file names"
+            )
+        return self
 
     @field_validator("executables")
     @classmethod

@@ -162,6 +162,8 @@ class CommandPoll:
         malformed: one sentence for each listed item that could not be parsed; the others still count.
         server_time: the service's clock, seconds since the epoch; None when not told.
         held: the service held this poll open (long poll), so the next one may follow at once.
+        pushed: the commands came by themselves and nobody was asked: waiting for more costs nothing, and what is not
+            among them may be open all the same.
     """
 
     commands: tuple[Command, ...] = ()
@@ -169,6 +171,7 @@ class CommandPoll:
     malformed: tuple[str, ...] = ()
     server_time: float | None = None
     held: bool = False
+    pushed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

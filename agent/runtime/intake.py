@@ -11,11 +11,14 @@ from agent.core.timekeeping import is_plausible
 from agent.core.values import CommandPoll, CommandState, JournalEntry, Moment
 from agent.ports import Clock, Journal
 from agent.runtime.lanes import Dispatcher
+from agent.wire.limits import TTL_MAX_S
 
 _log = logging.getLogger(__name__)
 
 # A command that the service stopped listing is remembered this much longer: a list may be cut short by mistake.
 _REMEMBER_S: Final = 86_400.0
+# Where no list ever comes, nothing may be pushed again that is older than this: no command lives as long.
+_REMEMBER_PUSHED_S: Final = TTL_MAX_S + 86_400.0
 _FORGET_EVERY_S: Final = 3600.0
 
 
@@ -25,6 +28,7 @@ class Intake:
     Args:
         service_now: the service's clock, epoch seconds; None when nobody can say.
         on_finished: a result waits for the uplink.
+        only_pushed: no poll ever lists what is open, so only its age tells when a command may be forgotten.
     """
 
     def __init__(
@@ -36,6 +40,7 @@ class Intake:
         clock: Clock,
         service_now: Callable[[], float | None],
         on_finished: Callable[[], object],
+        only_pushed: bool = False,
     ) -> None:
         self._journal = journal
         self._rules = rules
@@ -43,6 +48,7 @@ class Intake:
         self._clock = clock
         self._service_now = service_now
         self._on_finished = on_finished
+        self._only_pushed = only_pushed
         self._forget_at_s = 0.0
 
     def take(self, poll: CommandPoll) -> int:
@@ -70,15 +76,18 @@ class Intake:
         for decision in admitted:
             if decision.entry is not None:
                 self._dispatcher.dispatch(decision.entry)
-        self._forget(ids)
+        if self._only_pushed:
+            self._forget((), _REMEMBER_PUSHED_S)
+        elif not poll.pushed:
+            self._forget(ids, _REMEMBER_S)
         return len(admitted)
 
-    def _forget(self, listed_ids: Sequence[str]) -> None:
+    def _forget(self, listed_ids: Sequence[str], older_than_s: float) -> None:
         now = self._clock.now()
         if now.monotonic_s < self._forget_at_s or not is_plausible(now.wall_s):
             return
         self._forget_at_s = now.monotonic_s + _FORGET_EVERY_S
-        gone = self._journal.forget(listed_ids, now.wall_s - _REMEMBER_S)
+        gone = self._journal.forget(listed_ids, now.wall_s - older_than_s)
         if gone:
             _log.info("journal=tidied forgotten=%d commands that the service no longer lists", gone)
 

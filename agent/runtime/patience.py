@@ -10,10 +10,13 @@ from agent.errors import (
     ErrorAnswer,
     Forbidden,
     InvalidMessage,
+    LockedOut,
     NotFound,
+    Offline,
     RateLimited,
     ServerFault,
     ServiceError,
+    TakenOver,
     TransportError,
     Unauthorized,
     UnexpectedAnswer,
@@ -42,7 +45,7 @@ class Patience:
     def failed(self, error: ServiceError | InvalidMessage) -> float:
         """How long to wait after this error, seconds."""
         retry_after_s = error.retry_after_s if isinstance(error, ErrorAnswer) else None
-        if isinstance(error, Unauthorized | Forbidden | NotFound):
+        if isinstance(error, Unauthorized | Forbidden | NotFound | LockedOut | TakenOver):
             self._locked_out, delay_s = self._locked_out.failed(self._fraction(), retry_after_s)
             # Full jitter may draw nearly nothing, which is right for a network and wrong for a refusal.
             return max(delay_s, self._locked_out.base_s / 2)
@@ -72,6 +75,8 @@ def describe(error: ServiceError | InvalidMessage) -> tuple[str, str, float | No
             return "failing", f"the service failed ({error}); nothing to do here", None
         case UnexpectedAnswer():
             return "unexpected_answer", str(error), None
+        case Offline():
+            return error.state, str(error), HOURLY_S if isinstance(error, LockedOut | TakenOver) else None
         case TransportError():
             return "unreachable", str(error), None
         case _:

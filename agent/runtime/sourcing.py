@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from agent.core.polling import PollIntervals, PollPace
+from agent.core.polling import MIN_GAP_S, PollIntervals, PollPace
 from agent.core.values import CommandPoll
-from agent.errors import InvalidMessage, ServiceError, StorageError
+from agent.errors import InvalidMessage, Offline, ServiceError, StorageError
 from agent.ports import Clock, CommandSource
 from agent.runtime.complaints import HOURLY_S, Complaints
 from agent.runtime.health import Health
@@ -35,6 +35,8 @@ class SourceService(Actor):
         first_s: how long after the start the first poll comes, seconds.
         fraction: random numbers in [0, 1).
     """
+
+    CONNECTED: Final = "connected"
 
     def __init__(
         self,
@@ -98,14 +100,13 @@ class SourceService(Actor):
             self._source.acknowledge([command.id for command in poll.commands])
             self._health.put("journal", "ok")
             self._complaints.settle("journal", "commands=ok: the journal can be written again")
-        self._pace, delay_s = self._pace.polled(
-            active=new > 0 or self._is_busy(), held=poll.held, took_s=took_s, fraction=self._fraction()
-        )
-        self._due_s = self._now_s() + delay_s
+        self._due_s = self._now_s() + self._delay_s(poll, new, took_s)
 
-    def receive(self, message: IntervalChanged) -> None:
-        """The poll interval was set: it counts from now."""
-        del message
+    def receive(self, message: IntervalChanged | str) -> None:
+        """The poll interval was set: it counts from now. Or :data:`CONNECTED`: the next poll comes at once."""
+        if message == self.CONNECTED:
+            self._due_s = self._now_s()
+            return
         self._pace = PollPace(self._intervals())
         self._due_s = min(self._due_s, self._now_s() + self._intervals().idle_s)
 
@@ -113,6 +114,15 @@ class SourceService(Actor):
         """The stop: end a held poll, and take no commands from it."""
         self._is_stopping = True
         self._source.interrupt()
+
+    def _delay_s(self, poll: CommandPoll, new: int, took_s: float) -> float:
+        if poll.pushed:
+            # To wait for a push asks nobody anything; only a wait that was none must not follow itself at once.
+            return 0.0 if poll.commands or took_s >= MIN_GAP_S else MIN_GAP_S
+        self._pace, delay_s = self._pace.polled(
+            active=new > 0 or self._is_busy(), held=poll.held, took_s=took_s, fraction=self._fraction()
+        )
+        return delay_s
 
     def _answered(self, poll: CommandPoll) -> None:
         self._patience.succeeded()
@@ -130,7 +140,8 @@ class SourceService(Actor):
         delay_s = self._patience.failed(error)
         self._due_s = self._now_s() + delay_s
         state, text, every_s = describe(error)
-        self._complaints.tell(PART, f"commands={state}: {text}; next try in {delay_s:.0f} s", every_s=every_s)
+        if not isinstance(error, Offline):  # who keeps the connection tells about it
+            self._complaints.tell(PART, f"commands={state}: {text}; next try in {delay_s:.0f} s", every_s=every_s)
         self._health.put(PART, state, text)
 
     def _now_s(self) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from agent.core.values import CommandState, JournalEntry, Report, StoredReading
-from agent.errors import Conflict, InvalidMessage, NotFound, Refused, ServiceError, StorageError
+from agent.errors import Conflict, InvalidMessage, NotFound, Offline, Refused, ServiceError, StorageError
 from agent.ports import Clock, Journal, Outbox, Uplink
 from agent.runtime.complaints import Complaints
 from agent.runtime.health import Health
@@ -31,7 +31,7 @@ class UplinkService(Actor):
     """Sends what waits.
 
     Messages: a :class:`~agent.core.values.Report` is progress of a running command, best effort; :data:`RESULT` and
-    :data:`READING` say that there is something new.
+    :data:`READING` say that there is something new; :data:`CONNECTED` says that a back-off has lost its reason.
 
     Args:
         first_s: how long after the start the first request comes, seconds.
@@ -39,10 +39,13 @@ class UplinkService(Actor):
         settle_s: how long after a new reading the outbox has committed it, seconds.
         look_s: how often to look without being told, seconds.
         last_s: how long the stop may go on handing over readings, seconds.
+        repeats_batches: the other side may know a batch only as a whole, so the same readings go together again; False
+            where it knows each reading by its own key.
     """
 
     RESULT: Final = "result"
     READING: Final = "reading"
+    CONNECTED: Final = "connected"
 
     def __init__(
         self,
@@ -60,8 +63,10 @@ class UplinkService(Actor):
         look_s: float = 300.0,
         last_s: float = 1.0,
         repeat_after_s: float = 300.0,
+        repeats_batches: bool = True,
     ) -> None:
         super().__init__(PART)
+        self._repeats_batches = repeats_batches
         self._uplink = uplink
         self._journal = journal
         self._outbox = outbox
@@ -83,6 +88,8 @@ class UplinkService(Actor):
 
     def begin(self) -> None:
         """Remember what an earlier process may have sent without learning its fate."""
+        if not self._repeats_batches:
+            return
         try:
             self._in_flight = tuple(json.loads(self._journal.setting(IN_FLIGHT) or "[]"))
             if self._outbox.stats().rows <= _RESENT_SINGLY:
@@ -98,6 +105,8 @@ class UplinkService(Actor):
             self._progress[message.command_id] = message
             if len(self._progress) > _PROGRESS_KEPT:
                 del self._progress[next(iter(self._progress))]
+        if message == self.CONNECTED:
+            self._not_before_s = self._now_s()
         delay_s = self._settle_s if message == self.READING else 0.0
         self._due_s = min(self._due_s, self._now_s() + delay_s)
 
@@ -183,7 +192,8 @@ class UplinkService(Actor):
         batch = self._same_again(found) or self._singly(found) or found
         if not batch:
             return False
-        self._remember([stored.key for stored in batch] if len(batch) > 1 else [])
+        if self._repeats_batches:
+            self._remember([stored.key for stored in batch] if len(batch) > 1 else [])
         outcome = self._uplink.send(batch)
         if outcome.server_time is not None:
             self._on_server_time(outcome.server_time)
@@ -221,7 +231,8 @@ class UplinkService(Actor):
         self._not_before_s = self._now_s() + delay_s
         self._due_s = self._not_before_s
         state, text, every_s = describe(error)
-        self._complaints.tell(PART, f"uplink={state}: {text}; next try in {delay_s:.0f} s", every_s=every_s)
+        if not isinstance(error, Offline):  # who keeps the connection tells about it
+            self._complaints.tell(PART, f"uplink={state}: {text}; next try in {delay_s:.0f} s", every_s=every_s)
         self._health.put(PART, state, text)
 
     def _now_s(self) -> float:

@@ -15,13 +15,10 @@ from typing import Final, Self
 import httpx
 
 from agent.errors import ConfigurationError
-from agent.wire.secret import Secret
+from agent.wire.secret import MASK, Secret, redact
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
-_MASK: Final = "**********"
 _VISIBLE_ASCII: Final = re.compile(r"[\x21-\x7e]+")
-# Also what was mistaken for another key, or belongs to somebody else, is not repeated.
-_LOOKS_SECRET: Final = re.compile(r"msk_[\w.~+/=-]+|(?<=[Bb]earer )[\w.~+/=-]+")
 
 
 def origin_of(url: httpx.URL) -> str:
@@ -50,7 +47,7 @@ class Credential(httpx.Auth, ABC):
     def redact(self, text: str) -> str:
         """The text without this credential and without anything that looks like a secret key or bearer token."""
         for secret in self._secrets():
-            text = text.replace(secret.reveal(), _MASK)
+            text = text.replace(secret.reveal(), MASK)
         return redact(text)
 
     @abstractmethod
@@ -111,11 +108,6 @@ class BearerToken(Credential):
 
     def _secrets(self) -> tuple[Secret, ...]:
         return (self._token,)
-
-
-def redact(text: str) -> str:
-    """The text without anything that looks like a secret key or a bearer token."""
-    return _LOOKS_SECRET.sub(_MASK, text)
 
 
 def _faults(name: str, value: str) -> list[str]:

@@ -14,6 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -21,10 +22,11 @@ import httpx
 
 from agent.errors import ConfigurationError, InvalidMessage, TransportError, UnexpectedAnswer
 from agent.wire.answers import Answer, one_line, raise_for_status, read_body
-from agent.wire.auth import Credential, origin_of, redact
+from agent.wire.auth import Credential, origin_of
 from agent.wire.faults import FAULTS, explain
 from agent.wire.limits import ANSWER_BYTES
 from agent.wire.lists import Page, Params, iterate_pages
+from agent.wire.secret import redact
 
 _CONNECT_MAX_S: Final = 5.0
 _BODY_MAX_S: Final = 60.0
@@ -81,7 +83,7 @@ class Connection:
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._is_interrupted = False
         self._is_closed = False
-        self._verify: ssl.SSLContext | bool = self.base_url.scheme == "https" and _trust_store()
+        self._verify: ssl.SSLContext | bool = self.base_url.scheme == "https" and trust_store()
         self._client = self._open_client()
         self._held: httpx.Client | None = None
         _quiet_loggers()
@@ -138,6 +140,46 @@ class Connection:
             traced=interruptible,
         )
         return self._exchange(client, request, wait_s, interruptible=interruptible)
+
+    @contextlib.contextmanager
+    def stream(
+        self, path: str, *, headers: Mapping[str, str] | None = None, silence_s: float
+    ) -> Iterator[Iterator[bytes]]:
+        """An answer without end, such as server-sent events, in the pieces that come; :meth:`interrupt` ends it.
+
+        Args:
+            path: relative to the base URL.
+            headers: beside the ones that every request has.
+            silence_s: how long the service may say nothing before the connection counts as lost.
+
+        Raises:
+            Interrupted: :meth:`interrupt` was called.
+            ServiceError: the service refused, or the connection was lost, also while iterating.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise TransportError(f"the connection to {self.origin} is closed")
+            client = self._held_client()
+        self._end_if_interrupted()
+        request = self._build(
+            client, "GET", path, params=None, body=None, headers=headers, wait_s=silence_s, traced=True
+        )
+        fault: TransportError | None = None
+        try:
+            response = client.send(request, auth=self._auth, stream=True, follow_redirects=False)
+            try:
+                if not response.is_success:
+                    source = one_line(f"GET {self.origin}{request.url.path}")
+                    content = read_body(response, self._max_answer_bytes, lambda: None)
+                    raise_for_status(response, content, source=source, redact=self._redact)
+                yield response.iter_raw()
+            finally:
+                response.close()
+        except FAULTS as exc:
+            fault = explain(exc, self.origin, self._timeout_s + silence_s, self._redact)
+        self._end_if_interrupted()
+        if fault is not None:
+            raise fault
 
     def pages(self, path: str, params: Params | None = None) -> Iterator[tuple[Answer, Page]]:
         """Every page of a list, fetched when asked for; see :func:`agent.wire.lists.iterate_pages`."""
@@ -301,11 +343,15 @@ def _check_base_url(base_url: str) -> httpx.URL:
     return url
 
 
-def _trust_store() -> ssl.SSLContext:
-    """The system's; where there is none, the one that comes with httpx."""
-    context = ssl.create_default_context()
+def trust_store(ca_file: Path | None = None) -> ssl.SSLContext:
+    """The system's authorities, or those of the file; where there are none, the ones that come with httpx.
+
+    Raises:
+        ssl.SSLError: the file holds no certificate.
+    """
+    context = ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
     paths = ssl.get_default_verify_paths()
-    if not (paths.cafile or paths.capath) and not context.get_ca_certs():
+    if ca_file is None and not (paths.cafile or paths.capath) and not context.get_ca_certs():
         import certifi  # only here: a system with a trust store never pays for it
 
         context.load_verify_locations(cafile=certifi.where())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from agent.errors import InvalidMessage
+from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.answers import Answer
 from agent.wire.calls import Calls, given, read_record, time_param
@@ -99,7 +99,12 @@ class DeviceCalls(Calls):
         """
         path = paths.command_result(device_id, command_id)
         answer = self._write("POST", path, result, idempotency_key=idempotency_key)
-        return read_record(CommandRecord, answer, "command") if answer.content.strip() else None
+        if answer.json() is None:
+            return None
+        try:
+            return read_record(CommandRecord, answer, "command")
+        except UnexpectedAnswer:  # JSON of another shape: taking it for a failure would send the same for ever
+            return None
 
     def post_sensor_data(self, reading: PostSensorData, *, idempotency_key: str | None = None) -> SensorDataRecord:
         """``POST /sensor-data``: when it returns, the reading is stored."""

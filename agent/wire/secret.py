@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import hmac
+import re
 from typing import Final
 
-_MASK: Final = "**********"
+MASK: Final = "**********"
+"""What stands where a secret was."""
+
+# Also what was mistaken for another key, or belongs to somebody else, is not repeated.
+_LOOKS_SECRET: Final = re.compile(r"(?:msk|dat)_[\w.~+/=-]+|(?<=[Bb]earer )[\w.~+/=-]+")
 
 
 class Secret:
@@ -36,13 +41,18 @@ class Secret:
         return hash((Secret, self._value))
 
     def __str__(self) -> str:
-        return _MASK
+        return MASK
 
     def __repr__(self) -> str:
-        return f"Secret({_MASK})"
+        return f"Secret({MASK})"
 
     def __format__(self, spec: str) -> str:
-        return format(_MASK, spec)
+        return format(MASK, spec)
 
     def __reduce__(self) -> tuple[object, ...]:
         raise TypeError("a Secret is not pickled: hand it over by file or credential")
+
+
+def redact(text: str) -> str:
+    """The text without anything that looks like a secret key or a bearer token."""
+    return _LOOKS_SECRET.sub(MASK, text)

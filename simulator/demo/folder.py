@@ -48,13 +48,18 @@ class DemoFolder:
 
     @property
     def agent(self) -> Path:
-        """The real agent's configuration, keys, state and programs."""
+        """The real agent's configuration, token, state and programs."""
         return self.root / "agent"
 
     @property
     def service(self) -> Path:
         """The service's data."""
         return self.root / "service"
+
+    @property
+    def gateway(self) -> Path:
+        """The gateway's configuration, keys and state."""
+        return self.root / "gateway"
 
     @property
     def logs(self) -> Path:
@@ -105,7 +110,7 @@ def _claim(root: Path) -> None:
 def _make_parts(folder: DemoFolder) -> DemoFolder:
     try:
         _empty(folder.root)
-        for part in (folder.agent, folder.service):
+        for part in (folder.agent, folder.service, folder.gateway):
             part.mkdir(mode=0o700)
         for part in (folder.labels, folder.logs):
             part.mkdir()

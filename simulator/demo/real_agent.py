@@ -18,8 +18,8 @@ import yaml
 from agent.errors import UnexpectedAnswer
 from simulator.demo.children import ChildProcess, program_path
 from simulator.demo.folder import DemoFolder
-from simulator.demo.service_process import ServiceProcess
 from simulator.fleet.audit import ReadingFact
+from simulator.gateway.broker import Broker
 from simulator.keys import write_secret
 
 SENSOR: Final = "board"
@@ -59,20 +59,18 @@ class RealAgent:
     Args:
         folder: where everything of it goes.
         child: its process, already with those that are ended in any case.
-        service: who it talks to.
+        broker: where it meets the gateway; it knows no other address.
         device_id: who it is.
     """
 
-    def __init__(self, folder: DemoFolder, child: ChildProcess, service: ServiceProcess, device_id: str) -> None:
+    def __init__(self, folder: DemoFolder, child: ChildProcess, broker: Broker, device_id: str) -> None:
         self._folder = folder.agent
         self._child = child
         self._effects = self._folder / "effects.jsonl"
         self._witness = self._folder / "witness.jsonl"
         self.config_path = self._folder / "config.yaml"
         _copy_programs(self._folder)
-        write_secret(self._folder / "api_key", service.keys.api_key)
-        write_secret(self._folder / "secret_key", service.keys.secret_key.reveal())
-        self.config_path.write_text(yaml.safe_dump(self._configuration(service.base_url, device_id), sort_keys=False))
+        self.config_path.write_text(yaml.safe_dump(self._configuration(broker, device_id), sort_keys=False))
 
     @staticmethod
     def child(folder: DemoFolder) -> ChildProcess:
@@ -88,6 +86,10 @@ class RealAgent:
     def running(self) -> bool:
         """Whether the process is there."""
         return self._child.running
+
+    def take_token(self, token: str) -> None:
+        """Keep its device token, the only secret that a device has."""
+        write_secret(self._folder / "token", token)
 
     def require_running(self) -> None:
         """Return when the process is there.
@@ -140,19 +142,21 @@ class RealAgent:
         except (subprocess.TimeoutExpired, OSError, ValueError, KeyError, TypeError) as error:
             raise UnexpectedAnswer(f"'{' '.join(program)}' did not tell the outbox's counters: {error!r}") from None
 
-    def _configuration(self, base_url: str, device_id: str) -> dict[str, Any]:
+    def _configuration(self, broker: Broker, device_id: str) -> dict[str, Any]:
         python = [sys.executable, "-I", "-S"]
         effect = [*python, str(self._folder / "programs" / "effect.py"), str(self._effects)]
         witness = [*python, str(self._folder / "programs" / "witness.py"), str(self._witness)]
         return {
-            "service": {"base_url": base_url},
-            "device": {"device_id": device_id},
-            "auth": {
-                "mode": "key_pair",
-                "allow_secret_key_on_device": True,
-                "api_key_file": str(self._folder / "api_key"),
-                "secret_key_file": str(self._folder / "secret_key"),
+            "mqtt": {
+                "host": "127.0.0.1",
+                "port": broker.port,
+                "tls": False,
+                "receipt_timeout_s": 5,
+                "reconnect_max_s": 2,
+                **({} if broker.shares else {"version": "3.1.1"}),
             },
+            "device": {"device_id": device_id},
+            "auth": {"mode": "bearer", "token_file": str(self._folder / "token")},
             "state_dir": str(self._folder / "state"),
             "commands": {"poll": {"fast_s": 0.5, "slow_s": 2, "idle_s": 10, "spread_s": 0}},
             "executables": {

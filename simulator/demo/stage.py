@@ -11,12 +11,14 @@ from typing import Final, Self
 
 from agent.core.polling import PollIntervals
 from agent.wire.client import ServiceClient
-from simulator.demo.children import ChildFailed, Children
+from simulator.demo.children import ChildFailed, ChildProcess, Children
 from simulator.demo.folder import DemoFolder
 from simulator.demo.real_agent import RealAgent
 from simulator.demo.service_process import ServiceProcess
 from simulator.fleet.device import DeviceModel
 from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
+from simulator.gateway.broker import Broker, running_broker
+from simulator.gateway.process import GatewayProcess
 
 _VIRTUAL_INTERVAL_S: Final = 1.0
 _POLLING: Final = PollIntervals(fast_s=0.5, slow_s=2.0, idle_s=10.0)
@@ -62,7 +64,7 @@ class Cast:
 
 
 class Stage:
-    """Service, real agent and virtual devices.
+    """Service, broker, gateway, real agent and virtual devices.
 
     Args:
         folder: where everything goes.
@@ -95,9 +97,25 @@ class Stage:
             raise ServiceNotStarted(str(error)) from None
         return service, self._ends.enter_context(service.client())
 
-    def open_agent(self, service: ServiceProcess, device: DeviceIdentity) -> RealAgent:
-        """Configure the real agent and start it."""
-        agent = RealAgent(self.folder, self._children.add(RealAgent.child(self.folder)), service, device.device_id)
+    def open_gateway(self, service: ServiceProcess) -> tuple[GatewayProcess, Broker]:
+        """Start a broker, and begin to start the gateway between it and the service.
+
+        Raises:
+            ChildFailed: one of them could not be started.
+        """
+        own, log = self.folder.gateway, self.folder.logs / "gateway.log"
+        broker = self._ends.enter_context(running_broker(own / "broker", self.folder.logs / "broker.log"))
+        # Entered after the broker, so ended before it.
+        child = self._ends.enter_context(Children()).add(ChildProcess("gateway", log))
+        gateway = GatewayProcess(own, child, log)
+        gateway.configure(service.base_url, service.keys, broker, 0)
+        gateway.begin()
+        return gateway, broker
+
+    def open_agent(self, gateway: GatewayProcess, broker: Broker, device: DeviceIdentity) -> RealAgent:
+        """Give the real agent its token and start it."""
+        agent = RealAgent(self.folder, self._children.add(RealAgent.child(self.folder)), broker, device.device_id)
+        agent.take_token(gateway.hand_out(device.device_id, broker, self.folder.gateway / "device"))
         agent.start()
         return agent
 

@@ -21,6 +21,8 @@ from simulator.demo.settings import DemoSettings
 from simulator.demo.stage import Stage, wait_online
 from simulator.fleet.runner import DeviceIdentity, FleetThread
 from simulator.fleet.vocabulary import SENSOR as VIRTUAL_SENSOR
+from simulator.gateway.broker import Broker
+from simulator.gateway.process import GatewayProcess
 from simulator.report.values import Outage, Tone
 
 _ENDED_S: Final = 40.0
@@ -62,6 +64,7 @@ class Told:
     onboarded: Onboarded
     orders: OrderBook
     service: ServiceProcess
+    gateway: GatewayProcess
     agent: RealAgent
     fleet: FleetThread
     proofs: list[Proof] = field(default_factory=list)
@@ -113,6 +116,7 @@ class Story:
 
     def _onboard(self, service: ServiceProcess, client: ServiceClient) -> Told:
         screen, count = self._screen, self._settings.devices
+        opened = self._stage.open_gateway(service)  # it starts while the labels are made
         product = make_product(client)
         screen.tell("product", f'"{product.name}" created, it understands {len(product.commands)} commands')
         with screen.doing("making labels") as say:
@@ -123,14 +127,25 @@ class Story:
         with screen.doing("registering devices") as say:
             onboarded, _, registered = register(client, batch, lambda done, all_: say(f"registered {done} of {all_}"))
         screen.tell("onboarding", f"{count} devices scanned, registered and listed", _tone(registered))
-        told = self._start_devices(service, client, onboarded)
+        told = self._start_devices(service, client, onboarded, *opened)
         told.proofs += [labels_read, registered]
         return told
 
-    def _start_devices(self, service: ServiceProcess, client: ServiceClient, onboarded: Onboarded) -> Told:
+    def _start_devices(
+        self,
+        service: ServiceProcess,
+        client: ServiceClient,
+        onboarded: Onboarded,
+        gateway: GatewayProcess,
+        broker: Broker,
+    ) -> Told:
         screen, cast = self._screen, onboarded.cast
-        agent = self._stage.open_agent(service, cast.real)
-        screen.tell(cast.real.name, f"device-agent started, process {agent.pid}, reads this machine", Tone.ACCENT)
+        with screen.doing("waiting for the gateway"):
+            gateway.wait_until_ready()
+        screen.tell("gateway", f"process {gateway.pid} holds the keys; broker: {broker.name}", Tone.ACCENT)
+        with screen.doing("starting the real agent"):
+            agent = self._stage.open_agent(gateway, broker, cast.real)
+        screen.tell(cast.real.name, f"device-agent over MQTT, process {agent.pid}, reads this machine", Tone.ACCENT)
         fleet = self._stage.open_fleet(service, cast.virtual, client.discover(), self._settings.seed)
         screen.tell("virtual", f"{len(cast.virtual)} devices switched on", Tone.ACCENT)
         with screen.doing("waiting for every device") as say:
@@ -143,7 +158,7 @@ class Story:
                 f"{missing} of {len(cast.all)} devices never asked for commands: look into {self._stage.folder.logs}"
             )
         screen.tell("service", f"all {len(cast.all)} devices online")
-        return Told(onboarded, OrderBook(client), service, agent, fleet)
+        return Told(onboarded, OrderBook(client), service, gateway, agent, fleet)
 
     # --- act 2: commands to everybody ---
 
@@ -250,10 +265,15 @@ class Story:
             while (books := told.agent.books()).waiting and time.monotonic() < deadline_s:
                 time.sleep(_LOOK_S)
             code = told.agent.stop()
-        tone = Tone.GOOD if code == 0 and not late and not books.waiting else Tone.BAD
-        text = f"nothing waits in its outbox; stopped with exit code {code}"
-        if books.waiting or late:
-            text = f"not drained: {books.waiting} readings of the real agent, {', '.join(late) or 'no other device'}"
+            while (kept := told.gateway.waiting()) and time.monotonic() < deadline_s:
+                time.sleep(_LOOK_S)
+        tone = Tone.GOOD if code == 0 and not late and not books.waiting and not kept else Tone.BAD
+        text = f"nothing waits in its outbox or at the gateway; stopped with exit code {code}"
+        if books.waiting or late or kept:
+            text = (
+                f"not drained: {books.waiting} readings of the real agent, {kept} at the gateway, "
+                f"{', '.join(late) or 'no other device'}"
+            )
         self._screen.tell(real.name, text, tone)
 
     def _read_back(self, client: ServiceClient, told: Told) -> None:

@@ -20,12 +20,12 @@ from agent.core.values import Command, CommandPoll, Report
 from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.answers import Answer, raise_for_status
-from agent.wire.auth import redact
 from agent.wire.commands import OPEN, RESULTS_TABLE, CommandRecord, CommandResult, CommandResultPayload
 from agent.wire.database import NewRuntimeRecord
 from agent.wire.extensions import BATCH_SENSOR_DATA, COMMAND_RESULTS, IDEMPOTENCY_KEY, LONG_POLL
 from agent.wire.json_text import encode_json
 from agent.wire.lists import read_page
+from agent.wire.secret import redact
 from agent.wire.sensor_data import BatchAnswer, PostSensorData
 from agent.wire.times import to_rfc3339
 from simulator.fleet.http import HttpAnswer

@@ -1,4 +1,4 @@
-"""One suite for every command source: the fake that unit tests use, and HTTP against a scripted server."""
+"""One suite for every command source: the fake that unit tests use, HTTP and MQTT, on scripted and on real peers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ from agent.errors import RateLimited, ServerFault, TransportError, Unauthorized,
 from agent.ports import CommandSource
 from agent.wire.client import KeyPair, ServiceClient
 from agent.wire.secret import Secret
+from tests import service_running
 from tests.fakes import FakeClock, FakeCommandSource
+from tests.gateway_stand_in import GatewayStandIn
+from tests.mosquitto import Mosquitto
+from tests.mqtt_device_running import RunningDevice
 
 SOON_S = 5.0
 RECORDS = [
@@ -118,26 +122,56 @@ def make_source(client: ServiceClient, *, long_poll: bool = True) -> HttpSource:
 class TestEverySource:
     """What the runtime relies on, whichever source it has."""
 
-    @pytest.fixture(params=["fake", "http"])
-    def source(self, request, serve) -> CommandSource:
+    @pytest.fixture(params=["fake", "http", "http to the service", "mqtt", "mqtt 3.1.1"])
+    def source(self, request) -> Iterator[CommandSource]:
         if request.param == "fake":
             commands = tuple(Command(f"c{n}", {"command": "ab"[n - 1]}, created_at=float(n)) for n in (1, 2))
-            return FakeCommandSource([CommandPoll(commands)])
-        _, client = serve(listing(RECORDS))
-        return make_source(client)
+            yield FakeCommandSource([CommandPoll(commands)])
+        elif request.param == "http":
+            yield make_source(request.getfixturevalue("serve")(listing(RECORDS))[1])
+        elif request.param == "http to the service":
+            yield from self.service_source()
+        else:
+            version = "3.1.1" if "3.1.1" in request.param else "5"
+            yield from self.mqtt_source(request.getfixturevalue("start_mosquitto")(), version)
+
+    def service_source(self) -> Iterator[CommandSource]:
+        with service_running.running() as bench:
+            device_id = bench.device()
+            for name in "ab":
+                bench.send(device_id, name)
+                bench.clock.advance(1000)
+            keys = KeyPair(bench.service.api_key, bench.service.secret_key)
+            with ServiceClient(bench.service.base_url, keys) as client:
+                yield HttpSource(client, device_id, Discovery(client, FakeClock()))
+
+    def mqtt_source(self, broker: Mosquitto, version: str) -> Iterator[CommandSource]:
+        gateway, running = GatewayStandIn(broker), RunningDevice(broker, version=version)
+        for record in RECORDS:
+            gateway.send("d1", record["id"], record["command_payload"], created_at=record["created_at"])
+        running.wait_for_arrivals(2)
+        yield running.device.source
+        running.close()
+        gateway.close()
 
     def test_commands_come_oldest_first_with_their_payloads(self, source):
         poll = source.poll(0)
-        assert [command.id for command in poll.commands] == ["c1", "c2"]
-        assert poll.commands[0].payload == {"command": "a"}
+        assert [command.payload for command in poll.commands] == [{"command": "a"}, {"command": "b"}]
 
     def test_what_was_not_acknowledged_comes_again(self, source):
-        source.poll(0)
-        assert [command.id for command in source.poll(0).commands] == ["c1", "c2"]
+        first = source.poll(0).commands
+        assert [command.id for command in source.poll(0).commands] == [command.id for command in first]
+        assert len(first) == 2
+
+    def test_what_was_acknowledged_comes_as_a_known_command_at_most(self, source):
+        known = {command.id for command in source.poll(0).commands}
+        source.acknowledge(list(known))
+        assert {command.id for command in source.poll(0).commands} <= known
 
     def test_acknowledging_and_closing_are_always_allowed(self, source):
         source.acknowledge([])
         source.acknowledge([command.id for command in source.poll(0).commands])
+        source.acknowledge(["never heard of"])
         source.interrupt()
         source.close()
 

@@ -1,7 +1,8 @@
-"""One suite for every uplink: the fake that unit tests use, and HTTP against a scripted server."""
+"""One suite for every uplink: the fake that unit tests use, HTTP and MQTT, on scripted and on real peers."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,10 +12,14 @@ from agent.adapters.http_uplink import HttpUplink
 from agent.core.values import Report, StoredReading
 from agent.errors import NotFound, Refused, ServerFault, ServiceError, TransportError
 from agent.ports import Uplink
-from agent.wire.client import ServiceClient
+from agent.wire.client import KeyPair, ServiceClient
+from tests import service_running
 from tests.contract.test_command_source_port import Answer, ScriptedServer, serve  # noqa: F401 - a fixture
 from tests.factories import make_reading
 from tests.fakes import FakeClock, FakeUplink
+from tests.gateway_stand_in import GatewayStandIn
+from tests.mosquitto import Mosquitto
+from tests.mqtt_device_running import RunningDevice
 
 ALL = ["batch-sensor-data", "command-results", "idempotency-key"]
 
@@ -52,20 +57,51 @@ def posts(server: ScriptedServer) -> list[tuple[str, dict[str, str], Any]]:
 
 
 class TestEveryUplink:
-    @pytest.fixture(params=["fake", "http"])
-    def uplink(self, request, serve) -> Uplink:  # noqa: F811 - the imported fixture
+    @pytest.fixture(params=["fake", "http", "http to the service", "mqtt", "mqtt 3.1.1", "mqtt to a broker alone"])
+    def uplink(self, request) -> Iterator[Uplink]:
         if request.param == "fake":
-            return FakeUplink()
-        _, client = serve(Plan())
-        return make_uplink(client)
+            yield FakeUplink()
+        elif request.param == "http":
+            yield make_uplink(request.getfixturevalue("serve")(Plan())[1])
+        elif request.param == "http to the service":
+            yield from self.service_uplink()
+        else:
+            yield from self.mqtt_uplink(request.getfixturevalue("start_mosquitto")(), request.param)
+
+    def service_uplink(self) -> Iterator[Uplink]:
+        with service_running.running() as bench:
+            device_id = bench.device()
+            command_id = bench.send(device_id)
+            keys = KeyPair(bench.service.api_key, bench.service.secret_key)
+            with ServiceClient(bench.service.base_url, keys) as client:
+                uplink = HttpUplink(client, device_id, None, Discovery(client, FakeClock()))
+                uplink.command_id = command_id  # type: ignore[attr-defined]  # a service knows no other
+                yield uplink
+
+    def mqtt_uplink(self, broker: Mosquitto, kind: str) -> Iterator[Uplink]:
+        alone = "alone" in kind
+        gateway = GatewayStandIn(broker, confirms=not alone)
+        running = RunningDevice(broker, version="3.1.1" if "3.1.1" in kind else "5", receipts=not alone)
+        yield running.device.uplink
+        running.close()
+        gateway.close()
 
     def test_what_was_stored_is_delivered(self, uplink):
         outcome = uplink.send(stored(1, 2))
         assert outcome.delivered == (1, 2)
         assert outcome.refused == {}
 
+    def test_readings_that_are_sent_again_are_delivered_again(self, uplink):
+        uplink.send(stored(1, 2))
+        assert uplink.send(stored(1, 2)).delivered == (1, 2)
+
+    def test_no_readings_are_no_work(self, uplink):
+        assert uplink.send([]).delivered == ()
+
     def test_a_report_is_taken(self, uplink):
-        uplink.report(Report("c1", "succeeded", {"pong": True}))
+        command_id = getattr(uplink, "command_id", "c1")
+        uplink.report(Report(command_id, "in_progress"))
+        uplink.report(Report(command_id, "succeeded", {"pong": True}))
 
     def test_closing_is_always_allowed(self, uplink):
         uplink.close()

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,12 @@ SECRET_KEY = "msk_bench_canary"
 
 
 class AgentProcess:
-    """One ``device-agent run``; what it logs is kept."""
+    """One ``device-agent run``, or another of its programs that run on; what it logs is kept."""
 
-    def __init__(self, config: Path, **environ: str) -> None:
+    def __init__(self, config: Path, *, program: Sequence[str] = ("run",), **environ: str) -> None:
         self.lines: list[str] = []
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "agent.cli", "run", "--config", str(config)],
+            [sys.executable, "-m", "agent.cli", *program, "--config", str(config)],
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             env={**os.environ, **environ},

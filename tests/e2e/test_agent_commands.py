@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from agent.app.version import VERSION
 from agent.cli import device_agent
+from agent.config import load_config
 
 SOON_S = 15.0
 
@@ -179,3 +180,33 @@ def test_the_program_can_be_started_as_a_module():
         env=dict(os.environ),
     )
     assert "Connects this device to the service" in found.stdout
+
+
+class TestInitOverMqtt:
+    def test_a_configuration_that_check_takes_once_the_token_is_filled_in(self, folder):
+        where = ("init", "--dir", str(folder), "--device-id", "d1", "--state-dir", str(folder / "state"))
+        written = run(*where, "--transport", "mqtt", "--broker", "gateway.example.com:8884")
+        assert written.exit_code == 0, written.output
+        config = folder / "config.yaml"
+        assert (folder / "token").stat().st_mode & 0o777 == 0o600
+        assert "still holds the template" in run("check", "--config", str(config)).output
+        (folder / "token").write_text("dat_1")
+        after = run("check", "--config", str(config))
+        assert after.exit_code == 0, after.output
+        loaded = load_config(config, {}).config
+        assert loaded.service is None
+        assert loaded.mqtt is not None
+        assert (loaded.mqtt.host, loaded.mqtt.port_in_use, loaded.mqtt.tls) == ("gateway.example.com", 8884, True)
+
+    @pytest.mark.parametrize("broker", ["a:b", "mqtt://x", "u@x", "x/y"])
+    def test_what_is_no_address_of_a_broker_is_refused(self, folder, broker):
+        refused = run("init", "--dir", str(folder), "--transport", "mqtt", "--broker", broker, "--device-id", "d1")
+        assert refused.exit_code == 2
+        assert "HOST:PORT" in refused.output
+        assert not (folder / "config.yaml").exists()
+
+    def test_options_that_contradict_each_other_are_refused(self, folder):
+        assert run("init", "--dir", str(folder), "--broker", "x").exit_code == 2
+        refused = run("init", "--dir", str(folder), "--transport", "mqtt", "--allow-secret-key-on-device")
+        assert refused.exit_code == 2
+        assert "token of its own" in refused.output

@@ -79,7 +79,8 @@ def test_the_demo_proves_everything_and_leaves_a_report(tmp_path):
     assert all_gone(out)
     assert len(list((out / "labels").glob("*.png"))) == 8
     assert (out / "sheet.pdf").read_bytes().startswith(b"%PDF")
-    assert (out / "agent" / "secret_key").stat().st_mode & 0o077 == 0
+    assert (out / "agent" / "token").stat().st_mode & 0o077 == 0
+    assert not (out / "agent" / "secret_key").exists(), "the key is the gateway's, and on no device"
     report = (out / "report.html").read_text()
     secret = (out / "service" / "secret_key").read_text().strip()
     assert secret not in report + done.stdout + done.stderr

@@ -6,11 +6,19 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import httpx
+import paho.mqtt.client as paho
 
-UP = [str(Path(sys.executable).with_name("fleet-simulator")), "up", "--port=0", "--json"]
+from agent.wire import topics
+from simulator.gateway import broker
+from simulator.gateway.trial import running_trial
+from simulator.keys import Keys
+from tests.service_running import running
+
+UP = [str(Path(sys.executable).with_name("fleet-simulator")), "up", "--port=0", "--gateway-port=0", "--json"]
 
 
 def run_program(program: list[str] | str, **options: object) -> subprocess.CompletedProcess[str]:
@@ -43,7 +51,7 @@ def devices_of(told: dict) -> list[dict]:
 def test_up_brings_a_service_and_devices_and_ctrl_c_ends_both():
     process, told = start("--devices=3")
     try:
-        assert {device["device_id"] for device in devices_of(told)} == set(told["device_ids"])
+        assert {device["device_id"] for device in devices_of(told)} == {*told["device_ids"], told["device_id"]}
         assert len(told["device_ids"]) == 3
     finally:
         code = end(process)
@@ -57,7 +65,8 @@ def test_a_data_folder_keeps_keys_and_devices_over_two_starts(tmp_path):
     try:
         assert second["device_ids"] == first["device_ids"]
         assert second["secret_key"] == first["secret_key"]
-        assert len(devices_of(second)) == 2
+        assert second["device_id"] == first["device_id"]
+        assert len(devices_of(second)) == 3, "two virtual ones and one's own"
     finally:
         end(process)
     assert (tmp_path / "data" / "keys" / "secret_key").stat().st_mode & 0o077 == 0
@@ -76,3 +85,48 @@ def test_settings_that_cannot_be_used_are_refused_with_2_and_the_fix(tmp_path):
     assert "name: Field required" in refused("--devices=1", f"--product={tmp_path / 'p.yaml'}")
     (tmp_path / "file").write_text("")
     assert "file" in refused(f"--data={tmp_path / 'file' / 'data'}")
+
+
+def test_up_brings_a_gateway_and_a_device_of_ones_own_that_works_with_its_token_alone():
+    process, told = start()
+    try:
+        headers = {"authorization": f"Bearer {told['device_token']}"}
+        device_id = told["device_id"]
+        reading = {"device_id": device_id, "sensor_data": {"t": 21.5}}
+        with httpx.Client(base_url=told["gateway_url"], headers=headers, trust_env=False, timeout=30) as http:
+            assert http.get(f"/devices/{device_id}/commands?status=open").json()["data"] == []
+            assert http.post("/sensor-data", json=reading).status_code == 201
+            assert http.post("/sensor-data", json={**reading, "device_id": "another"}).status_code in {403, 404}
+        assert told["secret_key"] not in Path(told["agent_config"]).read_text()
+        wait_until_stored(told, device_id)
+    finally:
+        assert end(process) == 0
+    assert not Path(told["agent_config"]).exists(), "without --data nothing is left"
+
+
+def wait_until_stored(told: dict, device_id: str) -> None:
+    headers = {"x-api-key": told["api_key"], "x-secret-key": told["secret_key"]}
+    deadline_s = time.monotonic() + 30
+    with httpx.Client(base_url=told["base_url"], headers=headers, trust_env=False) as http:
+        while not http.get("/sensor-data", params={"device_id": device_id}).json()["data"]:
+            assert time.monotonic() < deadline_s, "the reading never came to the service"
+            time.sleep(0.1)
+
+
+def test_without_mosquitto_a_broker_in_this_process_does(monkeypatch, tmp_path):
+    monkeypatch.setattr(broker, "find_mosquitto", lambda: None)
+    with running() as bench:
+        device_id = bench.device()
+        keys = Keys(bench.service.api_key, bench.service.secret_key)
+        with running_trial(tmp_path, bench.service.base_url, keys, device_id, 0) as trial:
+            assert "amqtt" in trial.broker.name
+            client = paho.Client(paho.CallbackAPIVersion.VERSION2, device_id, protocol=paho.MQTTv311)
+            client.connect("127.0.0.1", trial.broker.port)
+            client.loop_start()
+            client.publish(topics.sensor_data(device_id), b'{"sensor_data":{"t":21.5}}', 1).wait_for_publish(30)
+            client.disconnect()
+            client.loop_stop()
+            deadline_s = time.monotonic() + 30
+            while not bench.http.get("/sensor-data", params={"device_id": device_id}).json()["data"]:
+                assert time.monotonic() < deadline_s, "the reading never came to the service"
+                time.sleep(0.1)

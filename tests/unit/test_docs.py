@@ -72,10 +72,11 @@ def test_every_command_stands_on_the_page(writer):
 
 def test_every_configuration_key_is_described_and_numbers_have_a_unit(writer):
     from agent.config import AgentConfig
+    from agent.gateway.config import gateway_schema
 
-    schema = AgentConfig.model_json_schema()
-    keys = list(writer.configuration_keys(schema))
-    assert len(keys) > 20
+    schemas = (AgentConfig.model_json_schema(), gateway_schema())
+    keys = [key for schema in schemas for key in writer.configuration_keys(schema)]
+    assert len(keys) > 40
     assert not [key.path for key in keys if not key.schema.get("description")]
     unitless = [
         key.path for key in keys if re.search(r"_(s|ms|bytes|percent)$", key.path) and not key.schema.get("unit")

@@ -16,7 +16,26 @@ from agent.config.text import MAX_BYTES, plain_scalar, read_document
 from agent.errors import ConfigurationError
 
 REPOSITORY = Path(__file__).parents[3]
-EXAMPLE = REPOSITORY / "configs" / "agent-http.yaml"
+DEVICE = {"device_id": "PASTE-THE-DEVICE-ID-HERE"}
+SENSORS = [{"name": "board", "type": "system", "interval_s": 60}]
+EXAMPLES = {
+    REPOSITORY / "configs" / "agent-http.yaml": {
+        "service": {"base_url": "http://127.0.0.1:8080"},
+        "device": DEVICE,
+        "auth": {
+            "allow_secret_key_on_device": True,
+            "api_key_file": "/etc/device-agent/api_key",
+            "secret_key_file": "/etc/device-agent/secret_key",
+        },
+        "sensors": SENSORS,
+    },
+    REPOSITORY / "configs" / "agent-mqtt.yaml": {
+        "mqtt": {"host": "127.0.0.1", "tls": False},
+        "device": DEVICE,
+        "auth": {"mode": "bearer", "token_file": "/etc/device-agent/token"},
+        "sensors": SENSORS,
+    },
+}
 GOOD = """\
 service:
   base_url: https://api.example.com/v1/
@@ -269,36 +288,86 @@ class TestDocuments:
                     if name.endswith(ending):
                         assert key.get("unit") == unit, name
 
-    def test_the_schema_agrees_with_the_example(self):
-        document = yaml.safe_load(EXAMPLE.read_text("utf-8"))
+    @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+    def test_the_schema_agrees_with_the_example(self, example):
+        document = yaml.safe_load(example.read_text("utf-8"))
         jsonschema.Draft202012Validator(json_schema()).validate(json.loads(json.dumps(document)))
 
-    def test_the_example_is_made_from_the_models(self):
-        values = {
-            "service": {"base_url": "http://127.0.0.1:8080"},
-            "device": {"device_id": "PASTE-THE-DEVICE-ID-HERE"},
-            "auth": {
-                "allow_secret_key_on_device": True,
-                "api_key_file": "/etc/device-agent/api_key",
-                "secret_key_file": "/etc/device-agent/secret_key",
-            },
-            "sensors": [{"name": "board", "type": "system", "interval_s": 60}],
-        }
-        assert EXAMPLE.read_text("utf-8") == commented_file(values)
+    @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+    def test_the_example_is_made_from_the_models(self, example):
+        assert example.read_text("utf-8") == commented_file(EXAMPLES[example])
 
-    def test_the_example_can_be_used_and_mentions_every_key(self):
-        assert load_config(EXAMPLE, {}).config.sensors[0].type == "system"
-        text = EXAMPLE.read_text("utf-8")
+    @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+    def test_the_example_can_be_used_and_mentions_every_key(self, example):
+        assert load_config(example, {}).config.sensors[0].type == "system"
+        text = example.read_text("utf-8")
         schema = json_schema()
         names = [name for model in (schema, *schema["$defs"].values()) for name in model["properties"]]
         assert [name for name in names if f"{name}:" not in text] == []
 
-    def test_the_values_in_the_example_are_the_defaults(self):
-        document = yaml.safe_load(EXAMPLE.read_text("utf-8"))
-        defaults = AgentConfig.model_validate(
-            {"service": document["service"], "device": document["device"], "auth": document["auth"]}
-        ).model_dump(mode="json")
+    @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+    def test_the_values_in_the_example_are_the_defaults(self, example):
+        document = yaml.safe_load(example.read_text("utf-8"))
+        given = {name: document[name] for name in ("service", "mqtt", "device", "auth") if name in document}
+        defaults = AgentConfig.model_validate(given).model_dump(mode="json")
         for section in ("commands", "outbox", "logging", "executables", "state_dir"):
             assert document[section] == defaults[section] or document[section] == {
                 name: value for name, value in defaults[section].items() if name in document[section]
             }
+
+
+MQTT = """\
+mqtt: {host: gateway.example.com}
+device: {device_id: d1}
+auth: {mode: bearer, token_file: /t}
+"""
+
+
+class TestMqtt:
+    def test_a_broker_alone_is_enough_and_has_the_port_of_its_kind(self, write):
+        config = load_config(write(MQTT), {}).config
+        assert config.service is None
+        assert config.mqtt is not None
+        assert config.mqtt.port_in_use == 8883
+        for more, port in (
+            ("tls: false, allow_plain_mqtt: true", 1883),
+            ("websocket_path: /mqtt", 443),
+            ("port: 77", 77),
+            ("version: 5", 8883),
+            ("version: 3.1.1", 8883),
+        ):
+            loaded = load_config(write(MQTT.replace("example.com}", f"example.com, {more}}}")), {}).config
+            assert loaded.mqtt is not None
+            assert loaded.mqtt.port_in_use == port
+
+    def test_neither_a_service_nor_a_broker_is_a_fault_that_names_both(self, write):
+        fault = faults_of(write("device: {device_id: d1}\nauth: {mode: bearer, token_file: /t}\n"))[0]
+        assert "'service:'" in fault
+        assert "'mqtt:'" in fault
+
+    @pytest.mark.parametrize(
+        ("more", "said"),
+        [
+            ("tls: false", "mqtt.allow_plain_mqtt: true"),
+            ("tls: false, allow_plain_mqtt: true, ca_file: /ca", "set tls: true"),
+            ("cert_file: /c", "go together"),
+            ("websocket_path: mqtt", "mqtt.websocket_path"),
+            ("version: 3.1", "mqtt.version"),
+            ("keepalive_s: 1", "mqtt.keepalive_s"),
+            ("delivered_when: sent", "'receipt' or 'puback'"),
+            ("qos: 2", "mqtt.qos"),
+            ("token: dat_1", "mqtt.token"),
+        ],
+    )
+    def test_what_cannot_work_is_refused_with_the_key_and_the_fix(self, write, more, said):
+        faults = faults_of(write(MQTT.replace("example.com}", f"example.com, {more}}}")))
+        [fault] = [each for each in faults if not each.startswith("auth.token_file: /t")]
+        assert said in fault
+
+    @pytest.mark.parametrize("host", ["mqtts://x", "x/y", "'a b'", "u:p@x", "''"])
+    def test_what_is_no_host_is_refused(self, write, host):
+        assert faults_of(write(MQTT.replace("gateway.example.com", host)))[0].startswith("mqtt.host")
+
+    def test_the_key_pair_is_no_way_into_a_broker(self, write):
+        pair = MQTT.replace("{mode: bearer, token_file: /t}", "{allow_secret_key_on_device: true}")
+        assert any("auth.mode must be 'bearer' with mqtt" in fault for fault in faults_of(write(pair)))

@@ -1,4 +1,4 @@
-"""The unit file: what systemd says of it, and what it promises against what the agent does."""
+"""The unit files: what systemd says of them, and what they promise against what the programs do."""
 
 from __future__ import annotations
 
@@ -6,35 +6,43 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from agent.cli.options import EXIT_CONFIGURATION
 from agent.config import CommandsConfig
+from agent.gateway import app as gateway_app
 from agent.runtime.supervisor import EXIT_RESTART
 from tests.conftest import require_program
 
 SYSTEMD = Path(__file__).parents[3] / "systemd"
 UNIT = SYSTEMD / "device-agent.service"
+GATEWAY = SYSTEMD / "device-gateway.service"
+
+each_unit = pytest.mark.parametrize("unit", [UNIT, GATEWAY], ids=lambda unit: unit.stem)
 
 
-def settings() -> dict[str, str]:
-    lines = [line for line in UNIT.read_text().splitlines() if line and not line.startswith(("#", "["))]
+def settings(unit: Path = UNIT) -> dict[str, str]:
+    lines = [line for line in unit.read_text().splitlines() if line and not line.startswith(("#", "["))]
     return dict(line.split("=", 1) for line in lines)
 
 
-def test_systemd_finds_no_fault_in_the_unit(tmp_path):
+@each_unit
+def test_systemd_finds_no_fault_in_the_unit(unit, tmp_path):
     analyze = require_program("systemd-analyze", "systemd")
-    copy = tmp_path / UNIT.name
+    copy = tmp_path / unit.name
     # The program is not installed here, and its user neither: they are the installation's business.
-    text = re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", UNIT.read_text(), flags=re.MULTILINE)
+    text = re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", unit.read_text(), flags=re.MULTILINE)
     copy.write_text(text)
     done = subprocess.run([analyze, "verify", "--man=no", str(copy)], capture_output=True, text=True, check=False)
-    mine = [line for line in done.stderr.splitlines() if UNIT.name in line]
+    mine = [line for line in done.stderr.splitlines() if unit.name in line]
     assert mine == []
 
 
-def test_the_sandbox_is_as_tight_as_promised():
+@each_unit
+def test_the_sandbox_is_as_tight_as_promised(unit):
     analyze = require_program("systemd-analyze", "systemd")
     done = subprocess.run(
-        [analyze, "security", "--offline=true", "--threshold=15", str(UNIT)],
+        [analyze, "security", "--offline=true", "--threshold=15", str(unit)],
         capture_output=True,
         text=True,
         check=False,
@@ -50,15 +58,32 @@ def test_the_exit_codes_are_the_agents():
     assert found["Type"] == "notify"
 
 
+def test_a_wrong_configuration_of_the_gateway_is_not_started_again():
+    assert settings(GATEWAY)["RestartPreventExitStatus"] == str(EXIT_CONFIGURATION)
+
+
 def test_the_agent_has_time_to_stop_in_order():
     assert float(settings()["TimeoutStopSec"]) >= CommandsConfig().stop_grace_s + 2.5
 
 
-def test_the_network_being_up_is_no_condition():
-    conditions = [line for line in UNIT.read_text().splitlines() if line.startswith(("After=", "Wants=", "Requires="))]
+def test_the_gateway_has_time_to_stop_in_order():
+    assert float(settings(GATEWAY)["TimeoutStopSec"]) >= gateway_app._DRAIN_S + gateway_app._STORE_STOP_S + 5
+
+
+@each_unit
+def test_the_network_being_up_is_no_condition(unit):
+    conditions = [line for line in unit.read_text().splitlines() if line.startswith(("After=", "Wants=", "Requires="))]
     assert not [line for line in conditions if "network-online" in line]
 
 
-def test_its_user_is_the_one_that_sysusers_makes():
-    user = settings()["User"]
-    assert re.search(rf"^u {user} ", (SYSTEMD / "sysusers.d" / "device-agent.conf").read_text(), re.MULTILINE)
+@each_unit
+def test_its_user_is_the_one_that_sysusers_makes(unit):
+    user = settings(unit)["User"]
+    users = (SYSTEMD / "sysusers.d" / f"{unit.stem}.conf").read_text()
+    assert re.search(rf"^u {user} ", users, re.MULTILINE)
+
+
+def test_the_gateway_gets_its_key_pair_as_credentials():
+    lines = GATEWAY.read_text().splitlines()
+    loaded = [line.partition("=")[2].split(":")[0] for line in lines if line.startswith("LoadCredential=")]
+    assert loaded == ["api_key", "secret_key"]

@@ -6,7 +6,7 @@ from agent.core.commands import HISTORY_LOST
 from agent.core.values import CommandPoll, CommandState, Contract, JournalEntry
 from agent.errors import StorageError
 from agent.runtime.intake import Intake, resume
-from tests.factories import make_command, make_entry, make_moment, make_rules
+from tests.factories import make_command, make_entry, make_moment, make_outcome, make_rules
 from tests.fakes import START_WALL_S, FakeClock, FakeJournal
 
 
@@ -24,7 +24,7 @@ class FakeDispatcher:
 
 
 class Bench:
-    def __init__(self, **rules) -> None:
+    def __init__(self, *, only_pushed: bool = False, **rules) -> None:
         self.clock = FakeClock()
         self.journal = FakeJournal()
         self.dispatcher = FakeDispatcher()
@@ -37,6 +37,7 @@ class Bench:
             clock=self.clock,
             service_now=lambda: self.service_now,
             on_finished=self._count,
+            only_pushed=only_pushed,
         )
 
     def take(self, *commands) -> int:
@@ -146,3 +147,32 @@ def test_after_a_crash_the_handlers_contract_decides(contract, state, error):
         assert error in (entry.outcome.error or "")
         assert concluded == 1
     assert dispatcher.refills == 1
+
+
+class TestForgettingWithPushes:
+    DAY_S = 86_400.0
+
+    def reported(self, bench: Bench, command_id: str) -> None:
+        bench.take(make_command(command_id, status="queued"))
+        bench.journal.start(command_id, bench.clock.now())
+        bench.journal.finish(command_id, make_outcome(), bench.clock.now())
+        bench.journal.reported([command_id])
+
+    def test_a_push_says_nothing_of_what_it_does_not_name(self):
+        bench = Bench()
+        self.reported(bench, "c1")
+        bench.clock.advance(30 * self.DAY_S)
+        bench.intake.take(CommandPoll((make_command("c2"),), pushed=True))
+        assert set(bench.journal.known(["c1"])) == {"c1"}
+        bench.take(make_command("c2"))
+        assert bench.journal.known(["c1"]) == {}
+
+    def test_where_only_pushes_come_a_command_is_forgotten_when_none_can_live_as_long(self):
+        bench = Bench(only_pushed=True)
+        self.reported(bench, "c1")
+        bench.clock.advance(2.5 * self.DAY_S)
+        bench.intake.take(CommandPoll(pushed=True))
+        assert set(bench.journal.known(["c1"])) == {"c1"}
+        bench.clock.advance(self.DAY_S)
+        bench.intake.take(CommandPoll(pushed=True))
+        assert bench.journal.known(["c1"]) == {}

@@ -4,7 +4,7 @@ import pytest
 
 from agent.core.polling import PollIntervals
 from agent.core.values import CommandPoll
-from agent.errors import RateLimited, StorageError, TransportError, Unauthorized, UnexpectedAnswer
+from agent.errors import Offline, RateLimited, StorageError, TransportError, Unauthorized, UnexpectedAnswer
 from agent.runtime.health import Health
 from agent.runtime.jig import Jig
 from agent.runtime.patience import Patience
@@ -12,6 +12,8 @@ from agent.runtime.sensing import IntervalChanged
 from agent.runtime.sourcing import SourceService
 from tests.factories import make_command
 from tests.fakes import FakeClock, FakeCommandSource
+
+QUIET = CommandPoll(pushed=True)
 
 
 class Bench:
@@ -155,3 +157,31 @@ def test_what_a_poll_brings_after_the_stop_is_not_taken():
     bench.jig.process_all()
     assert bench.taken == []
     assert bench.source.interrupts == 1
+
+
+class TestPushes:
+    def test_after_a_push_the_next_wait_begins_at_once(self):
+        bench = Bench(
+            CommandPoll((make_command("c1"),), pushed=True), CommandPoll((make_command("c2"),), pushed=True), QUIET
+        )
+        bench.jig.process_all()
+        assert bench.source.acknowledged == ["c1", "c2"]
+
+    def test_waits_that_bring_nothing_and_last_no_time_do_not_spin(self):
+        bench = Bench(QUIET)
+        assert bench.run(10) <= 51
+
+    def test_a_missing_connection_is_seen_in_the_status_and_told_by_who_keeps_it(self, caplog):
+        bench = Bench(Offline("unreachable", "nobody listens"))
+        bench.jig.process_all()
+        part = bench.health.parts()["commands"]
+        assert (part.state, part.detail) == ("unreachable", "nobody listens")
+        assert caplog.text == ""
+
+    def test_a_connection_that_came_up_ends_the_back_off(self):
+        bench = Bench(*[Offline("unreachable", "nobody listens")] * 12, QUIET)
+        bench.run(600)
+        asked = len(bench.source.waits)
+        bench.jig.post(SourceService.CONNECTED)
+        bench.jig.process_all()
+        assert len(bench.source.waits) > asked

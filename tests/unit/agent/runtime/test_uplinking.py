@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from agent.core.values import CommandState, Report
-from agent.errors import Conflict, NotFound, Refused, ServerFault, TransportError, Unauthorized
+from agent.errors import Conflict, NotFound, Offline, Refused, ServerFault, TransportError, Unauthorized
 from agent.runtime.health import Health
 from agent.runtime.jig import Jig
 from agent.runtime.patience import Patience
@@ -13,7 +13,15 @@ from tests.fakes import FakeClock, FakeStore, FakeUplink
 
 
 class Bench:
-    def __init__(self, store: FakeStore | None = None, clock: FakeClock | None = None, batch_size: int = 500) -> None:
+    def __init__(
+        self,
+        store: FakeStore | None = None,
+        clock: FakeClock | None = None,
+        batch_size: int = 500,
+        *,
+        repeats_batches: bool = True,
+    ) -> None:
+        self.repeats_batches = repeats_batches
         self.clock = clock or FakeClock()
         self.store = store or FakeStore(self.clock)
         self.uplink = FakeUplink()
@@ -33,6 +41,7 @@ class Bench:
             health=self.health,
             on_server_time=self.times.append,
             batch_size=self.batch_size,
+            repeats_batches=self.repeats_batches,
         )
         self.jig = Jig(self.service, self.clock)
 
@@ -244,3 +253,31 @@ def test_the_stop_does_not_wait_for_a_backlog():
     bench.uplink.send = lambda readings: (bench.clock.advance(0.4), send(readings))[1]
     bench.service.finish()
     assert 0 < bench.store.stats().rows < 10
+
+
+class TestOverABroker:
+    def test_a_connection_that_came_up_ends_the_back_off(self, caplog):
+        bench = Bench()
+        bench.uplink.send_errors.extend([Offline("unreachable", "nobody listens")] * 80)
+        bench.put(1.0)
+        bench.run(300)
+        assert bench.health.parts()["uplink"].state == "unreachable"
+        assert caplog.text == ""
+        bench.uplink.send_errors.clear()
+        bench.put(2.0)
+        bench.jig.process_all()
+        assert bench.store.stats().rows == 2
+        bench.jig.post(UplinkService.CONNECTED)
+        bench.jig.process_all()
+        assert bench.store.stats().rows == 0
+
+    def test_where_each_reading_has_its_key_nothing_is_remembered_of_a_batch(self):
+        bench = Bench(repeats_batches=False)
+        bench.put(1.0, 2.0)
+        bench.uplink.lose_answers.append(TransportError("no receipt"))
+        bench.jig.process_all()
+        assert bench.store.setting(IN_FLIGHT) is None
+        bench.put(3.0)
+        bench.start()
+        bench.run(5)
+        assert [len(batch) for batch in bench.uplink.sent] == [2, 3]

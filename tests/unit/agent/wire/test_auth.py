@@ -4,8 +4,8 @@ import httpx
 import pytest
 
 from agent.errors import ConfigurationError
-from agent.wire.auth import BearerToken, Credential, KeyPair, origin_of, redact
-from agent.wire.secret import Secret
+from agent.wire.auth import BearerToken, Credential, KeyPair, origin_of
+from agent.wire.secret import Secret, redact
 
 KEYS = ("x-api-key", "x-secret-key")
 
@@ -85,6 +85,7 @@ def test_secrets_in_other_peoples_words_are_masked(pair, text):
 def test_a_token_of_any_form_is_masked_by_its_own_credential():
     assert BearerToken(Secret("zzz")).redact("the token zzz is old") == "the token ********** is old"
     assert redact("nothing secret: mk_public") == "nothing secret: mk_public"
+    assert redact("somebody pasted dat_0123456789abcdefABCDEF0123456789") == "somebody pasted **********"
 
 
 def test_an_origin_is_scheme_host_and_port():

@@ -1,0 +1,43 @@
+"""Files that are whole at every instant."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+
+def replace_file(path: Path, content: str | bytes, mode: int) -> None:
+    """Write beside it and rename, so that a crash leaves the old file or the new one and never half of it.
+
+    Args:
+        path: the file; its directory must be there.
+        content: all of it; text is written as UTF-8.
+        mode: permission bits, set before anything is written.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    temporary = path.with_name(f".{path.name}.new")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    try:
+        os.fchmod(fd, mode)
+        with os.fdopen(os.dup(fd), "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    temporary.replace(path)
+
+
+def give_to(path: Path, owner: str | int) -> None:
+    """Let a user of this machine have the file, when root runs this and there is such a user; else leave it.
+
+    Raises:
+        OSError: it could not be given away.
+    """
+    if os.geteuid() == 0:
+        try:
+            shutil.chown(path, owner, owner)
+        except LookupError:
+            return

@@ -1,0 +1,149 @@
+"""Commands over MQTT: pushed by the gateway, acknowledged to the broker once the journal has them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from agent.adapters.mqtt_connection import MqttConnection
+from agent.adapters.mqtt_session import Arrival
+from agent.adapters.records import oldest_first, read_records
+from agent.core.values import Command, CommandPoll
+from agent.errors import InvalidMessage
+from agent.ports import Clock
+from agent.wire import topics
+from agent.wire.commands import CommandRecord
+from agent.wire.json_text import parse_object
+
+PENDING_MAX: Final = 1000
+"""So many commands wait for the journal at most; what comes beyond is not acknowledged, so the broker keeps it."""
+
+_MALFORMED_KEPT: Final = 20
+
+
+@dataclass(slots=True)
+class _Pending:
+    command: Command
+    arrivals: list[Arrival] = field(default_factory=list)
+
+
+class MqttSource:
+    """A :class:`~agent.ports.CommandSource` on ``v1/devices/{device_id}/commands/+``.
+
+    A command stays pending, and is given by each :meth:`poll`, until :meth:`acknowledge`; only then does the broker get
+    its PUBACK. After a crash in between the broker delivers it again, and the gateway sends what is open at each
+    connection besides.
+
+    Args:
+        connection: says when there is none, and takes the acknowledgements.
+        device_id: whose commands.
+        clock: measures how old the gateway's time is by now.
+        max_bytes: a larger message is dropped with a sentence.
+    """
+
+    def __init__(self, connection: MqttConnection, device_id: str, clock: Clock, max_bytes: int) -> None:
+        self._connection = connection
+        self._device_id = device_id
+        self._clock = clock
+        self._max_bytes = max_bytes
+        self._changed = threading.Condition()
+        self._pending: dict[str, _Pending] = {}
+        self._malformed: list[str] = []
+        self._time: tuple[float, float] | None = None
+        self._interrupted = False
+
+    # --- the runtime's side -------------------------------------------------------------------------------------------
+
+    @property
+    def is_up(self) -> bool:
+        """Commands can come."""
+        return self._connection.is_up
+
+    def poll(self, wait_s: float) -> CommandPoll:
+        """See :meth:`agent.ports.CommandSource.poll`: waits here until something comes, or the connection goes.
+
+        Raises:
+            Offline: there is no connection, and nothing waits.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._has_news() or not self._connection.is_up, wait_s)
+            self._interrupted = False
+            if not (self._pending or self._malformed or self._connection.is_up):
+                raise self._connection.trouble
+            commands = oldest_first(pending.command for pending in self._pending.values())
+            malformed, self._malformed = tuple(self._malformed), []
+            told, self._time = self._time, None
+        now_s = self._clock.now().monotonic_s
+        server_time = None if told is None else told[0] + now_s - told[1]
+        return CommandPoll(commands, malformed=malformed, server_time=server_time, pushed=True)
+
+    def acknowledge(self, command_ids: Sequence[str]) -> None:
+        """The journal has these: the broker may forget them."""
+        with self._changed:
+            gone = [self._pending.pop(command_id, None) for command_id in command_ids]
+        for pending in gone:
+            for arrival in pending.arrivals if pending is not None else ():
+                self._connection.acknowledge(arrival)
+
+    def interrupt(self) -> None:
+        """End a :meth:`poll` that waits."""
+        with self._changed:
+            self._interrupted = True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """The connection belongs to whoever made it; nothing else is held."""
+
+    # --- the connection's side ----------------------------------------------------------------------------------------
+
+    def arrived(self, arrival: Arrival) -> None:
+        """Take a message from the commands' topic."""
+        try:
+            command = self._read(arrival)
+        except InvalidMessage as error:
+            # It will not get better: were it not acknowledged, it would come again for ever.
+            self._connection.acknowledge(arrival)
+            self._complain(f"a message on {arrival.topic[:120]} is no command and is skipped: {error}")
+            return
+        with self._changed:
+            pending = self._pending.get(command.id)
+            if pending is None and len(self._pending) >= PENDING_MAX:
+                return
+            if pending is None:
+                pending = self._pending[command.id] = _Pending(command)
+            pending.arrivals.append(arrival)
+            self._changed.notify_all()
+
+    def told_time(self, server_time: float) -> None:
+        """The gateway's clock as it was just now, seconds since the epoch."""
+        with self._changed:
+            self._time = (server_time, self._clock.now().monotonic_s)
+            self._changed.notify_all()
+
+    def went_down(self) -> None:
+        """The connection ended: nothing will come for now."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def _has_news(self) -> bool:
+        return bool(self._pending or self._malformed or self._time or self._interrupted)
+
+    def _complain(self, sentence: str) -> None:
+        with self._changed:
+            if len(self._malformed) < _MALFORMED_KEPT:
+                self._malformed.append(sentence)
+            self._changed.notify_all()
+
+    def _read(self, arrival: Arrival) -> Command:
+        command_id = topics.parse(arrival.topic).command_id
+        record = CommandRecord.receive(parse_object(arrival.payload, max_bytes=self._max_bytes))
+        if record.id is None:
+            record = record.model_copy(update={"id": command_id})
+        elif record.id != command_id:
+            raise InvalidMessage(f"it says that its id is {record.id[:80]!r}, and its topic says otherwise")
+        commands, malformed = read_records([record], self._device_id)
+        if malformed:
+            raise InvalidMessage(malformed[0])
+        return commands[0]

@@ -1,0 +1,54 @@
+"""A token that another program renews in its file."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from agent.wire.secret import Secret
+
+_log = logging.getLogger(__name__)
+
+
+class RenewedToken:
+    """What the file holds now. It is read again when its time of change moves; unreadable, the last token stays.
+
+    Args:
+        path: the file.
+        token: what it held at the start.
+    """
+
+    def __init__(self, path: Path, token: Secret) -> None:
+        self._path = path
+        self._token = token
+        self._changed_ns = self._changed()
+
+    def current(self) -> Secret:
+        """The token as it is now."""
+        changed_ns = self._changed()
+        if changed_ns != self._changed_ns:
+            self._read_again(changed_ns)
+        return self._token
+
+    @property
+    def last(self) -> Secret:
+        """What :meth:`current` said last."""
+        return self._token
+
+    def _changed(self) -> int | None:
+        try:
+            return self._path.stat().st_mtime_ns
+        except OSError:
+            return None
+
+    def _read_again(self, changed_ns: int | None) -> None:
+        self._changed_ns = changed_ns
+        try:
+            text = self._path.read_text("ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            _log.warning("auth=stale token_file %s cannot be read, so the last token stays: %s", self._path, error)
+            return
+        if text and text.isprintable() and " " not in text:
+            self._token = Secret(text)
+        else:
+            _log.warning("auth=stale token_file %s holds no token, so the last one stays", self._path)

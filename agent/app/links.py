@@ -1,0 +1,246 @@
+"""Source and uplink out of the configuration: over HTTP, over MQTT, or commands over both.
+
+Each way is imported only when it is used: an agent on HTTP does not carry paho, nor one on MQTT httpx.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agent.app.version import VERSION
+from agent.config import AgentConfig, Credentials
+from agent.core.backoff import CAP_S
+from agent.core.values import Moment, SendOutcome
+from agent.errors import ConfigurationError, InvalidMessage
+from agent.ports import Clock, CommandSource, Journal, Uplink
+from agent.runtime.broker_watch import BrokerWatch
+from agent.runtime.health import Health
+from agent.runtime.patience import Patience
+from agent.wire.extensions import IDEMPOTENCY_KEY
+from agent.wire.secret import Secret
+
+if TYPE_CHECKING:
+    from agent.adapters.discovery import Discovery
+    from agent.adapters.hybrid_source import HybridSource
+    from agent.adapters.mqtt_device import MqttDevice
+    from agent.adapters.mqtt_session import Broker
+    from agent.config.mqtt import MqttConfig
+    from agent.wire.device_client import DeviceClient
+    from agent.wire.mqtt_messages import Notice
+
+
+def _nothing() -> None:
+    """Some links have nothing to start and to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkParts:
+    """What the links need of the agent.
+
+    Attributes:
+        fraction: random numbers in [0, 1).
+        wall_of: the wall time of a moment as far as it can be trusted.
+        first_s: how long after the start the first contact comes, seconds.
+        poll_is_set: somebody set the poll interval, so no poll is held.
+        on_connected: the other side is there again: back-offs have lost their reason. Called from another thread.
+    """
+
+    clock: Clock
+    journal: Journal
+    health: Health
+    fraction: Callable[[], float]
+    wall_of: Callable[[Moment], float | None]
+    first_s: float
+    poll_is_set: Callable[[], bool]
+    on_connected: Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """The ways to the other side.
+
+    Attributes:
+        poll_wait_s: how long one poll may wait for news now, seconds.
+        settles_lazily: whether what a crash undoes of this deletion may be sent again without being stored twice.
+        retry_max_s: the longest wait before readings and results are sent again, seconds.
+        repeats_batches: see :class:`~agent.runtime.uplinking.UplinkService`.
+        only_pushed: see :class:`~agent.runtime.intake.Intake`.
+        start, stop: of what runs by itself.
+    """
+
+    source: CommandSource
+    uplink: Uplink
+    poll_wait_s: Callable[[], float]
+    settles_lazily: Callable[[SendOutcome], bool]
+    retry_max_s: float = CAP_S
+    repeats_batches: bool = True
+    only_pushed: bool = False
+    start: Callable[[], None] = _nothing
+    stop: Callable[[], None] = _nothing
+
+
+def open_client(config: AgentConfig, credentials: Credentials) -> AbstractContextManager[DeviceClient | None]:
+    """A client for the configured service; of nothing where there is none.
+
+    Raises:
+        ConfigurationError: address, keys or certificate file cannot be used.
+    """
+    if config.service is None:
+        return nullcontext()
+    from agent.app.client import make_client
+
+    return make_client(config.service, credentials, VERSION)
+
+
+def make_links(config: AgentConfig, credentials: Credentials, client: DeviceClient | None, parts: LinkParts) -> Links:
+    """Wire the links, with a client from :func:`open_client`; nothing is started.
+
+    Raises:
+        ConfigurationError: the device id cannot be a user of a broker.
+    """
+    if config.mqtt is not None:
+        return _mqtt_links(config, config.mqtt, credentials, client, parts)
+    if client is None:
+        raise ConfigurationError(["service: there is neither a service nor a broker"])
+    return _http_links(config, client, parts)
+
+
+def _http_links(config: AgentConfig, client: DeviceClient, parts: LinkParts) -> Links:
+    from agent.adapters.discovery import Discovery
+    from agent.adapters.http_uplink import HttpUplink
+
+    discovery, device = Discovery(client, parts.clock), config.device
+
+    def settles_lazily(outcome: SendOutcome) -> bool:
+        # An array would be put together anew after a crash, under another key, and count twice.
+        return len(outcome.delivered) <= 1 and discovery.knows(IDEMPOTENCY_KEY)
+
+    return Links(
+        source=_list_source(config, client, discovery),
+        uplink=HttpUplink(client, device.device_id, device.product_id, discovery, parts.wall_of),
+        poll_wait_s=lambda: 0.0 if parts.poll_is_set() else config.commands.long_poll_wait_s,
+        settles_lazily=settles_lazily,
+    )
+
+
+def _list_source(config: AgentConfig, client: DeviceClient, discovery: Discovery) -> CommandSource:
+    from agent.adapters.http_source import HttpSource
+
+    return HttpSource(client, config.device.device_id, discovery if config.commands.long_poll == "auto" else None)
+
+
+def _mqtt_links(
+    config: AgentConfig, mqtt: MqttConfig, credentials: Credentials, client: DeviceClient | None, parts: LinkParts
+) -> Links:
+    device = _mqtt_device(config, mqtt, credentials, parts)
+    source: CommandSource = device.source
+    wait_s: Callable[[], float] = lambda: config.commands.long_poll_wait_s  # noqa: E731 - with its type
+    if client is not None:
+        from agent.adapters.discovery import Discovery
+
+        source = _hybrid(device, _list_source(config, client, Discovery(client, parts.clock)), mqtt, parts)
+        wait_s = lambda: 0.0 if parts.poll_is_set() else config.commands.long_poll_wait_s  # noqa: E731 - as above
+    receipts = mqtt.delivered_when == "receipt"
+    return Links(
+        source=source,
+        uplink=device.uplink,
+        poll_wait_s=wait_s,
+        # With receipts each reading has a key of its own; a broker alone knows no keys.
+        settles_lazily=lambda _outcome: receipts,
+        retry_max_s=mqtt.reconnect_max_s,
+        repeats_batches=False,
+        only_pushed=client is None,
+        start=device.start,
+        stop=device.stop,
+    )
+
+
+def _mqtt_device(config: AgentConfig, mqtt: MqttConfig, credentials: Credentials, parts: LinkParts) -> MqttDevice:
+    from agent.adapters.mqtt_device import MqttDevice
+
+    broker = make_broker(config, mqtt)
+    watch = BrokerWatch(parts.clock, parts.health, config.logging.repeat_after_s)
+
+    def up() -> None:
+        watch.up(f"connected to {broker} with MQTT {device.connection.version}")
+        parts.on_connected()
+
+    def noticed(_notice: Notice) -> None:
+        parts.on_connected()
+
+    device = MqttDevice(
+        broker,
+        config.device.device_id,
+        firmware_version=VERSION,
+        token=make_token(credentials),
+        clock=parts.clock,
+        waits=Patience(parts.fraction, cap_s=mqtt.reconnect_max_s),
+        version=mqtt.version,
+        receipts=mqtt.delivered_when == "receipt",
+        timeout_s=mqtt.receipt_timeout_s,
+        wall_of=parts.wall_of,
+        first_s=parts.first_s,
+        on_up=up,
+        on_down=watch.down,
+    )
+    device.on_notice = noticed
+    return device
+
+
+def _hybrid(device: MqttDevice, truth: CommandSource, mqtt: MqttConfig, parts: LinkParts) -> HybridSource:
+    from agent.adapters.hybrid_source import HybridSource
+
+    source = HybridSource(
+        device.source,
+        truth,
+        clock=parts.clock,
+        slow_s=mqtt.list_every_s,
+        is_first_contact=parts.journal.is_empty,
+        fraction=parts.fraction,
+    )
+
+    def noticed(notice: Notice) -> None:
+        parts.on_connected()
+        if notice.poll_s is not None:
+            source.set_slow_s(notice.poll_s)
+
+    device.on_notice = noticed
+    return source
+
+
+def make_broker(config: AgentConfig, mqtt: MqttConfig) -> Broker:
+    """The broker as the section ``mqtt`` describes it.
+
+    Raises:
+        ConfigurationError: the device id cannot be a user of a broker.
+    """
+    from agent.adapters.mqtt_session import Broker, Tls
+    from agent.wire.topics import user_name
+
+    try:
+        client_id = user_name(config.device.device_id)
+    except InvalidMessage as error:
+        raise ConfigurationError([f"device.device_id: {error}"]) from None
+    return Broker(
+        host=mqtt.host,
+        port=mqtt.port_in_use,
+        client_id=client_id,
+        tls=Tls(mqtt.ca_file, mqtt.cert_file, mqtt.key_file) if mqtt.tls else None,
+        websocket_path=mqtt.websocket_path,
+        keepalive_s=mqtt.keepalive_s,
+        connect_timeout_s=mqtt.connect_timeout_s,
+        session_expiry_s=mqtt.session_expiry_s,
+        max_packet_bytes=mqtt.max_message_bytes,
+    )
+
+
+def make_token(credentials: Credentials) -> Callable[[], Secret]:
+    """The device token as its file holds it now."""
+    from agent.adapters.renewed_token import RenewedToken
+
+    if credentials.token_path is None:
+        return lambda: credentials.secret
+    return RenewedToken(credentials.token_path, credentials.secret).current

@@ -1,0 +1,37 @@
+"""What every section of the configuration is built from."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.config import JsonDict
+
+Seconds = Annotated[float, Field(gt=0, le=31 * 86400)]
+Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+Identifier = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")]
+
+
+def key(what: str, *, unit: str | None = None, why: str | None = None, example: Any = None, **rules: Any) -> Any:
+    """A field with its documentation; ``rules`` go to :func:`pydantic.Field` (``default``, ``ge``, ...)."""
+    extra: JsonDict = {name: value for name, value in (("unit", unit), ("why", why)) if value is not None}
+    if example is not None:
+        rules["examples"] = [example]
+    return Field(description=what, json_schema_extra=extra, **rules)
+
+
+class Section(BaseModel):
+    """The base of all sections: frozen, and an unknown key is a fault."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+
+
+def is_this_machine(host: str) -> bool:
+    """True for names and addresses that never leave this machine."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,107 @@
+"""What ``device-agent gateway check`` finds out, without starting the gateway."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from agent.app.checks import Finding, Verdict, check_state_dir
+from agent.config.credentials import Credentials
+from agent.core.budget import Budget
+from agent.errors import ConfigurationError, InvalidMessage, ServiceError, TransportError, UnexpectedAnswer
+from agent.gateway.config import GatewayConfig, LoadedGateway
+from agent.gateway.front_settings import http_settings, mqtt_settings
+from agent.gateway.http_front import tls_context
+from agent.gateway.mqtt_front import look_at_broker
+from agent.gateway.service.client import make_client
+from agent.gateway.service.meter import Meter
+from agent.gateway.token_file import FILE_NAME as TOKENS_FILE_NAME
+from agent.gateway.token_table import TokenTable
+from agent.runtime.patience import describe
+
+
+def check_gateway(load: Callable[[], LoadedGateway], environ: Mapping[str, str], *, online: bool) -> list[Finding]:
+    """Every check; one that fails hides no other.
+
+    Args:
+        load: gives the configuration or raises :class:`~agent.errors.ConfigurationError`.
+        environ: for systemd's credentials.
+        online: ask the service and the broker too.
+    """
+    try:
+        loaded = load()
+    except ConfigurationError as error:
+        return [Finding("configuration", Verdict.FAILED, fault) for fault in error.faults]
+    source = str(loaded.path) if loaded.path else "the environment"
+    findings = [Finding("configuration", Verdict.OK, f"{source} is whole and consistent")]
+    config = loaded.config
+    credentials: Credentials | None = None
+    try:
+        credentials = config.auth.credentials(environ)
+        findings.append(Finding("credentials", Verdict.OK, "the key files can be read and only by this user"))
+    except ConfigurationError as error:
+        findings += [Finding("configuration", Verdict.FAILED, fault) for fault in error.faults]
+    findings.append(check_state_dir(config.state_dir))
+    findings.append(_check_tokens(config))
+    findings += _check_http(config)
+    if online:
+        findings += _check_broker(config)
+        if credentials is not None:
+            findings.append(_check_service(config, credentials))
+    return findings
+
+
+def _check_tokens(config: GatewayConfig) -> Finding:
+    path = config.state_dir / TOKENS_FILE_NAME
+    if not path.exists():
+        return Finding(
+            "devices", Verdict.OK, "no device has a token yet: device-agent gateway devices add --device-id ID"
+        )
+    try:
+        table = TokenTable(path)
+    except ConfigurationError as error:
+        return Finding("devices", Verdict.FAILED, error.faults[0])
+    count = len(table.device_ids())
+    table.close()
+    return Finding("devices", Verdict.OK, f"{count} have a valid token")
+
+
+def _check_http(config: GatewayConfig) -> list[Finding]:
+    if not config.http.enabled:
+        return []
+    try:
+        tls_context(http_settings(config.http))
+    except ConfigurationError as error:
+        return [Finding("http", Verdict.FAILED, fault) for fault in error.faults]
+    scheme = "http" if config.http.certificate is None else "https"
+    return [
+        Finding("http", Verdict.OK, f"devices are to be served at {scheme}://{config.http.host}:{config.http.port}")
+    ]
+
+
+def _check_broker(config: GatewayConfig) -> list[Finding]:
+    if not config.mqtt.enabled:
+        return []
+    # A client id of its own: the running gateway keeps its connection.
+    settings = mqtt_settings(config.mqtt, "gateway-check")
+    trouble = look_at_broker(settings)
+    if trouble is None:
+        return [Finding("mqtt", Verdict.OK, f"the broker {settings.host}:{settings.port} takes the gateway")]
+    return [Finding("mqtt", Verdict.UNREACHABLE, trouble)]
+
+
+def _check_service(config: GatewayConfig, credentials: Credentials) -> Finding:
+    meter = Meter(Budget(), time.monotonic)
+    try:
+        with make_client(config.service, credentials, meter, 1) as client:
+            offered = client.discover()
+            count = sum(1 for _ in client.devices(limit=1))
+    except (TransportError, UnexpectedAnswer) as error:
+        return Finding("service", Verdict.UNREACHABLE, str(error))
+    except ConfigurationError as error:
+        return Finding("service", Verdict.FAILED, "; ".join(error.faults))
+    except (ServiceError, InvalidMessage) as error:
+        return Finding("service", Verdict.FAILED, describe(error)[1])
+    names = ", ".join(sorted(offered)) or "none (a plain server)"
+    devices = "has devices" if count else "has no device yet"
+    return Finding("service", Verdict.OK, f"it accepts the keys and {devices}; extensions: {names}")

@@ -1,0 +1,117 @@
+"""Figures of the running gateway for Prometheus (text format, ``GET /metrics``), read when they are asked for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from agent.app.version import VERSION
+from agent.errors import ConfigurationError
+from agent.gateway.engine import Engine
+from agent.runtime.health import Health
+from agent.wire.limits import ONLINE_WITHIN_S
+
+_PREFIX = "device_gateway"
+
+
+class GatewayCollector(Collector):
+    """What the gateway knows about itself.
+
+    Args:
+        engine: the gateway.
+        health: how its parts are.
+    """
+
+    def __init__(self, engine: Engine, health: Health) -> None:
+        self._engine = engine
+        self._health = health
+
+    def collect(self) -> Iterator[Metric]:
+        """All figures; nothing here names a device."""
+        yield InfoMetricFamily(_PREFIX, "The program", {"version": VERSION})
+        yield from self._store()
+        yield from self._devices()
+        yield from self._quota()
+        healthy = GaugeMetricFamily(f"{_PREFIX}_part_ok", "1 while this part is well", labels=["part"])
+        for name, part in self._health.parts().items():
+            healthy.add_metric([name], float(part.state == "ok"))
+        yield healthy
+        fronts = CounterMetricFamily(f"{_PREFIX}_front_events", "What happened at a front", labels=["front", "event"])
+        for front in self._engine.fronts:
+            for event, count in front.status().counts.items():
+                fronts.add_metric([front.name, event], count)
+        yield fronts
+
+    def _store(self) -> Iterator[Metric]:
+        stats = self._engine.stats
+        yield GaugeMetricFamily(f"{_PREFIX}_readings_waiting", "Readings that wait for the service", stats.readings)
+        yield GaugeMetricFamily(f"{_PREFIX}_results_waiting", "Results that wait for the service", stats.results)
+        yield GaugeMetricFamily(f"{_PREFIX}_waiting_bytes", "Their size", stats.size_bytes)
+        yield GaugeMetricFamily(f"{_PREFIX}_set_aside", "What the service refused for good, kept", stats.set_aside)
+        if stats.oldest_wall_s is not None:
+            yield GaugeMetricFamily(
+                f"{_PREFIX}_oldest_reading_timestamp_seconds", "When it was taken", stats.oldest_wall_s
+            )
+        commands = GaugeMetricFamily(f"{_PREFIX}_commands", "Commands by state", labels=["state"])
+        for state, count in stats.commands.items():
+            commands.add_metric([state], count)
+        yield commands
+        events = CounterMetricFamily(f"{_PREFIX}_events", "What happened, ever", labels=["event"])
+        for name, count in stats.counters.items():
+            events.add_metric([name], count)
+        yield events
+
+    def _devices(self) -> Iterator[Metric]:
+        engine = self._engine
+        yield GaugeMetricFamily(f"{_PREFIX}_devices", "Devices with a valid token", len(engine.roster.devices()))
+        online = engine.desk.online(ONLINE_WITHIN_S)
+        yield GaugeMetricFamily(f"{_PREFIX}_devices_online", f"Heard of within {ONLINE_WITHIN_S} s", online)
+        open_commands, held = engine.board.counts()
+        yield GaugeMetricFamily(f"{_PREFIX}_open_commands", "Commands that devices have not concluded", open_commands)
+        yield GaugeMetricFamily(f"{_PREFIX}_held_polls", "Polls that are held open", held)
+        yield GaugeMetricFamily(f"{_PREFIX}_overdue_polls", "Devices to ask about, late", engine.commands.overdue())
+
+    def _quota(self) -> Iterator[Metric]:
+        state = self._engine.budget()
+        granted = CounterMetricFamily(f"{_PREFIX}_requests", "Requests to the service", labels=["kind"])
+        for kind, count in state.granted.items():
+            granted.add_metric([str(kind)], count)
+        yield granted
+        yield CounterMetricFamily(f"{_PREFIX}_requests_refused", "Answers 429", state.refused)
+        if state.quota is not None:
+            yield GaugeMetricFamily(f"{_PREFIX}_quota", "Requests in one window", state.quota)
+            yield GaugeMetricFamily(f"{_PREFIX}_quota_left", "Left in this window", state.left or 0)
+
+
+class MetricsServer:
+    """Serves the figures in a thread of its own.
+
+    Args:
+        host, port: where; port 0 takes a free one.
+        collector: the figures.
+
+    Raises:
+        ConfigurationError: the address cannot be bound.
+    """
+
+    def __init__(self, host: str, port: int, collector: Collector) -> None:
+        registry = CollectorRegistry()
+        registry.register(collector)
+        try:
+            started: tuple[WSGIServer, threading.Thread] = start_http_server(port, host, registry)
+        except OSError as error:
+            fault = f"metrics: cannot listen on {host}:{port}: {error.strerror}; set metrics.port, or enabled: false"
+            raise ConfigurationError([fault], "metrics") from None
+        self._server, self._thread = started
+        self.address = f"http://{host}:{self._server.server_port}/metrics"
+
+    def stop(self) -> None:
+        """End it."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

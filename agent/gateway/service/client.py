@@ -1,0 +1,45 @@
+"""The clients of the service: the key pair, bounded connections, and the meter under every request."""
+
+from __future__ import annotations
+
+import os
+
+import httpx
+
+from agent.app.version import VERSION
+from agent.config.credentials import Credentials
+from agent.config.model import ServiceConfig
+from agent.errors import ConfigurationError
+from agent.gateway.service.meter import Meter, MeteredTransport
+from agent.wire.auth import KeyPair
+from agent.wire.connection import trust_store
+from agent.wire.device_client import DeviceClient
+
+
+def make_client(service: ServiceConfig, credentials: Credentials, meter: Meter, connections: int) -> DeviceClient:
+    """A client whose every request takes a grant.
+
+    Args:
+        service: where.
+        credentials: the key pair.
+        meter: the key's budget.
+        connections: at the same time.
+
+    Raises:
+        ConfigurationError: the address, the keys or the certificate file cannot be used.
+    """
+    if service.ca_file is not None and not os.access(service.ca_file, os.R_OK):
+        raise ConfigurationError([f"service.ca_file: {service.ca_file} cannot be read; mend the path or its mode"])
+    network = httpx.HTTPTransport(
+        verify=trust_store(service.ca_file) if service.base_url.startswith("https:") else False,
+        trust_env=False,
+        limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections, keepalive_expiry=60.0),
+    )
+    return DeviceClient(
+        service.base_url,
+        KeyPair(credentials.api_key, credentials.secret),
+        timeout_s=service.timeout_s,
+        max_answer_bytes=service.max_answer_bytes,
+        transport=MeteredTransport(network, meter),
+        user_agent=f"device-gateway/{VERSION}",
+    )

@@ -1,0 +1,187 @@
+"""Readings on their way to the service: in batches where it takes them, else one for each request."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from pydantic import ValidationError
+
+from agent.core.budget import Kind
+from agent.core.outbox import Disposition, judge_readings
+from agent.core.thinning import ThinningPolicy
+from agent.errors import InvalidMessage, NotFound, Refused
+from agent.gateway.desk import Desk
+from agent.gateway.service.offer import UNKNOWN_LOOK_S, Offer
+from agent.gateway.service.worker import Errands, Trouble
+from agent.gateway.store.service import StoreService
+from agent.gateway.store.values import Batch
+from agent.ports import Clock
+from agent.wire.base import describe_faults
+from agent.wire.device_client import DeviceClient
+from agent.wire.extensions import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY, KEY_REUSED
+from agent.wire.limits import BATCH_MAX
+from agent.wire.sensor_data import PostSensorData
+
+_LOOK_S: Final = 30.0
+# A reading that the service answers with an unclear 404 lets the others go first for so long.
+_DEFER_S: Final = 600.0
+_NO_DEVICE: Final = "device_not_found"
+
+
+class ReadingErrands(Errands[Batch]):
+    """Hands readings on, oldest first; what the service refuses for good is set aside with the reason.
+
+    Args:
+        client: for the requests.
+        offer: what the service offers.
+        store: where readings wait.
+        desk: told which devices the service does not know.
+        clock: for waiting.
+        trouble: for log lines.
+        policy: what becomes of readings when the quota is short and there are no batches.
+        gather_s: how long a reading may wait for company, seconds.
+        pace_per_s: requests with readings per second that the quota allows; None while it is not known.
+    """
+
+    name = "readings"
+    kind = Kind.READINGS
+
+    def __init__(
+        self,
+        client: DeviceClient,
+        offer: Offer,
+        *,
+        store: StoreService,
+        desk: Desk,
+        clock: Clock,
+        trouble: Trouble,
+        policy: ThinningPolicy,
+        gather_s: float,
+        pace_per_s: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        self._client = client
+        self._offer = offer
+        self._store = store
+        self._desk = desk
+        self._clock = clock
+        self._trouble = trouble
+        self._policy = policy
+        self._gather_s = gather_s
+        self._pace_per_s = pace_per_s
+        self._lock = threading.Lock()
+        self._in_hand: set[int] = set()
+        self._due_s = 0.0
+
+    def wake(self) -> bool:
+        """Something new waits; True when nobody knew."""
+        now_s = self._clock.now().monotonic_s
+        with self._lock:
+            was_idle = self._due_s > now_s + self._gather_s
+            self._due_s = min(self._due_s, now_s + self._gather_s)
+            return was_idle
+
+    def due_at(self, now_s: float) -> float:
+        """See :class:`Errands`."""
+        return self._due_s if self._offer.is_known else max(self._due_s, now_s + UNKNOWN_LOOK_S)
+
+    def take(self) -> Batch | None:
+        """See :class:`Errands`."""
+        limit = BATCH_MAX if self._offer.offers(BATCH_SENSOR_DATA) else 1
+        policy = self._policy if limit == 1 else None
+        pace_per_s = self._pace_per_s()
+        moment = self._clock.now()
+        with self._lock:
+            self._due_s = moment.monotonic_s + _LOOK_S
+            busy = frozenset(self._in_hand)
+        while True:
+            batch = self._next(limit, moment.wall_s, policy, busy, pace_per_s)
+            if batch is None:
+                return None
+            with self._lock:
+                if batch.id not in self._in_hand:
+                    self._in_hand.add(batch.id)
+                    # A full request says that more waits; else let company gather.
+                    is_full = len(batch.items) >= min(limit, BATCH_MAX)
+                    self._due_s = moment.monotonic_s + (0.0 if is_full else self._gather_s)
+                    return batch
+                busy = frozenset(self._in_hand)
+
+    def _next(
+        self, limit: int, now_s: float, policy: ThinningPolicy | None, busy: frozenset[int], pace_per_s: float | None
+    ) -> Batch | None:
+        return self._store.call(lambda store: store.readings.next_batch(limit, now_s, policy, busy, pace_per_s))
+
+    def release(self, item: Batch) -> None:
+        """See :class:`Errands`."""
+        with self._lock:
+            self._in_hand.discard(item.id)
+            self._due_s = min(self._due_s, self._clock.now().monotonic_s + self._gather_s)
+
+    def run(self, item: Batch) -> None:
+        """See :class:`Errands`."""
+        if len(item.items) > 1 and not self._offer.offers(BATCH_SENSOR_DATA):
+            # It was made for a service that took arrays; this one does not.
+            self._store.call(lambda store: store.readings.split(item))
+            return
+        try:
+            refused = self._send(item)
+        except Refused as error:
+            if judge_readings(error) is not Disposition.SET_ASIDE:
+                raise
+            if len(item.items) > 1:
+                # One of them is bad and none was stored: halve until it stands alone.
+                self._store.call(lambda store: store.readings.split(item))
+                return
+            refused = {0: str(error)}
+        except NotFound as error:
+            refused = self._of_unknown_device(item, error)
+        except (ValidationError, InvalidMessage) as error:
+            text = describe_faults(error) if isinstance(error, ValidationError) else str(error)
+            refused = {0: f"invalid_reading: {text}"}
+        self._settle(item, refused)
+
+    def _send(self, item: Batch) -> dict[int, str] | None:
+        """What the service refused, by index; None when it does not say which."""
+        key = item.key if self._offer.offers(IDEMPOTENCY_KEY) else None
+        readings = [PostSensorData.model_validate(body) for body in item.items]
+        try:
+            if len(readings) == 1:
+                self._client.post_sensor_data(readings[0], idempotency_key=key)
+                return {}
+            answer = self._client.post_sensor_data_batch(readings, idempotency_key=key)
+        except Refused as error:
+            if error.error == KEY_REUSED:
+                return {}  # the key is this batch's alone, so it is stored
+            raise
+        if answer.accepted + len(answer.errors) != len(readings):
+            return None
+        for fault in answer.errors:
+            if fault.error == _NO_DEVICE:
+                self._desk.set_known(readings[fault.index].device_id, known=False)
+        return {fault.index: f"{fault.error}: {fault.message}".strip(": ") for fault in answer.errors}
+
+    def _settle(self, item: Batch, refused: dict[int, str] | None) -> None:
+        if refused is None:
+            # Asking in halves, and one by one in the end, loses none.
+            self._store.call(lambda store: store.readings.split(item))
+            return
+        now_s = self._clock.now().wall_s
+        self._store.call(lambda store: store.readings.batch_stored(item, refused, now_s))
+        for reason in sorted(set(refused.values())):
+            text = f"readings=refused the service will never take some and they are set aside: {reason}"
+            self._trouble.tell(f"refused {reason.split(':', 1)[0]}", text)
+
+    def _of_unknown_device(self, item: Batch, error: NotFound) -> dict[int, str]:
+        """404 speaks of the address, or of a device that was removed: only the latter is the reading's own fault."""
+        device_id = str(item.items[0].get("device_id", ""))
+        if error.error == _NO_DEVICE and len(item.items) == 1:
+            self._desk.set_known(device_id, known=False)
+            return {0: str(error)}
+        if len(item.items) == 1 and device_id in self._desk.unknown_devices():
+            return {0: str(error)}
+        # Others must not wait behind it.
+        until_s = self._clock.now().wall_s + _DEFER_S
+        self._store.call(lambda store: store.readings.defer(item, until_s))
+        raise error

@@ -1,0 +1,116 @@
+"""Results on their way to the service: by the extension where it is offered, else into the product's table."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Final
+
+from agent.adapters.http_uplink import HttpUplink
+from agent.core.budget import Kind
+from agent.core.values import Report
+from agent.errors import Conflict, NotFound, Refused
+from agent.gateway.service.offer import UNKNOWN_LOOK_S, Offer
+from agent.gateway.service.worker import Errands
+from agent.gateway.store.service import StoreService
+from agent.gateway.store.values import CommandState, WaitingResult
+from agent.ports import Clock
+from agent.wire.device_client import DeviceClient
+from agent.wire.extensions import COMMAND_RESULTS
+
+_log = logging.getLogger(__name__)
+
+_NO_COMMAND: Final = "command_not_found"
+_LOOK_S: Final = 30.0
+
+
+class ResultErrands(Errands[WaitingResult]):
+    """Tells the service what became of commands, oldest first.
+
+    Args:
+        client: for the requests.
+        offer: what the service offers.
+        store: where results wait.
+        clock: for waiting.
+    """
+
+    name = "results"
+    kind = Kind.RESULTS
+
+    def __init__(self, client: DeviceClient, offer: Offer, store: StoreService, clock: Clock) -> None:
+        self._client = client
+        self._offer = offer
+        self._store = store
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._in_hand: dict[int, tuple[str, str]] = {}
+        self._products: dict[str, str | None] = {}
+        self._due_s = 0.0
+
+    def wake(self) -> bool:
+        """Something new waits; True when nobody knew."""
+        with self._lock:
+            was_idle = self._due_s > self._clock.now().monotonic_s
+            self._due_s = 0.0
+            return was_idle
+
+    def due_at(self, now_s: float) -> float:
+        """See :class:`Errands`."""
+        return self._due_s if self._offer.is_known else max(self._due_s, now_s + UNKNOWN_LOOK_S)
+
+    def take(self) -> WaitingResult | None:
+        """See :class:`Errands`. A command's progress and its end never travel at the same time."""
+        with self._lock:
+            self._due_s = self._clock.now().monotonic_s + _LOOK_S
+            busy = dict(self._in_hand)
+        found = self._store.call(lambda store: store.commands.next_results(len(busy) + 1, busy))
+        with self._lock:
+            taken = set(self._in_hand.values())
+            for waiting in found:
+                if waiting.seq not in self._in_hand and (waiting.device_id, waiting.command_id) not in taken:
+                    self._in_hand[waiting.seq] = (waiting.device_id, waiting.command_id)
+                    self._due_s = 0.0
+                    return waiting
+        return None
+
+    def release(self, item: WaitingResult) -> None:
+        """See :class:`Errands`."""
+        with self._lock:
+            del self._in_hand[item.seq]
+            self._due_s = 0.0
+
+    def run(self, item: WaitingResult) -> None:
+        """See :class:`Errands`."""
+        refusal, state = None, CommandState.REPORTED
+        try:
+            self._tell(item)
+        except NotFound as error:
+            refusal = str(error)
+            if error.error == _NO_COMMAND:
+                state = CommandState.UNKNOWN
+        except (Conflict, Refused) as error:
+            refusal = str(error)
+        if refusal is not None:
+            _log.warning("command=%s device=%s its result is set aside: %s", item.command_id, item.device_id, refusal)
+        now_s = self._clock.now().wall_s
+        self._store.call(lambda store: store.commands.result_settled(item, refusal, state, now_s))
+
+    def _tell(self, item: WaitingResult) -> None:
+        finished_s = item.finished_wall_s
+        report = Report(item.command_id, item.status, item.result, item.error, None, finished_s)
+        uplink = HttpUplink(self._client, item.device_id, self._product_of(item.device_id), self._offer)
+        try:
+            uplink.report(report)
+        except Refused as error:
+            # The result itself may be what it cannot take; how the command ended matters more.
+            text = f"result_refused: {error}" if item.error is None else f"{item.error} (result refused: {error})"
+            uplink.report(Report(item.command_id, item.status, None, text, None, finished_s))
+
+    def _product_of(self, device_id: str) -> str | None:
+        """The device's product, which only a plain server has to be told; listed once for all devices."""
+        if self._offer.offers(COMMAND_RESULTS):
+            return None
+        if device_id not in self._products:
+            listed = {device.device_id: device.product_id for device in self._client.devices() if device.device_id}
+            self._products = {device_id: None, **listed}
+        return self._products[device_id]

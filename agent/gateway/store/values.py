@@ -1,0 +1,140 @@
+"""What the gateway's store takes and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from agent.core.values import JsonObject
+
+
+class CommandState(StrEnum):
+    """Where a command stands at the gateway."""
+
+    OPEN = "open"
+    """The device has not told how it ended."""
+    CONCLUDED = "concluded"
+    """It has; the service is to be told."""
+    REPORTED = "reported"
+    """The service has taken the result, or never will (then it is set aside)."""
+    GONE = "gone"
+    """The service no longer lists it: expired, canceled, or concluded elsewhere."""
+    UNKNOWN = "unknown"
+    """The service has no such command for this device: the device made it up, or it was deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much may wait for the service. Beyond rows and bytes nothing more is taken; beyond the age it is dropped.
+
+    Attributes:
+        max_rows: readings.
+        max_bytes: their JSON text, and that of results.
+        max_age_s: since they were taken from their device.
+        max_results: results.
+    """
+
+    max_rows: int = 1_000_000
+    max_bytes: int = 1024**3
+    max_age_s: float = 7 * 86_400.0
+    max_results: int = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCommand:
+    """A command of one device.
+
+    Attributes:
+        id: the service's id, or one derived from its content.
+        record: the record as devices get it.
+        expires_at: epoch seconds on the service's clock; None when it never expires.
+        is_open: its device has not told how it ended.
+    """
+
+    device_id: str
+    id: str
+    record: JsonObject
+    created_at: float | None = None
+    expires_at: float | None = None
+    is_open: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """What a list of the service's changed for one device.
+
+    Attributes:
+        new: ids that were not known before.
+        gone: how many open ones the service no longer lists.
+        open: the open commands now, oldest first.
+    """
+
+    new: tuple[str, ...]
+    gone: int
+    open: tuple[StoredCommand, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingResult:
+    """A result that the service is to be told.
+
+    Attributes:
+        seq: ascending in the order of arrival; changes when a later result takes this one's place.
+        finished_wall_s: when the gateway took it, epoch seconds.
+    """
+
+    seq: int
+    device_id: str
+    command_id: str
+    status: str
+    result: JsonObject | None
+    error: str | None
+    finished_wall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What goes to the service as one request.
+
+    Attributes:
+        key: its idempotency key, for ever the same.
+        items: request bodies of single readings.
+    """
+
+    id: int
+    key: str
+    items: tuple[JsonObject, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """When and how a device was heard of last."""
+
+    transport: str
+    online: bool
+    seen_wall_s: float
+    firmware: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStats:
+    """What the store holds.
+
+    Attributes:
+        readings: waiting, those in batches too.
+        size_bytes: their JSON text.
+        oldest_wall_s: when the oldest waiting one was taken; None when none waits.
+        results: waiting.
+        commands: state -> how many.
+        set_aside: refused by the service for good and kept with the reason.
+        counters: name -> how often ever.
+    """
+
+    readings: int = 0
+    size_bytes: int = 0
+    oldest_wall_s: float | None = None
+    results: int = 0
+    commands: Mapping[str, int] = field(default_factory=dict)
+    set_aside: int = 0
+    counters: Mapping[str, int] = field(default_factory=dict)

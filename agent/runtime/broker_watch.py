@@ -1,0 +1,48 @@
+"""How the connection to the broker is, for the log and the status."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from agent.errors import Offline
+from agent.ports import Clock
+from agent.runtime.complaints import Complaints
+from agent.runtime.health import Health
+from agent.runtime.patience import describe
+
+_log = logging.getLogger(__name__)
+
+PART: Final = "broker"
+TAKEN_OVER: Final = "taken_over"
+
+
+class BrokerWatch:
+    """Told by the connection, in its thread.
+
+    Args:
+        health: holds the part ``broker``.
+        repeat_after_s: how soon the same complaint may be told again, seconds.
+    """
+
+    def __init__(self, clock: Clock, health: Health, repeat_after_s: float) -> None:
+        now_s: Callable[[], float] = lambda: clock.now().monotonic_s  # noqa: E731 - with its type
+        self._complaints = Complaints(_log, now_s, repeat_after_s)
+        self._health = health
+        self._states: set[str] = set()
+
+    def up(self, where: str) -> None:
+        """The connection stands. That another client once took it stays in the status: it will come again."""
+        for state in self._states - {TAKEN_OVER}:
+            self._complaints.settle(state, f"broker=ok: {where}")
+        self._states &= {TAKEN_OVER}
+        taken = "; another client with this device's id took it over before, see the log" if self._states else ""
+        self._health.put(PART, "ok", where + taken)
+
+    def down(self, error: Offline, wait_s: float) -> None:
+        """It does not, and this long passes until the next attempt, seconds."""
+        state, text, every_s = describe(error)
+        self._complaints.tell(state, f"broker={state}: {text}; next try in {wait_s:.0f} s", every_s=every_s)
+        self._states.add(state)
+        self._health.put(PART, state, text)

@@ -1,0 +1,197 @@
+"""What MQTT messages between devices and gateway carry: JSON text (docs/protocol.md, "Messages").
+
+**Who has a reading?** A QoS 1 PUBACK comes from the broker: it says nothing about the gateway, and a broker may lose
+what it took. So a device that wants to know gives each reading and each result a ``key``, and the gateway names that
+key in a :class:`Receipt` on the device's ``receipts`` topic once the message is committed to its own store (or refused
+for good). The device repeats the message with the same key until then. For the gateway this means:
+
+* store first, receipt second, PUBACK to the broker last;
+* one device's key is stored once: a repeat stores nothing and is receipted again; keys are remembered for 24 h at
+  least;
+* a message without a key is stored as often as it comes, and gets no receipt: the device trusts the broker;
+* what cannot be taken *now* (a full disk) gets no receipt; the device comes again by itself. ``refused`` is for good.
+
+A refusal without a key tells a person who listens that a whole message was not understood.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, Field, StringConstraints, ValidationError
+
+from agent.errors import InvalidMessage
+from agent.wire.base import JsonObject, LooseTime, Number, Received, Sent, Text, WireTime, describe_faults
+from agent.wire.commands import ResultStatus
+from agent.wire.json_text import encode_json, parse_json
+from agent.wire.limits import BATCH_MAX, BODY_BYTES
+from agent.wire.times import to_rfc3339
+
+KEY_CHARACTERS: Final = 128
+
+Key = Annotated[str, StringConstraints(min_length=1, max_length=KEY_CHARACTERS)]
+"""What makes two messages of one device the same: stays equal over every repeat."""
+
+_STATUS_WORDS: Final = {b"online", b"offline"}
+
+
+class ReadingMessage(Sent):
+    """One reading on ``sensor-data``; the topic carries one of them or an array.
+
+    Attributes:
+        sensor_data: named readings, finite numbers, at least one.
+        recorded_at: when they were read; the time of arrival counts when it is missing.
+    """
+
+    sensor_data: Annotated[dict[Text, Number], Field(min_length=1)]
+    recorded_at: WireTime | None = None
+    key: Key | None = None
+
+
+class ResultMessage(Sent):
+    """How a command goes or ended, on ``commands/{command_id}/result``; idempotent by command id and status."""
+
+    status: ResultStatus
+    result: JsonObject | None = None
+    error: str | None = None
+    key: Key | None = None
+
+
+class StatusMessage(Received):
+    """Whether a device is there. The bare words ``online`` and ``offline`` are taken as well."""
+
+    status: Literal["online", "offline"]
+    firmware_version: str | None = None
+
+
+class Refusal(Received):
+    """What the gateway will never take, and why.
+
+    Attributes:
+        key: the refused message's; None when it had none, or could not be read at all.
+        error: a stable snake_case word, such as ``validation_error``.
+    """
+
+    key: str | None = None
+    error: str = "refused"
+    message: str = ""
+
+
+class Receipt(Received):
+    """The gateway's word on messages with a key.
+
+    Attributes:
+        stored: keys of what is committed to the gateway's store.
+        refused: what will never be stored.
+    """
+
+    stored: tuple[str, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+
+
+class Notice(Received):
+    """Clock and hints, QoS 0; sent in answer to ``online`` and when a hint changes.
+
+    Attributes:
+        time: the gateway's clock, seconds since the epoch (RFC 3339 on the wire). Only a notice carries it, since QoS 0
+            is never queued for a device that is away: a time that comes late would be a wrong one.
+        retry_after_s: send no readings for this long, seconds: the quota is used up. Results may go.
+        poll_s: how often to ask over HTTP, where the device does so beside MQTT, seconds.
+    """
+
+    time: LooseTime = None
+    retry_after_s: Annotated[float, Field(ge=0, le=86_400)] | None = None
+    poll_s: Annotated[float, Field(gt=0, le=86_400)] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingBatch:
+    """One ``sensor-data`` message, read item by item: a bad reading hides no good one."""
+
+    readings: tuple[ReadingMessage, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+
+
+def encode(message: BaseModel) -> bytes:
+    """A message as JSON text; members that are None are left out.
+
+    Raises:
+        InvalidMessage: something in it has no JSON form.
+    """
+    members = message.model_dump(exclude_none=True)
+    if isinstance(message, Notice) and message.time is not None:
+        members["time"] = to_rfc3339(message.time)
+    return encode_json(members)
+
+
+def encode_readings(readings: list[ReadingMessage]) -> bytes:
+    """Readings as one ``sensor-data`` message: a lone one as an object, several as an array."""
+    items = [reading.to_wire() for reading in readings]
+    return encode_json(items[0] if len(items) == 1 else items)
+
+
+def read_readings(raw: bytes, *, max_bytes: int = BODY_BYTES) -> ReadingBatch:
+    """Take a ``sensor-data`` message apart; what is wrong with it stands in ``refused``, nothing is raised."""
+    try:
+        value = parse_json(raw, max_bytes=max_bytes)
+    except InvalidMessage as error:
+        return ReadingBatch(refused=(Refusal(error="invalid_json", message=str(error)),))
+    items = value if isinstance(value, list) else [value]
+    if len(items) > BATCH_MAX:
+        text = f"{len(items)} readings in one message are more than {BATCH_MAX}: send several messages"
+        return ReadingBatch(refused=(Refusal(error="too_many_readings", message=text),))
+    readings: list[ReadingMessage] = []
+    refused: list[Refusal] = []
+    for item in items:
+        try:
+            readings.append(ReadingMessage.model_validate(item))
+        except ValidationError as error:
+            refused.append(Refusal(key=_key_of(item), error="validation_error", message=describe_faults(error)))
+    return ReadingBatch(tuple(readings), tuple(refused))
+
+
+def read_result(raw: bytes, *, max_bytes: int = BODY_BYTES) -> ResultMessage | Refusal:
+    """Take a result; a :class:`Refusal` says what is wrong with it."""
+    try:
+        value = parse_json(raw, max_bytes=max_bytes)
+    except InvalidMessage as error:
+        return Refusal(error="invalid_json", message=str(error))
+    try:
+        return ResultMessage.model_validate(value)
+    except ValidationError as error:
+        return Refusal(key=_key_of(value), error="validation_error", message=describe_faults(error))
+
+
+def read_status(raw: bytes) -> StatusMessage:
+    """Take a status.
+
+    Raises:
+        InvalidMessage: neither one of the two words nor an object with ``status``.
+    """
+    if raw in _STATUS_WORDS:
+        return StatusMessage.receive({"status": raw.decode()})
+    return StatusMessage.receive(parse_json(raw))
+
+
+def read_receipt(raw: bytes) -> Receipt:
+    """Take a receipt.
+
+    Raises:
+        InvalidMessage: no receipt.
+    """
+    return Receipt.receive(parse_json(raw))
+
+
+def read_notice(raw: bytes) -> Notice:
+    """Take a notice.
+
+    Raises:
+        InvalidMessage: no notice.
+    """
+    return Notice.receive(parse_json(raw))
+
+
+def _key_of(item: Any) -> str | None:
+    key = item.get("key") if isinstance(item, dict) else None
+    return key if isinstance(key, str) and 0 < len(key) <= KEY_CHARACTERS else None

@@ -1,0 +1,137 @@
+"""A broker on this machine for a demo or a trial: mosquitto where it is installed, else amqtt in this process.
+
+Both listen on loopback and take everybody: on one machine of one's own there is nobody to keep out. A broker for
+devices elsewhere is set up with ``device-agent gateway broker-config``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from simulator.demo.children import ChildFailed, ChildProcess
+
+_log = logging.getLogger(__name__)
+
+AMQTT_LIMITS: Final = (
+    "amqtt in this process, since mosquitto is not installed: MQTT 3.1.1 only, one gateway only, nothing kept over a "
+    "restart, and made for trying out"
+)
+_READY_S: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A broker that runs.
+
+    Attributes:
+        port: on 127.0.0.1.
+        name: what it is, in a few words, with its limits.
+        shares: it knows shared subscriptions.
+    """
+
+    port: int
+    name: str
+    shares: bool
+
+
+@contextmanager
+def running_broker(folder: Path, log: Path) -> Iterator[Broker]:
+    """The best broker that there is, for the length of the block.
+
+    Args:
+        folder: of its configuration.
+        log: where mosquitto's log goes.
+
+    Raises:
+        ChildFailed: it could not be started.
+    """
+    program = find_mosquitto()
+    port = _free_port()
+    if program is None:
+        with _amqtt(port):
+            yield Broker(port, AMQTT_LIMITS, shares=False)
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    configuration = folder / "mosquitto.conf"
+    lines = [f"listener {port} 127.0.0.1", "allow_anonymous true"]
+    if os.geteuid() == 0:
+        lines.append("user root")  # it would give root up for a user that may not read this folder
+    configuration.write_text("\n".join(lines) + "\n")
+    child = ChildProcess("mosquitto", log)
+    child.start([program, "-c", str(configuration)])
+    try:
+        child.wait_until(lambda: _listens(port), "it listened", _READY_S)
+        yield Broker(port, "mosquitto", shares=True)
+    finally:
+        child.end()
+
+
+def find_mosquitto() -> str | None:
+    """The program; Debian keeps it where an ordinary user's PATH does not look."""
+    return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
+
+
+@contextmanager
+def _amqtt(port: int) -> Iterator[None]:
+    """Amqtt on an event loop of its own, in a thread."""
+    ready, stop = threading.Event(), threading.Event()
+    trouble: list[BaseException] = []
+    thread = threading.Thread(target=_run_amqtt, args=(port, ready, stop, trouble), name="broker", daemon=True)
+    thread.start()
+    try:
+        if not ready.wait(_READY_S) or trouble:
+            raise ChildFailed(f"the broker amqtt did not start: {trouble[0] if trouble else 'no answer'}")
+        yield
+    finally:
+        stop.set()
+        thread.join(_READY_S)
+
+
+def _run_amqtt(port: int, ready: threading.Event, stop: threading.Event, trouble: list[BaseException]) -> None:
+    from amqtt.broker import Broker as Amqtt  # half a second: only where it is needed
+
+    for name in ("amqtt", "transitions"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+    async def serve() -> None:
+        # A client that hangs up at once is an unhandled exception to amqtt, and a traceback on the screen.
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: _log.debug("amqtt: %s", context))
+        broker = Amqtt(
+            {
+                "listeners": {"default": {"type": "tcp", "bind": f"127.0.0.1:{port}"}},
+                "plugins": {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}},
+            }
+        )
+        await broker.start()
+        ready.set()
+        await asyncio.to_thread(stop.wait)
+        await broker.shutdown()
+
+    try:
+        asyncio.run(serve())
+    except Exception as error:  # noqa: BLE001 - told by the thread that waits
+        trouble.append(error)
+    finally:
+        ready.set()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _listens(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
+        return True
+    return False

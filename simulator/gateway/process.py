@@ -1,0 +1,138 @@
+"""The gateway as its users run it: ``device-agent gateway run``, beside a local service and a local broker."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from agent.errors import UnexpectedAnswer
+from simulator.demo.children import ChildProcess, program_path
+from simulator.gateway.broker import Broker
+from simulator.keys import Keys, write_secret
+
+_ADDRESS: Final = re.compile(r"http=listening at (https?://\S+)")
+_READY_S: Final = 30.0
+_ANSWER_S: Final = 30.0
+
+
+class GatewayProcess:
+    """One gateway.
+
+    Args:
+        folder: where its configuration, keys and state go.
+        child: its process, already with those that are ended in any case.
+        log: of that process.
+    """
+
+    def __init__(self, folder: Path, child: ChildProcess, log: Path) -> None:
+        self._folder = folder
+        self._child = child
+        self._log = log
+        self._log_begins = 0
+        self.config_path = folder / "gateway.yaml"
+        self.base_url = ""
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id while it runs."""
+        return self._child.pid
+
+    def configure(self, service_url: str, keys: Keys, broker: Broker, port: int) -> None:
+        """Write its files; a state from before stays.
+
+        Args:
+            service_url: of the service.
+            keys: the key pair, which goes into this folder and to no device.
+            broker: where its MQTT devices come from.
+            port: for devices that speak HTTP; 0 takes any free one.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_secret(self._folder / "api_key", keys.api_key)
+        write_secret(self._folder / "secret_key", keys.secret_key.reveal())
+        configuration = {
+            "service": {"base_url": service_url},
+            "auth": {
+                "api_key_file": str(self._folder / "api_key"),
+                "secret_key_file": str(self._folder / "secret_key"),
+            },
+            "state_dir": str(self._folder / "state"),
+            "http": {"port": port},
+            "mqtt": {
+                "enabled": True,
+                "port": broker.port,
+                **({} if broker.shares else {"group": "", "version": "3.1.1"}),
+            },
+            "commands": {"fast_s": 0.5, "idle_s": 10},
+            "readings": {"gather_s": 0.2},
+            "metrics": {"enabled": False},
+        }
+        self.config_path.write_text(yaml.safe_dump(configuration, sort_keys=False))
+
+    def begin(self) -> None:
+        """Start it; :meth:`wait_until_ready` before anything else.
+
+        Raises:
+            ChildFailed: it could not be started.
+        """
+        self._log_begins = self._log.stat().st_size if self._log.exists() else 0
+        self._child.start([str(program_path("device-agent")), "gateway", "run", "--config", str(self.config_path)])
+
+    def wait_until_ready(self) -> None:
+        """Until devices are served both ways.
+
+        Raises:
+            ChildFailed: it did not start; the text ends with its log.
+        """
+        self._child.wait_until(self._serves, "it served devices", _READY_S)
+
+    def hand_out(self, device_id: str, broker: Broker, folder: Path) -> str:
+        """A new token for a device, with a ready configuration of the agent in ``folder``; the token.
+
+        Raises:
+            UnexpectedAnswer: the program failed.
+        """
+        options = [
+            *("--config-out", str(folder), "--device-dir", str(folder), "--plain"),
+            *("--url", self.base_url, "--broker", f"127.0.0.1:{broker.port}"),
+        ]
+        told = self._ask("devices", "add", "--device-id", device_id, "--no-check", *options, good=(0, 1))
+        if device_id in (told.get("kept") or []):  # from an earlier start: nobody can read that one again
+            told = self._ask("devices", "rotate", device_id, "--overlap-s", "0", *options, good=(0, 1))
+        issued = told.get("issued") or []
+        if not issued:
+            raise UnexpectedAnswer(f"the gateway gave device {device_id} no token: {told.get('failed')}")
+        return str(issued[0]["token"])
+
+    def waiting(self) -> int:
+        """How many readings and results it has not handed on yet.
+
+        Raises:
+            UnexpectedAnswer: the program failed.
+        """
+        store = self._ask("status", good=(0, 1)).get("store") or {}
+        return int(store.get("readings", 0)) + int(store.get("results", 0))
+
+    def _ask(self, *words: str, good: tuple[int, ...]) -> dict[str, Any]:
+        program = [str(program_path("device-agent")), "gateway", *words, "--json", "--config", str(self.config_path)]
+        try:
+            done = subprocess.run(program, capture_output=True, text=True, timeout=_ANSWER_S, check=False)
+            if done.returncode in good:
+                return dict(json.loads(done.stdout))
+            reason = done.stderr.strip()
+        except (subprocess.TimeoutExpired, OSError, ValueError, TypeError) as error:
+            reason = repr(error)
+        raise UnexpectedAnswer(f"'device-agent gateway {' '.join(words[:2])}' failed: {reason}")
+
+    def _serves(self) -> bool:
+        with self._log.open("rb") as file:
+            file.seek(self._log_begins)
+            text = file.read().decode(errors="replace")
+        found = _ADDRESS.search(text)
+        if found:
+            self.base_url = found.group(1)
+        return found is not None and "mqtt=connected" in text

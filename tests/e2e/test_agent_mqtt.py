@@ -1,0 +1,248 @@
+"""The real ``device-agent`` process over MQTT: a real mosquitto, and a gateway of the tests behind it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.wire import topics
+from tests.contract.test_command_source_port import Answer, ScriptedServer
+from tests.e2e.agent_bench import SOON_S, AgentProcess
+from tests.gateway_stand_in import GatewayStandIn
+from tests.mosquitto import Mosquitto, end_client, free_port, write_passwords
+
+TOKEN = "device-token-canary"
+SENSORS = "sensors: [{name: s, type: simulated, interval_s: 0.1}]\n"
+
+
+class Bench:
+    """A broker with passwords, a gateway, and agents of one device in a folder of its own."""
+
+    def __init__(self, folder: Path, broker: Mosquitto) -> None:
+        self.folder = folder
+        self.broker = broker
+        self.gateway = GatewayStandIn(broker, user="gateway-1", password="g")
+        self.config = folder / "config.yaml"
+        self.agents: list[AgentProcess] = []
+        self.write()
+
+    def write(self, *, token: str = TOKEN, port: int | None = None, more: str = "") -> None:
+        path = self.folder / "token"
+        path.write_text(token)
+        path.chmod(0o600)
+        self.config.write_text(
+            f"mqtt: {{host: 127.0.0.1, port: {port or self.broker.port}, tls: false, reconnect_max_s: 1,\n"
+            f"       receipt_timeout_s: 2}}\n"
+            f"device: {{device_id: d1}}\nauth: {{mode: bearer, token_file: '{path}'}}\n"
+            f"state_dir: '{self.folder / 'state'}'\ncommands: {{poll: {{spread_s: 0}}}}\n"
+            f"outbox: {{group_window_s: 0}}\n{more}"
+        )
+
+    def start(self, until: str = "agent=ready") -> AgentProcess:
+        self.agents.append(AgentProcess(self.config))
+        self.agents[-1].wait_for(until)
+        return self.agents[-1]
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "agent.cli", *arguments, "--config", str(self.config)],
+            capture_output=True,
+            text=True,
+            timeout=SOON_S * 2,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+
+    def ping(self, command_id: str) -> None:
+        self.gateway.send("d1", command_id, {"command": "ping", "echo": command_id})
+
+    def wait_for_results(self, *command_ids: str) -> None:
+        wanted = {(command_id, "succeeded") for command_id in command_ids}
+        self.gateway.wait_until(lambda: wanted <= self.gateway.results.keys())
+
+    def close(self) -> None:
+        for agent in self.agents:
+            agent.close()
+        self.gateway.close()
+
+
+@pytest.fixture
+def bench(start_mosquitto: Callable[..., Mosquitto], tmp_path: Path) -> Iterator[Bench]:
+    passwords = write_passwords(tmp_path / "users", {"d1": TOKEN, "gateway-1": "g"})
+    made = Bench(tmp_path, start_mosquitto(*passwords))
+    yield made
+    made.close()
+
+
+def test_commands_results_and_readings_travel_over_mqtt(bench):
+    bench.write(more=SENSORS)
+    agent = bench.start()
+    bench.ping("c1")
+    bench.gateway.send("d1", "c2", {"command": "open_door"})
+    bench.wait_for_results("c1")
+    assert bench.gateway.results["c1", "succeeded"].result["echo"] == "c1"
+    bench.gateway.wait_until(lambda: ("c2", "rejected") in bench.gateway.results)
+    bench.gateway.wait_until(lambda: len(bench.gateway.readings) >= 3)
+    status = bench.run("status", "--json")
+    parts = json.loads(status.stdout)["told"]["parts"]
+    assert status.returncode == 0, status.stdout
+    assert "MQTT 5" in parts["broker"]["detail"]
+    code, took_s = agent.terminate()
+    assert code == 0
+    assert took_s < 5
+    bench.gateway.wait_until(lambda: bench.gateway.status_of("d1") == "offline")
+    assert bench.gateway.repeats == 0
+    assert TOKEN not in "\n".join(agent.lines)
+
+
+def test_a_broker_that_dies_again_and_again_costs_no_command_and_no_reading(bench):
+    bench.write(more=SENSORS)
+    bench.start()
+    for round_ in range(6):
+        bench.ping(f"c{round_}")
+        bench.broker.kill()
+        bench.broker.start()
+        bench.gateway.wait_until(lambda: bench.gateway.status_of("d1") == "online")
+        # Either the broker had passed it on, or the gateway sends it when the device is back.
+        bench.gateway.publish(topics.status("d1"), b"online")
+        bench.wait_for_results(f"c{round_}")
+    seen = len(bench.gateway.readings)
+    bench.gateway.wait_until(lambda: len(bench.gateway.readings) > seen + 3)
+
+
+def test_an_agent_killed_at_any_moment_runs_every_command_and_loses_no_reading(bench):
+    bench.write(more=SENSORS)
+    ids: list[str] = []
+    for round_ in range(3):
+        agent = bench.start()
+        new = [f"c{round_}-{number}" for number in range(10)]
+        ids += new
+        for command_id in new:
+            bench.ping(command_id)
+        # The first result is there, so the others are anywhere between the broker and the journal.
+        bench.wait_for_results(new[0])
+        agent.kill()
+    bench.start()
+    bench.wait_for_results(*ids)
+
+
+def test_readings_that_nobody_confirmed_survive_a_kill_and_are_stored_once(bench):
+    bench.gateway.confirms = False
+    bench.write(more=SENSORS)
+    agent = bench.start()
+    bench.gateway.wait_until(lambda: len(bench.gateway.readings) >= 1)
+    agent.kill()
+    unconfirmed = set(bench.gateway.readings)
+    bench.gateway.confirms = True
+    bench.write()  # no sensor: what comes now was waiting
+    bench.start()
+    bench.gateway.wait_until(lambda: bench.gateway.repeats >= len(unconfirmed))
+    assert unconfirmed <= set(bench.gateway.readings)
+
+
+def test_a_wrong_token_is_one_clear_line_and_the_right_one_is_taken_up(bench):
+    bench.write(token="wrong")
+    agent = bench.start(until="broker=unauthorized")
+    check = bench.run("check", "--online")
+    assert "left alone" in check.stdout
+    status = bench.run("status")
+    assert status.returncode == 1
+    assert "broker unauthorized" in status.stdout
+    assert "auth.token_file" in status.stdout
+    assert len([line for line in agent.lines if "broker=unauthorized" in line]) == 1
+    bench.write()
+    bench.ping("c1")
+    bench.wait_for_results("c1")
+    agent.wait_for("broker=ok")
+
+
+def test_check_tells_what_is_wrong_with_the_broker_before_the_agent_runs(bench):
+    good = bench.run("check", "--online")
+    assert good.returncode == 0, good.stdout
+    assert "speaks MQTT 5" in good.stdout
+    bench.write(token="wrong")
+    refused = bench.run("check", "--online")
+    assert refused.returncode == 1
+    assert "does not accept this device's token" in refused.stdout or "does not let this device in" in refused.stdout
+    bench.write(port=free_port())
+    away = bench.run("check", "--online")
+    assert away.returncode == 5
+    assert "is the broker running" in away.stdout
+
+
+def test_a_second_client_with_the_same_id_is_told_in_log_and_status(bench):
+    agent = bench.start()
+    for times in range(1, 5):
+        bench.gateway.wait_until(
+            lambda times=times: sum(status == "online" for _, status in bench.gateway.statuses) >= times
+        )
+        usurper = bench.broker.client("d1", login=("d1", TOKEN))
+        bench.gateway.wait_until(lambda: bench.gateway.status_of("d1") == "offline")
+        end_client(usurper)
+    line = agent.wait_for("broker=taken_over")
+    assert "is the agent running twice?" in line
+    told = bench.run("status").stdout
+    assert "broker taken_over" in told or "took it over before" in told
+
+
+def test_with_a_list_over_http_beside_it_nothing_hangs_on_the_broker(bench):
+    listed: list[dict[str, Any]] = []
+
+    def script(_method: str, path: str, _headers: dict[str, str]) -> Answer:
+        return Answer(404) if "well-known" in path else Answer(body={"data": listed})
+
+    server = ScriptedServer(script)
+    try:
+        listed.append({"id": "l1", "device_id": "d1", "command_payload": {"command": "ping"}, "status": "queued"})
+        bench.write(more=f"service: {{base_url: '{server.base_url}'}}\n")
+        agent = bench.start()
+        bench.wait_for_results("l1")
+        bench.ping("p1")
+        bench.wait_for_results("p1")
+        bench.broker.kill()
+        agent.wait_for("broker=")
+        listed.append({"id": "l2", "device_id": "d1", "command_payload": {"command": "ping"}, "status": "queued"})
+        asked = len(server.asked)
+        while len(server.asked) < asked + 2:
+            server.arrived.clear()
+            assert server.arrived.wait(SOON_S)
+        bench.broker.start()
+        bench.wait_for_results("l2")
+        assert all(headers.get("authorization") == f"Bearer {TOKEN}" for _, _, headers in server.asked)
+    finally:
+        server.stop()
+
+
+LOADED = """
+import sys
+from pathlib import Path
+from agent.app.agent import Agent
+import agent.app.run
+from agent.app.links import LinkParts, make_links, open_client
+from agent.config import load_config, read_credentials
+config = load_config(Path(sys.argv[1]), {}).config
+credentials = read_credentials(config.auth, {})
+with open_client(config, credentials) as client:
+    nothing = lambda *_: None
+    make_links(config, credentials, client, LinkParts(*[nothing] * 8))
+print([name for name in ("httpx", "paho") if name in sys.modules])
+"""
+
+
+def test_each_way_loads_its_own_library_only(bench):
+    def loaded() -> str:
+        command = [sys.executable, "-c", LOADED, str(bench.config)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SOON_S, check=True, env=dict(os.environ))
+        return done.stdout.strip()
+
+    assert loaded() == "['paho']"
+    text = bench.config.read_text()
+    bench.config.write_text("service: {base_url: 'http://127.0.0.1:1'}\n" + text[text.index("device:") :])
+    assert loaded() == "['httpx']"

@@ -1,0 +1,201 @@
+"""The MQTT front on a real mosquitto: what is acknowledged is stored, what is open is published, trouble is told."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import paho.mqtt.client as paho
+import pytest
+
+from agent.adapters.clocks import SystemClock
+from agent.gateway.board import CommandBoard
+from agent.gateway.desk import Desk
+from agent.gateway.mqtt_front import MqttFront, MqttSettings, look_at_broker
+from agent.gateway.ports import Hints
+from agent.gateway.store.schema import FILE_NAME
+from agent.gateway.store.service import StoreService
+from agent.gateway.store.values import Bounds, StoredCommand
+from agent.wire import topics
+from agent.wire.times import to_rfc3339
+from tests.mosquitto import Mosquitto, end_client, free_port
+
+SOON_S = 15.0
+DEVICE = "d1"
+
+
+class Bench:
+    """A front on a broker, and a device that writes down what comes."""
+
+    def __init__(self, broker: Mosquitto, folder: Path, bounds: Bounds, **settings: Any) -> None:
+        self.broker = broker
+        clock = SystemClock()
+        self.store = StoreService(folder / FILE_NAME, clock=clock, bounds=bounds)
+        self.store.start()
+        self.hints = Hints(60.0)
+        self.served = {DEVICE}
+        self.desk = Desk(self.store, CommandBoard(time.time), clock, hints=lambda _: self.hints)
+        self.front = MqttFront(
+            MqttSettings("127.0.0.1", broker.port, "gateway-1", **settings),
+            self.desk,
+            serves=lambda device_id: device_id in self.served,
+            clock=clock,
+            fraction=lambda: 0.01,
+        )
+        self.front.start()
+        self.arrived: list[tuple[topics.TopicKind, Any]] = []
+        self._changed = threading.Condition()
+        self.device = self._join()
+        self.wait_until(lambda: self.front.status().state == "connected")
+
+    def publish(self, topic: str, value: Any) -> None:
+        self.device.publish(topic, value if isinstance(value, bytes) else json.dumps(value), 1).wait_for_publish(SOON_S)
+
+    def open(self, *command_ids: str, **members: Any) -> None:
+        commands = [StoredCommand(DEVICE, each, {"id": each, **members}) for each in command_ids]
+        self.desk.take_list(DEVICE, commands)
+
+    def of(self, kind: topics.TopicKind) -> list[Any]:
+        return [value for each, value in self.arrived if each is kind]
+
+    def wait_until(self, is_so: Callable[[], Any]) -> None:
+        deadline_s = time.monotonic() + SOON_S
+        while not is_so():
+            assert time.monotonic() < deadline_s, (self.arrived, self.front.status())
+            time.sleep(0.02)
+
+    def stats(self) -> Any:
+        return self.store.call(lambda store: store.stats())
+
+    def forward(self) -> None:
+        """As if the service had taken everything."""
+        batch = self.store.call(lambda store: store.readings.next_batch(500, time.time()))
+        self.store.call(lambda store: store.readings.batch_stored(batch, {}, time.time()))
+
+    def close(self) -> None:
+        end_client(self.device)
+        assert self.front.stop(10)
+        assert self.store.stop(10)
+
+    def _join(self) -> paho.Client:
+        client = self.broker.client(DEVICE)
+        subscribed = threading.Event()
+        client.on_subscribe = lambda *_: subscribed.set()
+        client.on_message = self._arrived
+        client.subscribe(
+            [(topics.commands_filter(DEVICE), 1), (topics.receipts(DEVICE), 1), (topics.notice(DEVICE), 0)]
+        )
+        assert subscribed.wait(SOON_S)
+        return client
+
+    def _arrived(self, _client: paho.Client, _data: Any, message: paho.MQTTMessage) -> None:
+        self.arrived.append((topics.parse(message.topic).kind, json.loads(message.payload)))
+
+
+@pytest.fixture
+def make_bench(start_mosquitto, tmp_path) -> Iterator[Callable[..., Bench]]:
+    made: list[Bench] = []
+
+    def make(bounds: Bounds | None = None, **settings: Any) -> Bench:
+        made.append(Bench(start_mosquitto(), tmp_path, bounds or Bounds(), **settings))
+        return made[-1]
+
+    yield make
+    for bench in made:
+        bench.close()
+
+
+@pytest.mark.parametrize("version", ["5", "3.1.1"])
+def test_what_gets_a_receipt_is_stored_and_a_repeat_gets_another_one(make_bench, version):
+    bench = make_bench(version=version)
+    for _ in range(2):
+        bench.publish(
+            topics.sensor_data(DEVICE),
+            [{"sensor_data": {"t": 1}, "key": "a"}, {"sensor_data": {"t": True}, "key": "b"}],
+        )
+    bench.wait_until(lambda: len(bench.of(topics.TopicKind.RECEIPTS)) == 2)
+    for receipt in bench.of(topics.TopicKind.RECEIPTS):
+        assert receipt["stored"] == ["a"]
+        assert [each["key"] for each in receipt["refused"]] == ["b"]
+    assert bench.stats().readings == 1
+
+
+def test_a_full_store_sends_no_receipt_and_takes_what_has_no_key_as_soon_as_there_is_room(make_bench):
+    bench = make_bench(Bounds(max_rows=1))
+    bench.publish(topics.sensor_data(DEVICE), {"sensor_data": {"t": 1}})
+    bench.wait_until(lambda: bench.stats().readings == 1)
+    bench.publish(topics.sensor_data(DEVICE), {"sensor_data": {"t": 2}, "key": "k"})
+    bench.publish(topics.sensor_data(DEVICE), {"sensor_data": {"t": 3}})
+    bench.wait_until(lambda: bench.front.status().counts.get("store_refused", 0) >= 2)
+    bench.wait_until(lambda: bench.front.status().counts["held_back"] == 1)
+    assert bench.of(topics.TopicKind.RECEIPTS) == []
+    bench.forward()
+    bench.wait_until(lambda: bench.stats().readings == 1)
+    assert bench.store.call(lambda s: s.readings.next_batch(1, time.time())).items[0]["sensor_data"] == {"t": 3}
+
+
+def test_an_open_command_is_published_once_and_again_when_its_device_comes_back(make_bench):
+    bench = make_bench()
+    bench.open("c1", expires_at=to_rfc3339(time.time() + 60))
+    bench.wait_until(lambda: bench.of(topics.TopicKind.COMMAND))
+    bench.open("c1", "c2")
+    bench.wait_until(lambda: len(bench.of(topics.TopicKind.COMMAND)) >= 2)
+    assert [each["id"] for each in bench.of(topics.TopicKind.COMMAND)] == ["c1", "c2"]
+    bench.publish(topics.status(DEVICE), {"status": "online", "firmware_version": "1.2"})
+    bench.wait_until(lambda: len(bench.of(topics.TopicKind.COMMAND)) == 4)
+    assert bench.of(topics.TopicKind.NOTICE)[0]["poll_s"] == 60
+    bench.publish(topics.result(DEVICE, "c1"), {"status": "succeeded", "key": "r"})
+    bench.wait_until(lambda: bench.of(topics.TopicKind.RECEIPTS))
+    assert [record["id"] for record in bench.desk.open_commands(DEVICE).records] == ["c2"]
+
+
+def test_after_a_broker_lost_everything_what_is_open_is_published_again(make_bench):
+    bench = make_bench()
+    bench.open("c1")
+    bench.wait_until(lambda: bench.of(topics.TopicKind.COMMAND))
+    bench.broker.kill()
+    bench.wait_until(lambda: bench.front.status().state != "connected")
+    end_client(bench.device)
+    bench.broker.start()
+    bench.device = bench._join()
+    bench.wait_until(lambda: len(bench.of(topics.TopicKind.COMMAND)) >= 2)
+
+
+def test_a_device_whose_token_is_a_moment_old_loses_nothing_and_a_stranger_is_dropped_and_counted(make_bench):
+    bench = make_bench()
+    bench.publish(topics.sensor_data("new"), {"sensor_data": {"t": 1}})
+    bench.publish(topics.sensor_data("stranger"), {"sensor_data": {"t": 1}})
+    bench.wait_until(lambda: bench.front.status().counts["held_back"] == 2)
+    bench.served.add("new")
+    bench.wait_until(lambda: bench.front.status().counts.get("unknown_device") == 1)
+    bench.wait_until(lambda: bench.stats().readings == 1)
+
+
+def test_a_device_is_told_when_the_quota_is_short_but_not_with_every_message(make_bench):
+    bench = make_bench()
+    bench.hints = Hints(60.0, quota_used_up=True)
+    for number in range(3):
+        bench.publish(topics.sensor_data(DEVICE), {"sensor_data": {"t": number}})
+    bench.wait_until(lambda: bench.stats().readings == 3)
+    bench.wait_until(lambda: bench.of(topics.TopicKind.NOTICE))
+    assert [notice["retry_after_s"] for notice in bench.of(topics.TopicKind.NOTICE)] == [60]
+
+
+def test_a_second_gateway_with_the_same_client_id_is_seen_and_told(make_bench, caplog):
+    bench = make_bench()
+    other = bench.broker.client("gateway-1")
+    bench.wait_until(lambda: "another client takes the gateway's client id" in caplog.text)
+    end_client(other)
+    bench.wait_until(lambda: bench.front.status().state == "connected")
+    assert caplog.text.count("mqtt=taken_over") == 1
+
+
+def test_the_check_says_why_the_broker_cannot_be_used(start_mosquitto):
+    nobody = look_at_broker(MqttSettings("127.0.0.1", free_port(), "check"))
+    assert nobody is not None
+    assert "nobody listens" in nobody
+    assert look_at_broker(MqttSettings("127.0.0.1", start_mosquitto().port, "check")) is None

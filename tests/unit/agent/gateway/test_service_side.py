@@ -1,0 +1,394 @@
+"""The side towards the service, on a service that answers as the test wants and a clock that the test moves."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from agent.core.budget import Budget
+from agent.core.fair_polling import FairIntervals, FairPolling
+from agent.core.thinning import ThinningPolicy
+from agent.errors import TransportError
+from agent.gateway.board import CommandBoard
+from agent.gateway.desk import Desk
+from agent.gateway.ports import Hints, NewReading, Transport, UnknownDevice
+from agent.gateway.service.commands import CommandErrands
+from agent.gateway.service.meter import Meter, MeteredTransport
+from agent.gateway.service.offer import Offer
+from agent.gateway.service.readings import ReadingErrands
+from agent.gateway.service.results import ResultErrands
+from agent.gateway.service.worker import Errands, Trouble, Worker
+from agent.gateway.store.schema import FILE_NAME
+from agent.gateway.store.service import StoreService
+from agent.runtime.health import Health
+from agent.runtime.service_clock import ServiceClock
+from agent.wire import extensions
+from agent.wire.auth import KeyPair
+from agent.wire.commands import CommandResult
+from agent.wire.device_client import DeviceClient
+from agent.wire.secret import Secret
+from tests.fakes import FakeClock
+
+Answer = Callable[[httpx.Request], httpx.Response]
+EVERYTHING = tuple(sorted(extensions.ALL))
+
+
+class Side:
+    """Store, desk and the errands; ``answer`` is the service."""
+
+    def __init__(self, folder: Path, offered: tuple[str, ...] = EVERYTHING) -> None:
+        self.clock = FakeClock()
+        self.requests: list[httpx.Request] = []
+        self.offered = offered
+        self.answer: Answer = lambda _request: httpx.Response(200, json={})
+        self.store = StoreService(folder / FILE_NAME, clock=self.clock)
+        self.store.start()
+        self.meter = Meter(Budget(), self._now_s)
+        transport = MeteredTransport(httpx.MockTransport(self._handle), self.meter)
+        self.client = DeviceClient("http://127.0.0.1:1", KeyPair("mk_1", Secret("msk_1")), transport=transport)
+        self.health = Health(self.clock)
+        self.board = CommandBoard(lambda: self.clock.now().wall_s)
+        self.arrived: list[str] = []
+        self.desk = Desk(
+            self.store, self.board, self.clock, hints=lambda _: Hints(60.0), on_arrived=self.arrived.append
+        )
+        self.offer = Offer(self.client, self.clock, on_change=lambda: None)
+        self.results = ResultErrands(self.client, self.offer, self.store, self.clock)
+        self.readings = self._readings()
+        self.commands = CommandErrands(
+            self.client,
+            desk=self.desk,
+            polling=FairPolling(FairIntervals()),
+            clock=self.clock,
+            service_clock=ServiceClock(self.clock, trust_wall=True),
+            trouble=self.trouble("commands"),
+            wake=lambda: None,
+        )
+
+    def trouble(self, name: str) -> Trouble:
+        return Trouble(name, self.clock, self.health, lambda: 0.5, 300.0)
+
+    def worker(self, errands: Errands[Any]) -> Worker:
+        return Worker(errands, self.meter, self.clock, self.trouble(errands.name))
+
+    def run(self, worker: Worker, for_s: float = 30.0) -> None:
+        """Do what falls due within this time, moving the clock from one due moment to the next."""
+        until_s = self._now_s() + for_s
+        while (due_s := worker.due_at()) <= until_s:
+            self.clock.advance(max(0.0, due_s - self._now_s()))
+            worker.step()
+        self.clock.advance(until_s - self._now_s())
+
+    def discover(self) -> None:
+        self.run(self.worker(self.offer), 1.0)
+        self.requests.clear()
+
+    def take(self, *values: dict[str, float], device: str = "d1") -> None:
+        now_s = self.clock.now().wall_s
+        self.desk.take_readings(device, [NewReading(each, now_s) for each in values]).result(10)
+        self.readings.wake()
+
+    def conclude(self, command_id: str = "c1", **members: Any) -> None:
+        result = CommandResult(**{"status": "succeeded", **members})
+        self.desk.take_result("d1", command_id, result).result(10)
+        self.results.wake()
+
+    def bodies(self, path: str) -> list[Any]:
+        return [json.loads(each.content) for each in self.requests if each.url.path == path]
+
+    def stats(self) -> Any:
+        return self.store.call(lambda store: store.stats())
+
+    def close(self) -> None:
+        assert self.store.stop(10)
+        self.client.close()
+
+    def _readings(self) -> ReadingErrands:
+        return ReadingErrands(
+            self.client,
+            self.offer,
+            store=self.store,
+            desk=self.desk,
+            clock=self.clock,
+            trouble=self.trouble("readings"),
+            policy=ThinningPolicy(),
+            gather_s=1.0,
+        )
+
+    def _handle(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        if request.url.path == "/.well-known/device-service":
+            return httpx.Response(200, json={"extensions": self.offered}) if self.offered else httpx.Response(404)
+        return self.answer(request)
+
+    def _now_s(self) -> float:
+        return self.clock.now().monotonic_s
+
+
+@pytest.fixture
+def make_side(tmp_path: Path) -> Iterator[Callable[..., Side]]:
+    made: list[Side] = []
+
+    def make(**options: Any) -> Side:
+        made.append(Side(tmp_path, **options))
+        made[-1].discover()
+        return made[-1]
+
+    yield make
+    for side in made:
+        side.close()
+
+
+@pytest.fixture
+def side(make_side) -> Side:
+    return make_side()
+
+
+def accept(request: httpx.Request) -> httpx.Response:
+    body = json.loads(request.content)
+    return httpx.Response(200, json={"accepted": len(body), "errors": []} if isinstance(body, list) else body)
+
+
+def unreachable(request: httpx.Request) -> httpx.Response:
+    raise httpx.ConnectError("refused", request=request)
+
+
+def fault(status: int, error: str) -> Answer:
+    return lambda _request: httpx.Response(status, json={"error": error, "message": "no"})
+
+
+class TestReadings:
+    def test_readings_of_many_devices_share_one_request(self, side):
+        side.answer = accept
+        for device in ("d1", "d2", "d3"):
+            side.take({"t": 1.0}, device=device)
+        side.run(side.worker(side.readings))
+        [body] = side.bodies("/sensor-data")
+        assert [each["device_id"] for each in body] == ["d1", "d2", "d3"]
+        assert side.stats().readings == 0
+
+    def test_a_lost_answer_is_followed_by_the_same_bytes_under_the_same_key(self, side):
+        side.take({"t": 1.0}, {"t": 2.0})
+
+        def lose_first(request: httpx.Request) -> httpx.Response:
+            side.answer = accept
+            raise httpx.ReadTimeout("late", request=request)
+
+        side.answer = lose_first
+        worker = side.worker(side.readings)
+        side.run(worker, 1.0)
+        side.take({"t": 3.0})
+        side.run(worker)
+        first, second, third = [each for each in side.requests if each.url.path == "/sensor-data"]
+        assert first.content == second.content
+        assert first.headers["idempotency-key"] == second.headers["idempotency-key"]
+        assert third.headers["idempotency-key"] != first.headers["idempotency-key"]
+
+    def test_a_bad_reading_in_a_refused_batch_ends_up_alone_and_the_others_get_through(self, side):
+        def pick(request: httpx.Request) -> httpx.Response:
+            return fault(400, "bad")(request) if b"13" in request.content else accept(request)
+
+        side.answer = pick
+        side.take({"t": 1.0}, {"t": 13.0}, {"t": 2.0}, {"t": 3.0})
+        side.run(side.worker(side.readings), 120)
+        counters = side.stats().counters
+        assert (counters["readings_forwarded"], counters["readings_refused"]) == (3, 1)
+        assert (side.stats().readings, side.stats().set_aside) == (0, 1)
+
+    def test_a_service_that_does_not_say_which_ones_it_left_out_is_asked_again_in_parts(self, side):
+        def vague(request: httpx.Request) -> httpx.Response:
+            body = json.loads(request.content)
+            return httpx.Response(200, json={"accepted": 1, "errors": []} if isinstance(body, list) else body)
+
+        side.answer = vague
+        side.take({"t": 1.0}, {"t": 2.0})
+        side.run(side.worker(side.readings))
+        assert side.stats().counters["readings_forwarded"] == 2
+
+    def test_a_removed_device_is_set_aside_and_refused_from_then_on(self, side):
+        side.answer = fault(404, "device_not_found")
+        side.take({"t": 1.0})
+        side.run(side.worker(side.readings))
+        assert side.stats().set_aside == 1
+        with pytest.raises(UnknownDevice):
+            side.take({"t": 1.0})
+
+    def test_a_wrong_address_loses_nothing_and_holds_up_nobody(self, make_side):
+        side = make_side(offered=())
+        side.answer = fault(404, "not_found")
+        side.take({"t": 1.0}, {"t": 2.0})
+        side.run(side.worker(side.readings), 600)
+        assert side.stats().readings == 2
+        assert {json.loads(each.content)["sensor_data"]["t"] for each in side.requests} == {1.0, 2.0}
+
+    def test_a_plain_server_gets_one_reading_with_each_request(self, make_side):
+        side = make_side(offered=())
+        side.answer = accept
+        side.take({"t": 1.0}, {"t": 2.0})
+        side.run(side.worker(side.readings))
+        assert [each["sensor_data"] for each in side.bodies("/sensor-data")] == [{"t": 1.0}, {"t": 2.0}]
+        assert not any("idempotency-key" in each.headers for each in side.requests)
+
+    def test_a_batch_that_was_made_for_another_service_is_taken_apart(self, make_side):
+        side = make_side()
+        side.answer = unreachable
+        side.take({"t": 1.0}, {"t": 2.0}, {"t": 3.0})
+        worker = side.worker(side.readings)
+        side.run(worker, 2)
+        side.offered, side.answer = (), accept
+        side.offer.forget()
+        side.run(side.worker(side.offer), 61)
+        side.run(worker, 400)
+        assert {each["sensor_data"]["t"] for each in side.bodies("/sensor-data")[1:] if isinstance(each, dict)} == {
+            1,
+            2,
+            3,
+        }
+        assert side.stats().readings == 0
+
+
+class TestResults:
+    def test_a_result_goes_to_the_service_and_is_done(self, side):
+        side.answer = accept
+        side.conclude()
+        side.run(side.worker(side.results))
+        assert side.bodies("/devices/d1/commands/c1/result") == [{"status": "succeeded"}]
+        assert (side.stats().results, side.stats().counters["results_reported"]) == (0, 1)
+
+    def test_a_plain_server_gets_it_as_a_record_of_the_devices_product(self, make_side):
+        side = make_side(offered=())
+
+        def plain(request: httpx.Request) -> httpx.Response:
+            if request.url.path == "/devices":
+                return httpx.Response(200, json=[{"device_id": "d1", "product_id": "p1"}])
+            return httpx.Response(201, json={"id": "r1"})
+
+        side.answer = plain
+        side.conclude("c1")
+        side.conclude("c2", status="failed", error="x: y")
+        side.run(side.worker(side.results))
+        records = side.bodies("/database/runtime-data")
+        assert [each["data_payload"]["command_id"] for each in records] == ["c1", "c2"]
+        assert {each["product_id"] for each in records} == {"p1"}
+        assert sum(each.url.path == "/devices" for each in side.requests) == 1, "the product was looked up once"
+
+    def test_a_result_that_is_refused_is_told_without_its_content_first(self, side):
+        side.answer = lambda request: fault(413, "too_large")(request) if b"big" in request.content else accept(request)
+        side.conclude(result={"big": 1})
+        side.run(side.worker(side.results))
+        told = side.bodies("/devices/d1/commands/c1/result")[-1]
+        assert told["status"] == "succeeded"
+        assert told["error"].startswith("result_refused")
+        assert side.stats().set_aside == 0
+
+    def test_what_the_service_will_never_take_is_set_aside(self, side):
+        side.answer = fault(404, "command_not_found")
+        side.conclude()
+        side.run(side.worker(side.results))
+        assert (side.stats().results, side.stats().set_aside, side.stats().commands) == (0, 1, {"unknown": 1})
+
+    def test_an_hour_without_the_service_loses_nothing_spins_never_and_says_so_now_and_then(self, side, caplog):
+        side.answer = unreachable
+        side.conclude()
+        worker = side.worker(side.results)
+        with caplog.at_level(logging.INFO):
+            side.run(worker, 3600)
+        assert 5 < len(side.requests) < 60
+        assert len(caplog.records) <= 3600 / 300 + 1
+        assert side.health.parts()["results"].state == "unreachable"
+        side.answer = accept
+        side.run(worker, 400)
+        assert side.stats().results == 0
+        assert side.health.parts()["results"].state == "ok"
+
+    def test_a_429_is_waited_for_as_long_as_the_service_asked(self, side):
+        side.answer = lambda _request: httpx.Response(
+            429, json={"error": "rate_limited"}, headers={"retry-after": "40"}
+        )
+        side.conclude()
+        worker = side.worker(side.results)
+        side.run(worker, 39)
+        assert len(side.requests) == 1
+        side.answer = accept
+        side.run(worker, 60)
+        assert side.stats().results == 0
+
+
+class TestCommands:
+    def test_a_device_is_asked_about_and_its_commands_are_shown(self, side):
+        record = {"id": "c1", "command_payload": {"command": "ping"}, "status": "queued"}
+        side.answer = lambda _request: httpx.Response(200, json=[record], headers={"etag": '"1"'})
+        side.commands.serve({"d1"})
+        worker = side.worker(side.commands)
+        side.run(worker, 61)
+        assert [each["id"] for each in side.desk.open_commands("d1").records] == ["c1"]
+        side.answer = lambda _request: httpx.Response(304)
+        side.run(worker, 61)
+        assert side.requests[-1].headers["if-none-match"] == '"1"'
+
+    def test_a_device_that_comes_is_asked_about_at_once(self, side):
+        side.commands.serve({"d1"})
+        side.desk.seen("d1", Transport.MQTT)
+        assert side.arrived == ["d1"]
+        side.commands.hint("d1")
+        assert side.worker(side.commands).due_at() <= side.clock.now().monotonic_s
+        side.desk.seen("d1", Transport.MQTT)
+        assert side.arrived == ["d1"], "it is there already"
+
+    def test_one_malformed_command_hides_no_other(self, side):
+        good = {"id": "c1", "command_payload": {"command": "ping"}}
+        side.answer = lambda _request: httpx.Response(200, json=[{"id": "bad"}, good])
+        side.commands.serve({"d1"})
+        side.run(side.worker(side.commands), 61)
+        assert [each["id"] for each in side.desk.open_commands("d1").records] == ["c1"]
+
+    def test_a_device_that_the_service_does_not_know_is_refused_until_it_is_registered(self, side):
+        side.answer = fault(404, "device_not_found")
+        side.commands.serve({"d1"})
+        worker = side.worker(side.commands)
+        side.run(worker, 61)
+        with pytest.raises(UnknownDevice):
+            side.desk.open_commands("d1")
+        side.answer = lambda _request: httpx.Response(200, json=[])
+        side.run(worker, 130)
+        assert side.desk.open_commands("d1").records == ()
+
+    def test_a_device_without_a_token_is_asked_about_no_longer(self, side):
+        side.answer = lambda _request: httpx.Response(200, json=[])
+        side.commands.serve({"d1", "d2"})
+        side.commands.serve({"d2"})
+        side.run(side.worker(side.commands), 200)
+        assert {each.url.path for each in side.requests} == {"/devices/d2/commands"}
+
+
+class TestTheMeter:
+    def test_nobody_asks_what_the_service_offers_while_holding_a_grant(self, tmp_path):
+        side = Side(tmp_path)
+        try:
+            with pytest.raises(TransportError):
+                side.offer.offers(extensions.BATCH_SENSOR_DATA)
+            assert side.requests == []
+        finally:
+            side.close()
+
+    def test_no_more_requests_are_made_than_the_quota_allows(self, side):
+        left = [50]
+
+        def counted(request: httpx.Request) -> httpx.Response:
+            left[0] -= 1
+            headers = {"ratelimit-policy": '"default";q=50;w=60', "ratelimit": f'"default";r={max(0, left[0])};t=60'}
+            return httpx.Response(429 if left[0] < 0 else 200, json={}, headers=headers)
+
+        side.answer = counted
+        for number in range(100):
+            side.conclude(f"c{number}")
+        side.run(side.worker(side.results), 55)
+        assert left[0] >= 0
+        assert side.meter.state().refused == 0
+        assert side.stats().results >= 50
