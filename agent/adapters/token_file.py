@@ -1,4 +1,4 @@
-"""A bearer token that another program renews in its file."""
+"""A bearer token alone in a file, which another program renews."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from pathlib import Path
 
 from agent.wire.auth import Credential
 from agent.wire.secret import Secret
+from agent.wire.tokens import looks_like_token_set
 
 _log = logging.getLogger(__name__)
 
 
-class TokenFile(Credential):
+class PlainTokenFile(Credential):
     """``Authorization: Bearer`` with what the file holds now (specification, "Step 3: call the API").
 
     The file is read again when its time of change moves; while it cannot be read, the last token stays.
@@ -49,7 +50,9 @@ class TokenFile(Credential):
         except (OSError, UnicodeDecodeError) as error:
             _log.warning("auth=stale token_file %s cannot be read, so the last token stays: %s", self._path, error)
             return
-        if text and text.isprintable() and " " not in text:
+        if looks_like_token_set(text):
+            _log.warning("auth=stale token_file %s holds a token set now: restart the agent to use it", self._path)
+        elif text and text.isprintable() and " " not in text:
             self._token = Secret(text)
         else:
             _log.warning("auth=stale token_file %s holds no token, so the last one stays", self._path)

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from typing import Final
 
-from agent.adapters.token_file import TokenFile
+import httpx
+
+from agent.adapters.token_file import PlainTokenFile
 from agent.config import AgentConfig, Credentials
-from agent.errors import ConfigurationError
-from agent.wire.auth import Credential, KeyPair
+from agent.errors import ConfigurationError, ServiceError, SignInEnded
+from agent.token_store import SeededTokenFile, TokenFile
+from agent.wire.auth import Credential, KeyPair, origin_of
 from agent.wire.device_client import DeviceClient
+from agent.wire.refreshing import RefreshingBearer
+from agent.wire.token_keeper import TokenStore
+
+OWN_TOKENS: Final = "token.json"
+"""The file in the state directory that holds what the agent has renewed."""
 
 
 def make_client(config: AgentConfig, credentials: Credentials, version: str) -> DeviceClient:
@@ -25,14 +35,41 @@ def make_client(config: AgentConfig, credentials: Credentials, version: str) -> 
         os.environ["SSL_CERT_FILE"] = str(service.ca_file)
     return DeviceClient(
         service.base_url,
-        _credential(credentials),
+        _credential(config, credentials),
         timeout_s=service.timeout_s,
         max_answer_bytes=service.max_answer_bytes,
         user_agent=f"device-agent/{version}",
     )
 
 
-def _credential(credentials: Credentials) -> Credential:
-    if credentials.token_path is not None:
-        return TokenFile(credentials.token_path, credentials.secret)
-    return KeyPair(credentials.api_key, credentials.secret)
+def token_store(config: AgentConfig, token_path: Path) -> TokenStore:
+    """Where the agent keeps tokens that renew themselves: begun from ``token_path``, kept in the state directory."""
+    own = config.state_dir / OWN_TOKENS
+    if os.path.realpath(own) == os.path.realpath(token_path):
+        return TokenFile(own)
+    return SeededTokenFile(TokenFile(token_path), TokenFile(own))
+
+
+def _credential(config: AgentConfig, credentials: Credentials) -> Credential:
+    if credentials.token_path is None:
+        return KeyPair(credentials.api_key, credentials.secret)
+    if credentials.tokens is None:
+        return PlainTokenFile(credentials.token_path, credentials.secret)
+    fault = ""
+    try:
+        bearer = RefreshingBearer(
+            token_store(config, credentials.token_path),
+            client_secret=credentials.client_secret,
+            timeout_s=config.service.timeout_s,
+        )
+        if origin_of(httpx.URL(bearer.base_url)) == origin_of(httpx.URL(config.service.base_url)):
+            return bearer
+        fault = (
+            f"the tokens in {credentials.token_path} are for {bearer.base_url}, and service.base_url is "
+            f"{config.service.base_url}: correct it, or sign in there with fleet-simulator login --base-url ADDRESS"
+        )
+    except SignInEnded as error:
+        fault = error.message
+    except ServiceError as error:
+        fault = str(error)
+    raise ConfigurationError([f"auth.token_file: {fault}"], "credentials")

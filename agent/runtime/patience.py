@@ -14,6 +14,8 @@ from agent.errors import (
     RateLimited,
     ServerFault,
     ServiceError,
+    SignInEnded,
+    TokensNotStored,
     TransportError,
     Unauthorized,
     UnexpectedAnswer,
@@ -58,6 +60,8 @@ class Patience:
 def describe(error: ServiceError | InvalidMessage) -> tuple[str, str, float | None]:  # noqa: PLR0911 - a table
     """One word for the state, one sentence that names the fix, and how often to say it (None: as usual)."""
     match error:
+        case SignInEnded():
+            return "unauthorized", error.message, HOURLY_S
         case Unauthorized():
             fix = "check the files named in auth (or the systemd credentials) and restart the agent"
             return "unauthorized", f"the service does not accept the keys ({error}); {fix}", HOURLY_S
@@ -74,5 +78,7 @@ def describe(error: ServiceError | InvalidMessage) -> tuple[str, str, float | No
             return "unexpected_answer", str(error), None
         case TransportError():
             return "unreachable", str(error), None
+        case TokensNotStored():
+            return "tokens_not_stored", str(error), None
         case _:
             return "refused", str(error), None

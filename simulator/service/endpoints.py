@@ -20,6 +20,7 @@ from simulator.service.service import Service
 Handler = Callable[[Call], Awaitable[Answer]]
 
 JSON: Final = "application/json"
+FORM: Final = "application/x-www-form-urlencoded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class Endpoint:
     Attributes:
         path: template with ``{name}`` for parameters.
         body: types that the JSON body may have.
+        form: the body may be a form as well.
         replies: what it answers beside 400, 401, 429, 500 and 503, which every endpoint with keys may; beside 404 for
             an id that is no text; beside 413 and 415 where there is a body.
         parameters: of the query and the headers. Path parameters stand in ``path``.
@@ -83,6 +85,7 @@ class Endpoint:
     tag: str
     replies: tuple[Reply, ...]
     body: tuple[Any, ...] = ()
+    form: bool = False
     parameters: tuple[Parameter, ...] = field(default=())
     extension: str | None = None
     public: bool = False

@@ -16,10 +16,12 @@ from typing import Final
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from agent.wire import paths
 from simulator.service.answers import Header, send_answer
 from simulator.service.clock import ServiceClock
 from simulator.service.faults import ServiceFault
 from simulator.service.ids import IdSource
+from simulator.service.oauth.addresses import PAGES
 from simulator.service.quota import Quota
 from simulator.service.storage.keys import Caller, hash_secret
 
@@ -28,8 +30,20 @@ log = logging.getLogger(__name__)
 CALLER: Final = "service.caller"
 HEADERS: Final = "service.headers"
 CONTROL_PREFIX: Final = "/_emulator/"
-PUBLIC: Final = frozenset({"/.well-known/device-service", "/openapi.json", "/docs", "/docs/rapidoc-min.js"})
-"""Documents that describe the service: read before one has keys."""
+PUBLIC: Final = frozenset(
+    {
+        "/.well-known/device-service",
+        "/openapi.json",
+        "/docs",
+        "/docs/rapidoc-min.js",
+        paths.OAUTH_TOKEN,
+        paths.OAUTH_REVOKE,
+        paths.OAUTH_INTROSPECT,
+        paths.OAUTH_METADATA,
+        *PAGES,
+    }
+)
+"""Documents that describe the service, and where partners come without keys: they say who they are in another way."""
 
 _Credentials = tuple[bytes | None, bytes | None, bytes | None]
 """The headers ``x-api-key``, ``x-secret-key`` and ``authorization``."""

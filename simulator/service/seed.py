@@ -1,4 +1,4 @@
-"""Seeds: a YAML file of products, devices and users that are to be there.
+"""Seeds: a YAML file of products, devices, users and partner applications that are to be there.
 
 ::
 
@@ -13,9 +13,16 @@
       - email: ada@example.com
         password: correct horse battery staple
         user_id: user-0001
+    clients:
+      - client_id: fleet-view
+        client_secret: at-least-32-random-characters-here
+        name: Fleet View
+        redirect_uris: ["https://fleet-view.example.com/callback"]
+        scopes: ["manufacturer:devices", "manufacturer:data"]
 
-A product is known by its name, a device by product and identifier, a user by the address: what is there as the file
-says stays as it is, so the same file twice changes nothing. All faults are told at once, with their lines.
+A product is known by its name, a device by product and identifier, a user by the address, a client by its id: what is
+there as the file says stays as it is, so the same file twice changes nothing. All faults are told at once, with their
+lines.
 """
 
 from __future__ import annotations
@@ -29,13 +36,18 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from agent.errors import ConfigurationError, InvalidMessage
-from agent.wire.base import JsonObject, Sent, Text, list_faults
+from agent.wire.base import Items, JsonObject, Sent, Text, list_faults
 from agent.wire.json_text import parse_json
+from agent.wire.limits import JSON_DEPTH
 from agent.wire.onboarding import Identifier
 from agent.wire.products import NewProduct
+from simulator.service.oauth.client import GRANT_TYPES
+from simulator.service.scopes import SCOPES
 
 SEED_BYTES: Final = 4 * 1024 * 1024
 _FAULTS_SHOWN: Final = 50
+_DEPTH: Final = 4 + JSON_DEPTH
+"""The mapping, a list, an item, its members; what is deeper is no JSON value of this service anyway."""
 _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -56,11 +68,36 @@ class SeedDevice(Sent):
 
 
 class SeedUser(Sent):
-    """A person who may sign in."""
+    """A person who may sign in.
+
+    Attributes:
+        has_account: false for one who is no manufacturer before the first approval of a partner.
+    """
 
     email: Text
     password: Text
     user_id: Text | None = None
+    has_account: bool = True
+
+
+class SeedClient(Sent):
+    """A partner application. Its secret is given, since a seed that made one could not tell it.
+
+    Attributes:
+        public: it keeps no secret.
+        scopes: what it may ask for; all when left out.
+    """
+
+    client_id: Text
+    client_secret: Text | None = None
+    public: bool = False
+    name: Text
+    redirect_uris: Items[Text]
+    scopes: Items[Text] = SCOPES
+    grant_types: Items[Text] = GRANT_TYPES
+    description: Text | None = None
+    home_url: Text | None = None
+    logo_url: Text | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +116,7 @@ class Seed:
     products: tuple[Line, ...] = ()
     devices: tuple[Line, ...] = ()
     users: tuple[Line, ...] = ()
+    clients: tuple[Line, ...] = ()
 
 
 class SeedFaultsError(Exception):
@@ -97,7 +135,12 @@ class SeedFaultsError(Exception):
         return [f"line {line}: {f'{field}: ' if field else ''}{issue}" for line, field, issue in self.faults]
 
 
-_GROUPS: Final[dict[str, type[BaseModel]]] = {"products": NewProduct, "devices": SeedDevice, "users": SeedUser}
+_GROUPS: Final[dict[str, type[BaseModel]]] = {
+    "products": NewProduct,
+    "devices": SeedDevice,
+    "users": SeedUser,
+    "clients": SeedClient,
+}
 
 
 class _Loader(yaml.SafeLoader):
@@ -158,18 +201,20 @@ def _compose(raw: bytes) -> yaml.Node | None:
     if len(raw) > SEED_BYTES:
         raise SeedFaultsError([(1, "", f"a seed has at most {SEED_BYTES} bytes")])
     try:
+        depth = 0
         for event in yaml.parse(raw, Loader=_Loader):
+            line = event.start_mark.line + 1 if event.start_mark else 1
             if isinstance(event, yaml.AliasEvent):  # a few of them can stand for gigabytes
-                line = event.start_mark.line + 1 if event.start_mark else 1
                 raise SeedFaultsError([(line, "", "aliases are not taken: write it out")])
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > _DEPTH:  # reading on would take time that grows with the square of the depth
+                raise SeedFaultsError([(line, "", "nested too deeply")])
         return yaml.compose(raw, Loader=_Loader)
     except yaml.MarkedYAMLError as exc:
         mark = exc.problem_mark or exc.context_mark
         raise SeedFaultsError([(mark.line + 1 if mark else 1, "", f"not valid YAML: {exc.problem}")]) from None
     except (yaml.YAMLError, ValueError):
         raise SeedFaultsError([(1, "", "not valid YAML: it has characters that are not allowed")]) from None
-    except RecursionError:
-        raise SeedFaultsError([(1, "", "nested too deeply")]) from None
 
 
 def _read_items(

@@ -19,12 +19,15 @@ from simulator.service.config import ServiceConfig
 from simulator.service.due import Due
 from simulator.service.feed import Feed
 from simulator.service.ids import IdSource
+from simulator.service.oauth.attempts import Attempts
+from simulator.service.oauth.sessions import Sessions
 from simulator.service.passwords import Passwords, hash_password
 from simulator.service.presence import Presence
 from simulator.service.quota import Quota
 from simulator.service.rules.engine import Rules
 from simulator.service.seed import Seed, SeedFaultsError, read_seed
-from simulator.service.storage import commands, keys, people, reset, seeding, stored_answers
+from simulator.service.storage import clients, commands, grants, keys, people, reset, seeding, stored_answers, tokens
+from simulator.service.storage.clients import NewClient, WantedClient
 from simulator.service.storage.database import READERS, Database
 from simulator.service.storage.keys import Caller, Keys
 from simulator.service.storage.seeding import Target
@@ -62,6 +65,8 @@ class Service:
         self.feed = Feed()
         self.running_keys = RunningKeys()
         self.passwords = Passwords()
+        self.attempts = Attempts()
+        self.sessions = Sessions(secure=(config.public_url or "").startswith("https:"))
         self.quota = Quota(config.rate_limit) if config.rate_limit else None
         self.started_ms = self.clock.now_ms()
         self.database = Database(config.data_dir, config.database)
@@ -73,6 +78,8 @@ class Service:
         """What keeps something of the storage in memory reads it again here, inside the reset's transaction."""
         self.on_reset.append(self.rules.load)
         self.made_keys: Keys | None = None
+        self.public_url = config.public_url or f"http://{config.host}:{config.port}"
+        """The address that partners know it by, without a slash at the end; a server that listens elsewhere says so."""
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="service-reader")
         self._pruned_ms = 0
         self.writer.start()
@@ -130,7 +137,13 @@ class Service:
         return made
 
     def add_user(
-        self, email: str, password: Secret | str, *, user_id: str | None = None, api_key: str | None = None
+        self,
+        email: str,
+        password: Secret | str,
+        *,
+        user_id: str | None = None,
+        api_key: str | None = None,
+        has_account: bool = True,
     ) -> str:
         """A person who may sign in. Called from any thread but the event loop's.
 
@@ -139,6 +152,7 @@ class Service:
             password: stored as argon2id.
             user_id: the person's id; made when None.
             api_key: a key of the account that the person belongs to; the first account when None.
+            has_account: False for a person who is no manufacturer before the first approval of a partner.
 
         Returns:
             The person's id.
@@ -147,19 +161,38 @@ class Service:
             ConfigurationError: the address or the password cannot be used, or there is no such account.
             ServiceFault: 409, the address or the id is taken.
         """
-        caller = self.callers.get((api_key or self.api_key).encode())
-        if caller is None:
-            raise ConfigurationError([f"there is no account with the key {api_key!r}"], "service users")
-        person = people.make(
-            email, hash_password(people.check_password(password)), user_id or self.ids.next(), caller.manufacturer_seq
-        )
+        account = self._account(api_key) if has_account else None
+        password_hash = hash_password(people.check_password(password))
+        person = people.make(email, password_hash, user_id or self.ids.next(), account)
         self.writer.call(lambda connection: people.add(connection, person, self.clock.now_ms()))
         return person.user_id
+
+    def add_client(self, wanted: WantedClient, *, api_key: str | None = None) -> NewClient:
+        """Register a partner application. Called from any thread but the event loop's.
+
+        Args:
+            wanted: what it is to be.
+            api_key: a key of the account that it is registered by; the first account when None.
+
+        Raises:
+            ConfigurationError: it cannot be registered like that, or there is no such account.
+            ServiceFault: 409, the id is taken.
+        """
+        account = self._account(api_key)
+        client, made = clients.make(wanted)
+        self.writer.call(lambda connection: clients.add(connection, account, client, self.clock.now_ms()))
+        return made
+
+    def _account(self, api_key: str | None) -> int:
+        caller = self.callers.get((api_key or self.api_key).encode())
+        if caller is None:
+            raise ConfigurationError([f"there is no account with the key {api_key!r}"], "service accounts")
+        return caller.manufacturer_seq
 
     def find_bearer(self, token: str) -> Caller | None:
         """Whom an access token speaks for; None when it is unknown or over."""
         now_ms = self.clock.now_ms()
-        return self.read_now(lambda connection: people.find_bearer(connection, token, now_ms))
+        return self.read_now(lambda connection: tokens.find_bearer(connection, token, now_ms))
 
     async def read(self, query: Callable[[Connection], T]) -> T:
         """A read beside the event loop."""
@@ -209,6 +242,8 @@ class Service:
         if self.quota is not None:
             of_account = [c.api_key for c in self.callers.values() if c.manufacturer_seq == account]
             self.quota.clear(None if account is None else of_account)
+        self.sessions.sign_out_everybody()  # the row of a person who is gone may be the next one's
+        self.attempts.clear()
         self.waiters.wake_all()
         self.feed.wake()
 
@@ -276,8 +311,8 @@ class Service:
             await self.flush_presence()
         if not 0 <= now_ms - self._pruned_ms < PRUNE_EVERY_MS:
             pruned = await self.writer.submit(lambda c: stored_answers.prune(c, now_ms))
-            ended = await self.writer.submit(lambda c: people.prune(c, now_ms))
-            if pruned < stored_answers.PRUNE_ROWS and ended < people.PRUNE_ROWS:
+            ended = await self.writer.submit(lambda c: max(tokens.prune(c, now_ms), grants.prune_codes(c, now_ms)))
+            if pruned < stored_answers.PRUNE_ROWS and ended < tokens.PRUNE_ROWS:
                 self._pruned_ms = now_ms
 
     def _before_commit(self, connection: Connection) -> None:

@@ -14,7 +14,7 @@ from simulator.service.endpoints import ERROR, Endpoint, Parameter, Reply
 from simulator.service.faults import ServiceFault, invalid_all, not_found
 from simulator.service.gate import CONTROL_PREFIX
 from simulator.service.records import HealthRecord, SeedRecord
-from simulator.service.seed import SeedDevice, SeedFaultsError, SeedUser, parse_seed
+from simulator.service.seed import SeedClient, SeedDevice, SeedFaultsError, SeedUser, parse_seed
 from simulator.service.storage.keys import Caller
 from simulator.service.storage.migrate import schema_revision
 
@@ -35,6 +35,7 @@ class SeedBody(Sent):
     products: Items[NewProduct] = ()
     devices: Items[SeedDevice] = ()
     users: Items[SeedUser] = ()
+    clients: Items[SeedClient] = ()
 
 
 async def show_health(call: Call) -> Answer:

@@ -17,8 +17,8 @@ from agent.wire.products import NewProduct, ProductChange
 from agent.wire.secret import Secret
 from simulator.service.faults import ServiceFault
 from simulator.service.passwords import hash_password, is_password
-from simulator.service.seed import Line, Seed, SeedDevice, SeedFaultsError, SeedUser
-from simulator.service.storage import devices, people, products
+from simulator.service.seed import Line, Seed, SeedClient, SeedDevice, SeedFaultsError, SeedUser
+from simulator.service.storage import clients, devices, keys, people, products
 from simulator.service.storage.tables import people as people_table
 from simulator.service.storage.tables import products as products_table
 
@@ -56,6 +56,7 @@ def apply(connection: Connection, seed: Seed, target: Target) -> dict[str, int]:
         (seed.products, _put_product),
         (seed.devices, _put_device),
         (seed.users, _put_user),
+        (seed.clients, _put_client),
     )
     for lines, put in groups:
         for line in lines:
@@ -124,11 +125,10 @@ def _put_device(connection: Connection, device: SeedDevice, target: Target) -> s
 
 def _put_user(connection: Connection, user: SeedUser, target: Target) -> str:
     password = people.check_password(user.password)
-    row = people.find(connection, target.manufacturer_seq, user.email)
+    account = target.manufacturer_seq if user.has_account else None
+    row = _find_user(connection, user, account)
     if row is None:
-        person = people.make(
-            user.email, hash_password(password), user.user_id or target.next_id(), target.manufacturer_seq
-        )
+        person = people.make(user.email, hash_password(password), user.user_id or target.next_id(), account)
         people.add(connection, person, target.now_ms)
         return CREATED
     if user.user_id is not None and row.id != user.user_id:
@@ -139,3 +139,23 @@ def _put_user(connection: Connection, user: SeedUser, target: Target) -> str:
         update(people_table).where(people_table.c.seq == row.seq).values(password_hash=hash_password(password))
     )
     return CHANGED
+
+
+def _find_user(connection: Connection, user: SeedUser, account: int | None) -> Row[Any] | None:
+    """The person that the seed means; None for nobody, and for one of another account, whom adding then refuses."""
+    row = people.find_anywhere(connection, user.email)
+    if row is None or row.manufacturer_seq == account:
+        return row
+    # Somebody without an account may have got one since, by an approval.
+    is_own = not user.has_account and not keys.has_keys(connection, row.manufacturer_seq)
+    return row if is_own else None
+
+
+def _put_client(connection: Connection, client: SeedClient, target: Target) -> str:
+    if client.client_secret is None and not client.public:
+        raise ConfigurationError([f"{client.client_id}: give client_secret, or public: true"], "seed")
+    wanted = client.model_dump() | {"client_secret": Secret(client.client_secret) if client.client_secret else None}
+    is_new = clients.put(
+        connection, target.manufacturer_seq, clients.make(clients.WantedClient(**wanted))[0], target.now_ms
+    )
+    return UNCHANGED if is_new is None else CREATED if is_new else CHANGED
