@@ -67,7 +67,7 @@ class Call:
         values: dict[str, str] = {}
         for name, value in pairs:
             if name not in allowed and not (prefix and name.startswith(prefix) and prefix < name and "\0" not in name):
-                known = ", ".join([*sorted(allowed), *([f"{prefix}..."] if prefix else [])]) or "none"
+                known = ", ".join([*sorted(allowed), *([f"{prefix}<name>"] if prefix else [])]) or "none"
                 faults.append((name.replace("\0", "?"), f"unknown query parameter; this path has: {known}"))
             elif name in values:
                 faults.append((name, "given more than once"))
@@ -154,8 +154,9 @@ class Call:
         for name, value in self.scope["headers"]:
             if name == b"content-type":
                 if value != b"application/json" and value not in also and not _is_json(value):
+                    kinds = " or ".join(sorted(kind.decode() for kind in also | {b"application/json"}))
                     raise ServiceFault(
-                        415, "unsupported_media_type", "The body must be JSON: send Content-Type: application/json."
+                        415, "unsupported_media_type", f"The body must say what it is: send Content-Type: {kinds}."
                     )
             elif name == b"content-length":
                 if int(value) > BODY_BYTES:

@@ -10,7 +10,7 @@ import ipaddress
 import itertools
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from simulator.service.answers import Header, send_answer
 from simulator.service.clock import ServiceClock
+from simulator.service.complaints import Complaints
 from simulator.service.faults import ServiceFault
 from simulator.service.ids import IdSource
 from simulator.service.quota import Quota
@@ -54,7 +55,7 @@ class Gate:
         app: ASGIApp,
         *,
         callers: dict[bytes, Caller],
-        find_bearer: Callable[[str], Caller | None],
+        find_bearer: Callable[[str], Awaitable[Caller | None]],
         quota: Quota | None,
         clock: ServiceClock,
         ids: IdSource,
@@ -68,6 +69,7 @@ class Gate:
         self._started = ids.next()[:18].encode()  # tells this start of the service from others
         self._numbers = itertools.count(1)
         self._control = control
+        self._complaints = Complaints(log)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or the server's start and end."""
@@ -77,12 +79,12 @@ class Gate:
         headers: list[Header] = []
         scope[HEADERS] = headers
         try:
-            self._admit(scope, headers)
+            await self._admit(scope, headers)
             await self._app(scope, receive, send)
         except ServiceFault as exc:
             await send_answer(send, exc.answer(), headers)
-        except SQLAlchemyError:
-            log.exception("%s %s could not read the storage", scope["method"], scope["path"])
+        except SQLAlchemyError as exc:
+            self._complaints.tell("the storage could not be read", exc)
             fault = ServiceFault(
                 503, "storage_unavailable", "The service could not read its storage; its log says why."
             )
@@ -92,7 +94,7 @@ class Gate:
             fault = ServiceFault(500, "internal_error", "The service failed on this request; its log says why.")
             await send_answer(send, fault.answer(), headers)
 
-    def _admit(self, scope: Scope, headers: list[Header]) -> None:
+    async def _admit(self, scope: Scope, headers: list[Header]) -> None:
         credentials, request_id = _read_headers(scope["headers"])
         if request_id is None or _REQUEST_ID.fullmatch(request_id) is None:
             request_id = b"%s-%x" % (self._started, next(self._numbers))
@@ -104,19 +106,19 @@ class Gate:
         path: str = scope["path"]
         if path in PUBLIC or (self._control and path.startswith(CONTROL_PREFIX) and _is_local(scope)):
             return
-        scope[CALLER] = caller = self._authenticate(credentials)
+        scope[CALLER] = caller = await self._authenticate(credentials)
         if self._quota is not None:
             _count(self._quota, caller, self._clock.now_ms(), headers)
         if path.startswith(CONTROL_PREFIX):
             raise ServiceFault(404, "not_found", "The control paths are off, or open to callers on this machine only.")
 
-    def _authenticate(self, credentials: _Credentials) -> Caller:
+    async def _authenticate(self, credentials: _Credentials) -> Caller:
         """Both keys win over a token; one of them alone is a mistake that no token covers up."""
         api_key, secret_key, authorization = credentials
         if api_key is None and secret_key is None and authorization is not None:
             scheme, _, token = authorization.decode("latin-1").partition(" ")
             if scheme.lower() == "bearer":
-                return self._of_token(token.strip(" "))
+                return await self._of_token(token.strip(" "))
         if not api_key or not secret_key:
             raise ServiceFault(
                 401,
@@ -136,8 +138,8 @@ class Gate:
             )
         return caller
 
-    def _of_token(self, token: str) -> Caller:
-        caller = self._find_bearer(token)
+    async def _of_token(self, token: str) -> Caller:
+        caller = await self._find_bearer(token)
         if caller is None:
             raise ServiceFault(
                 401, "invalid_token", "The access token is expired, revoked or unknown.", headers=(_TOKEN_CHALLENGE,)

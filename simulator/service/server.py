@@ -18,6 +18,7 @@ from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
 from simulator.service.app import build_app
 from simulator.service.config import ServiceConfig
+from simulator.service.corked import CorkedProtocol
 from simulator.service.service import Service
 from simulator.service.storage.keys import Keys
 
@@ -207,7 +208,7 @@ def make_server(service: Service, on_ready: Callable[[], None]) -> _Server:
     config = uvicorn.Config(
         build_app(service),
         loop=_loop(),
-        http="httptools",
+        http=CorkedProtocol,
         ws="none",
         lifespan="on",
         log_config=None,

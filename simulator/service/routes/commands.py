@@ -56,7 +56,7 @@ async def list_device_commands(call: Call) -> Answer:
     statuses = _read_statuses(query.get("status"))
     wait_s = _read_wait(query.get("wait"))
     service, account, device_id = call.service, call.caller.manufacturer_seq, call.path("device_id")
-    device = service.read_now(lambda c: devices.find(c, account, device_id))
+    device = await service.look_up(lambda c: devices.find(c, account, device_id))
     if polled:
         service.presence.touch(device.seq, service.clock.now_ms())
     known = _known_tags(call)
@@ -77,7 +77,7 @@ async def list_device_commands(call: Call) -> Answer:
         finally:
             service.waiters.leave(device.seq, change)
         # It may have been removed meanwhile; a device that stays connected to be told of commands is online.
-        device = service.read_now(lambda c: devices.find(c, account, device_id))
+        device = await service.look_up(lambda c: devices.find(c, account, device_id))
         if polled:
             service.presence.touch(device.seq, service.clock.now_ms())
 
@@ -90,7 +90,7 @@ async def _list(call: Call, device: Row[Any], statuses: tuple[str, ...] | None, 
             connection, device.seq, statuses, ascending=page.ascending, after=after, limit=page.limit
         )
 
-    rows = call.service.read_now(find) if polled else await call.read(find)
+    rows = await call.service.look_up(find) if polled else await call.read(find)
     if polled and any(row.status == CommandStatus.QUEUED for row in rows[: page.limit]):
         now_ms = call.service.clock.now_ms()
 
@@ -114,7 +114,7 @@ async def show_command(call: Call) -> Answer:
         device = devices.find(connection, account, device_id)
         return ok(commands.show(commands.find(connection, device, command_id), device.id))
 
-    return call.service.read_now(find)
+    return await call.service.look_up(find)
 
 
 async def report_result(call: Call) -> Answer:
