@@ -10,7 +10,7 @@ import ipaddress
 import itertools
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -28,12 +28,12 @@ log = logging.getLogger(__name__)
 
 CALLER: Final = "service.caller"
 HEADERS: Final = "service.headers"
+"""What every answer of this request carries."""
+GIVEN: Final = "service.given"
+"""The request's own headers by name."""
 CONTROL_PREFIX: Final = "/_emulator/"
 PUBLIC: Final = frozenset({"/.well-known/device-service", "/openapi.json", "/docs", "/docs/rapidoc-min.js"})
 """Documents that describe the service: read before one has keys."""
-
-_Credentials = tuple[bytes | None, bytes | None, bytes | None]
-"""The headers ``x-api-key``, ``x-secret-key`` and ``authorization``."""
 
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 KEY_CHALLENGE: Final[Header] = (b"www-authenticate", b'ApiKey realm="device-service"')
@@ -95,7 +95,9 @@ class Gate:
             await send_answer(send, fault.answer(), headers)
 
     async def _admit(self, scope: Scope, headers: list[Header]) -> None:
-        credentials, request_id = _read_headers(scope["headers"])
+        # Of a header that comes twice the last one counts.
+        scope[GIVEN] = given = dict(scope["headers"])
+        request_id = given.get(b"x-request-id")
         if request_id is None or _REQUEST_ID.fullmatch(request_id) is None:
             request_id = b"%s-%x" % (self._started, next(self._numbers))
         headers.append((b"x-request-id", request_id))
@@ -106,15 +108,16 @@ class Gate:
         path: str = scope["path"]
         if path in PUBLIC or (self._control and path.startswith(CONTROL_PREFIX) and _is_local(scope)):
             return
-        scope[CALLER] = caller = await self._authenticate(credentials)
+        scope[CALLER] = caller = await self._authenticate(given)
         if self._quota is not None:
             _count(self._quota, caller, self._clock.now_ms(), headers)
         if path.startswith(CONTROL_PREFIX):
             raise ServiceFault(404, "not_found", "The control paths are off, or open to callers on this machine only.")
 
-    async def _authenticate(self, credentials: _Credentials) -> Caller:
+    async def _authenticate(self, given: Mapping[bytes, bytes]) -> Caller:
         """Both keys win over a token; one of them alone is a mistake that no token covers up."""
-        api_key, secret_key, authorization = credentials
+        api_key, secret_key = given.get(b"x-api-key"), given.get(b"x-secret-key")
+        authorization = given.get(b"authorization")
         if api_key is None and secret_key is None and authorization is not None:
             scheme, _, token = authorization.decode("latin-1").partition(" ")
             if scheme.lower() == "bearer":
@@ -145,21 +148,6 @@ class Gate:
                 401, "invalid_token", "The access token is expired, revoked or unknown.", headers=(_TOKEN_CHALLENGE,)
             )
         return caller
-
-
-def _read_headers(headers: Iterable[Header]) -> tuple[_Credentials, bytes | None]:
-    """What says whom the request comes from, and its id."""
-    api_key = secret_key = request_id = authorization = None
-    for name, value in headers:
-        if name == b"x-api-key":
-            api_key = value
-        elif name == b"x-secret-key":
-            secret_key = value
-        elif name == b"x-request-id":
-            request_id = value
-        elif name == b"authorization":
-            authorization = value
-    return (api_key, secret_key, authorization), request_id
 
 
 def _count(quota: Quota, caller: Caller, now_ms: int, headers: list[Header]) -> None:
