@@ -11,7 +11,6 @@ from pydantic import ValidationError
 
 from agent.config.credentials import inline_secrets, read_credentials
 from agent.config.environment import overlay
-from agent.config.faults import sentences
 from agent.config.model import AgentConfig, AuthConfig
 from agent.config.text import MAX_BYTES, Document, KeyPath, dotted, read_document
 from agent.errors import ConfigurationError
@@ -60,6 +59,8 @@ def load_config(path: Path | None, environ: Mapping[str, str]) -> LoadedConfig:
     try:
         config = AgentConfig.model_validate(values)
     except ValidationError as error:
+        from agent.config.faults import sentences  # only for a file with faults
+
         faults += sentences(error, document.lines, origins)
     if faults or config is None:
         raise ConfigurationError(faults + _key_file_faults(values, environ), str(path or "environment"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from agent.errors import InvalidMessage
+from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.answers import Answer
 from agent.wire.calls import Calls, given, read_record, time_param
@@ -95,11 +95,20 @@ class DeviceCalls(Calls):
     ) -> CommandRecord | None:
         """``POST /devices/{device_id}/commands/{command_id}/result``, extension ``command-results``.
 
-        The record; None when the service answers without one. What is sent again for the same command changes nothing.
+        The record; None when the answer has none that can be read: a 2xx with any JSON, or with nothing, means that
+        the result was taken. What is sent again for the same command changes nothing.
+
+        Raises:
+            UnexpectedAnswer: the body is not JSON, so it was not the service that answered.
         """
         path = paths.command_result(device_id, command_id)
         answer = self._write("POST", path, result, idempotency_key=idempotency_key)
-        return read_record(CommandRecord, answer, "command") if answer.content.strip() else None
+        if answer.json() is None:
+            return None
+        try:
+            return read_record(CommandRecord, answer, "command")
+        except UnexpectedAnswer:  # JSON of another shape: reporting again would not change it
+            return None
 
     def post_sensor_data(self, reading: PostSensorData, *, idempotency_key: str | None = None) -> SensorDataRecord:
         """``POST /sensor-data``: when it returns, the reading is stored."""

@@ -6,12 +6,11 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from starlette.routing import Router
 from starlette.types import ASGIApp, Lifespan
 
 from simulator.service import scopes
 from simulator.service.config import ServiceConfig
-from simulator.service.endpoints import Endpoint, make_routes, no_such_path, scoped
+from simulator.service.endpoints import Endpoint, Paths, scoped
 from simulator.service.gate import Gate
 from simulator.service.oauth.addresses import PAGES
 from simulator.service.oauth.cors import Cors
@@ -89,11 +88,8 @@ def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIAp
         *control_endpoints,
         *documents.make_endpoints(ENDPOINTS, control_endpoints),
     )
-    router = Router(
-        make_routes(service, served), redirect_slashes=False, default=no_such_path, lifespan=lifespan or service.running
-    )
     gate = Gate(
-        router,
+        Paths(service, served, lifespan or service.running),
         callers=service.callers,
         find_bearer=service.find_bearer,
         quota=service.quota,
@@ -101,4 +97,4 @@ def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIAp
         ids=service.ids,
         control=service.config.control,
     )
-    return Cors(gate, lambda: service.read_now(clients.browser_origins), closed=PAGES)
+    return Cors(gate, lambda: service.look_up(clients.browser_origins), closed=PAGES)

@@ -18,6 +18,7 @@ from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
 from simulator.service.app import build_app
 from simulator.service.config import ServiceConfig
+from simulator.service.corked import CorkedProtocol
 from simulator.service.service import Service
 from simulator.service.storage.clients import NewClient, WantedClient
 from simulator.service.storage.keys import Keys
@@ -223,8 +224,9 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def base_url(listener: socket.socket) -> str:
-    """The URL of a listening socket."""
+    """The URL of a listening socket; of one that listens everywhere, on this machine."""
     host, port = listener.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - what nobody can be reached at
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
@@ -234,7 +236,7 @@ def make_server(service: Service, on_ready: Callable[[], None]) -> _Server:
     config = uvicorn.Config(
         build_app(service),
         loop=_loop(),
-        http="httptools",
+        http=CorkedProtocol,
         ws="none",
         lifespan="on",
         log_config=None,

@@ -7,7 +7,7 @@ would be everybody's. Requests without an ``Origin`` pass untouched.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -40,7 +40,9 @@ class Cors:
         closed: paths of the service's own pages: no other page reads those.
     """
 
-    def __init__(self, app: ASGIApp, origins: Callable[[], Collection[str]], closed: Collection[str] = ()) -> None:
+    def __init__(
+        self, app: ASGIApp, origins: Callable[[], Awaitable[Collection[str]]], closed: Collection[str] = ()
+    ) -> None:
         self._app = app
         self._origins = origins
         self._closed = frozenset(closed)
@@ -59,7 +61,7 @@ class Cors:
         if path in self._closed or path.startswith(CONTROL_PREFIX):
             await self._app(scope, receive, send)
             return
-        allowed = path in _FOR_EVERYBODY or self._is_known(origin.decode("latin-1"))
+        allowed = path in _FOR_EVERYBODY or await self._is_known(origin.decode("latin-1"))
         headers: list[Header] = [_VARY]
         if allowed:
             headers.append((b"access-control-allow-origin", origin))
@@ -78,9 +80,9 @@ class Cors:
 
         await self._app(scope, receive, send_with)
 
-    def _is_known(self, origin: str) -> bool:
+    async def _is_known(self, origin: str) -> bool:
         try:
-            return origin in self._origins()
+            return origin in await self._origins()
         except SQLAlchemyError:  # the service itself answers what that means
             return False
 

@@ -30,7 +30,7 @@ async def sign_in(visit: Visit, back: str) -> Answer:
         return _wait(visit, wait_s, back)
     person = None
     if email.isprintable() and len(email) <= _EMAIL_CHARACTERS:
-        person = service.read_now(lambda connection: people.find_anywhere(connection, email))
+        person = await service.look_up(lambda connection: people.find_anywhere(connection, email))
     stored = None if person is None or len(password) > _PASSWORD_CHARACTERS else person.password_hash
     matches = await service.passwords.check(stored, Secret(password[:_PASSWORD_CHARACTERS]))
     if person is None or not matches:

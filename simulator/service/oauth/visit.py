@@ -41,13 +41,24 @@ class Visit:
 
     __slots__ = ("_form", "call", "now_ms", "person", "service", "visitor")
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, form: Pairs = ()) -> None:
         self.call = call
         self.service = call.service
         self.now_ms = self.service.clock.now_ms()
         self.visitor = self.service.sessions.visitor(call.scope["headers"], self.now_ms)
-        self.person = self._find_person()
-        self._form: Pairs = ()
+        self.person: Row[Any] | None = None
+        self._form = form
+
+    @classmethod
+    async def begin(cls, call: Call, form: Pairs = ()) -> Self:
+        """With whoever is signed in."""
+        visit = cls(call, form)
+        session = visit.visitor.session
+        if session is not None:
+            visit.person = await call.service.look_up(
+                lambda connection: people.find_by_seq(connection, session.person_seq)
+            )
+        return visit
 
     @classmethod
     async def with_form(cls, call: Call) -> Self:
@@ -57,12 +68,11 @@ class Visit:
             ServiceFault: 400, 413 or 415, the body is no form.
         """
         body = await call.read_body(FORM)
-        visit = cls(call)
         try:
-            visit._form = parse_pairs(body)
+            form = parse_pairs(body)
         except ValueError:
             raise ServiceFault(400, "invalid_request", "The form cannot be read: send the page's own form.") from None
-        return visit
+        return await cls.begin(call, form)
 
     def field(self, name: str) -> str:
         """A field of the form; empty when it is absent or there more than once."""
@@ -140,12 +150,6 @@ class Visit:
             " If this comes up every time, let the browser take cookies from this address.",
             way_out=WayOut(begin_again, "Open the page anew"),
         )
-
-    def _find_person(self) -> Row[Any] | None:
-        session = self.visitor.session
-        if session is None:
-            return None
-        return self.service.read_now(lambda connection: people.find_by_seq(connection, session.person_seq))
 
     def _wants_json(self) -> bool:
         accepted = b",".join(value for name, value in self.call.scope["headers"] if name == b"accept").lower()

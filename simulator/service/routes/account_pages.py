@@ -21,7 +21,7 @@ _ABOUT: Final = addresses.ACCOUNT
 
 async def show_account(call: Call) -> Answer:
     """Who is signed in, and who may use the account; the sign-in form for a browser where nobody is."""
-    visit = Visit(call)
+    visit = await Visit.begin(call)
     told = visit.service.sessions.take_notice(visit.visitor)
     csrf, person = visit.csrf(_ABOUT), visit.person
     if person is None:
@@ -33,7 +33,7 @@ async def show_account(call: Call) -> Answer:
             told=told,
             email=told.email if told else "",
         )
-    shown = visit.service.read_now(lambda c: grants.grants_of_person(c, person.seq, visit.now_ms))
+    shown = await visit.service.look_up(lambda c: grants.grants_of_person(c, person.seq, visit.now_ms))
     return visit.page(
         "account",
         csrf=csrf,
@@ -75,7 +75,7 @@ async def revoke(call: Call) -> Answer:
     if not visit.is_own_form(_ABOUT):
         return visit.too_old(addresses.ACCOUNT)
     grant_id = visit.field("grant")
-    known = visit.service.read_now(lambda c: grants.grants_of_person(c, person.seq, visit.now_ms))
+    known = await visit.service.look_up(lambda c: grants.grants_of_person(c, person.seq, visit.now_ms))
     grant = next((grant for grant in known if grant.grant_id == grant_id), None)
     if grant is None:
         visit.tell("mind", "That had already ended; nothing was changed.")

@@ -33,8 +33,8 @@ from simulator.service.storage import clients, grants
 
 async def show(call: Call) -> Answer:
     """Sign-in or consent; the error page, or straight back to the partner, when the request cannot be granted."""
-    visit = Visit(call)
-    match _decide(visit):
+    visit = await Visit.begin(call)
+    match await _decide(visit):
         case AuthorizationRequest() as request:
             return _ask(visit, request)
         case refused:
@@ -44,7 +44,7 @@ async def show(call: Call) -> Answer:
 async def answer(call: Call) -> Answer:
     """What a person says on one of these pages. The request is decided anew: nothing in the form is believed."""
     visit = await Visit.with_form(call)
-    decision = _decide(visit)
+    decision = await _decide(visit)
     if not isinstance(decision, AuthorizationRequest):
         return _refuse(visit, decision)
     here, said = _address(decision), visit.field("answer")
@@ -67,12 +67,12 @@ async def answer(call: Call) -> Answer:
 
 async def lead_back(call: Call) -> Answer:
     """Somebody has loaded the address of a form: on to the page that it belongs to."""
-    visit = Visit(call)
-    decision = _decide(visit)
+    visit = await Visit.begin(call)
+    decision = await _decide(visit)
     return visit.go(_address(decision)) if isinstance(decision, AuthorizationRequest) else _refuse(visit, decision)
 
 
-def _decide(visit: Visit) -> Decision:
+async def _decide(visit: Visit) -> Decision:
     try:
         pairs = parse_pairs(visit.call.scope["query_string"])
     except ValueError:
@@ -80,7 +80,7 @@ def _decide(visit: Visit) -> Decision:
     client_id = client_id_of(pairs)
     if client_id is None:
         return decide(pairs, None)
-    return decide(pairs, visit.service.read_now(lambda connection: clients.find(connection, client_id)))
+    return decide(pairs, await visit.service.look_up(lambda connection: clients.find(connection, client_id)))
 
 
 def _refuse(visit: Visit, refused: ErrorPage | RedirectError) -> Answer:
@@ -139,7 +139,7 @@ async def _approve(visit: Visit, request: AuthorizationRequest) -> Answer:
             location = await approve(visit.service, request, person_seq)
             session.remember(here, Answered(True, location, visit.now_ms))
             return visit.go(location)
-    if before.approved and visit.service.read_now(
+    if before.approved and await visit.service.look_up(
         lambda connection: _is_unused(connection, before.location, visit.now_ms)
     ):
         return visit.go(before.location)

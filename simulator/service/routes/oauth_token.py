@@ -46,7 +46,7 @@ async def issue(call: Call) -> Answer:
     """Tokens for a code or a refresh token."""
     form = await _read(call)
     grant_type = form.grant_type()
-    client = _authenticate(call, form)
+    client = await _authenticate(call, form)
     if grant_type not in client.grant_types:
         raise OAuthFault(400, "unauthorized_client", f"This client may not use the grant_type {grant_type}.")
     outcome = await (_exchange if grant_type == AUTHORIZATION_CODE else _refresh)(call, form, client)
@@ -71,7 +71,7 @@ async def _refresh(call: Call, form: Form, client: Client) -> TokenPair | Refusa
 async def revoke(call: Call) -> Answer:
     """End a token: a refresh token with its whole grant, an access token alone. Unknown ones are 200 too (RFC 7009)."""
     form = await _read(call)
-    client = _authenticate(call, form)
+    client = await _authenticate(call, form)
     token, now_ms = form.need("token"), call.service.clock.now_ms()
     refusal = await _write(call, lambda c: grants.revoke_token(c, token, client, now_ms))
     if refusal is not None:
@@ -82,12 +82,12 @@ async def revoke(call: Call) -> Answer:
 async def introspect(call: Call) -> Answer:
     """What a client's own token is good for; anything else is not active, without a reason (RFC 7662)."""
     form = await _read(call)
-    client = _authenticate(call, form)
+    client = await _authenticate(call, form)
     if client.is_public:
         raise invalid_client("Introspection takes a client secret; a public client has none.", used_basic=False)
     service, token = call.service, form.need("token")
     now_ms = service.clock.now_ms()
-    found = service.read_now(lambda connection: tokens.find_token(connection, token, client, now_ms))
+    found = await service.look_up(lambda connection: tokens.find_token(connection, token, client, now_ms))
     if found is None:
         return ok({"active": False}, *NO_STORE)
     record: dict[str, Any] = {
@@ -138,11 +138,11 @@ async def _read(call: Call) -> Form:
     return read_form(raw) if is_form else read_json(raw)
 
 
-def _authenticate(call: Call, form: Form) -> Client:
+async def _authenticate(call: Call, form: Form) -> Client:
     authorization = next((value for name, value in call.scope["headers"] if name == b"authorization"), None)
     credentials = read_credentials(form, authorization)
     return authenticate(
-        credentials, call.service.read_now(lambda connection: clients.find(connection, credentials.client_id))
+        credentials, await call.service.look_up(lambda connection: clients.find(connection, credentials.client_id))
     )
 
 

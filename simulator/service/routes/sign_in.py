@@ -28,7 +28,7 @@ async def sign_in(call: Call) -> Answer:
     """
     request = await call.message(SignIn)
     service, account = call.service, call.caller.manufacturer_seq
-    person = service.read_now(lambda c: people.find(c, account, request.email))
+    person = await service.look_up(lambda c: people.find(c, account, request.email))
     matches = await service.passwords.check(None if person is None else person.password_hash, request.password)
     if person is None or not matches:
         raise ServiceFault(401, "invalid_credentials", "The email or the password is wrong.", headers=(KEY_CHALLENGE,))

@@ -353,4 +353,5 @@ rule_firings = Table(
     Column("fired_at", BigInteger, nullable=False),
     Column("actions", Text, nullable=False),
     Index("rule_firings_of_rule", "rule_seq", "seq"),
+    Index("rule_firings_by_age", "fired_at"),
 )
