@@ -56,7 +56,7 @@ _LEVELS = ("debug", "info", "warning", "error")
     type=click.Path(dir_okay=False, path_type=Path),
     envvar="FLEET_SIMULATOR_SEED",
     show_envvar=True,
-    help="YAML of products, rules, devices, users and clients that are to be there; the same file twice changes nothing.",
+    help="YAML of products, rules, devices, users, clients that are to be there; the same file twice changes nothing.",
 )
 @click.option(
     "--api-key", envvar="FLEET_SIMULATOR_API_KEY", show_envvar=True, help="Begins with mk_; made when absent."

@@ -168,10 +168,11 @@ def test_a_silent_database_holds_no_other_request(postgresql, url):
         assert bench.poll(device_id).status_code == 200
         between.fall_silent()
         try:
-            waiting = [pool.submit(bench.poll, device_id), pool.submit(ask_with_token, bench)]
+            waiting = [pool.submit(bench.poll, device_id, limit=100), pool.submit(ask_with_token, bench)]
             assert between.met_silence.wait(20)
             for _ in range(5):
                 assert bench.http.get("/.well-known/device-service").status_code == 200
+                assert bench.poll(device_id).status_code == 200  # nothing has changed since the last one
             assert not any(future.done() for future in waiting)
         finally:
             between.speak_again()
@@ -192,7 +193,7 @@ def test_a_silence_ends_as_503_and_afterwards_it_goes_on(postgresql, url, monkey
         monkeypatch.setattr(service_module, "READ_S", 0.05)
         between.fall_silent()
         try:
-            for answer in (bench.poll(device_id), bench.http.get("/products")):
+            for answer in (bench.poll(device_id, limit=100), bench.http.get("/products")):
                 assert (answer.status_code, answer.json()["error"]) == (503, "storage_unavailable")
                 assert "no answer within 0.05 s" in answer.json()["message"]
         finally:
