@@ -5,9 +5,11 @@ that both answer pages of the same length) and a large one (100,000 devices, 10 
 SQL in the shape in which the service stores them. One connection asks one after the other: the device's poll
 (``GET /devices/{id}/commands?status=open``), a device's latest readings (``GET /sensor-data?device_id=...&limit=10``)
 and a page of 100 devices from the middle of the list. Runs are interleaved; the median of the runs' median latencies
-counts.
+counts. The plain poll is answered from memory while nothing changes; "poll, made anew" is the same poll in words that
+are not kept. With ``--postgresql`` both databases lie on a PostgreSQL of their own.
 
-    python benchmarks/service_scale.py [--devices 100000] [--readings 10000000] [--seconds 2] [--runs 3] [--dir FOLDER]
+    python benchmarks/service_scale.py [--postgresql] [--devices 100000] [--readings 10000000] [--seconds 2] [--runs 3]
+                                       [--dir FOLDER]
 
 Exit codes: 0 each within 3 x the small database's time, 1 not.
 """
@@ -28,60 +30,103 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.load_client import load
 from benchmarks.service_ingest import KEYS, SERVICE, machine, make_device, server
+from tests.postgresql import cluster, find_programs
+
+if TYPE_CHECKING:
+    import psycopg
+
+Row = tuple[Any, ...]
 
 BAR = 3.0
 SMALL_DEVICES, SMALL_READINGS = 100, 1_000
+FIRST = "SELECT manufacturer_seq, product_id, seq FROM devices ORDER BY seq LIMIT 1"
+DEVICE = "seq, id, manufacturer_seq, product_id, user_id, device_name, device_identifier, created_at, updated_at"
+READING = "id, manufacturer_seq, device_seq, recorded_at, received_at, sensor_data"
+SENSOR_DATA = '{"temperature_c":21.5,"humidity":40.25}'
 _ROWS_AT_ONCE = 100_000
 _PAGE = 100
 
 
-def fill(folder: Path, devices: int, readings: int) -> None:
-    """Give an existing database devices, and readings spread evenly over them, one a minute for each device."""
+def device_rows(first: Row, devices: int, now_ms: int) -> Iterator[Row]:
+    """Further devices of the first one's account and product."""
+    account, product_id, seq = first
+    for n in range(1, devices):
+        yield seq + n, f"device-{n:012d}", account, product_id, "crowd", "n", f"SN-{n:012d}", now_ms, now_ms
+
+
+def reading_rows(first: Row, devices: int, readings: int, now_ms: int) -> Iterator[Row]:
+    """Readings spread evenly over the devices, one a minute for each of them."""
+    account, _, seq = first
+    minutes = -(-readings // devices)
+    for n in range(readings):
+        at_ms = now_ms - (minutes - n // devices) * 60_000
+        yield f"reading-{n:012d}", account, seq + n % devices, at_ms, at_ms, SENSOR_DATA
+
+
+def fill(where: str, devices: int, readings: int) -> None:
+    """Give an existing database these devices and readings."""
     now_ms = int(time.time() * 1000)
-    with contextlib.closing(sqlite3.connect(folder / "service.db", isolation_level=None)) as file:
-        file.execute("PRAGMA synchronous = OFF")
-        account, product_id, first = file.execute(
-            "SELECT manufacturer_seq, product_id, seq FROM devices ORDER BY seq LIMIT 1"
-        ).fetchone()
-        names = "seq, id, manufacturer_seq, product_id, user_id, device_name, device_identifier, created_at, updated_at"
-        rows: Iterator[tuple[object, ...]] = (
-            (first + n, f"device-{n:012d}", account, product_id, "crowd", "n", f"SN-{n:012d}", now_ms, now_ms)
-            for n in range(1, devices)
-        )
-        _insert(file, f"INSERT INTO devices ({names}) VALUES (?,?,?,?,?,?,?,?,?)", rows)
-        names = "id, manufacturer_seq, device_seq, recorded_at, received_at, sensor_data"
-        minutes = -(-readings // devices)
-        rows = (
-            (f"reading-{n:012d}", account, first + n % devices, at_ms, at_ms, '{"temperature_c":21.5,"humidity":40.25}')
-            for n in range(readings)
-            for at_ms in [now_ms - (minutes - n // devices) * 60_000]
-        )
-        _insert(file, f"INSERT INTO readings ({names}) VALUES (?,?,?,?,?,?)", rows)
-        file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    if "://" not in where:
+        with contextlib.closing(sqlite3.connect(Path(where) / "service.db", isolation_level=None)) as file:
+            file.execute("PRAGMA synchronous = OFF")
+            first = file.execute(FIRST).fetchone()
+            _insert(file, "devices", DEVICE, device_rows(first, devices, now_ms))
+            _insert(file, "readings", READING, reading_rows(first, devices, readings, now_ms))
+            file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return
+    import psycopg
+
+    with psycopg.connect(where, autocommit=True) as connection:
+        found = connection.execute(FIRST).fetchone()
+        assert found is not None
+        _copy(connection, "devices", DEVICE, device_rows(found, devices, now_ms))
+        connection.execute("SELECT setval('devices_seq_seq', (SELECT max(seq) FROM devices))")
+        _copy(connection, "readings", READING, reading_rows(found, devices, readings, now_ms))
+        connection.execute("VACUUM ANALYZE")
 
 
-def _insert(file: sqlite3.Connection, sql: str, rows: Iterator[tuple[object, ...]]) -> None:
-    while True:
-        some = list(itertools.islice(rows, _ROWS_AT_ONCE))
-        if not some:
-            return
+def _insert(file: sqlite3.Connection, table: str, names: str, rows: Iterator[Row]) -> None:
+    marks = ",".join("?" * len(names.split(",")))
+    while some := list(itertools.islice(rows, _ROWS_AT_ONCE)):
         file.execute("BEGIN")
-        file.executemany(sql, some)
+        file.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", some)
         file.execute("COMMIT")
 
 
-def make_database(folder: Path, devices: int, readings: int) -> str:
+def _copy(connection: psycopg.Connection, table: str, names: str, rows: Iterator[Row]) -> None:
+    with connection.cursor() as cursor, cursor.copy(f"COPY {table} ({names}) FROM STDIN") as copy:
+        for row in rows:
+            copy.write_row(row)
+
+
+def make_database(where: str, devices: int, readings: int) -> str:
     """A database of this size, made by the service itself and then filled; the id of its first device."""
-    folder.mkdir()
-    with server(SERVICE, str(folder)) as base_url:
+    with server(SERVICE, where) as base_url:
         device_id = make_device(base_url)
-    fill(folder, devices, readings)
+    fill(where, devices, readings)
     return device_id
+
+
+@contextlib.contextmanager
+def two_places(folder: Path, *, on_postgresql: bool) -> Iterator[tuple[str, str]]:
+    """Where the small and the large database lie: folders, or URLs."""
+    if not on_postgresql:
+        places = [folder / "small", folder / "large"]
+        for place in places:
+            place.mkdir()
+        yield str(places[0]), str(places[1])
+        return
+    programs = find_programs()
+    if programs is None:
+        raise SystemExit("no PostgreSQL is installed: apt-get install postgresql")
+    with cluster(programs, durable=True) as own, own.database() as small, own.database() as large:
+        yield small, large
 
 
 def questions(base_url: str, device_id: str, devices: int) -> dict[str, str]:
@@ -89,6 +134,7 @@ def questions(base_url: str, device_id: str, devices: int) -> dict[str, str]:
     middle = _cursor_to(base_url, devices // 2 // _PAGE) if devices > 2 * _PAGE else ""
     return {
         "device poll": f"{base_url}/devices/{device_id}/commands?status=open",
+        "poll, made anew": f"{base_url}/devices/{device_id}/commands?status=open&limit={_PAGE}",
         "latest readings": f"{base_url}/sensor-data?device_id={device_id}&limit=10",
         "page of devices": f"{base_url}/devices?limit={_PAGE}{middle}",
     }
@@ -103,26 +149,20 @@ def _cursor_to(base_url: str, pages: int) -> str:
     return cursor
 
 
-def measure(folder: Path, devices: int, readings: int, seconds: float, runs: int) -> dict[str, tuple[float, float]]:
+def measure(small: str, large: str, given: argparse.Namespace) -> dict[str, tuple[float, float]]:
     """Question -> median latency with the small and with the large database, ms."""
-    small_id = make_database(folder / "small", SMALL_DEVICES, SMALL_READINGS)
+    small_id = make_database(small, SMALL_DEVICES, SMALL_READINGS)
     begun_s = time.monotonic()
-    large_id = make_database(folder / "large", devices, readings)
-    size_gb = (folder / "large" / "service.db").stat().st_size / 1e9
-    print(f"filled in {time.monotonic() - begun_s:.0f} s, {size_gb:.1f} GB\n")
+    large_id = make_database(large, given.devices, given.readings)
+    print(f"filled in {time.monotonic() - begun_s:.0f} s\n")
     found: dict[str, tuple[list[float], list[float]]] = {}
-    with server(SERVICE, str(folder / "small")) as small, server(SERVICE, str(folder / "large")) as large:
-        asked = list(
-            zip(
-                questions(small, small_id, SMALL_DEVICES).items(),
-                questions(large, large_id, devices).values(),
-                strict=True,
-            )
-        )
-        for _ in range(runs):
-            for (name, small_url), large_url in asked:
-                for url, times in zip((small_url, large_url), found.setdefault(name, ([], [])), strict=True):
-                    result = load(url, headers=KEYS, body=None, connections=1, seconds=seconds)
+    with server(SERVICE, small) as small_url, server(SERVICE, large) as large_url:
+        of_small = questions(small_url, small_id, SMALL_DEVICES)
+        of_large = questions(large_url, large_id, given.devices)
+        for _ in range(given.runs):
+            for name in of_small:
+                for url, times in zip((of_small[name], of_large[name]), found.setdefault(name, ([], [])), strict=True):
+                    result = load(url, headers=KEYS, body=None, connections=1, seconds=given.seconds)
                     if set(result.statuses) != {"200"}:
                         raise RuntimeError(f"{name} answered {result.statuses}")
                     times.append(result.latency_ms["p50"])
@@ -132,16 +172,22 @@ def measure(folder: Path, devices: int, readings: int, seconds: float, runs: int
 def main() -> None:
     """The program."""
     parser = argparse.ArgumentParser(description="The service with a large database behind it.")
+    parser.add_argument("--postgresql", action="store_true", help="on a PostgreSQL of its own instead of SQLite files")
     parser.add_argument("--devices", type=int, default=100_000)
     parser.add_argument("--readings", type=int, default=10_000_000)
     parser.add_argument("--seconds", type=float, default=2, help="length of one run")
     parser.add_argument("--runs", type=int, default=3, help="runs of each question")
     parser.add_argument("--dir", type=Path, help="where the files lie; the large one takes some GB")
     given = parser.parse_args()
-    print(f"service scale, {dt.datetime.now(dt.UTC):%Y-%m-%d}: {given.devices:,} devices, {given.readings:,} readings")
+    where = "PostgreSQL" if given.postgresql else "SQLite"
+    size = f"{given.devices:,} devices, {given.readings:,} readings"
+    print(f"service scale, {dt.datetime.now(dt.UTC):%Y-%m-%d}: {size}, {where}")
     print(f"machine: {machine()}")
-    with tempfile.TemporaryDirectory(dir=given.dir) as folder:
-        found = measure(Path(folder), given.devices, given.readings, given.seconds, given.runs)
+    with (
+        tempfile.TemporaryDirectory(dir=given.dir) as folder,
+        two_places(Path(folder), on_postgresql=given.postgresql) as (small, large),
+    ):
+        found = measure(small, large, given)
     print(f"{'question':<18}{'small, ms':>11}{'large, ms':>11}{'ratio':>8}")
     for name, (small_ms, large_ms) in found.items():
         print(f"{name:<18}{small_ms:>11.2f}{large_ms:>11.2f}{large_ms / small_ms:>7.2f} x")

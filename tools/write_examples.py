@@ -21,8 +21,8 @@ GOLDEN = Path(__file__).resolve().parents[1] / "tests" / "contract" / "golden"
 def make_text(endpoints: Sequence[Endpoint]) -> str:
     """The file's text: operation -> ``request`` and ``responses`` by status -> name -> body."""
     made: dict[str, Any] = {}
-    exchanges = json.loads((GOLDEN / "exchanges.json").read_text(encoding="utf-8"))
-    for exchange in exchanges:
+    files = sorted(GOLDEN.glob("exchanges*.json"))
+    for exchange in (row for file in files for row in json.loads(file.read_text(encoding="utf-8"))):
         for endpoint in _of(exchange, endpoints):
             mine = made.setdefault(endpoint.name, {})
             name = exchange["name"]

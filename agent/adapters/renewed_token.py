@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from agent.wire.secret import Secret
+from agent.wire.secret import Secret, looks_like_token_set
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +48,9 @@ class RenewedToken:
         except (OSError, UnicodeDecodeError) as error:
             _log.warning("auth=stale token_file %s cannot be read, so the last token stays: %s", self._path, error)
             return
-        if text and text.isprintable() and " " not in text:
+        if looks_like_token_set(text):
+            _log.warning("auth=stale token_file %s holds a token set now: restart the agent to use it", self._path)
+        elif text and text.isprintable() and " " not in text:
             self._token = Secret(text)
         else:
             _log.warning("auth=stale token_file %s holds no token, so the last one stays", self._path)

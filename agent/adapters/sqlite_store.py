@@ -19,10 +19,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-from agent.adapters.store.failures import damage, explain, is_damage
+from agent.adapters.store.failures import check, damage, explain, is_damage, is_suspect
 from agent.adapters.store.journal_rows import JournalRows
 from agent.adapters.store.outbox_rows import Draft, OutboxRows, to_draft
-from agent.adapters.store.salvage import check, is_suspect, move_aside, salvage
 from agent.adapters.store.schema import connect, prepare
 from agent.core.outbox import Bounds, DropReason
 from agent.core.values import JournalEntry, Moment, OutboxStats, Outcome, Reading, SendOutcome, StoredReading
@@ -109,6 +108,8 @@ class SqliteStore:
 
     def _replace(self, error: sqlite3.Error, connection: sqlite3.Connection | None = None) -> sqlite3.Connection:
         """Move the damaged file aside and go on with a new one that holds what can be salvaged."""
+        from agent.adapters.store.salvage import move_aside, salvage  # only for a damaged file
+
         wall_s = self._clock.now().wall_s
         # The names change before the connection closes: closing would write the log back into the damaged file.
         aside = move_aside(self.path, wall_s)

@@ -1,4 +1,4 @@
-"""A bearer token that another program renews in its file."""
+"""A bearer token that another program renews in its file (configuration ``auth.token_file``)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from agent.wire.auth import Credential
 from agent.wire.secret import Secret
 
 
-class TokenFile(Credential):
+class PlainTokenFile(Credential):
     """``Authorization: Bearer`` with what the file holds now (specification, "Step 3: call the API")."""
 
     def __init__(self, token: RenewedToken) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,6 +13,7 @@ from pathlib import Path
 from agent.app.links import make_broker, make_token, open_client
 from agent.app.lock import holder_of
 from agent.app.plugins import load_handlers, load_sensors
+from agent.app.tokens import look_at_tokens
 from agent.config import AgentConfig, Credentials, LoadedConfig, read_credentials
 from agent.config.mqtt import MqttConfig
 from agent.errors import (
@@ -113,6 +115,8 @@ def check_all(load: Callable[[], LoadedConfig], environ: Mapping[str, str], *, o
     try:
         credentials = read_credentials(config.auth, environ)
         findings.append(Finding("credentials", Verdict.OK, "the key files can be read and only by this user"))
+        if credentials.tokens is not None:
+            findings.append(_check_tokens(config, environ))
     except ConfigurationError as error:
         findings += [Finding("configuration", Verdict.FAILED, fault) for fault in error.faults]
     findings += _check_handlers(config)
@@ -123,6 +127,11 @@ def check_all(load: Callable[[], LoadedConfig], environ: Mapping[str, str], *, o
     if online and credentials is not None and config.mqtt is not None:
         findings.append(_check_broker(config, config.mqtt, credentials))
     return findings
+
+
+def _check_tokens(config: AgentConfig, environ: Mapping[str, str]) -> Finding:
+    standing = look_at_tokens(config, environ, time.time())
+    return Finding("tokens", Verdict.OK if standing.is_usable else Verdict.FAILED, standing.text)
 
 
 def _check_handlers(config: AgentConfig) -> list[Finding]:

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import httpx
 
 from agent.adapters.renewed_token import RenewedToken
-from agent.adapters.token_file import TokenFile
-from agent.config import Credentials
+from agent.adapters.token_file import PlainTokenFile
+from agent.config import AgentConfig, Credentials
 from agent.config.model import ServiceConfig
-from agent.errors import ConfigurationError
-from agent.wire.auth import Credential, KeyPair
+from agent.errors import ConfigurationError, ServiceError, SignInEnded
+from agent.wire.auth import Credential, KeyPair, origin_of
 from agent.wire.device_client import DeviceClient
 
+if TYPE_CHECKING:
+    from agent.wire.token_keeper import TokenStore
 
-def make_client(service: ServiceConfig, credentials: Credentials, version: str) -> DeviceClient:
+OWN_TOKENS: Final = "token.json"
+"""The file in the state directory that holds what the agent has renewed."""
+
+
+def make_client(config: AgentConfig, service: ServiceConfig, credentials: Credentials, version: str) -> DeviceClient:
     """A client for the configured service.
 
     Raises:
@@ -26,14 +36,45 @@ def make_client(service: ServiceConfig, credentials: Credentials, version: str) 
         os.environ["SSL_CERT_FILE"] = str(service.ca_file)
     return DeviceClient(
         service.base_url,
-        _credential(credentials),
+        _credential(config, service, credentials),
         timeout_s=service.timeout_s,
         max_answer_bytes=service.max_answer_bytes,
         user_agent=f"device-agent/{version}",
     )
 
 
-def _credential(credentials: Credentials) -> Credential:
-    if credentials.token_path is not None:
-        return TokenFile(RenewedToken(credentials.token_path, credentials.secret))
-    return KeyPair(credentials.api_key, credentials.secret)
+def token_store(config: AgentConfig, token_path: Path) -> TokenStore:
+    """Where the agent keeps tokens that renew themselves: begun from ``token_path``, kept in the state directory."""
+    from agent.token_store import SeededTokenFile, TokenFile
+
+    own = config.state_dir / OWN_TOKENS
+    if os.path.realpath(own) == os.path.realpath(token_path):
+        return TokenFile(own)
+    return SeededTokenFile(TokenFile(token_path), TokenFile(own))
+
+
+def _credential(config: AgentConfig, service: ServiceConfig, credentials: Credentials) -> Credential:
+    if credentials.token_path is None:
+        return KeyPair(credentials.api_key, credentials.secret)
+    if credentials.tokens is None:
+        return PlainTokenFile(RenewedToken(credentials.token_path, credentials.secret))
+    from agent.wire.refreshing import RefreshingBearer  # only for tokens that renew themselves
+
+    fault = ""
+    try:
+        bearer = RefreshingBearer(
+            token_store(config, credentials.token_path),
+            client_secret=credentials.client_secret,
+            timeout_s=service.timeout_s,
+        )
+        if origin_of(httpx.URL(bearer.base_url)) == origin_of(httpx.URL(service.base_url)):
+            return bearer
+        fault = (
+            f"the tokens in {credentials.token_path} are for {bearer.base_url}, and service.base_url is "
+            f"{service.base_url}: correct it, or sign in there with fleet-simulator login --base-url ADDRESS"
+        )
+    except SignInEnded as error:
+        fault = error.message
+    except ServiceError as error:
+        fault = str(error)
+    raise ConfigurationError([f"auth.token_file: {fault}"], "credentials")

@@ -92,7 +92,7 @@ def open_client(config: AgentConfig, credentials: Credentials) -> AbstractContex
         return nullcontext()
     from agent.app.client import make_client
 
-    return make_client(config.service, credentials, VERSION)
+    return make_client(config, config.service, credentials, VERSION)
 
 
 def make_links(config: AgentConfig, credentials: Credentials, client: DeviceClient | None, parts: LinkParts) -> Links:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from agent.adapters.store.status import StoreStatus
 from agent.adapters.store.status import read_status as read_store_status
 from agent.app.lock import holder_of
 from agent.app.status_file import StatusFile, read_status, status_path
+from agent.app.tokens import look_at_tokens
 from agent.config import AgentConfig
 from agent.errors import StorageError
 
@@ -25,6 +27,7 @@ class AgentStatus:
         told: what the agent's last process told about its parts.
         store: what journal and outbox hold; None when there is no store or it cannot be read.
         store_fault: why it cannot be read; empty when it can.
+        tokens: how the bearer token stands, in a sentence; empty with a key pair.
     """
 
     state: str
@@ -33,6 +36,7 @@ class AgentStatus:
     told: StatusFile | None
     store: StoreStatus | None
     store_fault: str = ""
+    tokens: str = ""
 
     @property
     def is_healthy(self) -> bool:
@@ -59,7 +63,8 @@ def look_at(config: AgentConfig, environ: Mapping[str, str]) -> AgentStatus:
         store = read_store_status(state_dir / FILE_NAME)
     except StorageError as error:
         fault = str(error)
-    return AgentStatus(_state(holder, told, store), state_dir, holder, told, store, fault)
+    tokens = look_at_tokens(config, environ, time.time()).text
+    return AgentStatus(_state(holder, told, store), state_dir, holder, told, store, fault, tokens)
 
 
 def _newest(paths: list[Path], device_id: str) -> StatusFile | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -19,10 +20,13 @@ def run(config_path: Path) -> None:
     A command restart_agent ends it with exit code 75 under a service manager (NOTIFY_SOCKET is set), which starts it
     again; started by hand it replaces itself by a new process image with the same process id.
     """
-    from agent.app.run import EXIT_RESTART, run_agent
-
     with configuration_faults_end_it():
-        exit_code = run_agent(load(config_path), os.environ)
+        loaded = load(config_path)
+        # What reading the file left behind is given back first: what is loaded from here on takes its place.
+        gc.collect()
+        from agent.app.run import EXIT_RESTART, run_agent
+
+        exit_code = run_agent(loaded, os.environ)
     if exit_code == EXIT_RESTART and not os.environ.get("NOTIFY_SOCKET"):
         sys.stderr.flush()
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - the very program that runs now

@@ -55,6 +55,8 @@ def _print(found: AgentStatus) -> None:
         for name, part in found.told.parts.items():
             detail = f": {part.detail}" if part.detail else ""
             click.echo(f"  {name} {part.state} for {_span(time.time() - part.since_wall_s)}{detail}")
+    if found.tokens:
+        click.echo(f"tokens     {found.tokens}")
     if found.store_fault:
         click.echo(f"store      {found.store_fault}")
     if found.store is not None:

@@ -6,11 +6,14 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from agent.config.model import AuthConfig
-from agent.errors import ConfigurationError
-from agent.wire.secret import Secret
+from agent.errors import ConfigurationError, InvalidMessage
+from agent.wire.secret import MAX_TOKEN_FILE_BYTES, Secret, looks_like_token_set
+
+if TYPE_CHECKING:
+    from agent.wire.tokens import TokenSet
 
 MAX_SECRET_BYTES: Final = 8192
 PLACEHOLDER: Final = "PASTE"
@@ -26,11 +29,15 @@ class Credentials:
         api_key: the public key, empty with a bearer token.
         secret: the secret key or the token.
         token_path: where the token was read, to read it again when it changes; None with a key pair.
+        tokens: the set that ``token_path`` holds, when it is one that renews itself; ``secret`` is its access token.
+        client_secret: of a confidential client that renews its tokens.
     """
 
     api_key: str
     secret: Secret
     token_path: Path | None = None
+    tokens: TokenSet | None = None
+    client_secret: Secret | None = None
 
 
 def read_credentials(auth: AuthConfig, environ: Mapping[str, str]) -> Credentials:
@@ -43,8 +50,7 @@ def read_credentials(auth: AuthConfig, environ: Mapping[str, str]) -> Credential
     faults: list[str] = []
     if auth.mode == "bearer":
         path = _path(auth.token_file, "token", environ)
-        token = _read("auth.token_file", "token", path, faults)
-        credentials = Credentials("", Secret(token), path)
+        credentials = _read_bearer(auth, path, environ, faults)
     else:
         api_key = _read("auth.api_key_file", "api_key", _path(auth.api_key_file, "api_key", environ), faults)
         secret_path = _path(auth.secret_key_file, "secret_key", environ)
@@ -55,6 +61,25 @@ def read_credentials(auth: AuthConfig, environ: Mapping[str, str]) -> Credential
     if faults:
         raise ConfigurationError(faults, "credentials")
     return credentials
+
+
+def _read_bearer(auth: AuthConfig, path: Path | None, environ: Mapping[str, str], faults: list[str]) -> Credentials:
+    token = _read("auth.token_file", "token", path, faults)
+    if not looks_like_token_set(token):
+        return Credentials("", Secret(token), path)
+    client_secret = None
+    secret_path = _path(auth.client_secret_file, "client_secret", environ)
+    if secret_path is not None and (auth.client_secret_file is not None or secret_path.exists()):
+        client_secret = Secret(_read("auth.client_secret_file", "client_secret", secret_path, faults))
+    from agent.wire.tokens import parse_token_set  # only for tokens that renew themselves
+
+    try:
+        tokens = parse_token_set(token)
+    except InvalidMessage as error:
+        advice = "sign in again, with fleet-simulator login --out FILE"
+        faults.append(f"auth.token_file: {path}: is no token file ({error}); {advice}")
+        return Credentials("", Secret(""), path)
+    return Credentials("", tokens.access_token, path, tokens, client_secret)
 
 
 def inline_secrets(values: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], str]]:
@@ -76,7 +101,7 @@ def inline_secrets(values: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[
 
 
 def _instead(name: str) -> str:
-    file_key = name if name in {"api_key", "secret_key"} else "token"
+    file_key = name if name in {"api_key", "secret_key", "client_secret"} else "token"
     return (
         f"a secret never goes into the configuration; put it alone into a file of mode 600, name that file in "
         f"auth.{file_key}_file (or use LoadCredential={file_key}:FILE in the unit), and replace the key "
@@ -97,7 +122,7 @@ def _read(key: str, name: str, path: Path | None, faults: list[str]) -> str:
         faults.append(f"{key} is missing; name the file that holds it (mode 600), or use LoadCredential={name}:FILE")
         return ""
     try:
-        text, fault = _contents(path)
+        text, fault = _contents(path, MAX_TOKEN_FILE_BYTES if name == "token" else MAX_SECRET_BYTES)
     except FileNotFoundError:
         text, fault = "", "there is no such file; create it with mode 600 and put the key alone into it"
     except PermissionError:
@@ -110,13 +135,13 @@ def _read(key: str, name: str, path: Path | None, faults: list[str]) -> str:
     return text
 
 
-def _contents(path: Path) -> tuple[str, str]:
+def _contents(path: Path, max_bytes: int) -> tuple[str, str]:
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         return "", "is no regular file; name the file itself"
     if status.st_mode & stat.S_IRWXO:
         return "", f"everybody on this machine can open it (mode {stat.S_IMODE(status.st_mode):o}); run chmod 600 on it"
-    if status.st_size > MAX_SECRET_BYTES:
+    if status.st_size > max_bytes:
         return "", "is too large for a key; put the key alone into it"
     return path.read_text("utf-8").strip(), ""
 
@@ -126,6 +151,10 @@ def _fault_of(text: str, name: str) -> str:
         return "is empty; put the key alone into it"
     if PLACEHOLDER in text:
         return "still holds the template; replace it with the key"
+    if name == "token" and looks_like_token_set(text):
+        return ""
+    if len(text) > MAX_SECRET_BYTES:
+        return "is too large for a key; put the key alone into it"
     if not text.isascii() or not text.isprintable() or " " in text:
         return "holds more than one word; put the key alone into it, on one line"
     prefix = _PREFIXES.get(name, "")

@@ -11,7 +11,6 @@ from pydantic import BaseModel, ValidationError
 
 from agent.config.credentials import inline_secrets, read_credentials
 from agent.config.environment import PREFIX, overlay
-from agent.config.faults import sentences
 from agent.config.model import AgentConfig, AuthConfig
 from agent.config.text import MAX_BYTES, Document, KeyPath, dotted, read_document
 from agent.errors import ConfigurationError
@@ -88,6 +87,8 @@ def load_model(
     try:
         config = model.model_validate(values)
     except ValidationError as error:
+        from agent.config.faults import sentences  # only for a file with faults
+
         faults += sentences(error, model, document.lines, origins)
     if faults or config is None:
         raise ConfigurationError(faults + key_file_faults(values, environ), str(path or "environment"))

@@ -35,7 +35,8 @@ from agent.errors import AgentError
 class HandlerPayload(BaseModel):
     """The base for a handler's ``Payload``: unknown members are refused, so that a typo is answered, not ignored."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+    # The cache of strings would cost a small device 256 KiB from its first command on.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, cache_strings=False)
 
 
 class NoPayload(HandlerPayload):

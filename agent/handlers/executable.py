@@ -21,17 +21,15 @@ import json
 import signal
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent.core.values import Contract, JsonObject
 from agent.errors import InvalidMessage
 from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerRejected, HandlerSettings
-from agent.process import (
-    DEFAULT_PATH,
-    GRACE_S,
-    OUTPUT_BYTES,
+from agent.process.bounds import DEFAULT_PATH, GRACE_S, MAX_OUTPUT_BYTES, OUTPUT_BYTES, Argument
+from agent.process.running import (
     Ending,
     ProgramNotStarted,
     ProgramRun,
@@ -43,10 +41,6 @@ from agent.process import (
 from agent.wire.json_text import parse_object
 
 EXIT_REJECTED: Final = 64
-MAX_OUTPUT_BYTES: Final = 128 * 1024
-"""The bound of the bound: with its quoting, a result must fit into a request body of 256 KiB."""
-
-Argument = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]*$")]
 
 
 class ExecutableSettings(HandlerSettings):

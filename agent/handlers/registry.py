@@ -19,7 +19,6 @@ from pydantic import BaseModel
 
 from agent.core.values import JsonObject
 from agent.handlers.base import Handler
-from agent.handlers.executable import Executable, ExecutableSettings, executable_handler
 from agent.handlers.loaded import InvalidPayload, LoadedHandler
 from agent.plugins import (
     PluginFault,
@@ -211,7 +210,7 @@ class _Loading:
                 "handler",
                 origin,
                 PluginStatus.READY,
-                type="executable" if isinstance(handler, Executable) else "class",
+                type="executable" if origin == CONFIGURATION else "class",
                 contract=str(handler.contract),
                 timeout_s=timeout_s,
                 description=handler.description,
@@ -245,6 +244,9 @@ class _Loading:
 
 
 def _executable(name: str, settings: Mapping[str, Any]) -> Handler:
+    # Only here: a device without executables does not carry what runs them.
+    from agent.handlers.executable import ExecutableSettings, executable_handler
+
     parsed = parse_settings(ExecutableSettings, settings, f"executable {name!r}")
     assert isinstance(parsed, ExecutableSettings)  # noqa: S101 - parse_settings gives what it was asked for
     if not parsed.enabled:

@@ -13,16 +13,10 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from agent.core.values import Contract, JsonObject
 from agent.handlers.base import CommandContext, Handler, HandlerPayload, HandlerRejected, HandlerSettings
-from agent.handlers.executable import (
-    MAX_OUTPUT_BYTES,
-    Argument,
-    own_timeout_first,
-    raise_unless_succeeded,
-    run_for_handler,
-    text_result,
-)
 from agent.plugins import nearest
-from agent.process import DEFAULT_PATH, GRACE_S, OUTPUT_BYTES, ProgramNotStarted, program_fault
+from agent.process.bounds import DEFAULT_PATH, GRACE_S, MAX_OUTPUT_BYTES, OUTPUT_BYTES, Argument
+
+# What runs programs is loaded with the first of them: most devices have none.
 
 
 def _compiles(pattern: str) -> str:
@@ -72,7 +66,11 @@ class Run(Handler):
 
     def run_timeout_s(self) -> float:
         """Longer than the longest of the programs' own timeouts."""
-        longest_s = max((program.timeout_s for program in self._programs.values()), default=self.timeout_s)
+        if not self._programs:
+            return self.timeout_s
+        from agent.handlers.executable import own_timeout_first
+
+        longest_s = max(program.timeout_s for program in self._programs.values())
         return own_timeout_first(longest_s, GRACE_S)
 
     def check(self) -> None:
@@ -81,6 +79,10 @@ class Run(Handler):
         Raises:
             ProgramNotStarted: the first one that is not.
         """
+        if not self._programs:
+            return
+        from agent.process.running import ProgramNotStarted, program_fault
+
         for name, program in self._programs.items():
             fault = program_fault(program.argv, {"PATH": DEFAULT_PATH, **program.environment})
             if fault:
@@ -98,6 +100,8 @@ class Run(Handler):
             near = nearest(payload.program, self._programs)
             raise HandlerRejected("unknown_program", f"the configuration lists no program {payload.program!r}{near}")
         _judge_arguments(payload.program, program, payload.args)
+        from agent.handlers.executable import raise_unless_succeeded, run_for_handler, text_result
+
         run = run_for_handler(
             (*program.argv, *payload.args),
             context=context,

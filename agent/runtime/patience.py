@@ -16,7 +16,9 @@ from agent.errors import (
     RateLimited,
     ServerFault,
     ServiceError,
+    SignInEnded,
     TakenOver,
+    TokensNotStored,
     TransportError,
     Unauthorized,
     UnexpectedAnswer,
@@ -58,9 +60,11 @@ class Patience:
         self._locked_out = self._locked_out.succeeded()
 
 
-def describe(error: ServiceError | InvalidMessage) -> tuple[str, str, float | None]:  # noqa: PLR0911 - a table
+def describe(error: ServiceError | InvalidMessage) -> tuple[str, str, float | None]:  # noqa: C901, PLR0911 - a table
     """One word for the state, one sentence that names the fix, and how often to say it (None: as usual)."""
     match error:
+        case SignInEnded():
+            return "unauthorized", error.message, HOURLY_S
         case Unauthorized():
             fix = "check the files named in auth (or the systemd credentials) and restart the agent"
             return "unauthorized", f"the service does not accept the keys ({error}); {fix}", HOURLY_S
@@ -79,5 +83,7 @@ def describe(error: ServiceError | InvalidMessage) -> tuple[str, str, float | No
             return error.state, str(error), HOURLY_S if isinstance(error, LockedOut | TakenOver) else None
         case TransportError():
             return "unreachable", str(error), None
+        case TokensNotStored():
+            return "tokens_not_stored", str(error), None
         case _:
             return "refused", str(error), None

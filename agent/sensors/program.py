@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Annotated
 
 from pydantic import Field
 
 from agent.core.values import JsonObject
 from agent.errors import InvalidMessage
-from agent.process import (
-    DEFAULT_PATH,
-    GRACE_S,
-    OUTPUT_BYTES,
+from agent.process.bounds import DEFAULT_PATH, GRACE_S, OUTPUT_BYTES, Argument
+from agent.process.running import (
     Ending,
     ProgramNotStarted,
     ProgramRun,
@@ -23,8 +20,6 @@ from agent.process import (
 )
 from agent.sensors.base import Sensor, SensorFailed, SensorSettings
 from agent.wire.json_text import parse_object
-
-Argument = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]*$")]
 
 
 class ProgramSensor(Sensor):

@@ -94,7 +94,7 @@ class Answer:
         if not self.content.strip():
             return None
         try:
-            return from_json(self.content)
+            return from_json(self.content, cache_strings=False)  # the cache alone would be 256 KiB
         except ValueError as first:
             try:
                 return json.loads(self.content)
@@ -248,7 +248,7 @@ def _http_date(value: str | None) -> float | None:
 
 def _read_error(body: bytes) -> ErrorBody:
     try:
-        return ErrorBody.model_validate(from_json(body))
+        return ErrorBody.model_validate(from_json(body, cache_strings=False))
     except (ValueError, ValidationError):
         return ErrorBody()
 

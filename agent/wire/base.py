@@ -37,6 +37,8 @@ Item = TypeVar("Item")
 
 
 def _check_number(value: object) -> int | float:
+    if type(value) is float and math.isfinite(value):  # what sensors mostly send
+        return value
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError("must be a number")  # noqa: TRY004 - pydantic turns only a ValueError into a fault
     if isinstance(value, float) and not math.isfinite(value):
@@ -144,13 +146,33 @@ class Received(BaseModel):
 
 def list_faults(error: ValidationError) -> list[tuple[str, str]]:
     """(field, issue) for each fault: ``("sensor_data.t", "must be a number")``. The input itself is never shown."""
+    faults = error.errors(include_url=False, include_context=False, include_input=False)
+    places = [fault["loc"] for fault in faults]
     return [
         (
             ".".join(str(part) for part in fault["loc"]) or "body",
-            fault["msg"].removeprefix("Value error, ").replace("\n", " "),
+            _IN_JSON.get(fault["type"]) or fault["msg"].removeprefix("Value error, ").replace("\n", " "),
         )
-        for fault in error.errors(include_url=False, include_context=False, include_input=False)
+        for fault in faults
+        # An array is also "too short" when its items are at fault, which is all that there is to say.
+        if fault["type"] != "too_short" or not any(_is_inside(place, fault["loc"]) for place in places)
     ]
+
+
+_IN_JSON: Final[Mapping[str, str]] = {
+    "dict_type": "must be an object",
+    "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
+    "list_type": "must be an array",
+    "tuple_type": "must be an array",
+    "string_type": "must be a string",
+    "bool_type": "must be true or false",
+}
+"""What pydantic says in Python's words."""
+
+
+def _is_inside(place: tuple[int | str, ...], outer: tuple[int | str, ...]) -> bool:
+    return len(place) > len(outer) and place[: len(outer)] == outer
 
 
 def describe_faults(error: ValidationError) -> str:

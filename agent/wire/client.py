@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from urllib.parse import urlencode
 
 from agent.wire import paths
@@ -14,12 +13,13 @@ from agent.wire.device_client import DeviceClient
 from agent.wire.onboarding_calls import OnboardingCalls
 from agent.wire.product_calls import ProductCalls
 from agent.wire.secret import Secret
-from agent.wire.sign_in import ExchangeCode, RefreshTokens, SignIn, TokenAnswer
+from agent.wire.sign_in import SignIn, TokenAnswer
+from agent.wire.token_calls import TokenCalls
 
 __all__ = ["BearerToken", "Connection", "Interrupted", "KeyPair", "ServiceClient", "authorize_url"]
 
 
-class ServiceClient(ProductCalls, OnboardingCalls, DeviceClient):
+class ServiceClient(ProductCalls, OnboardingCalls, TokenCalls, DeviceClient):
     """The whole interface of the service; arguments and behaviour are those of :class:`DeviceClient`."""
 
     def device_analytics(
@@ -33,14 +33,6 @@ class ServiceClient(ProductCalls, OnboardingCalls, DeviceClient):
         """``POST /auth/signin``; a wrong pair raises :class:`~agent.errors.Unauthorized`."""
         answer = self._write("POST", paths.SIGN_IN, SignIn(email=email, password=password))
         return read_record(TokenAnswer, answer, "session")
-
-    def exchange_code(self, request: ExchangeCode) -> TokenAnswer:
-        """``POST {base_url}/functions/v1/partner-oauth-token``: the one-time code for tokens."""
-        return read_record(TokenAnswer, self._write("POST", paths.OAUTH_TOKEN, request), "token")
-
-    def refresh_tokens(self, request: RefreshTokens) -> TokenAnswer:
-        """The same path: a new pair of tokens; the old pair ends."""
-        return read_record(TokenAnswer, self._write("POST", paths.OAUTH_TOKEN, request), "token")
 
 
 def authorize_url(
@@ -62,7 +54,8 @@ def authorize_url(
         state: a random string; it must come back unchanged.
         code_challenge: public clients: base64url of the SHA-256 of the verifier; sent with method ``S256``.
     """
-    query: Mapping[str, str] = {
+    endpoint = f"{auth_url.rstrip('/')}{paths.OAUTH_AUTHORIZE}"
+    query = {
         "client_id": client_id,
         "redirect_uri": redirect_uri,
         "scope": scope,
@@ -70,4 +63,4 @@ def authorize_url(
         "state": state,
     }
     challenge = {} if code_challenge is None else {"code_challenge": code_challenge, "code_challenge_method": "S256"}
-    return f"{auth_url.rstrip('/')}{paths.OAUTH_AUTHORIZE}?{urlencode({**query, **challenge})}"
+    return f"{endpoint}?{urlencode({**query, **challenge})}"

@@ -95,7 +95,11 @@ class DeviceCalls(Calls):
     ) -> CommandRecord | None:
         """``POST /devices/{device_id}/commands/{command_id}/result``, extension ``command-results``.
 
-        The record; None when the service answers without one. What is sent again for the same command changes nothing.
+        The record; None when the answer has none that can be read: a 2xx with any JSON, or with nothing, means that
+        the result was taken. What is sent again for the same command changes nothing.
+
+        Raises:
+            UnexpectedAnswer: the body is not JSON, so it was not the service that answered.
         """
         path = paths.command_result(device_id, command_id)
         answer = self._write("POST", path, result, idempotency_key=idempotency_key)
@@ -103,7 +107,7 @@ class DeviceCalls(Calls):
             return None
         try:
             return read_record(CommandRecord, answer, "command")
-        except UnexpectedAnswer:  # JSON of another shape: taking it for a failure would send the same for ever
+        except UnexpectedAnswer:  # JSON of another shape: reporting again would not change it
             return None
 
     def post_sensor_data(self, reading: PostSensorData, *, idempotency_key: str | None = None) -> SensorDataRecord:

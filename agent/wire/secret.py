@@ -6,6 +6,8 @@ import hmac
 import re
 from typing import Final
 
+MAX_TOKEN_FILE_BYTES: Final = 64 * 1024
+
 MASK: Final = "**********"
 """What stands where a secret was."""
 
@@ -56,3 +58,8 @@ class Secret:
 def redact(text: str) -> str:
     """The text without anything that looks like a secret key or a bearer token."""
     return _LOOKS_SECRET.sub(MASK, text)
+
+
+def looks_like_token_set(text: str) -> bool:
+    """True for a token file, False for a token that stands alone in its file."""
+    return text.lstrip().startswith("{")

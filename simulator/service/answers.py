@@ -88,10 +88,15 @@ async def _send_chunks(send: Send, answer: Answer, chunks: AsyncGenerator[bytes]
 _WITHOUT_LENGTH: Final = frozenset({204, 304})
 
 
-@lru_cache(maxsize=4096)
 def show_time(ms: int) -> str:
     """Milliseconds since the epoch as RFC 3339 in UTC with milliseconds."""
-    return to_rfc3339(ms / 1000)
+    second, millis = divmod(ms, 1000)
+    return f"{_show_second(second)}{millis:03d}Z"
+
+
+@lru_cache(maxsize=4096)
+def _show_second(second: int) -> str:
+    return to_rfc3339(second)[:-4]
 
 
 def show_time_or_none(ms: int | None) -> str | None:

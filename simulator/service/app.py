@@ -6,31 +6,38 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from starlette.routing import Router
 from starlette.types import ASGIApp, Lifespan
 
 from simulator.service import scopes
 from simulator.service.config import ServiceConfig
-from simulator.service.endpoints import Endpoint, make_routes, no_such_path, scoped
+from simulator.service.endpoints import Endpoint, Paths, scoped
 from simulator.service.gate import Gate
+from simulator.service.oauth.addresses import PAGES
+from simulator.service.oauth.cors import Cors
 from simulator.service.routes import (
+    account_pages,
     analytics,
     command_events,
     commands,
     control,
+    control_clients,
     control_clock,
     dashboards,
     database,
     devices,
     discovery,
     documents,
+    oauth_pages,
+    oauth_token,
     onboarding,
+    playground,
     products,
     rules,
     sensor_data,
     sign_in,
 )
 from simulator.service.service import Service
+from simulator.service.storage import clients
 
 # Routes are tried in this order: what comes most often stands first.
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
@@ -45,6 +52,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *scoped(scopes.RULES, rules.ENDPOINTS),
     *scoped(scopes.ANALYTICS, analytics.ENDPOINTS),
     *sign_in.ENDPOINTS,
+    *oauth_pages.ENDPOINTS,
+    *oauth_token.ENDPOINTS,
     *discovery.ENDPOINTS,
 )
 
@@ -68,17 +77,19 @@ def create_app(config: ServiceConfig) -> ASGIApp:
 
 def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIApp:
     """The application around a service that somebody else closes."""
-    control_endpoints = (*control.ENDPOINTS, *control_clock.ENDPOINTS) if service.config.control else ()
+    control_endpoints = (
+        (*control.ENDPOINTS, *control_clients.ENDPOINTS, *control_clock.ENDPOINTS) if service.config.control else ()
+    )
     served = (
         *ENDPOINTS,
+        *oauth_pages.FORMS,
+        *account_pages.ENDPOINTS,
+        *(playground.ENDPOINTS if playground.open_on(service) else ()),
         *control_endpoints,
         *documents.make_endpoints(ENDPOINTS, control_endpoints),
     )
-    router = Router(
-        make_routes(service, served), redirect_slashes=False, default=no_such_path, lifespan=lifespan or service.running
-    )
-    return Gate(
-        router,
+    gate = Gate(
+        Paths(service, served, lifespan or service.running),
         callers=service.callers,
         find_bearer=service.find_bearer,
         quota=service.quota,
@@ -86,3 +97,4 @@ def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIAp
         ids=service.ids,
         control=service.config.control,
     )
+    return Cors(gate, lambda: service.look_up(clients.browser_origins), closed=PAGES)

@@ -16,7 +16,7 @@ from agent.wire.json_text import parse_json
 from agent.wire.limits import BODY_BYTES
 from simulator.service.answers import Answer, Done
 from simulator.service.faults import CallerGone, ServiceFault, invalid, invalid_all, invalid_model, too_large
-from simulator.service.gate import CALLER
+from simulator.service.gate import CALLER, GIVEN
 from simulator.service.storage.keys import Caller
 from simulator.service.storage.stored_answers import RequestKey, remember
 
@@ -67,7 +67,7 @@ class Call:
         values: dict[str, str] = {}
         for name, value in pairs:
             if name not in allowed and not (prefix and name.startswith(prefix) and prefix < name and "\0" not in name):
-                known = ", ".join([*sorted(allowed), *([f"{prefix}..."] if prefix else [])]) or "none"
+                known = ", ".join([*sorted(allowed), *([f"{prefix}<name>"] if prefix else [])]) or "none"
                 faults.append((name.replace("\0", "?"), f"unknown query parameter; this path has: {known}"))
             elif name in values:
                 faults.append((name, "given more than once"))
@@ -137,10 +137,8 @@ class Call:
 
     def request_key(self) -> RequestKey | None:
         """The ``Idempotency-Key`` of a POST, with what it stands for; the body must have been read."""
-        for name, value in self.scope["headers"]:
-            if name == b"idempotency-key":
-                return self._request_key(value)
-        return None
+        value = self.scope[GIVEN].get(b"idempotency-key")
+        return None if value is None else self._request_key(value)
 
     def _request_key(self, value: bytes) -> RequestKey | None:
         if self.scope["method"] != "POST":
@@ -151,17 +149,17 @@ class Call:
         return RequestKey(self.caller.manufacturer_seq, value.decode("ascii"), what)
 
     def _check_headers(self, also: frozenset[bytes]) -> None:
-        for name, value in self.scope["headers"]:
-            if name == b"content-type":
-                if value != b"application/json" and value not in also and not _is_json(value):
-                    raise ServiceFault(
-                        415, "unsupported_media_type", "The body must be JSON: send Content-Type: application/json."
-                    )
-            elif name == b"content-length":
-                if int(value) > BODY_BYTES:
-                    raise too_large("The body", BODY_BYTES)
-            elif name == b"content-encoding" and value.lower() != b"identity":
-                raise ServiceFault(415, "unsupported_media_type", "The body must be sent without Content-Encoding.")
+        given = self.scope[GIVEN]
+        kind, size, encoding = given.get(b"content-type"), given.get(b"content-length"), given.get(b"content-encoding")
+        if kind is not None and kind != b"application/json" and kind not in also and not _is_json(kind):
+            kinds = " or ".join(sorted(one.decode() for one in also | {b"application/json"}))
+            raise ServiceFault(
+                415, "unsupported_media_type", f"The body must say what it is: send Content-Type: {kinds}."
+            )
+        if size is not None and int(size) > BODY_BYTES:
+            raise too_large("The body", BODY_BYTES)
+        if encoding is not None and encoding.lower() != b"identity":
+            raise ServiceFault(415, "unsupported_media_type", "The body must be sent without Content-Encoding.")
 
 
 def check(model: type[Model], value: Any) -> Model:

@@ -11,7 +11,7 @@ import click
 from agent.errors import ConfigurationError
 from agent.wire.limits import QUOTA_PER_MINUTE
 from agent.wire.secret import Secret
-from simulator.service.config import ServiceConfig
+from simulator.service.config import REFRESH_GRACE_S, ServiceConfig
 from simulator.service.service import Service
 
 DEFAULT_PORT = 8080
@@ -56,7 +56,7 @@ _LEVELS = ("debug", "info", "warning", "error")
     type=click.Path(dir_okay=False, path_type=Path),
     envvar="FLEET_SIMULATOR_SEED",
     show_envvar=True,
-    help="YAML of products, devices and users that are to be there; the same file twice changes nothing.",
+    help="YAML of products, rules, devices, users, clients that are to be there; the same file twice changes nothing.",
 )
 @click.option(
     "--api-key", envvar="FLEET_SIMULATOR_API_KEY", show_envvar=True, help="Begins with mk_; made when absent."
@@ -82,6 +82,22 @@ _LEVELS = ("debug", "info", "warning", "error")
     envvar="FLEET_SIMULATOR_RATE_LIMIT",
     show_envvar=True,
     help="Requests of one key in a calendar minute; 0 = no limit.",
+)
+@click.option(
+    "--public-url",
+    envvar="FLEET_SIMULATOR_PUBLIC_URL",
+    show_envvar=True,
+    help="What partners reach the service under, behind a proxy: the issuer of OAuth. Without it, where it listens.",
+)
+@click.option(
+    "--refresh-grace",
+    "refresh_grace_s",
+    type=click.IntRange(0, REFRESH_GRACE_S),
+    default=0,
+    show_default=True,
+    envvar="FLEET_SIMULATOR_REFRESH_GRACE",
+    show_envvar=True,
+    help="Seconds in which a rotated refresh token is good once more instead of ending its grant.",
 )
 @click.option(
     "--validate-commands",
@@ -116,6 +132,8 @@ def service_command(  # noqa: PLR0917 - click passes all of them by name
     secret_key: str | None,
     secret_key_file: Path | None,
     rate_limit: int,
+    public_url: str | None,
+    refresh_grace_s: int,
     validate_commands: bool,  # noqa: FBT001 - click passes by name
     no_control: bool,  # noqa: FBT001 - click passes by name
     log_level: str,
@@ -139,6 +157,8 @@ def service_command(  # noqa: PLR0917 - click passes all of them by name
             api_key=api_key or None,
             secret_key=_read_secret(secret_key, secret_key_file),
             rate_limit=rate_limit,
+            public_url=public_url or None,
+            refresh_grace_s=refresh_grace_s,
             validate_commands=validate_commands,
             control=not no_control,
             log_level=log_level,

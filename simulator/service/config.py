@@ -6,12 +6,15 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from agent.errors import ConfigurationError
 from agent.wire.limits import QUOTA_PER_MINUTE
 from agent.wire.secret import Secret
 from simulator.service.clock import ServiceClock, SystemClock
 
+REFRESH_GRACE_S: Final = 300
+"""The longest time that a rotated refresh token may stay good: a copy of it is good for as long."""
 _KEY: Final = re.compile(r"[!-~]{1,256}", re.ASCII)
 
 
@@ -33,6 +36,8 @@ class ServiceConfig:
         log_level: least level that is logged.
         clock: where the time comes from.
         seed: makes ids repeatable; None for ids that never repeat.
+        public_url: what callers reach the service under, for partners; where it listens when None.
+        refresh_grace_s: for so many seconds a rotated refresh token is good once more; 0 = never.
     """
 
     host: str = "127.0.0.1"
@@ -48,6 +53,8 @@ class ServiceConfig:
     log_level: str = "info"
     clock: ServiceClock = field(default_factory=SystemClock)
     seed: int | None = None
+    public_url: str | None = None
+    refresh_grace_s: int = 0
 
     def __post_init__(self) -> None:
         faults = list(self._faults())
@@ -67,6 +74,20 @@ class ServiceConfig:
             faults.append("give --data (SQLite) or --database (PostgreSQL), not both")
         if self.rate_limit < 0:
             faults.append("rate_limit must be 0 (no limit) or more requests per minute")
+        if self.public_url is not None and not _is_public_url(self.public_url):
+            faults.append("public_url must be such as https://devices.example.com: no query, no / at the end")
+        if not 0 <= self.refresh_grace_s <= REFRESH_GRACE_S:
+            faults.append(f"refresh_grace_s must lie in 0 to {REFRESH_GRACE_S} seconds")
         if not 0 <= self.port <= 65535:  # noqa: PLR2004 - TCP's range
             faults.append("port must lie in 0 to 65535; 0 takes any free one")
         return faults
+
+
+def _is_public_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return False
+    plain = _KEY.fullmatch(url) is not None and not url.endswith("/") and "?" not in url and "#" not in url
+    return plain and parts.scheme in {"http", "https"} and bool(parts.hostname) and "@" not in parts.netloc

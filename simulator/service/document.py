@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from agent.wire import extensions
 from agent.wire.limits import BATCH_MAX, BODY_BYTES, JSON_DEPTH
-from simulator.service.endpoints import ERROR, JSON, Endpoint, Parameter, Reply
+from simulator.service.endpoints import ERROR, FORM, JSON, Endpoint, Parameter, Reply
 from simulator.service.links import links_of
 from simulator.service.records import ErrorRecord
 from simulator.service.routes.parameters import IDEMPOTENCY_KEY
@@ -145,6 +145,8 @@ class _Operation:
                     name: {"summary": name, "value": value} for name, value in self.examples["request"].items()
                 }
             operation["requestBody"] = {"required": True, "content": {JSON: content}}
+            if endpoint.form:
+                operation["requestBody"]["content"][FORM] = {"schema": content["schema"]}
         return operation
 
     def _body(self) -> Json:

@@ -11,6 +11,7 @@ import logging
 from typing import Final, Protocol
 
 from simulator.service.clock import SettableClock
+from simulator.service.complaints import is_told
 
 log = logging.getLogger(__name__)
 
@@ -54,8 +55,9 @@ class Due:
                 continue
             try:
                 await source.run_due(now_ms)
-            except Exception:  # a full disk must not end the others' work
-                log.exception("%s failed at its time; it is tried again", type(source).__name__)
+            except Exception as exc:  # a full disk must not end the others' work
+                if not is_told(exc):
+                    log.exception("%s failed at its time; it is tried again", type(source).__name__)
 
     async def advance(self, to_ms: int) -> None:
         """Move the clock to ``to_ms``, stopping wherever something falls due on the way."""

@@ -8,8 +8,8 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from starlette.convertors import Convertor, register_url_convertor
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.routing import Route, Router
+from starlette.types import Lifespan, Receive, Scope, Send
 
 from simulator.service.answers import Answer, send_answer
 from simulator.service.call import Call
@@ -20,6 +20,7 @@ from simulator.service.service import Service
 Handler = Callable[[Call], Awaitable[Answer]]
 
 JSON: Final = "application/json"
+FORM: Final = "application/x-www-form-urlencoded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class Endpoint:
     Attributes:
         path: template with ``{name}`` for parameters.
         body: types that the JSON body may have.
+        form: the body may be a form as well.
         replies: what it answers beside 400, 401, 429, 500 and 503, which every endpoint with keys may; beside 404 for
             an id that is no text; beside 413 and 415 where there is a body.
         parameters: of the query and the headers. Path parameters stand in ``path``.
@@ -83,6 +85,7 @@ class Endpoint:
     tag: str
     replies: tuple[Reply, ...]
     body: tuple[Any, ...] = ()
+    form: bool = False
     parameters: tuple[Parameter, ...] = field(default=())
     extension: str | None = None
     public: bool = False
@@ -176,18 +179,29 @@ class _Path:
         raise ServiceFault(403, "insufficient_scope", message, headers=((b"www-authenticate", challenge.encode()),))
 
 
-def make_routes(service: Service, endpoints: Sequence[Endpoint]) -> list[Route]:
-    """One route for each path, in the order of the declarations."""
-    by_path: dict[str, list[Endpoint]] = {}
-    for endpoint in endpoints:
-        by_path.setdefault(endpoint.path, []).append(endpoint)
-    return [
-        Route(path.replace("}", ":segment}"), _Path(service, group))  # starlette's syntax for a convertor
-        for path, group in by_path.items()
-    ]
+class Paths:
+    """All paths. One without parameters is found by a look-up; the others go through starlette's router."""
+
+    def __init__(self, service: Service, endpoints: Sequence[Endpoint], lifespan: Lifespan[Any]) -> None:
+        by_path: dict[str, list[Endpoint]] = {}
+        for endpoint in endpoints:
+            by_path.setdefault(endpoint.path, []).append(endpoint)
+        apps = {path: _Path(service, group) for path, group in by_path.items()}
+        self._fixed = {path: app for path, app in apps.items() if "{" not in path}
+        routes = [
+            Route(path.replace("}", ":segment}"), app)  # starlette's syntax for a convertor
+            for path, app in apps.items()
+            if path not in self._fixed
+        ]
+        self._router = Router(routes, redirect_slashes=False, default=_no_such_path, lifespan=lifespan)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, or the server's start and end."""
+        app = self._fixed.get(scope["path"]) if scope["type"] == "http" else None
+        await (app or self._router)(scope, receive, send)
 
 
-async def no_such_path(scope: Scope, _receive: Receive, _send: Send) -> None:
+async def _no_such_path(scope: Scope, _receive: Receive, _send: Send) -> None:
     """What no route takes."""
     if scope["type"] != "http":
         raise RuntimeError("this service speaks HTTP only")

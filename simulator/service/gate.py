@@ -10,16 +10,19 @@ import ipaddress
 import itertools
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from agent.wire import paths
 from simulator.service.answers import Header, send_answer
 from simulator.service.clock import ServiceClock
+from simulator.service.complaints import Complaints
 from simulator.service.faults import ServiceFault
 from simulator.service.ids import IdSource
+from simulator.service.oauth.addresses import PAGES
 from simulator.service.quota import Quota
 from simulator.service.storage.keys import Caller, hash_secret
 
@@ -27,12 +30,24 @@ log = logging.getLogger(__name__)
 
 CALLER: Final = "service.caller"
 HEADERS: Final = "service.headers"
+"""What every answer of this request carries."""
+GIVEN: Final = "service.given"
+"""The request's own headers by name."""
 CONTROL_PREFIX: Final = "/_emulator/"
-PUBLIC: Final = frozenset({"/.well-known/device-service", "/openapi.json", "/docs", "/docs/rapidoc-min.js"})
-"""Documents that describe the service: read before one has keys."""
-
-_Credentials = tuple[bytes | None, bytes | None, bytes | None]
-"""The headers ``x-api-key``, ``x-secret-key`` and ``authorization``."""
+PUBLIC: Final = frozenset(
+    {
+        "/.well-known/device-service",
+        "/openapi.json",
+        "/docs",
+        "/docs/rapidoc-min.js",
+        paths.OAUTH_TOKEN,
+        paths.OAUTH_REVOKE,
+        paths.OAUTH_INTROSPECT,
+        paths.OAUTH_METADATA,
+        *PAGES,
+    }
+)
+"""Documents that describe the service, and where partners come without keys: they say who they are in another way."""
 
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 KEY_CHALLENGE: Final[Header] = (b"www-authenticate", b'ApiKey realm="device-service"')
@@ -54,7 +69,7 @@ class Gate:
         app: ASGIApp,
         *,
         callers: dict[bytes, Caller],
-        find_bearer: Callable[[str], Caller | None],
+        find_bearer: Callable[[str], Awaitable[Caller | None]],
         quota: Quota | None,
         clock: ServiceClock,
         ids: IdSource,
@@ -68,6 +83,7 @@ class Gate:
         self._started = ids.next()[:18].encode()  # tells this start of the service from others
         self._numbers = itertools.count(1)
         self._control = control
+        self._complaints = Complaints(log)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or the server's start and end."""
@@ -77,12 +93,12 @@ class Gate:
         headers: list[Header] = []
         scope[HEADERS] = headers
         try:
-            self._admit(scope, headers)
+            await self._admit(scope, headers)
             await self._app(scope, receive, send)
         except ServiceFault as exc:
             await send_answer(send, exc.answer(), headers)
-        except SQLAlchemyError:
-            log.exception("%s %s could not read the storage", scope["method"], scope["path"])
+        except SQLAlchemyError as exc:
+            self._complaints.tell("the storage could not be read", exc)
             fault = ServiceFault(
                 503, "storage_unavailable", "The service could not read its storage; its log says why."
             )
@@ -92,8 +108,10 @@ class Gate:
             fault = ServiceFault(500, "internal_error", "The service failed on this request; its log says why.")
             await send_answer(send, fault.answer(), headers)
 
-    def _admit(self, scope: Scope, headers: list[Header]) -> None:
-        credentials, request_id = _read_headers(scope["headers"])
+    async def _admit(self, scope: Scope, headers: list[Header]) -> None:
+        # Of a header that comes twice the last one counts.
+        scope[GIVEN] = given = dict(scope["headers"])
+        request_id = given.get(b"x-request-id")
         if request_id is None or _REQUEST_ID.fullmatch(request_id) is None:
             request_id = b"%s-%x" % (self._started, next(self._numbers))
         headers.append((b"x-request-id", request_id))
@@ -104,19 +122,20 @@ class Gate:
         path: str = scope["path"]
         if path in PUBLIC or (self._control and path.startswith(CONTROL_PREFIX) and _is_local(scope)):
             return
-        scope[CALLER] = caller = self._authenticate(credentials)
+        scope[CALLER] = caller = await self._authenticate(given)
         if self._quota is not None:
             _count(self._quota, caller, self._clock.now_ms(), headers)
         if path.startswith(CONTROL_PREFIX):
             raise ServiceFault(404, "not_found", "The control paths are off, or open to callers on this machine only.")
 
-    def _authenticate(self, credentials: _Credentials) -> Caller:
+    async def _authenticate(self, given: Mapping[bytes, bytes]) -> Caller:
         """Both keys win over a token; one of them alone is a mistake that no token covers up."""
-        api_key, secret_key, authorization = credentials
+        api_key, secret_key = given.get(b"x-api-key"), given.get(b"x-secret-key")
+        authorization = given.get(b"authorization")
         if api_key is None and secret_key is None and authorization is not None:
             scheme, _, token = authorization.decode("latin-1").partition(" ")
             if scheme.lower() == "bearer":
-                return self._of_token(token.strip(" "))
+                return await self._of_token(token.strip(" "))
         if not api_key or not secret_key:
             raise ServiceFault(
                 401,
@@ -136,28 +155,13 @@ class Gate:
             )
         return caller
 
-    def _of_token(self, token: str) -> Caller:
-        caller = self._find_bearer(token)
+    async def _of_token(self, token: str) -> Caller:
+        caller = await self._find_bearer(token)
         if caller is None:
             raise ServiceFault(
                 401, "invalid_token", "The access token is expired, revoked or unknown.", headers=(_TOKEN_CHALLENGE,)
             )
         return caller
-
-
-def _read_headers(headers: Iterable[Header]) -> tuple[_Credentials, bytes | None]:
-    """What says whom the request comes from, and its id."""
-    api_key = secret_key = request_id = authorization = None
-    for name, value in headers:
-        if name == b"x-api-key":
-            api_key = value
-        elif name == b"x-secret-key":
-            secret_key = value
-        elif name == b"x-request-id":
-            request_id = value
-        elif name == b"authorization":
-            authorization = value
-    return (api_key, secret_key, authorization), request_id
 
 
 def _count(quota: Quota, caller: Caller, now_ms: int, headers: list[Header]) -> None:

@@ -21,9 +21,11 @@ class IdSource:
 
     def next(self) -> str:
         """A new id."""
-        digits = "%012x7%03x%016x" % (  # noqa: UP031 - half the time of an f-string here
-            self._clock.now_ms() & 0xFFFFFFFFFFFF,
-            self._random.getrandbits(12),
-            0x8000000000000000 | self._random.getrandbits(62),
+        now_ms, bits = self._clock.now_ms() & 0xFFFFFFFFFFFF, self._random.getrandbits(74)
+        return "%08x-%04x-7%03x-%04x-%012x" % (  # noqa: UP031 - half the time of an f-string here
+            now_ms >> 16,
+            now_ms & 0xFFFF,
+            bits >> 62,
+            0x8000 | (bits >> 48 & 0x3FFF),
+            bits & 0xFFFFFFFFFFFF,
         )
-        return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

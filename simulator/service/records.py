@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired  # pydantic needs these before Python 3.12
+from typing import Annotated, Any, Literal, NotRequired  # pydantic needs these before Python 3.12
 
-from pydantic import ConfigDict, with_config
+from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
 from agent.wire.base import JsonObject
@@ -27,6 +27,10 @@ __all__ = [
     "ErrorDetailRecord",
     "ErrorRecord",
     "HealthRecord",
+    "IntrospectionRecord",
+    "MetadataRecord",
+    "NewClientRecord",
+    "OAuthErrorRecord",
     "ProductRecord",
     "RuleFiringRecord",
     "RuleRecord",
@@ -38,6 +42,9 @@ __all__ = [
     "SensorDataRecord",
     "SignInRecord",
     "TableRecord",
+    "TokenBody",
+    "TokenQuestion",
+    "TokenRecord",
 ]
 
 
@@ -164,6 +171,90 @@ class SignInRecord(TypedDict):
     user: SignedInRecord
 
 
+class CodeExchangeBody(TypedDict):
+    """Exchange the code: ``client_secret`` of a confidential client, ``code_verifier`` of a public one."""
+
+    grant_type: Literal["authorization_code"]
+    code: str
+    redirect_uri: str
+    client_id: str
+    client_secret: NotRequired[str]
+    code_verifier: NotRequired[str]
+
+
+class RefreshBody(TypedDict):
+    """Refresh: both tokens are rotated. ``scope`` may ask for less than was granted."""
+
+    grant_type: Literal["refresh_token"]
+    refresh_token: str
+    client_id: str
+    client_secret: NotRequired[str]
+    scope: NotRequired[str]
+
+
+TokenBody = Annotated[CodeExchangeBody | RefreshBody, Field(discriminator="grant_type")]
+"""What the token endpoint takes."""
+
+
+class TokenQuestion(TypedDict):
+    """A token that a client asks about or ends."""
+
+    token: str
+    token_type_hint: NotRequired[str]
+    client_id: str
+    client_secret: NotRequired[str]
+
+
+class TokenRecord(TypedDict):
+    """The token response; ``refresh_token`` is absent for a client that may not refresh."""
+
+    access_token: str
+    token_type: str
+    expires_in: int
+    refresh_token: NotRequired[str]
+    scope: str
+
+
+class IntrospectionRecord(TypedDict):
+    """What a token is good for; only ``active`` when it is good for nothing. Times are seconds since the epoch."""
+
+    active: bool
+    scope: NotRequired[str]
+    client_id: NotRequired[str]
+    sub: NotRequired[str]
+    token_type: NotRequired[str]
+    iat: NotRequired[int]
+    exp: NotRequired[int]
+    iss: NotRequired[str]
+
+
+class MetadataRecord(TypedDict):
+    """The authorization server's metadata (RFC 8414)."""
+
+    issuer: str
+    authorization_endpoint: str
+    token_endpoint: str
+    revocation_endpoint: str
+    introspection_endpoint: str
+    scopes_supported: list[str]
+    response_types_supported: list[str]
+    response_modes_supported: list[str]
+    grant_types_supported: list[str]
+    token_endpoint_auth_methods_supported: list[str]
+    revocation_endpoint_auth_methods_supported: list[str]
+    introspection_endpoint_auth_methods_supported: list[str]
+    code_challenge_methods_supported: list[str]
+    authorization_response_iss_parameter_supported: bool
+
+
+class OAuthErrorRecord(TypedDict):
+    """The error body of partner access; ``message`` says the same as ``error_description``."""
+
+    error: str
+    error_description: str
+    message: str
+
+
 class TriggerRecord(TypedDict):
     """When a rule fires."""
 
@@ -287,6 +378,17 @@ class ClockRecord(TypedDict):
     mode: str
     rate: float
     system_time: str
+
+
+class NewClientRecord(TypedDict):
+    """A partner application that was registered just now; ``client_secret`` is null for a public one."""
+
+    client_id: str
+    client_secret: str | None
+    name: str
+    redirect_uris: list[str]
+    scopes: list[str]
+    grant_types: list[str]
 
 
 class SeedRecord(TypedDict):

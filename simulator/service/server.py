@@ -8,9 +8,9 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from types import FrameType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import uvicorn
 
@@ -18,7 +18,9 @@ from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
 from simulator.service.app import build_app
 from simulator.service.config import ServiceConfig
+from simulator.service.corked import CorkedProtocol
 from simulator.service.service import Service
+from simulator.service.storage.clients import NewClient, WantedClient
 from simulator.service.storage.keys import Keys
 
 DRAIN_S: Final = 3
@@ -81,6 +83,7 @@ class RunningService:
         except BaseException:
             self._socket.close()
             raise
+        self._service.public_url = self.config.public_url or self.base_url
         self._server = make_server(self._service, self._ready.set)
         self._thread = threading.Thread(target=self._run, name="service-http", daemon=True)
         self._stopped = False
@@ -139,10 +142,34 @@ class RunningService:
         return self._service.add_account(name)
 
     def add_user(
-        self, email: str, password: Secret | str, *, user_id: str | None = None, api_key: str | None = None
+        self,
+        email: str,
+        password: Secret | str,
+        *,
+        user_id: str | None = None,
+        api_key: str | None = None,
+        has_account: bool = True,
     ) -> str:
         """A person who may sign in, see :meth:`simulator.service.service.Service.add_user`; the person's id."""
-        return self._service.add_user(email, password, user_id=user_id, api_key=api_key)
+        return self._service.add_user(email, password, user_id=user_id, api_key=api_key, has_account=has_account)
+
+    def add_client(
+        self, name: str, redirect_uris: Sequence[str], *, api_key: str | None = None, **settings: Any
+    ) -> NewClient:
+        """A partner application; its id, and its secret unless it is public.
+
+        Args:
+            name: what users know it by.
+            redirect_uris: where it may have browsers sent to.
+            api_key: a key of the account that it is registered by; the first account when None.
+            settings: the other members of :class:`simulator.service.storage.clients.WantedClient`.
+
+        Raises:
+            ConfigurationError: it cannot be registered like that.
+            ServiceFault: 409, the id is taken.
+        """
+        wanted = WantedClient(name, tuple(redirect_uris), **settings)
+        return self._service.add_client(wanted, api_key=api_key)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -164,6 +191,7 @@ def serve(config: ServiceConfig, on_ready: Callable[[Service, str], None]) -> No
     listener = listen(config.host, config.port)
     with contextlib.closing(listener):
         service = Service(config)
+        service.public_url = config.public_url or base_url(listener)
         try:
             make_server(service, lambda: on_ready(service, base_url(listener))).run([listener])
         finally:
@@ -196,8 +224,9 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def base_url(listener: socket.socket) -> str:
-    """The URL of a listening socket."""
+    """The URL of a listening socket; of one that listens everywhere, on this machine."""
     host, port = listener.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - what nobody can be reached at
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
@@ -207,7 +236,7 @@ def make_server(service: Service, on_ready: Callable[[], None]) -> _Server:
     config = uvicorn.Config(
         build_app(service),
         loop=_loop(),
-        http="httptools",
+        http=CorkedProtocol,
         ws="none",
         lifespan="on",
         log_config=None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,19 +16,35 @@ from sqlalchemy.exc import DBAPIError
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
 from simulator.service.clock import SettableClock
+from simulator.service.complaints import Complaints, is_told
 from simulator.service.config import ServiceConfig
 from simulator.service.due import Due
+from simulator.service.faults import ServiceFault
 from simulator.service.feed import Feed
 from simulator.service.ids import IdSource
+from simulator.service.oauth.attempts import Attempts
+from simulator.service.oauth.sessions import Sessions
 from simulator.service.passwords import Passwords, hash_password
 from simulator.service.presence import Presence
 from simulator.service.quota import Quota
 from simulator.service.rules.engine import Rules
 from simulator.service.seed import Seed, SeedFaultsError, read_seed
-from simulator.service.storage import commands, keys, people, reset, seeding, stored_answers
+from simulator.service.storage import (
+    clients,
+    commands,
+    grants,
+    keys,
+    people,
+    reset,
+    rule_firings,
+    seeding,
+    stored_answers,
+    tokens,
+)
+from simulator.service.storage.clients import NewClient, WantedClient
 from simulator.service.storage.database import READERS, Database
 from simulator.service.storage.keys import Caller, Keys
-from simulator.service.storage.seeding import Target
+from simulator.service.storage.seeding import Hashes, Target
 from simulator.service.storage.stored_answers import RunningKeys
 from simulator.service.storage.writer import Writer
 from simulator.service.waiting import Waiters
@@ -38,6 +55,10 @@ T = TypeVar("T")
 
 TICK_S: Final = 0.5
 PRUNE_EVERY_MS: Final = 60_000
+LOOK_UP_S: Final = 5.0
+"""How long PostgreSQL may take for a few rows by key."""
+READ_S: Final = 30.0
+"""How long it may take for a page or a summary."""
 
 
 class Service:
@@ -62,6 +83,9 @@ class Service:
         self.feed = Feed()
         self.running_keys = RunningKeys()
         self.passwords = Passwords()
+        self.attempts = Attempts()
+        self.sessions = Sessions(secure=(config.public_url or "").startswith("https:"))
+        self.complaints = Complaints(log)
         self.quota = Quota(config.rate_limit) if config.rate_limit else None
         self.started_ms = self.clock.now_ms()
         self.database = Database(config.data_dir, config.database)
@@ -73,28 +97,44 @@ class Service:
         """What keeps something of the storage in memory reads it again here, inside the reset's transaction."""
         self.on_reset.append(self.rules.load)
         self.made_keys: Keys | None = None
+        self.public_url = config.public_url or f"http://{config.host}:{config.port}"
+        """The address that partners know it by, without a slash at the end; a server that listens elsewhere says so."""
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="service-reader")
+        self._is_remote = self.database.kind == "postgresql"
+        # Of their own, so that no device's poll waits behind four long lists; threads begin when they are needed.
+        self._looking_up = ThreadPoolExecutor(READERS, thread_name_prefix="service-look-up")
         self._pruned_ms = 0
         self.writer.start()
         try:
-            self.made_keys = self.writer.call(self._open)
+            seed = read_seed(config.seed_file) if config.seed_file else Seed()
+            hashes = self._hash_passwords(seed)
+            self.made_keys = self.writer.call(lambda connection: self._open(connection, seed, hashes))
         except BaseException:
             self.close()
             raise
 
-    def _open(self, connection: Connection) -> Keys | None:
+    def _hash_passwords(self, seed: Seed) -> Hashes:
+        """Before the first account is there, or for it."""
+        caller = next(iter(self.read_now(keys.load_callers).values()), None)
+        if caller is None:
+            return seeding.hash_passwords(seed, {})
+        return seeding.hash_passwords(seed, self.read_now(lambda c: seeding.find_hashes(c, seed)))
+
+    def _open(self, connection: Connection, seed: Seed, hashes: Hashes) -> Keys | None:
         config = self.config
-        seed = read_seed(config.seed_file) if config.seed_file else None
         given = Keys(config.api_key, config.secret_key) if config.api_key and config.secret_key else None
         made = keys.ensure_first_account(connection, given, self.ids.next(), self.clock.now_ms())
         self.callers.update(keys.load_callers(connection))
         self.deadline.load(connection)
         self.rules.load(connection)
-        if seed is not None:
-            done = self._sow(connection, seed, self.callers[next(iter(self.callers))])
-            if isinstance(done, SeedFaultsError):
-                raise ConfigurationError([f"seed {config.seed_file} {line}" for line in done.lines()], "seed")
+        # In the same transaction: a first start that fails must not leave an account whose keys nobody was shown.
+        done = self._sow(connection, seed, self._target(next(iter(self.callers.values())), hashes))
+        if isinstance(done, SeedFaultsError):
+            raise ConfigurationError([f"seed {config.seed_file} {line}" for line in done.lines()], "seed")
         return made
+
+    def _target(self, caller: Caller, hashes: Hashes) -> Target:
+        return Target(caller.manufacturer_seq, self.ids.next, self.clock.now_ms(), hashes)
 
     @property
     def api_key(self) -> str:
@@ -130,7 +170,13 @@ class Service:
         return made
 
     def add_user(
-        self, email: str, password: Secret | str, *, user_id: str | None = None, api_key: str | None = None
+        self,
+        email: str,
+        password: Secret | str,
+        *,
+        user_id: str | None = None,
+        api_key: str | None = None,
+        has_account: bool = True,
     ) -> str:
         """A person who may sign in. Called from any thread but the event loop's.
 
@@ -139,6 +185,7 @@ class Service:
             password: stored as argon2id.
             user_id: the person's id; made when None.
             api_key: a key of the account that the person belongs to; the first account when None.
+            has_account: False for a person who is no manufacturer before the first approval of a partner.
 
         Returns:
             The person's id.
@@ -147,26 +194,70 @@ class Service:
             ConfigurationError: the address or the password cannot be used, or there is no such account.
             ServiceFault: 409, the address or the id is taken.
         """
-        caller = self.callers.get((api_key or self.api_key).encode())
-        if caller is None:
-            raise ConfigurationError([f"there is no account with the key {api_key!r}"], "service users")
-        person = people.make(
-            email, hash_password(people.check_password(password)), user_id or self.ids.next(), caller.manufacturer_seq
-        )
+        account = self._account(api_key) if has_account else None
+        password_hash = hash_password(people.check_password(password))
+        person = people.make(email, password_hash, user_id or self.ids.next(), account)
         self.writer.call(lambda connection: people.add(connection, person, self.clock.now_ms()))
         return person.user_id
 
-    def find_bearer(self, token: str) -> Caller | None:
+    def add_client(self, wanted: WantedClient, *, api_key: str | None = None) -> NewClient:
+        """Register a partner application. Called from any thread but the event loop's.
+
+        Args:
+            wanted: what it is to be.
+            api_key: a key of the account that it is registered by; the first account when None.
+
+        Raises:
+            ConfigurationError: it cannot be registered like that, or there is no such account.
+            ServiceFault: 409, the id is taken.
+        """
+        account = self._account(api_key)
+        client, made = clients.make(wanted)
+        self.writer.call(lambda connection: clients.add(connection, account, client, self.clock.now_ms()))
+        return made
+
+    def _account(self, api_key: str | None) -> int:
+        caller = self.callers.get((api_key or self.api_key).encode())
+        if caller is None:
+            raise ConfigurationError([f"there is no account with the key {api_key!r}"], "service accounts")
+        return caller.manufacturer_seq
+
+    async def find_bearer(self, token: str) -> Caller | None:
         """Whom an access token speaks for; None when it is unknown or over."""
         now_ms = self.clock.now_ms()
-        return self.read_now(lambda connection: people.find_bearer(connection, token, now_ms))
+        return await self.look_up(lambda connection: tokens.find_bearer(connection, token, now_ms))
 
     async def read(self, query: Callable[[Connection], T]) -> T:
-        """A read beside the event loop."""
-        return await asyncio.get_running_loop().run_in_executor(self._readers, self.read_now, query)
+        """A read beside the event loop.
+
+        Raises:
+            ServiceFault: 503, PostgreSQL did not answer in time.
+        """
+        if not self._is_remote:
+            return await asyncio.get_running_loop().run_in_executor(self._readers, self.read_now, query)
+        return await self._read_within(READ_S, self._readers, query)
+
+    async def look_up(self, query: Callable[[Connection], T]) -> T:
+        """A read of a few rows by key: right here where that takes microseconds, elsewhere as :meth:`read`.
+
+        A server that does not answer must not hold the event loop, and with it every other request.
+        """
+        if not self._is_remote:
+            return self.read_now(query)
+        return await self._read_within(LOOK_UP_S, self._looking_up, query)
+
+    async def _read_within(self, timeout_s: float, threads: ThreadPoolExecutor, query: Callable[[Connection], T]) -> T:
+        reading = asyncio.get_running_loop().run_in_executor(threads, self.read_now, query)
+        try:
+            return await asyncio.wait_for(reading, timeout_s)
+        except TimeoutError:
+            silence = f"no answer within {timeout_s:g} s"
+            self.complaints.tell("the storage could not be read", TimeoutError(silence))
+            message = f"The service could not read its storage: {silence}. Try again."
+            raise ServiceFault(503, "storage_unavailable", message, headers=((b"retry-after", b"1"),)) from None
 
     def read_now(self, query: Callable[[Connection], T]) -> T:
-        """A read right here: for a few rows by key."""
+        """A read in this thread; on the event loop use :meth:`look_up`."""
         try:
             with self.database.reading() as connection:
                 return query(connection)
@@ -209,6 +300,8 @@ class Service:
         if self.quota is not None:
             of_account = [c.api_key for c in self.callers.values() if c.manufacturer_seq == account]
             self.quota.clear(None if account is None else of_account)
+        self.sessions.sign_out_everybody()  # the row of a person who is gone may be the next one's
+        self.attempts.clear()
         self.waiters.wake_all()
         self.feed.wake()
 
@@ -223,13 +316,15 @@ class Service:
         for reload in self.on_reset:
             reload(connection)
 
-    def _sow(self, connection: Connection, seed: Seed, caller: Caller) -> dict[str, int] | SeedFaultsError:
-        target = Target(caller.manufacturer_seq, self.ids.next, self.clock.now_ms())
+    def _sow(self, connection: Connection, seed: Seed, target: Target) -> dict[str, int] | SeedFaultsError:
         try:
             with connection.begin_nested():
-                return seeding.apply(connection, seed, target)
+                done = seeding.apply(connection, seed, target)
         except SeedFaultsError as exc:
             return exc
+        if seed.rules:
+            self.rules.have_changed()
+        return done
 
     async def sow(self, seed: Seed, caller: Caller) -> dict[str, int]:
         """Bring an account to what the seed says, in one transaction.
@@ -240,7 +335,10 @@ class Service:
         Raises:
             SeedFaultsError: what does not fit what is stored; then nothing was changed.
         """
-        done = await self.writer.submit(lambda connection: self._sow(connection, seed, caller))
+        stored = await self.read(lambda c: seeding.find_hashes(c, seed))
+        hashes = await asyncio.to_thread(seeding.hash_passwords, seed, stored)
+        target = self._target(caller, hashes)
+        done = await self.writer.submit(lambda connection: self._sow(connection, seed, target))
         if isinstance(done, SeedFaultsError):
             raise done
         return done
@@ -266,19 +364,25 @@ class Service:
             await asyncio.sleep(TICK_S)
             try:
                 await self._do_due()
-            except Exception:  # a full disk must not end expiry for ever
-                log.exception("the service's regular work failed; it is tried again")
+            except Exception as exc:  # a full disk must not end expiry for ever
+                if not is_told(exc):
+                    log.exception("the service's regular work failed; it is tried again")
 
     async def _do_due(self) -> None:
         now_ms = self.clock.now_ms()
         await self.due.run_due(now_ms)
         if self.presence.is_due(now_ms):
             await self.flush_presence()
-        if not 0 <= now_ms - self._pruned_ms < PRUNE_EVERY_MS:
-            pruned = await self.writer.submit(lambda c: stored_answers.prune(c, now_ms))
-            ended = await self.writer.submit(lambda c: people.prune(c, now_ms))
-            if pruned < stored_answers.PRUNE_ROWS and ended < people.PRUNE_ROWS:
-                self._pruned_ms = now_ms
+        if not 0 <= now_ms - self._pruned_ms < PRUNE_EVERY_MS and not await self._prune(now_ms):
+            self._pruned_ms = now_ms
+
+    async def _prune(self, now_ms: int) -> bool:
+        """Delete what is kept for a while only, a bounded number of rows of each kind; whether more is left."""
+        more = False
+        for prune in (stored_answers.prune, tokens.prune, grants.prune_codes, rule_firings.prune):
+            rows = await self.writer.submit(functools.partial(prune, now_ms=now_ms))
+            more = more or rows >= stored_answers.PRUNE_ROWS
+        return more
 
     def _before_commit(self, connection: Connection) -> None:
         now_ms = self.clock.now_ms()
@@ -289,6 +393,7 @@ class Service:
         """Write what waits and close the storage. Called after the server has ended."""
         self.writer.stop()
         self._readers.shutdown()
+        self._looking_up.shutdown()
         self.database.close()
 
 

@@ -1,4 +1,4 @@
-"""Held polls: who waits for a change of which device's commands."""
+"""Changes of a device's commands: who waits for them, and which answers they make out of date."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ import contextlib
 
 from starlette.types import Receive
 
+from simulator.service.kept import KeptPolls
+
 
 class Waiters:
-    """Wakes held polls. Only the event loop touches it. It remembers a device only while somebody waits for it."""
+    """Wakes held polls. Only the event loop touches it. It remembers a device only while somebody waits for it.
+
+    Attributes:
+        kept: the answers of polls; a change makes its device's one out of date.
+    """
 
     def __init__(self) -> None:
+        self.kept = KeptPolls()
         self._waiting: dict[int, set[asyncio.Future[None]]] = {}
         self.closing = False
 
@@ -35,12 +42,14 @@ class Waiters:
 
     def wake(self, device_seq: int) -> None:
         """The device's commands have changed."""
+        self.kept.forget(device_seq)
         for future in self._waiting.pop(device_seq, ()):
             if not future.done():
                 future.set_result(None)
 
     def wake_all(self) -> None:
         """Everything may have changed."""
+        self.kept.clear()
         for device_seq in list(self._waiting):
             self.wake(device_seq)
 

@@ -35,6 +35,10 @@ UNSAYABLE = {
     "change_rule": "the columns of an action's table",
     "device_analytics": "the span of time must not be turned round or too long",
     "list_runtime_data": "the columns of the table",
+    "show_authorize_page": "a registered client and one of its addresses",
+    "issue_tokens": "a registered client, and a code or refresh token that it has",
+    "revoke_token": "a registered client",
+    "introspect_token": "a registered client",
 }
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from simulator.service.feed import STREAMS_MAX
 from simulator.service.routes import command_events
 from tests.service_running import client, running
 
@@ -145,7 +146,7 @@ def test_a_caller_that_goes_away_is_let_go(bench):
     until = time.monotonic() + 10
     while feed._listeners and time.monotonic() < until:
         bench.http.get("/products")
-    assert feed._listeners == set()
+    assert feed._listeners == {}
 
 
 def test_the_end_of_the_service_ends_the_streams_soon(storage):
@@ -157,3 +158,39 @@ def test_the_end_of_the_service_ends_the_streams_soon(storage):
         bench.service.stop()
         assert [list(stream.lines)[-1:] for stream in streams] == [[""]] * 3
         assert time.monotonic() - began < 2.5
+
+
+def test_an_account_has_a_bounded_number_of_streams_and_a_place_is_free_when_one_ends(bench):
+    other = bench.service.add_account("other")
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(client(bench.service)) for _ in range(STREAMS_MAX)]
+        endings = [stack.enter_context(contextlib.ExitStack()) for _ in clients]
+        streams = [ending.enter_context(listening(http)) for http, ending in zip(clients, endings, strict=True)]
+        assert all(stream.comment() for stream in streams)
+        for _ in range(3):  # a refusal takes no place
+            answer = bench.http.get("/commands/events")
+            assert (answer.status_code, answer.json()["error"]) == (429, "too_many_streams")
+            assert answer.headers["retry-after"] == "30"
+        assert bench.http.head("/commands/events").status_code == 200
+        with client(bench.service, other.api_key, other.secret_key.reveal()) as theirs, listening(theirs) as stream:
+            assert stream.comment()
+        endings[0].close()
+        wait_until_streams(bench, STREAMS_MAX - 1)
+        with listening(bench.http) as stream:
+            assert stream.comment()
+    wait_until_streams(bench, 0)
+
+
+def wait_until_streams(bench, count):
+    streams = bench.service._service.feed._streams
+    account = bench.service._service.first_caller().manufacturer_seq
+    until = time.monotonic() + 10
+    while streams[account] != count and time.monotonic() < until:
+        bench.http.get("/products")
+    assert streams.total() == count
+
+
+def test_a_stream_that_is_refused_for_its_place_takes_none(bench):
+    for _ in range(STREAMS_MAX + 1):
+        assert bench.http.get("/commands/events", headers={"last-event-id": "nothing"}).status_code == 400
+    assert bench.service._service.feed._streams.total() == 0

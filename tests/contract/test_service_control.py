@@ -193,6 +193,80 @@ gadgets: []
     assert bench.http.get("/products").json()["data"] == []
 
 
+RULES = """products:
+  - name: Door controller
+    rules:
+      - name: Too hot
+        trigger: {reading: t, op: ">", value: 60}
+        actions:
+          - type: command
+            command_payload: {command: open_door, note: null}
+      - name: Noted
+        enabled: false
+        trigger: {reading: t, op: ">", value: 80, for_seconds: 30}
+        actions: [{type: record, table_name: command_results, data_payload: {command_id: c, status: failed}}]
+devices:
+  - {product: Door controller, device_identifier: SN-000001, user_id: user-0001}
+"""
+
+
+def test_a_seeds_rules_really_fire_and_the_same_seed_again_changes_nothing(bench):
+    assert _sow(bench, RULES).json() == {"created": 4, "changed": 0, "unchanged": 0}
+    before = bench.http.get("/rules").json()["data"]
+    assert [(rule["name"], rule["enabled"]) for rule in before] == [("Too hot", True), ("Noted", False)]
+    assert "rules" not in bench.http.get("/products").json()["data"][0]
+    device_id = bench.http.get("/devices").json()["data"][0]["device_id"]
+    bench.post_reading(device_id, sensor_data={"t": 61})
+    (command,) = bench.poll(device_id).json()["data"]
+    assert command["command_payload"] == {"command": "open_door", "note": None}
+    fired = bench.http.get("/rules").json()["data"]
+    bench.clock.advance(60)
+    assert _sow(bench, RULES).json() == {"created": 0, "changed": 0, "unchanged": 4}
+    assert bench.http.get("/rules").json()["data"] == fired
+
+
+def test_a_changed_rule_of_a_seed_is_changed_and_fires_by_its_new_trigger(bench):
+    _sow(bench, RULES)
+    (rule_id, _) = [rule["id"] for rule in bench.http.get("/rules").json()["data"]]
+    assert _sow(bench, RULES.replace("value: 60", "value: 20")).json() == {"created": 0, "changed": 1, "unchanged": 3}
+    assert bench.http.get(f"/rules/{rule_id}").json()["trigger"]["value"] == 20
+    device_id = bench.http.get("/devices").json()["data"][0]["device_id"]
+    bench.post_reading(device_id, sensor_data={"t": 21})
+    assert len(bench.poll(device_id).json()["data"]) == 1
+
+
+def test_faults_of_a_seeds_rules_come_with_the_lines_of_the_rules(bench):
+    text = """products:
+  - name: Door controller
+    rules:
+      - name: Twice
+        trigger: {reading: t, op: ">", value: 60}
+        actions: [{type: command, command_payload: {}}]
+      - name: Twice
+        trigger: {reading: t, op: ">", value: 60}
+        actions: [{type: command, command_payload: {}}]
+  - name: Other
+    rules:
+      - name: Bad
+        trigger: {reading: t, op: "=>", value: 60}
+        actions: [{type: command, command_payload: {}}]
+"""
+    details = _sow(bench, text).json()["details"]
+    assert [row["field"] for row in details] == ["line 7 products.0.rules.1", "line 13 products.1.rules.0.trigger.op"]
+    assert details[0]["issue"] == "the product has a rule 'Twice' already"
+    large = RULES.replace("note: null", f"note: {'x' * 65_536}")
+    for wrong, line, issue in (
+        (RULES.replace("command_results", "nowhere"), 9, "There is no table 'nowhere'"),
+        (RULES.replace("command_id: c,", "command_id: 7,"), 9, "actions.0.data_payload.command_id"),
+        (large, 4, "actions.0.command_payload is larger than the limit"),
+    ):
+        (row,) = _sow(bench, wrong).json()["details"]
+        assert row["field"].startswith(f"line {line} products.0.rules.")
+        assert row["issue"].startswith(issue)
+    assert bench.http.get("/products").json()["data"] == []
+    assert bench.http.get("/rules").json()["data"] == []
+
+
 def test_what_does_not_fit_the_storage_is_told_at_once_too_and_rolls_back(bench):
     _sow(bench)
     text = """products:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from simulator.service.storage import rule_firings
 from tests.service_running import Bench, client, running
 
 TRIGGER = {"reading": "t", "op": ">", "value": 60}
@@ -66,6 +67,20 @@ def test_a_rule_is_created_read_listed_changed_and_deleted(bench, device):
     assert bench.http.delete(f"/rules/{rule_id}").status_code == 204
     assert bench.http.get(f"/rules/{rule_id}").status_code == 404
     assert bench.http.delete(f"/rules/{rule_id}").json()["error"] == "rule_not_found"
+
+
+def test_a_backlog_fires_nothing_ends_what_is_over_and_leaves_the_present_to_fire(bench, device):
+    product_id, device_id = device
+    rule_id = rule(bench, product_id)
+    post(bench, device_id, 61, recorded_at="2025-12-31T12:00:00Z")
+    post(bench, device_id, 61, recorded_at="2025-12-31T23:44:59.999Z")
+    assert (sent(bench, device_id), firings(bench, rule_id)) == (0, [])
+    post(bench, device_id, 61, recorded_at="2025-12-31T23:45:00Z")
+    assert sent(bench, device_id) == 1
+    bench.clock.advance(86_400)
+    post(bench, device_id, 10, recorded_at="2026-01-01T00:00:00Z")
+    post(bench, device_id, 61)
+    assert sent(bench, device_id) == 2
 
 
 def test_rules_come_in_pages(bench, device):
@@ -354,3 +369,36 @@ def test_a_product_takes_a_hundred_rules(bench, device):
     body = {"product_id": device[0], "name": "x", "trigger": TRIGGER, "actions": [OPEN_DOOR]}
     answer = bench.http.post("/rules", json=body)
     assert (answer.status_code, answer.json()["error"]) == (409, "rule_limit_reached")
+
+
+def test_the_newest_firings_of_a_rule_are_kept_and_none_for_longer_than_a_month(bench, device, monkeypatch):
+    product_id, device_id = device
+    often = rule(bench, product_id)
+    seldom = rule(bench, product_id, trigger={**TRIGGER, "value": 90})
+    for value in (91, 61, 61, 61, 61, 61):
+        post(bench, device_id, value)
+        post(bench, device_id, 0)
+        bench.clock.advance(1)
+    before = firings(bench, often)
+    last_fired_at = bench.http.get(f"/rules/{often}").json()["last_fired_at"]
+    assert (len(before), len(firings(bench, seldom))) == (6, 1)
+    monkeypatch.setattr(rule_firings, "PER_RULE_MAX", 3)
+    monkeypatch.setattr(rule_firings, "PRUNE_ROWS", 2)
+    prune(bench)
+    assert firings(bench, often) == before[:3]
+    assert len(firings(bench, seldom)) == 1
+    bench.clock.advance(rule_firings.KEPT_S - 6)
+    prune(bench)
+    assert (len(firings(bench, often)), firings(bench, seldom)) == (3, [])
+    bench.clock.advance(6)
+    prune(bench)
+    assert firings(bench, often) == []
+    assert bench.http.get(f"/rules/{often}").json()["last_fired_at"] == last_fired_at
+    assert sent(bench, device_id) == 7
+
+
+def prune(bench: Bench) -> None:
+    """Chunk by chunk, as the regular work does, until nothing is left to do."""
+    writer, now_ms = bench.service._service.writer, bench.clock.now_ms()
+    while rows := writer.call(lambda c: rule_firings.prune(c, now_ms)):
+        assert rows <= rule_firings.PRUNE_ROWS

@@ -10,7 +10,9 @@ from agent.wire.auth import BearerToken, KeyPair
 from agent.wire.client import ServiceClient
 from agent.wire.secret import Secret
 from simulator.service.faults import ServiceFault
+from simulator.service.storage import grants as stored_grants
 from simulator.service.storage import people
+from simulator.service.storage import tokens as stored_tokens
 from simulator.service.storage.tables import grants, tokens
 from tests.contract.test_service_golden import golden
 from tests.service_running import Bench, client, running
@@ -215,7 +217,7 @@ def test_a_token_that_lacks_the_scope_is_403_and_says_which(bench):
     service = bench.service._service
     person = service.read_now(lambda c: people.find(c, 1, EMAIL))
     made = service.writer.call(
-        lambda c: people.open_grant(c, person, "manufacturer:data", "grant", bench.clock.now_ms())
+        lambda c: stored_grants.open_grant(c, person, "manufacturer:data", "grant", bench.clock.now_ms())
     )
     with _bare(bench, authorization=f"Bearer {made.access_token.reveal()}") as http:
         assert http.get("/sensor-data").status_code == 200
@@ -251,7 +253,7 @@ def test_neither_tokens_nor_passwords_are_stored_in_clear(bench):
 def test_tokens_that_are_over_are_deleted_and_their_grants_with_the_last(bench):
     _sign_in(bench.http)
     service = bench.service._service
-    prune = lambda: service.writer.call(lambda c: people.prune(c, bench.clock.now_ms()))  # noqa: E731
+    prune = lambda: service.writer.call(lambda c: stored_tokens.prune(c, bench.clock.now_ms()))  # noqa: E731
     bench.clock.advance(3600)
     assert prune() == 1
     assert len(_rows(bench, tokens)) == len(_rows(bench, grants)) == 1

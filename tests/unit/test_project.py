@@ -167,7 +167,7 @@ def test_the_agent_imports_only_the_standard_library_and_its_base_dependencies(p
 def test_the_simulator_uses_only_the_shared_rooms_of_the_agent(path):
     """The rest of the agent it runs as the process ``device-agent``."""
     foreign = {name for name in imported_modules(path) if name.split(".")[0] == "agent"}
-    allowed = {"agent.errors", "agent.wire", "agent.core", "agent.ports"}
+    allowed = {"agent.errors", "agent.wire", "agent.core", "agent.ports", "agent.token_store"}
     assert {".".join(name.split(".")[:2]) for name in foreign} <= allowed
 
 

@@ -1,4 +1,4 @@
-"""What SQLite's errors mean, each as one line with its cause and the fix."""
+"""What SQLite's errors mean, one line each with cause and fix; and the look at a file that may be damaged."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ _FIXES: Final = (
     ("SQLITE_NOMEM", "there is not enough memory"),
 )
 _DAMAGE: Final = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
+_CHECK_ALWAYS_BELOW_BYTES: Final = 8 * 1024 * 1024
 
 
 def error_name(error: BaseException | None) -> str:
@@ -43,6 +44,26 @@ def is_damage(error: BaseException | None) -> bool:
         return False
     # The module itself raises when a text is not UTF-8, and gives that error no name.
     return error_name(error).startswith(_DAMAGE) or (not error_name(error) and "decode" in str(error))
+
+
+def is_suspect(path: Path) -> bool:
+    """The file deserves a check at start: it is small, or the last process did not close it in order."""
+    try:
+        wal = path.with_name(f"{path.name}-wal")
+        return path.stat().st_size < _CHECK_ALWAYS_BELOW_BYTES or (wal.exists() and wal.stat().st_size > 0)
+    except OSError:
+        return True
+
+
+def check(connection: sqlite3.Connection) -> None:
+    """Look through the whole file.
+
+    Raises:
+        sqlite3.DatabaseError: it is damaged.
+    """
+    (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise damage(str(verdict))
 
 
 def explain(error: sqlite3.Error | OSError, path: Path) -> StorageError:

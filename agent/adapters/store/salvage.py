@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from agent.adapters.store.failures import damage
 from agent.adapters.store.journal_rows import to_entry
 from agent.adapters.store.outbox_rows import to_values
 from agent.adapters.store.schema import PAGE_BYTES
@@ -32,27 +31,6 @@ _KEPT: Final = {
 }
 _MAGIC: Final = b"SQLite format 3\0"
 _HOLE_MAX_BYTES: Final = 32 * 1024**3
-_CHECK_ALWAYS_BELOW_BYTES: Final = 8 * 1024 * 1024
-
-
-def is_suspect(path: Path) -> bool:
-    """The file deserves a check at start: it is small, or the last process did not close it in order."""
-    try:
-        wal = path.with_name(f"{path.name}-wal")
-        return path.stat().st_size < _CHECK_ALWAYS_BELOW_BYTES or (wal.exists() and wal.stat().st_size > 0)
-    except OSError:
-        return True
-
-
-def check(connection: sqlite3.Connection) -> None:
-    """Look through the whole file.
-
-    Raises:
-        sqlite3.DatabaseError: it is damaged.
-    """
-    (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-    if verdict != "ok":
-        raise damage(str(verdict))
 
 
 def move_aside(path: Path, wall_s: float) -> Path:

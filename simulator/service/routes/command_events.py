@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -22,10 +21,9 @@ from simulator.service.answers import Answer
 from simulator.service.call import Call
 from simulator.service.endpoints import ERROR, Endpoint, Parameter, Reply
 from simulator.service.faults import ServiceFault, invalid
+from simulator.service.feed import STREAMS_MAX
 from simulator.service.service import Service
 from simulator.service.storage import commands
-
-log = logging.getLogger(__name__)
 
 MEDIA_TYPE: Final = "text/event-stream"
 HEARTBEAT_S: Final = 15.0
@@ -52,8 +50,10 @@ async def stream_command_events(call: Call) -> Answer:
     last_id = _last_event_id(call)
     if call.scope["method"] == "HEAD":
         return Answer(200, b"", _HEADERS, _EVENTS, chunks=_no_chunks())
-    place = service.read_now(lambda c: _find_place(c, account, last_id))
-    return Answer(200, b"", _HEADERS, _EVENTS, chunks=_stream(call, place, account))
+    place = await service.look_up(lambda c: _find_place(c, account, last_id))
+    chunks = _stream(call, place, account)
+    await anext(chunks)  # from here on it is counted, and it leaves by itself whatever becomes of the answer
+    return Answer(200, b"", _HEADERS, _EVENTS, chunks=chunks)
 
 
 def _find_place(connection: Connection, account: int, last_id: str | None) -> _Place:
@@ -74,12 +74,14 @@ def _last_event_id(call: Call) -> str | None:
 
 
 async def _stream(call: Call, place: _Place, account: int) -> AsyncGenerator[bytes]:
+    """The stream, once it has joined those that are woken: its first piece is empty and tells that it has."""
     service = call.service
     loop = asyncio.get_running_loop()
     ends = loop.time() + STREAM_S
+    news = service.feed.join(account)
     gone = asyncio.ensure_future(_wait_for_disconnect(call))
-    news = service.feed.join()
     try:
+        yield b""
         yield b": commands as they are sent\nretry: 1000\n\n"
         while not gone.done() and not service.feed.closing and loop.time() < ends:
             news.clear()
@@ -113,8 +115,10 @@ async def _read_events(service: Service, account: int, place: _Place) -> bytes |
 
     try:
         sent = await service.read(read)
-    except (SQLAlchemyError, ServiceFault):
-        log.exception("an event stream could not read the storage and ends")
+    except SQLAlchemyError as exc:
+        service.complaints.tell("an event stream could not read the storage and ends", exc)
+        return None
+    except ServiceFault:  # as above, and told already
         return None
     if sent:
         place.seq, place.command_id = sent[-1][0], sent[-1][1].id
@@ -154,6 +158,7 @@ ENDPOINTS: Final = (
         (
             Reply(200, "Events without end", media_type=MEDIA_TYPE),
             Reply(400, "`validation_error`: `Last-Event-ID` is no command of this account", ERROR),
+            Reply(429, f"`too_many_streams`: the account has {STREAMS_MAX} of them open", ERROR),
         ),
         parameters=(
             Parameter(

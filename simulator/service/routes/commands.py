@@ -16,6 +16,8 @@ from simulator.service.answers import Answer, Done, ok
 from simulator.service.call import Call
 from simulator.service.endpoints import ERROR, Endpoint, Parameter, Reply
 from simulator.service.faults import CallerGone, invalid, too_large
+from simulator.service.gate import GIVEN
+from simulator.service.kept import KeptPoll
 from simulator.service.paging import PAGE_PARAMETERS, Page, envelope, read_page
 from simulator.service.records import CommandRecord
 from simulator.service.routes.parameters import PAGING
@@ -24,6 +26,8 @@ from simulator.service.vocabulary import check_payload
 from simulator.service.waiting import hold
 
 _TAG: Final = "commands"
+_PLAIN_POLL: Final = b"status=open"
+"""The query string of a poll that is not held: the one that is asked most."""
 _RECORD: Final = "/devices/{device_id}/commands/{command_id}"
 
 
@@ -50,13 +54,17 @@ async def send_command(call: Call) -> Answer:
 
 async def list_device_commands(call: Call) -> Answer:
     """Commands of a device; with ``status=open`` this is the device's poll."""
+    if call.scope["query_string"] == _PLAIN_POLL and call.scope["method"] == "GET":
+        kept = _answer_kept(call)
+        if kept is not None:
+            return kept
     query = call.query(PAGE_PARAMETERS | {"status", "wait"})
     polled = query.get("status") == OPEN and call.scope["method"] == "GET"  # HEAD changes nothing
     page = read_page(call, query, default_order="asc" if polled else "desc", sort_values=1)
     statuses = _read_statuses(query.get("status"))
     wait_s = _read_wait(query.get("wait"))
     service, account, device_id = call.service, call.caller.manufacturer_seq, call.path("device_id")
-    device = service.read_now(lambda c: devices.find(c, account, device_id))
+    device = await service.look_up(lambda c: devices.find(c, account, device_id))
     if polled:
         service.presence.touch(device.seq, service.clock.now_ms())
     known = _known_tags(call)
@@ -67,6 +75,8 @@ async def list_device_commands(call: Call) -> Answer:
         try:
             await service.settle_due()
             answer = _tagged(await _list(call, device, statuses, page, polled=polled))
+            if call.scope["query_string"] == _PLAIN_POLL and polled and not change.done():
+                service.waiters.kept.keep(account, device_id, KeptPoll(device.seq, answer))
             if answer.headers[0][1] not in known and b"*" not in known:
                 return answer
             left_s = until - loop.time()
@@ -77,9 +87,22 @@ async def list_device_commands(call: Call) -> Answer:
         finally:
             service.waiters.leave(device.seq, change)
         # It may have been removed meanwhile; a device that stays connected to be told of commands is online.
-        device = service.read_now(lambda c: devices.find(c, account, device_id))
+        device = await service.look_up(lambda c: devices.find(c, account, device_id))
         if polled:
             service.presence.touch(device.seq, service.clock.now_ms())
+
+
+def _answer_kept(call: Call) -> Answer | None:
+    service = call.service
+    now_ms = service.clock.now_ms()
+    poll = service.waiters.kept.find(call.caller.manufacturer_seq, call.path("device_id"))
+    if poll is None or service.deadline.is_due(now_ms):
+        return None
+    service.presence.touch(poll.device_seq, now_ms)
+    known = _known_tags(call)
+    if poll.answer.headers[0][1] in known or b"*" in known:
+        return Answer(304, b"", poll.answer.headers)
+    return poll.answer
 
 
 async def _list(call: Call, device: Row[Any], statuses: tuple[str, ...] | None, page: Page, *, polled: bool) -> Answer:
@@ -90,7 +113,7 @@ async def _list(call: Call, device: Row[Any], statuses: tuple[str, ...] | None, 
             connection, device.seq, statuses, ascending=page.ascending, after=after, limit=page.limit
         )
 
-    rows = call.service.read_now(find) if polled else await call.read(find)
+    rows = await call.service.look_up(find) if polled else await call.read(find)
     if polled and any(row.status == CommandStatus.QUEUED for row in rows[: page.limit]):
         now_ms = call.service.clock.now_ms()
 
@@ -114,7 +137,7 @@ async def show_command(call: Call) -> Answer:
         device = devices.find(connection, account, device_id)
         return ok(commands.show(commands.find(connection, device, command_id), device.id))
 
-    return call.service.read_now(find)
+    return await call.service.look_up(find)
 
 
 async def report_result(call: Call) -> Answer:
@@ -161,6 +184,8 @@ def _tagged(answer: Answer) -> Answer:
 
 def _known_tags(call: Call) -> frozenset[bytes]:
     """The tags of ``If-None-Match``; weak ones count (RFC 9110, section 13.1.2)."""
+    if b"if-none-match" not in call.scope[GIVEN]:
+        return frozenset()
     given = [value for name, value in call.scope["headers"] if name == b"if-none-match"]
     return frozenset(tag.strip().removeprefix(b"W/") for tag in b",".join(given).split(b",") if tag.strip())
 

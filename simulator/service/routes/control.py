@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from sqlalchemy import text
 
 from agent.wire.base import Items, Sent
-from agent.wire.products import NewProduct
 from simulator.service.answers import NO_CONTENT, Answer, ok, show_time
 from simulator.service.call import Call
 from simulator.service.endpoints import ERROR, Endpoint, Parameter, Reply
 from simulator.service.faults import ServiceFault, invalid_all, not_found
 from simulator.service.gate import CONTROL_PREFIX
 from simulator.service.records import HealthRecord, SeedRecord
-from simulator.service.seed import SeedDevice, SeedFaultsError, SeedUser, parse_seed
+from simulator.service.seed import SeedClient, SeedDevice, SeedFaultsError, SeedProduct, SeedUser, parse_seed
 from simulator.service.storage.keys import Caller
 from simulator.service.storage.migrate import schema_revision
 
@@ -32,9 +32,10 @@ _FAULTS: Final = (
 class SeedBody(Sent):
     """What is to be there; every group may be left out."""
 
-    products: Items[NewProduct] = ()
+    products: Items[SeedProduct] = ()
     devices: Items[SeedDevice] = ()
     users: Items[SeedUser] = ()
+    clients: Items[SeedClient] = ()
 
 
 async def show_health(call: Call) -> Answer:
@@ -42,7 +43,7 @@ async def show_health(call: Call) -> Answer:
     service = call.service
     if not service.writer.is_alive:
         raise ServiceFault(503, "storage_unavailable", "The writing thread has ended; the log says why.")
-    service.read_now(lambda connection: connection.execute(text("SELECT 1")).scalar_one())
+    await service.look_up(lambda connection: connection.execute(text("SELECT 1")).scalar_one())
     now_ms = service.clock.now_ms()
     return ok(
         {
@@ -65,7 +66,8 @@ async def seed(call: Call) -> Answer:
     """Bring the account to what the YAML says; the same text twice changes nothing."""
     query = call.query(_OF_ACCOUNT)
     try:
-        wanted = parse_seed(await call.read_body(_YAML))
+        raw = await call.read_body(_YAML)
+        wanted = await asyncio.to_thread(parse_seed, raw)  # YAML is slow to read
         caller = account_of(call, query) or call.service.first_caller()
         return ok(await call.service.sow(wanted, caller))
     except SeedFaultsError as exc:

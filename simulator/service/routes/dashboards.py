@@ -23,7 +23,7 @@ async def show_dashboard(call: Call) -> Answer:
     call.query(frozenset())
     account, product_id = call.caller.manufacturer_seq, call.path("product_id")
     return ok(
-        call.service.read_now(lambda c: dashboards.read(c, products.find(c, account, product_id))),
+        await call.service.look_up(lambda c: dashboards.read(c, products.find(c, account, product_id))),
     )
 
 

@@ -38,7 +38,7 @@ async def scan_qr(call: Call) -> Answer:
     account = call.caller.manufacturer_seq
     if call.request_key() is not None:
         return await call.write(lambda c: Done(_scan(c, account, label)))
-    return call.service.read_now(lambda c: _scan(c, account, label))
+    return await call.service.look_up(lambda c: _scan(c, account, label))
 
 
 def _scan(connection: Connection, account: int, label: LabelText) -> Answer:
@@ -77,7 +77,7 @@ async def list_user_devices(call: Call) -> Answer:
     """Devices of one user."""
     page = read_page(call, call.query(PAGE_PARAMETERS), default_order="asc", sort_values=1)
     account, user_id = call.caller.manufacturer_seq, call.path("user_id")
-    if not call.service.read_now(lambda c: devices.user_exists(c, account, user_id)):
+    if not await call.service.look_up(lambda c: devices.user_exists(c, account, user_id)):
         raise not_found("user", user_id)
     return await list_filtered(call, DeviceFilter(user_id=user_id), page)
 

@@ -64,7 +64,7 @@ async def list_product_commands(call: Call) -> Answer:
     """The product's command vocabulary."""
     call.query(frozenset())
     account, product_id = call.caller.manufacturer_seq, call.path("product_id")
-    return whole(products.vocabulary(call.service.read_now(lambda c: products.find(c, account, product_id))))
+    return whole(products.vocabulary(await call.service.look_up(lambda c: products.find(c, account, product_id))))
 
 
 def _check_vocabulary(definitions: tuple[NewCommandDefinition, ...]) -> None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from sqlalchemy import Connection
 
-from agent.wire import json_text, paths
-from agent.wire.limits import COMMAND_PAYLOAD_BYTES
-from agent.wire.rules import CommandAction, NewRule, RecordAction, RuleChange
+from agent.wire import paths
+from agent.wire.rules import NewRule, RuleChange
 from simulator.service.answers import NO_CONTENT, Answer, Done, created, ok
 from simulator.service.call import Call
 from simulator.service.endpoints import ERROR, Endpoint, Reply
-from simulator.service.faults import too_large
 from simulator.service.paging import PAGE_PARAMETERS, envelope, read_page
 from simulator.service.records import RuleFiringRecord, RuleRecord
 from simulator.service.routes.parameters import PAGING, text_filter
@@ -43,7 +40,7 @@ async def list_rules(call: Call) -> Answer:
 async def create_rule(call: Call) -> Answer:
     """A new rule of a product."""
     rule = await call.message(NewRule)
-    _check_sizes(rule.actions)
+    rules.check_sizes(rule.actions)
     service, account = call.service, call.caller.manufacturer_seq
     rule_id, now_ms = service.ids.next(), service.clock.now_ms()
 
@@ -59,13 +56,13 @@ async def create_rule(call: Call) -> Answer:
 async def show_rule(call: Call) -> Answer:
     """One rule."""
     account, rule_id = call.caller.manufacturer_seq, call.path("rule_id")
-    return ok(call.service.read_now(lambda c: rules.show(rules.find(c, account, rule_id))))
+    return ok(await call.service.look_up(lambda c: rules.show(rules.find(c, account, rule_id))))
 
 
 async def change_rule(call: Call) -> Answer:
     """Replace the members of a rule that were given."""
     changes = await call.message(RuleChange)
-    _check_sizes(changes.actions or ())
+    rules.check_sizes(changes.actions or ())
     service, account, rule_id = call.service, call.caller.manufacturer_seq, call.path("rule_id")
     now_ms = service.clock.now_ms()
 
@@ -101,12 +98,6 @@ async def list_firings(call: Call) -> Answer:
         return envelope([rules.show_firing(row, rule_id) for row in shown], page, last)
 
     return await call.read(find)
-
-
-def _check_sizes(actions: Sequence[CommandAction | RecordAction]) -> None:
-    for index, action in enumerate(actions):
-        if isinstance(action, CommandAction) and json_text.size_bytes(action.command_payload) > COMMAND_PAYLOAD_BYTES:
-            raise too_large(f"actions.{index}.command_payload", COMMAND_PAYLOAD_BYTES)
 
 
 _INVALID: Final = Reply(400, "`validation_error`", ERROR)

@@ -125,7 +125,7 @@ async def list_sensor_data(call: Call) -> Answer:
     account, device_id = call.caller.manufacturer_seq, query.get("device_id")
     device_seq = None
     if device_id is not None:
-        device_seq = call.service.read_now(lambda c: devices.find(c, account, device_id)).seq
+        device_seq = (await call.service.look_up(lambda c: devices.find(c, account, device_id))).seq
     narrow = ReadingFilter(device_seq, from_ms, to_ms)
     asked = _read_aggregation(query, keys)
     if asked is not None:

@@ -13,10 +13,12 @@ from simulator.service.call import Call
 from simulator.service.endpoints import ERROR, Endpoint, Reply
 from simulator.service.faults import ServiceFault
 from simulator.service.gate import KEY_CHALLENGE
+from simulator.service.oauth.family import TokenPair
+from simulator.service.oauth.faults import NO_STORE
+from simulator.service.oauth.token import token_response
 from simulator.service.records import SignInRecord
 from simulator.service.scopes import ALL
-from simulator.service.storage import people
-from simulator.service.storage.people import ACCESS_S, TokenPair
+from simulator.service.storage import grants, people
 
 
 async def sign_in(call: Call) -> Answer:
@@ -26,26 +28,17 @@ async def sign_in(call: Call) -> Answer:
     """
     request = await call.message(SignIn)
     service, account = call.service, call.caller.manufacturer_seq
-    person = service.read_now(lambda c: people.find(c, account, request.email))
+    person = await service.look_up(lambda c: people.find(c, account, request.email))
     matches = await service.passwords.check(None if person is None else person.password_hash, request.password)
     if person is None or not matches:
         raise ServiceFault(401, "invalid_credentials", "The email or the password is wrong.", headers=(KEY_CHALLENGE,))
     grant_id, now_ms = service.ids.next(), service.clock.now_ms()
 
     def open_grant(connection: Connection) -> TokenPair:
-        return people.open_grant(connection, person, ALL, grant_id, now_ms)
+        return grants.open_grant(connection, person, ALL, grant_id, now_ms)
 
     made = await service.writer.submit(open_grant)
-    record = {
-        "access_token": made.access_token.reveal(),
-        "token_type": "Bearer",
-        "expires_in": ACCESS_S,
-        "refresh_token": made.refresh_token.reveal(),
-        "scope": made.scope,
-        "user": {"user_id": person.id, "email": person.email},
-    }
-    # RFC 6749, section 5.1: nobody on the way keeps an answer with tokens.
-    return ok(record, (b"cache-control", b"no-store"), (b"pragma", b"no-cache"))
+    return ok(token_response(made) | {"user": {"user_id": person.id, "email": person.email}}, *NO_STORE)
 
 
 ENDPOINTS: Final = (

@@ -3,7 +3,9 @@
 A rule fires once its condition has held for ``for_seconds`` without a break: the condition holds from the reading that
 meets it until one that does not. It fires once; the reading that ends the condition arms it again.
 
-Time is what each caller hands in, so a timer that runs late and readings that come late lead to the same firings.
+Time is what each caller hands in, so a timer that runs late and readings that come a little late lead to the same
+firings. A reading that comes later than ``LATE_MS`` tells of a past that no command can mend: it ends a condition, and
+neither begins one nor fires (docs/decisions/0009).
 """
 
 from __future__ import annotations
@@ -15,6 +17,9 @@ from enum import StrEnum
 from typing import Final
 
 from agent.wire.rules import Comparison
+
+LATE_MS: Final = 15 * 60_000
+"""A reading that was taken longer ago than this fires nothing."""
 
 _COMPARE: Final[Mapping[Comparison, Callable[[float, float], bool]]] = {
     ">": operator.gt,
@@ -49,7 +54,7 @@ class Phase(StrEnum):
     """Where a rule stands with a device."""
 
     ARMED = "armed"
-    """The last reading did not meet the condition."""
+    """The last reading did not meet the condition, or came too late to begin it."""
     HOLDING = "holding"
     """It holds, and not for long enough yet."""
     FIRED = "fired"
@@ -105,15 +110,17 @@ def observe(condition: Condition, state: State | None, value: float, recorded_ms
 
     Returns:
         The state after it. A reading that is older than one that was seen already changes nothing: it says nothing of
-        how things are now.
+        how things are now. One that is older than ``LATE_MS`` only ends the condition, if it does not meet it.
     """
     at_ms = min(recorded_ms, now_ms)
     fires = False
     if state is not None and state.observed_ms > now_ms:
         state = replace(state, observed_ms=at_ms, since_ms=None if state.since_ms is None else at_ms)
+    if state is not None and at_ms < state.observed_ms:
+        return Step(state)
+    if at_ms < now_ms - LATE_MS:
+        return Step(_after_late(condition, state, value, at_ms))
     if state is not None:
-        if at_ms < state.observed_ms:
-            return Step(state)
         state, fires = (step := elapse(condition, state, at_ms)).state, step.fires
     if not condition.holds(value):
         return Step(State(Phase.ARMED, None, at_ms), fires)
@@ -122,3 +129,9 @@ def observe(condition: Condition, state: State | None, value: float, recorded_ms
         step = elapse(condition, began, at_ms)
         return Step(step.state, fires or step.fires)
     return Step(replace(state, observed_ms=at_ms), fires)
+
+
+def _after_late(condition: Condition, state: State | None, value: float, at_ms: int) -> State:
+    if state is None or not condition.holds(value):
+        return State(Phase.ARMED, None, at_ms)
+    return replace(state, observed_ms=at_ms)

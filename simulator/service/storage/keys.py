@@ -23,7 +23,7 @@ class Caller:
 
     Attributes:
         manufacturer_seq: the account's row.
-        api_key: the public key that the quota counts; of a bearer token it is ``user <id>``.
+        api_key: the public key that the quota counts; of a bearer token it is ``client <id> user <id>``.
         secret_hash: SHA-256 of the secret that belongs to it.
         scopes: what a bearer token may do; None for a key pair, which may do everything.
     """
@@ -62,9 +62,13 @@ def load_callers(connection: Connection) -> dict[bytes, Caller]:
 
 def add_account(connection: Connection, name: str, account_id: str, keys: Keys, now_ms: int) -> Caller:
     """A new account with one key pair."""
+    return add_key(connection, add_manufacturer(connection, name, account_id, now_ms), keys, now_ms)
+
+
+def add_manufacturer(connection: Connection, name: str, account_id: str, now_ms: int) -> int:
+    """A new account without keys; its row."""
     statement = insert(manufacturers).values(id=account_id, name=name, created_at=now_ms)
-    seq = connection.execute(statement.returning(manufacturers.c.seq)).scalar_one()
-    return add_key(connection, seq, keys, now_ms)
+    return int(connection.execute(statement.returning(manufacturers.c.seq)).scalar_one())
 
 
 def add_key(connection: Connection, manufacturer_seq: int, keys: Keys, now_ms: int) -> Caller:
@@ -79,6 +83,14 @@ def add_key(connection: Connection, manufacturer_seq: int, keys: Keys, now_ms: i
         )
     )
     return caller
+
+
+def has_keys(connection: Connection, manufacturer_seq: int) -> bool:
+    """Whether the account can be used with keys; one that a user's approval made cannot."""
+    c = api_keys.c
+    return (
+        connection.execute(select(c.api_key).where(c.manufacturer_seq == manufacturer_seq).limit(1)).first() is not None
+    )
 
 
 def ensure_first_account(connection: Connection, given: Keys | None, account_id: str, now_ms: int) -> Keys | None:

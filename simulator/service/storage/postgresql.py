@@ -15,6 +15,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import NullPool, QueuePool
 
 from agent.errors import ConfigurationError
+from simulator.service.complaints import first_line
 
 CONNECT_S: Final = 5
 LOCK_S: Final = 5
@@ -74,7 +75,7 @@ def engines(given: str, readers: int) -> tuple[Engine, Engine]:
         )
     except ImportError as exc:
         raise ConfigurationError(
-            [f"the PostgreSQL driver cannot be loaded ({_first_line(exc)}): pip install 'device-agent[postgres]'"],
+            [f"the PostgreSQL driver cannot be loaded ({first_line(exc)}): pip install 'device-agent[postgres]'"],
             "service storage",
         ) from None
 
@@ -125,7 +126,7 @@ def explain(exc: DBAPIError, url: URL) -> ConfigurationError:
     """Why the database cannot be used, in one line that names the fix; never with the password."""
     where = url.set(drivername="postgresql").render_as_string(hide_password=True)
     state = getattr(exc.orig, "sqlstate", None)
-    said = _first_line(exc.orig or exc)
+    said = first_line(exc)
     if state == "55P03":
         fault = f"{where} is used by another running service: stop that one, or give another database"
     elif state == "28P01" or "password authentication failed" in said or "no password supplied" in said:
@@ -137,8 +138,3 @@ def explain(exc: DBAPIError, url: URL) -> ConfigurationError:
     else:
         fault = f"{where} cannot be used: {said}; is the server running, and are host and port right?"
     return ConfigurationError([fault], "service storage")
-
-
-def _first_line(exc: BaseException) -> str:
-    lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
-    return lines[0].rstrip(".") if lines else type(exc).__name__

@@ -6,7 +6,8 @@ from typing import Final
 
 from sqlalchemy import Connection, Table, delete, select, text
 
-from simulator.service.storage.tables import METADATA
+from simulator.service.storage import grants
+from simulator.service.storage.tables import METADATA, api_keys, manufacturers
 
 _KEPT: Final = frozenset({"manufacturers", "api_keys"})
 _MANY_ROWS: Final = 2_000
@@ -27,10 +28,14 @@ def delete_all(connection: Connection) -> None:
             connection.execute(delete(table))
     if large:
         connection.execute(text(f"TRUNCATE {', '.join(large)}"))
+    # An account that a user's approval made has no keys: without its user nobody can reach it any more.
+    keyed = select(api_keys.c.manufacturer_seq)
+    connection.execute(delete(manufacturers).where(manufacturers.c.seq.not_in(keyed)))
 
 
 def delete_account(connection: Connection, manufacturer_seq: int) -> None:
-    """Delete what one account has: every row carries its account."""
+    """Delete what one account has: every row carries its account. What others gave to its clients ends with them."""
+    grants.forget_clients_of(connection, manufacturer_seq)
     for table in _emptied():
         connection.execute(delete(table).where(table.c.manufacturer_seq == manufacturer_seq))
 

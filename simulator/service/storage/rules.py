@@ -9,10 +9,12 @@ from pydantic_core import from_json, to_json
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from agent.wire.base import JsonObject
+from agent.wire.json_text import size_bytes
+from agent.wire.limits import COMMAND_PAYLOAD_BYTES
 from agent.wire.rules import CommandAction, NewRule, NewTrigger, RecordAction, RuleChange
 from simulator.service.answers import show_time, show_time_or_none
 from simulator.service.columns import check_payload
-from simulator.service.faults import conflict, invalid_all, not_found
+from simulator.service.faults import conflict, invalid_all, not_found, too_large
 from simulator.service.paging import Page
 from simulator.service.storage import databases, devices
 from simulator.service.storage.tables import devices as devices_table
@@ -102,6 +104,22 @@ def change(connection: Connection, manufacturer_seq: int, rule_id: str, changes:
     return show(find(connection, manufacturer_seq, rule_id))
 
 
+def find_by_name(connection: Connection, product_seq: int, name: str) -> Row[Any] | None:
+    """The product's rule of this name, the oldest if it has several."""
+    statement = _RULES.where(rules.c.product_seq == product_seq, rules.c.name == name)
+    return connection.execute(statement.order_by(rules.c.seq).limit(1)).one_or_none()
+
+
+def is_as(row: Row[Any], rule: NewRule) -> bool:
+    """Whether the stored rule is what ``rule`` says."""
+    return bool(
+        row.name == rule.name
+        and row.enabled == rule.enabled
+        and from_json(row.trigger) == rule.trigger.to_wire()
+        and from_json(row.actions) == from_json(_actions_text(rule.actions))
+    )
+
+
 def remove(connection: Connection, manufacturer_seq: int, rule_id: str) -> None:
     """Delete a rule with all it did.
 
@@ -155,6 +173,17 @@ def show_firing(row: Row[Any], rule_id: str) -> JsonObject:
         "fired_at": show_time(row.fired_at),
         "actions": from_json(row.actions),
     }
+
+
+def check_sizes(actions: Sequence[CommandAction | RecordAction]) -> None:
+    """What a rule sends must be no larger than what anybody may send.
+
+    Raises:
+        ServiceFault: 413.
+    """
+    for index, action in enumerate(actions):
+        if isinstance(action, CommandAction) and size_bytes(action.command_payload) > COMMAND_PAYLOAD_BYTES:
+            raise too_large(f"actions.{index}.command_payload", COMMAND_PAYLOAD_BYTES)
 
 
 def _check_actions(connection: Connection, product: Row[Any], actions: Sequence[CommandAction | RecordAction]) -> None:

@@ -234,7 +234,45 @@ people = Table(
     Column("created_at", BigInteger, nullable=False),
 )
 
-# What a person opened, and for which scopes: all tokens that descend from one sign-in belong to one grant.
+# Partner applications; ``secret_hash`` is null for a public one. Its account is the one that registered it.
+partner_clients = Table(
+    "partner_clients",
+    METADATA,
+    Column("seq", _ROW_NUMBER, primary_key=True),
+    Column("client_id", Text, nullable=False, unique=True),
+    Column("manufacturer_seq", BigInteger, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("secret_hash", LargeBinary),
+    Column("redirect_uris", Text, nullable=False),
+    Column("scope", Text, nullable=False),
+    Column("grant_types", Text, nullable=False),
+    Column("description", Text),
+    Column("home_url", Text),
+    Column("logo_url", Text),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+# A code that was used stays as long as its grant: presented again, it ends that grant.
+authorization_codes = Table(
+    "authorization_codes",
+    METADATA,
+    Column("code_hash", LargeBinary, primary_key=True),
+    Column("manufacturer_seq", BigInteger, nullable=False),
+    Column("client_id", Text, nullable=False),
+    Column("person_seq", BigInteger, nullable=False),
+    Column("redirect_uri", Text, nullable=False),
+    Column("scope", Text, nullable=False),
+    Column("code_challenge", Text),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Column("used_at", BigInteger),
+    Column("grant_seq", BigInteger),
+    Index("authorization_codes_by_end", "expires_at"),
+    Index("authorization_codes_of_grant", "grant_seq"),
+)
+
+# What a person opened to a client, and for which scopes: all tokens that descend from one sign-in or one code belong
+# to one grant, and end with it.
 grants = Table(
     "grants",
     METADATA,
@@ -242,10 +280,19 @@ grants = Table(
     Column("id", Text, nullable=False, unique=True),
     Column("manufacturer_seq", BigInteger, nullable=False),
     Column("person_seq", BigInteger, nullable=False),
+    Column("client_id", Text, nullable=False, server_default="sign-in"),  # of rows from before there were clients
     Column("scope", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
+    Column("ends_at", BigInteger, nullable=False, server_default="0"),
+    Column("used_at", BigInteger),
+    Column("revoked_at", BigInteger),
+    Index("grants_of_person", "person_seq", "seq"),
+    Index("grants_of_client", "client_id"),
 )
 
+# ``ended_at``: when a refresh token was rotated, or an access token replaced or revoked. ``issued_with``: the refresh
+# token that an access token came with, and ends with. ``scope``: of an access token, which may be asked for with less
+# than its grant holds.
 tokens = Table(
     "tokens",
     METADATA,
@@ -255,6 +302,9 @@ tokens = Table(
     Column("kind", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger),
+    Column("issued_with", LargeBinary),
+    Column("scope", Text),
     Index("tokens_of_grant", "grant_seq"),
     Index("tokens_by_end", "expires_at"),
 )
@@ -303,4 +353,5 @@ rule_firings = Table(
     Column("fired_at", BigInteger, nullable=False),
     Column("actions", Text, nullable=False),
     Index("rule_firings_of_rule", "rule_seq", "seq"),
+    Index("rule_firings_by_age", "fired_at"),
 )

@@ -21,6 +21,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from agent.errors import AgentError
+from simulator.service.complaints import Complaints
 from simulator.service.faults import ServiceFault
 from simulator.service.storage.database import Database
 
@@ -35,6 +36,8 @@ GROUP_MAX: Final = 1024
 """Jobs in one transaction at most."""
 WAITING_MAX: Final = 20_000
 """Jobs that may wait before the service says that it is busy."""
+_ROLLED_BACK: Final = "a group of writes was rolled back"
+_LOST_IN_COMMIT: Final = "the storage was lost during a commit, so a group of writes is there as a whole or not at all"
 
 
 class BatchOperation(Protocol[Item_contra]):
@@ -90,6 +93,7 @@ class Writer:
         self._database = database
         self._before_commit = before_commit
         self._after_rollback = after_rollback
+        self._complaints = Complaints(log)
         self._queue: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
         self._collected: list[_Job] = []
         self._waiting = 0
@@ -197,11 +201,13 @@ class Writer:
                 committing = True
         except Exception as exc:  # whatever it is, every caller must hear of it
             # An error of ours says in its own words what is wrong, and whoever waits for the write shows them.
-            if not isinstance(exc, AgentError):
-                log.exception("a group of %d writes was rolled back", len(jobs))
-            self._after_rollback()
             lost = isinstance(exc, DBAPIError) and exc.connection_invalidated
             in_doubt = committing and lost
+            if isinstance(exc, SQLAlchemyError):
+                self._complaints.tell(_LOST_IN_COMMIT if in_doubt else _ROLLED_BACK, exc)
+            elif not isinstance(exc, AgentError):
+                log.exception("a group of %d writes was rolled back", len(jobs))
+            self._after_rollback()
             fault = _storage_fault(exc, in_doubt=in_doubt)
             for job in jobs:
                 job.result = fault

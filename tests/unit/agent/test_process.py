@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.process import (
-    DEFAULT_PATH,
+from agent.process.bounds import DEFAULT_PATH
+from agent.process.running import (
     Ending,
     ProgramNotStarted,
     ProgramRun,

@@ -30,6 +30,7 @@ from agent.wire.auth import KeyPair
 from agent.wire.client import ServiceClient
 from agent.wire.commands import CommandResult, SendCommand
 from agent.wire.connection import Connection
+from agent.wire.database import NewRuntimeRecord
 from agent.wire.products import NewProduct, ProductChange
 from agent.wire.secret import Secret
 from agent.wire.sensor_data import PostSensorData
@@ -309,6 +310,7 @@ def test_a_connection_that_breaks_in_the_middle_of_an_answer_is_a_transport_erro
 # --- good answers -----------------------------------------------------------------------------------------------
 
 READING = PostSensorData(device_id="d", sensor_data={"t": 1})
+RECORD = NewRuntimeRecord(product_id="p", device_id="d", table_name="command_results", data_payload={"command_id": "c"})
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 206, 299])
@@ -354,6 +356,50 @@ def test_what_a_terse_answer_leaves_out_is_taken_from_the_request():
         sent = client.send_command(SendCommand(device_id="d", command_payload={"command": "ping"}))
         assert (sent.id, sent.device_id, sent.command_payload) == (None, "d", {"command": "ping"})
         assert client.report_result("d", "c", CommandResult(status="succeeded")) is None
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 204])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"{}",
+        b'{"ok":true}',
+        b'{"id":"c","status":"succeeded"}',
+        b'{"data":{"id":"c"}}',
+        b'[{"id":"c"},{"id":"d"}]',
+        b"[]",
+        b'"taken"',
+        b"true",
+        b"7",
+        b'{"id":"c","command_payload":"not an object"}',
+        b'{"id":"c","command_payload":{},"created_at":"yesterday"}',
+    ],
+)
+def test_any_2xx_with_any_json_or_nothing_means_that_a_result_is_taken(status, body):
+    with client_of(httpx.Response(status, content=body)) as client:
+        assert client.report_result("d", "c", CommandResult(status="succeeded")) is None
+
+
+def test_the_record_in_the_answer_to_a_result_is_handed_out():
+    record = {"id": "c", "command_payload": {"command": "ping"}, "status": "succeeded"}
+    for body in (record, {"data": record}, {"command": record}, [record]):
+        with client_of(httpx.Response(200, json=body)) as client:
+            taken = client.report_result("d", "c", CommandResult(status="succeeded"))
+        assert taken is not None
+        assert (taken.id, taken.status) == ("c", "succeeded")
+
+
+@pytest.mark.parametrize("body", [b"<html>Sign in to this network</html>", b'{"id":"c', b"OK"])
+def test_a_2xx_that_is_no_json_is_not_the_services_and_takes_nothing(body):
+    for call in (
+        lambda client: client.report_result("d", "c", CommandResult(status="succeeded")),
+        lambda client: client.post_sensor_data(READING),
+        lambda client: client.create_runtime_record(RECORD),
+    ):
+        with client_of(httpx.Response(200, content=body)) as client, pytest.raises(UnexpectedAnswer, match="JSON"):
+            call(client)
 
 
 def test_an_answer_that_is_needed_and_missing_is_told():

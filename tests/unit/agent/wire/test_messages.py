@@ -222,3 +222,15 @@ def test_a_secret_is_compared_by_value_and_never_shown_or_pickled():
         assert "made-up" not in text
     with pytest.raises(TypeError):
         pickle.dumps(secret)
+
+
+def test_faults_are_told_in_the_words_of_json_and_each_once():
+    with pytest.raises(ValidationError) as caught:
+        NewRule.model_validate({"product_id": 7, "name": "x", "trigger": "hot", "actions": [{"type": "mail"}]})
+    faults = dict(list_faults(caught.value))
+    assert faults["product_id"] == "must be a string"
+    assert faults["trigger"] == "must be an object"
+    assert faults.keys() == {"product_id", "trigger", "actions.0"}
+    with pytest.raises(ValidationError) as caught:
+        NewRule.model_validate({"product_id": "p", "name": "x", "trigger": {}, "actions": []})
+    assert "at least 1" in dict(list_faults(caught.value))["actions"]

@@ -6,6 +6,7 @@ import sqlite3
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from sqlalchemy import insert
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
@@ -18,6 +19,7 @@ from simulator.service.storage.database import Database
 from simulator.service.storage.migrate import schema_revision
 from simulator.service.storage.sqlite import FILE_NAME
 from simulator.service.storage.tables import METADATA
+from simulator.service.storage.tables import rule_firings as rule_firings_table
 
 
 def test_the_migrations_make_the_tables_that_the_code_uses():
@@ -133,7 +135,7 @@ def test_presence_is_written_along_and_bounded():
     assert presence.is_due(10_001)
 
 
-def test_old_answers_are_pruned():
+def test_old_answers_and_firings_are_pruned():
     clock = ManualClock(0)
     service = Service(ServiceConfig(clock=clock))
     key = stored_answers.RequestKey(1, "k", b"f")
@@ -143,6 +145,9 @@ def test_old_answers_are_pruned():
     async def work():
         await service._do_due()
 
+    firing = {"manufacturer_seq": 1, "rule_seq": 1, "device_seq": 1, "fired_at": 0, "actions": "[]", "id": "f"}
+    service.writer.call(lambda c: c.execute(insert(rule_firings_table), firing))
+
     clock.advance(86_399)
     asyncio.run(work())
     assert service.read_now(lambda c: stored_answers.find(c, [key], clock.now_ms()))
@@ -150,4 +155,9 @@ def test_old_answers_are_pruned():
     asyncio.run(work())
     with service.database.reading() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM stored_answers").scalar() == 0
+        assert connection.exec_driver_sql("SELECT count(*) FROM rule_firings").scalar() == 1
+    clock.advance(29 * 86_400)
+    asyncio.run(work())
+    with service.database.reading() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM rule_firings").scalar() == 0
     service.close()

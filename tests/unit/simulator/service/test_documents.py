@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator
 
 from simulator.service.app import ENDPOINTS
 from simulator.service.document import EXAMPLES, make_document
+from simulator.service.gate import PUBLIC
 from tests.service_running import running
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -71,6 +72,18 @@ def test_every_numbered_rule_has_a_row():
     assert wanted <= named
 
 
+WORD_AT = {
+    "ServiceFault": 1,
+    "OAuthFault": 1,
+    "RedirectError": 1,
+    "conflict": 0,
+    "not_found": 0,
+    "ErrorPage": 0,
+    "Refusal": 0,
+}
+"""Which argument is the word, of each call that makes an error."""
+
+
 def words_in_the_code() -> set[str]:
     """Each ``error`` that the code can answer."""
     found = set()
@@ -78,7 +91,7 @@ def words_in_the_code() -> set[str]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
                 continue
-            place = {"ServiceFault": 1, "conflict": 0, "not_found": 0}.get(node.func.id)
+            place = WORD_AT.get(node.func.id)
             if place is None or len(node.args) <= place or not isinstance(node.args[place], ast.Constant):
                 continue
             word = node.args[place].value
@@ -90,11 +103,12 @@ def test_the_catalogue_has_every_error_of_the_code_and_of_the_document():
     catalogue = {word.strip("`") for _, word, _ in rows("Errors")}
     missing = words_in_the_code() - catalogue
     assert not missing, f"docs/service.md, section Errors, lacks {sorted(missing)}"
+    endings = ("found", "error", "exists", "credentials", "token", "full", "use", "large", "client", "grant")
     told = json.dumps([operation["responses"] for operation in OPERATIONS.values()])
     announced = {
         word
         for word in re.findall(r"`([a-z]+(?:_[a-z]+)+)`", " ".join(re.findall(r'"description": "([^"]*)"', told)))
-        if word.endswith(("_found", "_error", "_exists", "_credentials", "_token", "_full", "_use", "_large"))
+        if word.endswith(tuple(f"_{ending}" for ending in endings))
     }
     assert announced <= catalogue
     assert len(announced) > 10
@@ -105,7 +119,7 @@ def test_both_keys_are_one_requirement_and_a_token_is_another():
     schemes = DOCUMENT["components"]["securitySchemes"]
     assert [schemes[name]["name"] for name in keys] == ["x-api-key", "x-secret-key"]
     for key, operation in OPERATIONS.items():
-        if key == ("GET", "/.well-known/device-service"):
+        if key[1] in PUBLIC:
             assert operation["security"] == []
             continue
         assert operation["security"][0] == keys, key

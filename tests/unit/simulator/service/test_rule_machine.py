@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.service.rules.machine import Condition, Phase, State, Step, due_ms, elapse, observe
+from simulator.service.rules.machine import LATE_MS, Condition, Phase, State, Step, due_ms, elapse, observe
 
 HOT = Condition("t", ">", 60, 30_000)
 AT_ONCE = Condition("t", ">", 60, 0)
@@ -104,6 +104,37 @@ def test_a_clock_that_was_set_back_does_not_deafen_a_rule():
     assert run.fired == [35_000]
 
 
+def test_what_was_hot_yesterday_fires_nothing_and_does_not_keep_what_is_hot_now_from_firing():
+    yesterday, now = 0, 86_400_000
+    for condition, fires_at in ((AT_ONCE, now), (HOT, now + 30_000)):
+        run = Run(condition)
+        for second in range(0, 600, 10):
+            run.reading(61, yesterday + second * 1000, now_ms=now)
+        run.timer(now)
+        assert run.fired == []
+        run.reading(61, now)
+        run.timer(now + 30_000)
+        assert run.fired == [fires_at]
+
+
+def test_a_reading_fires_up_to_the_bound_and_not_beyond():
+    now = 86_400_000
+    for age, fired in ((LATE_MS, [now]), (LATE_MS + 1, [])):
+        run = Run(AT_ONCE)
+        run.reading(61, now - age, now_ms=now)
+        assert run.fired == fired
+
+
+@pytest.mark.parametrize("phase", [Phase.HOLDING, Phase.FIRED])
+def test_a_late_reading_ends_a_condition_only_when_it_is_newer_than_the_last_one(phase):
+    now = 86_400_000
+    begun = State(phase, 1_000_000, 1_000_000)
+    condition = Condition("t", ">", 60, 80_000_000)
+    assert observe(condition, begun, 10, 999_999, now).state == begun
+    assert observe(condition, begun, 10, 2_000_000, now) == Step(State(Phase.ARMED, None, 2_000_000))
+    assert observe(condition, begun, 61, 2_000_000, now) == Step(State(phase, 1_000_000, 2_000_000))
+
+
 readings = st.lists(st.tuples(st.integers(0, 40_000), st.integers(55, 65)), max_size=40)
 
 
@@ -143,8 +174,11 @@ def test_it_fires_once_for_each_stretch_that_lasts_long_enough(steps, for_ms, re
     assert run.fired == expected(run.condition, steps, at + rest)
 
 
-@given(readings, st.sampled_from([0, 1, 10_000, 30_000]), st.integers(0, 50_000))
-def test_a_timer_that_never_runs_and_a_backlog_that_comes_late_lead_to_as_many_firings(steps, for_ms, rest):
+a_few_minutes = st.lists(st.tuples(st.integers(0, 20_000), st.integers(55, 65)), max_size=40)
+
+
+@given(a_few_minutes, st.sampled_from([0, 1, 10_000, 30_000]), st.integers(0, 50_000))
+def test_a_timer_that_never_runs_and_a_backlog_of_minutes_lead_to_as_many_firings(steps, for_ms, rest):
     condition = Condition("t", ">", 60, for_ms)
     run = Run(condition)
     end = sum(gap for gap, _ in steps)
@@ -169,3 +203,18 @@ def test_whatever_comes_it_never_fires_twice_without_a_reading_that_ended_the_co
         if run.state.phase is Phase.ARMED:
             ended = True
         assert run.state.observed_ms <= now
+
+
+moments = st.integers(0, 4 * LATE_MS)
+
+
+@given(st.lists(st.tuples(moments, moments, st.integers(55, 65)), max_size=40), st.sampled_from([0, 1, 600_000]))
+def test_whatever_came_before_it_a_late_reading_fires_nothing_and_begins_nothing(steps, for_ms):
+    run = Run(Condition("t", ">", 60, for_ms))
+    for recorded, now, value in steps:
+        run.timer(now)
+        before, fired = run.state, len(run.fired)
+        run.reading(value, recorded, now_ms=now)
+        if recorded < now - LATE_MS and (before is None or before.observed_ms <= now):
+            assert len(run.fired) == fired
+            assert run.state.since_ms in {None, before.since_ms if before else None}

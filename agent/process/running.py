@@ -24,16 +24,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, Self
 
 from agent.errors import AgentError
+from agent.process.bounds import DEFAULT_PATH, DIAGNOSTICS_BYTES, GRACE_S, OUTPUT_BYTES
 
 if TYPE_CHECKING:
     import subprocess
-
-DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""The ``PATH`` of every program that the agent runs, unless the configuration gives another one."""
-
-OUTPUT_BYTES: Final = 64 * 1024
-DIAGNOSTICS_BYTES: Final = 8 * 1024
-GRACE_S: Final = 2.0
 
 _CHUNK_BYTES: Final = 64 * 1024
 _SLICE_S: Final = 0.05

@@ -1,0 +1,135 @@
+"""``Authorization: Bearer`` that renews itself; :mod:`agent.wire.token_keeper` does the thinking."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from typing import Final
+
+import httpx
+
+from agent.errors import SignInEnded
+from agent.wire.auth import Credential, origin_of
+from agent.wire.secret import Secret
+from agent.wire.sign_in import TokenAnswer
+from agent.wire.token_calls import renew
+from agent.wire.token_keeper import TokenKeeper, TokenStore
+from agent.wire.tokens import TokenSet
+
+_UNAUTHORIZED: Final = 401
+
+
+class RefreshingBearer(Credential):
+    """``Authorization: Bearer`` out of a store, renewed when it ends. Thread-safe.
+
+    A request that is refused with 401 is repeated once with a new token, and never again. Hand one of these to all
+    connections of a process::
+
+        bearer = RefreshingBearer(TokenFile(Path("token.json")))
+        with ServiceClient(bearer.base_url, bearer) as service:
+            ...
+
+    Args:
+        store: where the tokens are kept.
+        client_secret: of a confidential client.
+        timeout_s: for renewing.
+        transport: replaces the network when tokens are renewed, for tests.
+        monotonic, wall: see :class:`TokenKeeper`.
+
+    Raises:
+        ServiceError: the store holds nothing that can be used.
+    """
+
+    def __init__(
+        self,
+        store: TokenStore,
+        *,
+        client_secret: Secret | None = None,
+        timeout_s: float = 10.0,
+        transport: httpx.BaseTransport | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__()
+        self._client_secret = client_secret
+        self._store = store
+
+        def refresh(tokens: TokenSet, refresh_token: Secret) -> TokenAnswer:
+            return renew(tokens, refresh_token, client_secret, timeout_s=timeout_s, transport=transport)
+
+        self._keeper = TokenKeeper(store, refresh, monotonic=monotonic, wall=wall)
+
+    def __repr__(self) -> str:
+        return f"RefreshingBearer({self._store.name})"
+
+    @property
+    def base_url(self) -> str:
+        """The service that the tokens are for."""
+        return self._keeper.held.base_url
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        """Add the token; when the service refuses it, once more with a new one.
+
+        Raises:
+            SignInEnded: a person has to sign in again, or the tokens are for another service.
+            ServiceError: they could not be renewed now.
+        """
+        if self.origin is None or origin_of(request.url) != self.origin:
+            yield request
+            return
+        tokens = self._for_this_origin(self._keeper.current())
+        request.headers.update(_header(tokens))
+        response = yield request
+        if not is_refusal(response):
+            if response.status_code != _UNAUTHORIZED:
+                self._keeper.accepted(tokens)
+            return
+        better = self._keeper.refused(tokens)
+        if better is None:
+            return
+        _drop_body(response)
+        request.headers.update(_header(self._for_this_origin(better)))
+        response = yield request
+        if response.status_code != _UNAUTHORIZED:
+            self._keeper.accepted(better)
+
+    def _for_this_origin(self, tokens: TokenSet) -> TokenSet:
+        if origin_of(httpx.URL(tokens.base_url)) != self.origin:
+            raise SignInEnded(
+                f"{self._store.name} holds tokens for {tokens.base_url}, and this service is {self.origin}: sign in "
+                f"here, with fleet-simulator login --base-url ADDRESS --out {self._store.name}"
+            )
+        return tokens
+
+    def _headers(self) -> dict[str, str]:
+        return _header(self._keeper.held)
+
+    def _secrets(self) -> tuple[Secret, ...]:
+        sets = [tokens for tokens in (self._keeper.held, self._keeper.unwritten) if tokens is not None]
+        secrets = [secret for tokens in sets for secret in (tokens.access_token, tokens.refresh_token)]
+        return tuple(secret for secret in (*secrets, self._client_secret) if secret)
+
+
+def is_refusal(response: httpx.Response) -> bool:
+    """Whether this answer says that the access token is no good.
+
+    RFC 6750, section 3: ``WWW-Authenticate: Bearer error="invalid_token"``. A service that sends no such header means
+    the same by its 401 (specification, "Errors"); one that asks for something else, such as the key pair, does not.
+    """
+    if response.status_code != _UNAUTHORIZED:
+        return False
+    challenges = response.headers.get("www-authenticate", "").lower()
+    if not challenges:
+        return True
+    return "bearer" in challenges and ("error=" not in challenges or "invalid_token" in challenges)
+
+
+def _header(tokens: TokenSet) -> dict[str, str]:
+    return {"Authorization": f"Bearer {tokens.access_token.reveal()}"}
+
+
+def _drop_body(response: httpx.Response) -> None:
+    """Httpx would read it whole before the repeat, however large it is."""
+    if not response.is_closed and isinstance(response.stream, httpx.SyncByteStream):
+        response.stream.close()
+        response.stream = httpx.ByteStream(b"")

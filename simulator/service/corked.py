@@ -1,0 +1,56 @@
+"""One system call for an answer instead of two.
+
+Uvicorn writes an answer's head and its body separately, and each write goes to the kernel at once. Here what is written
+in one turn of the event loop is put together and written at its end; nothing waits longer than that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+
+class CorkedTransport:
+    """A transport whose small writes of one turn become one; everything else is the real one's.
+
+    Flow control is not touched: the real transport tells the protocol itself when to pause.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._held: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        """Written at the end of this turn."""
+        if not self._held:
+            self._loop.call_soon(self._flush)
+        self._held.append(data)
+
+    def close(self) -> None:
+        """Close after everything is written."""
+        self._flush()
+        self._transport.close()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Hand the connection over."""
+        self._flush()
+        self._transport.set_protocol(protocol)
+
+    def _flush(self) -> None:
+        held, self._held = self._held, []
+        if held and not self._transport.is_closing():
+            self._transport.write(b"".join(held))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class CorkedProtocol(HttpToolsProtocol):
+    """Uvicorn's HTTP/1.1 on a corked transport."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """A client has connected."""
+        super().connection_made(cast("asyncio.Transport", CorkedTransport(transport, self.loop)))

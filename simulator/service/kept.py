@@ -1,0 +1,55 @@
+"""What a device's poll answers, kept for as long as nothing of it changes: most polls find what the last one found.
+
+Every change of a device's commands goes through :meth:`simulator.service.waiting.Waiters.wake`, which also wakes the
+held polls; there the answer is forgotten. Only one service writes to a database, so no change comes from elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from simulator.service.answers import Answer
+
+KEPT_MAX: Final = 50_000
+"""Answers kept at most; then the one that was kept first goes."""
+_Key = tuple[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPoll:
+    """The device's row and the answer, with its tag as the first header."""
+
+    device_seq: int
+    answer: Answer
+
+
+class KeptPolls:
+    """(account, device id) -> what ``GET /devices/{id}/commands?status=open`` answers."""
+
+    def __init__(self) -> None:
+        self._polls: dict[_Key, KeptPoll] = {}
+        self._keys: dict[int, _Key] = {}
+
+    def find(self, manufacturer_seq: int, device_id: str) -> KeptPoll | None:
+        """The answer; None when it has to be made."""
+        return self._polls.get((manufacturer_seq, device_id))
+
+    def keep(self, manufacturer_seq: int, device_id: str, poll: KeptPoll) -> None:
+        """Keep it. Nothing of the device may have changed since it was read."""
+        key = (manufacturer_seq, device_id)
+        self._polls[key] = poll
+        self._keys[poll.device_seq] = key
+        if len(self._polls) > KEPT_MAX:
+            self.forget(next(iter(self._keys)))
+
+    def forget(self, device_seq: int) -> None:
+        """The device's commands have changed, or it is gone."""
+        key = self._keys.pop(device_seq, None)
+        if key is not None:
+            del self._polls[key]
+
+    def clear(self) -> None:
+        """Everything may have changed."""
+        self._polls.clear()
+        self._keys.clear()

@@ -1,0 +1,169 @@
+"""One request to a page, as its handler sees it: the moment, the browser behind it, and what its form says."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any, Final, Self
+from urllib.parse import urlsplit
+
+from sqlalchemy import Row
+
+from simulator.service.answers import Answer, show_time
+from simulator.service.call import Call
+from simulator.service.faults import ServiceFault
+from simulator.service.gate import HEADERS
+from simulator.service.oauth import pages
+from simulator.service.oauth.pages import WayOut
+from simulator.service.oauth.parameters import Pairs, parse_pairs, value_of
+from simulator.service.oauth.sessions import Notice
+from simulator.service.storage import people
+
+FORM: Final = frozenset({b"application/x-www-form-urlencoded"})
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A time for people and for programs."""
+
+    text: str
+    iso: str
+
+
+class Visit:
+    """A request to a page.
+
+    Attributes:
+        now_ms: the one moment that all of its answer goes by.
+        visitor: the browser.
+        person: who is signed in; None for nobody.
+    """
+
+    __slots__ = ("_form", "call", "now_ms", "person", "service", "visitor")
+
+    def __init__(self, call: Call, form: Pairs = ()) -> None:
+        self.call = call
+        self.service = call.service
+        self.now_ms = self.service.clock.now_ms()
+        self.visitor = self.service.sessions.visitor(call.scope["headers"], self.now_ms)
+        self.person: Row[Any] | None = None
+        self._form = form
+
+    @classmethod
+    async def begin(cls, call: Call, form: Pairs = ()) -> Self:
+        """With whoever is signed in."""
+        visit = cls(call, form)
+        session = visit.visitor.session
+        if session is not None:
+            visit.person = await call.service.look_up(
+                lambda connection: people.find_by_seq(connection, session.person_seq)
+            )
+        return visit
+
+    @classmethod
+    async def with_form(cls, call: Call) -> Self:
+        """With the body read as a form.
+
+        Raises:
+            ServiceFault: 400, 413 or 415, the body is no form.
+        """
+        body = await call.read_body(FORM)
+        try:
+            form = parse_pairs(body)
+        except ValueError:
+            raise ServiceFault(400, "invalid_request", "The form cannot be read: send the page's own form.") from None
+        return await cls.begin(call, form)
+
+    def field(self, name: str) -> str:
+        """A field of the form; empty when it is absent or there more than once."""
+        return value_of(self._form, name) or ""
+
+    def csrf(self, about: str) -> str:
+        """What a form of this page carries."""
+        return self.service.sessions.make_csrf(self.visitor, about, self.now_ms)
+
+    def is_own_form(self, about: str) -> bool:
+        """Whether the form comes from a page that this browser was shown."""
+        return self.service.sessions.is_csrf(self.visitor, about, self.field("csrf"), self.now_ms)
+
+    def sign_out(self) -> None:
+        """Nobody is signed in any more."""
+        self.visitor = self.service.sessions.sign_out(self.visitor)
+        self.person = None
+
+    def tell(self, kind: str, text: str, email: str = "") -> None:
+        """One sentence for this browser's next page."""
+        self.service.sessions.tell(self.visitor, Notice(kind, text, email))
+
+    def page(self, template: str, **context: Any) -> Answer:
+        """A page for this browser; see :func:`simulator.service.oauth.pages.render`."""
+        headers = (*context.pop("headers", ()), *self.service.sessions.set_cookie(self.visitor))
+        public = urlsplit(self.service.public_url)
+        return pages.render(template, headers=headers, host=public.netloc, root=public.path, **context)
+
+    def go(self, location: str) -> Answer:
+        """On to another page, after a form: one of ours, which begins with a slash, or a partner's."""
+        return pages.see_other(self.link(location), *self.service.sessions.set_cookie(self.visitor))
+
+    def link(self, location: str) -> str:
+        """The same as a browser has to ask for it: the service may be reached under a path of another's."""
+        return urlsplit(self.service.public_url).path + location if location.startswith("/") else location
+
+    def trouble(
+        self,
+        fault: ServiceFault,
+        heading: str,
+        *,
+        advice: str = "",
+        for_developer: str = "",
+        way_out: WayOut | None = None,
+    ) -> Answer:
+        """The error page; the error body for those who ask for JSON."""
+        if self._wants_json():
+            return fault.answer()
+        return self.page(
+            "error",
+            status=fault.status,
+            headers=fault.headers,
+            heading=heading,
+            message=fault.message,
+            advice=advice,
+            for_developer=for_developer,
+            error=fault.error,
+            reference=self._reference(),
+            time=show_time(self.now_ms),
+            way_out=None if way_out is None else WayOut(self.link(way_out.href), way_out.text),
+        )
+
+    def too_old(self, begin_again: str) -> Answer:
+        """The form is not of a page that this browser was shown lately."""
+        fault = ServiceFault(
+            403,
+            "page_expired",
+            "This page was open for too long, or you have signed in or out in another tab since."
+            " Your answer was not used.",
+        )
+        return self.trouble(
+            fault,
+            "This page is too old",
+            advice="Open it anew and answer again. It asks you for your password if you are not signed in any more."
+            " If this comes up every time, let the browser take cookies from this address.",
+            way_out=WayOut(begin_again, "Open the page anew"),
+        )
+
+    def _wants_json(self) -> bool:
+        accepted = b",".join(value for name, value in self.call.scope["headers"] if name == b"accept").lower()
+        return b"application/json" in accepted and b"text/html" not in accepted
+
+    def _reference(self) -> str:
+        """The request's id, by which the log and the request log of the control paths know it."""
+        for name, value in self.call.scope[HEADERS]:
+            if name == b"x-request-id":
+                return str(value.decode("ascii"))
+        return ""
+
+
+def moment(ms: int) -> Moment:
+    """Milliseconds since the epoch, for people and for programs."""
+    at = dt.datetime.fromtimestamp(ms / 1000, dt.UTC)
+    return Moment(f"{at.day} {at:%B %Y, %H:%M}", show_time(ms))

@@ -1,0 +1,200 @@
+"""Registering partner applications, and which web pages may call the service from a browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from agent.errors import ConfigurationError
+from agent.wire.secret import Secret
+from simulator.service.faults import ServiceFault
+from simulator.service.scopes import SCOPES
+from simulator.service.storage import clients
+from simulator.service.storage.tables import METADATA
+from tests.oauth import BARE, CALLBACK, EMAIL, PASSWORD, Partner, partner
+from tests.partner import VERIFIER
+from tests.service_running import running
+
+SEED = """
+users:
+  - {email: ada@example.com, password: made-up-password}
+  - {email: new@example.com, password: made-up-password, has_account: false}
+clients:
+  - client_id: fleet-view
+    client_secret: made-up-secret-of-more-than-32-characters
+    name: Fleet View
+    redirect_uris: ["https://partner.example/callback"]
+    scopes: ["manufacturer:products", "manufacturer:devices"]
+    description: Shows a fleet on a map.
+    home_url: https://partner.example/
+  - {client_id: pocket, public: true, name: Pocket, redirect_uris: ["https://partner.example/callback"]}
+"""
+
+
+@pytest.fixture
+def bench(storage):
+    with running() as bench:
+        bench.service.add_user(EMAIL, PASSWORD)
+        yield bench
+
+
+def _add(bench, *, api_key=None, **members) -> httpx.Response:
+    query = {} if api_key is None else {"api_key": api_key}
+    body = {"name": "Planner", "redirect_uris": [CALLBACK], **members}
+    return bench.http.post("/_emulator/clients", params=query, json=body)
+
+
+def test_a_registered_clients_secret_is_shown_once_and_works(bench):
+    answer = _add(bench, scopes=["manufacturer:products", "manufacturer:devices"])
+    assert answer.status_code == 201
+    assert answer.headers["cache-control"] == "no-store"
+    made = answer.json()
+    assert len(made["client_secret"]) >= 43
+    assert made["scopes"] == ["manufacturer:products", "manufacturer:devices"]
+    Partner(bench, made["client_id"], made["client_secret"]).tokens()
+    service = bench.service._service
+    stored = service.read_now(lambda c: repr([c.execute(t.select()).all() for t in METADATA.sorted_tables]))
+    assert made["client_secret"] not in stored
+    public = _add(bench, public=True, client_id="pocket").json()
+    assert (public["client_id"], public["client_secret"], public["scopes"]) == ("pocket", None, list(SCOPES))
+    assert service.read_now(lambda c: clients.find(c, "pocket")).is_public
+
+
+@pytest.mark.parametrize(
+    ("members", "told"),
+    [
+        ({"name": None}, "name"),
+        ({"redirect_uris": []}, "redirect_uris"),
+        ({"redirect_uris": "https://partner.example/callback"}, "redirect_uris"),
+        ({"redirect_uris": ["http://partner.example/callback"]}, "http is for this machine only"),
+        ({"redirect_uris": ["javascript:alert(1)"]}, "reversed domain name"),
+        ({"scopes": ["everything"]}, "scopes"),
+        ({"client_id": "a b"}, "client_id"),
+        ({"client_id": "sign-in"}, "client_id"),
+        ({"client_secret": "short"}, "client_secret must have 32"),
+        ({"client_secret": "x" * 40, "public": True}, "a public client has no client_secret"),
+        ({"grant_types": ["password"]}, "grant_types"),
+        ({"unknown": 1}, "unknown"),
+    ],
+)
+def test_a_client_that_cannot_be_is_400_with_a_sentence(bench, members, told):
+    answer = _add(bench, **members)
+    assert answer.status_code == 400, answer.text
+    assert told in answer.text
+
+
+def test_an_id_is_taken_once_on_the_whole_service(bench):
+    other = bench.service.add_account("other")
+    assert _add(bench, client_id="planner").status_code == 201
+    for api_key in (None, other.api_key):
+        again = _add(bench, client_id="planner", api_key=api_key)
+        assert (again.status_code, again.json()["error"]) == (409, "client_exists")
+    with pytest.raises(ServiceFault, match="client_exists"):
+        partner(bench, client_id="planner")
+    assert _add(bench, api_key="mk_none").status_code == 404
+    with pytest.raises(ConfigurationError, match="no account with the key"):
+        partner(bench, api_key="mk_none")
+    with pytest.raises(ConfigurationError, match="client_secret must have"):
+        partner(bench, client_secret=Secret("short"))
+
+
+def test_a_seed_brings_clients_and_people_without_an_account_and_twice_changes_nothing(bench):
+    def sow(text: str, **query: str) -> httpx.Response:
+        headers = {"content-type": "application/yaml"}
+        return bench.http.post("/_emulator/seed", content=text, headers=headers, params=query)
+
+    assert bench.http.post("/_emulator/reset").status_code == 204
+    assert sow(SEED).json() == {"created": 4, "changed": 0, "unchanged": 0}
+    assert sow(SEED).json() == {"created": 0, "changed": 0, "unchanged": 4}
+    tokens = Partner(bench, "fleet-view", "made-up-secret-of-more-than-32-characters").tokens(email="new@example.com")
+    renamed = sow(SEED.replace("name: Fleet View", "name: Fleet Map")).json()
+    assert renamed == {"created": 0, "changed": 1, "unchanged": 3}  # an account since: that person stays as well
+    assert Partner(bench, "fleet-view", None).call(tokens["access_token"]).status_code == 200
+    for change, told in (
+        ("client_secret: made-up-secret-of-more-than-32-characters", "give client_secret, or public: true"),
+        ("redirect_uris", "Field required"),
+        ("https://partner.example/callback", "must be https with a host"),
+    ):
+        new = {"https://partner.example/callback": "http://partner.example/callback"}.get(change, "# " + change)
+        wrong = sow(
+            SEED.replace(change, new) if change != "redirect_uris" else SEED.replace("    redirect_uris", "    #")
+        )
+        assert wrong.status_code == 400, told
+        assert told in wrong.text
+    other = bench.service.add_account("other")
+    theirs = sow(SEED, api_key=other.api_key)
+    assert theirs.status_code == 400
+    assert "There is a client with the client_id 'fleet-view' already." in theirs.text
+    assert "There is a person with the address 'ada@example.com' or this id already." in theirs.text
+    taken_over = "users: [{email: ada@example.com, password: other, has_account: false}]"
+    assert sow(taken_over).status_code == 400  # ada has keys behind her account
+    assert sow(taken_over.replace("ada@", "new@")).json() == {"created": 0, "changed": 1, "unchanged": 0}
+    assert bench.service._service.read_now(lambda c: clients.find(c, "fleet-view")).name == "Fleet Map"
+
+
+def test_the_seed_file_of_a_start_brings_clients(tmp_path: Path):
+    file = tmp_path / "seed.yaml"
+    file.write_text(SEED)
+    with running(seed_file=file, data_dir=tmp_path / "data") as bench:
+        assert "access_token" in Partner(bench, "fleet-view", "made-up-secret-of-more-than-32-characters").tokens()
+
+
+def _origin_headers(answer: httpx.Response) -> dict[str, str]:
+    return {name: value for name, value in answer.headers.items() if name.startswith("access-control-")}
+
+
+def test_pages_of_public_clients_may_call_from_a_browser_and_others_may_not(bench):
+    partner(bench, public=True)
+    partner_of_other = bench.service.add_client("Server", ["https://server.example/callback"])
+    assert partner_of_other.client_secret
+    base = bench.service.base_url
+    allowed, refused = (
+        "https://partner.example",
+        ["https://server.example", "https://evil.example", "null", "http://partner.example"],
+    )
+    preflight = {"access-control-request-method": "POST", "access-control-request-headers": "content-type"}
+    for path in ("/functions/v1/partner-oauth-token", "/functions/v1/partner-oauth-revoke", "/products"):
+        answer = httpx.options(base + path, headers={"origin": allowed, **preflight}, **BARE)
+        assert answer.status_code == 204
+        assert answer.headers["access-control-allow-origin"] == allowed
+        assert "authorization" in answer.headers["access-control-allow-headers"].lower()
+        assert "x-api-key" not in answer.headers["access-control-allow-headers"].lower()
+        assert "access-control-allow-credentials" not in answer.headers
+        assert "Origin" in answer.headers["vary"]
+        for origin in refused:
+            answer = httpx.options(base + path, headers={"origin": origin, **preflight}, **BARE)
+            assert answer.status_code in {401, 405}
+            assert _origin_headers(answer) == {}
+
+
+def test_a_single_page_application_gets_tokens_and_calls_the_api_across_origins(bench):
+    made = partner(bench, public=True)
+    origin = {"origin": "https://partner.example"}
+    fields = {"grant_type": "authorization_code", "redirect_uri": CALLBACK, "code_verifier": VERIFIER}
+    answer = made.post("/functions/v1/partner-oauth-token", data=made.form(**fields, code=made.code()), headers=origin)
+    assert answer.status_code == 200
+    assert answer.headers["access-control-allow-origin"] == "https://partner.example"
+    wrong = made.post("/functions/v1/partner-oauth-token", data=made.form(**fields, code="x"), headers=origin)
+    assert wrong.headers["access-control-allow-origin"] == "https://partner.example"  # so that the page reads the error
+    headers = {**origin, "authorization": f"Bearer {answer.json()['access_token']}"}
+    listed = httpx.get(bench.service.base_url + "/products", headers=headers, **BARE)
+    assert (listed.status_code, listed.headers["access-control-allow-origin"]) == (200, "https://partner.example")
+    assert "ratelimit" in listed.headers["access-control-expose-headers"].lower()
+    elsewhere = httpx.get(
+        bench.service.base_url + "/products", headers={**headers, "origin": "https://e.example"}, **BARE
+    )
+    assert _origin_headers(elsewhere) == {}
+
+
+def test_pages_and_control_paths_are_nobody_elses_and_the_metadata_is_everybodys(bench):
+    partner(bench, public=True)
+    for path in ("/partner-oauth-authorize", "/_emulator/health"):
+        for origin in ("https://partner.example", "https://evil.example"):
+            answer = httpx.get(bench.service.base_url + path, headers={"origin": origin}, **BARE)
+            assert _origin_headers(answer) == {}
+    url = bench.service.base_url + "/.well-known/oauth-authorization-server"
+    answer = httpx.get(url, headers={"origin": "https://evil.example"}, **BARE)
+    assert answer.headers["access-control-allow-origin"] == "https://evil.example"
+    assert _origin_headers(httpx.get(url, **BARE)) == {}

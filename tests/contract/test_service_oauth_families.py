@@ -1,0 +1,353 @@
+"""What becomes of grants: races, lifetimes, revocation, provisioning, accounts kept apart, and nothing in clear."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from agent.wire import paths
+from simulator.service.oauth.family import ACCESS_S, LONGEST_S, REFRESH_S
+from simulator.service.storage import grants, people, tokens
+from simulator.service.storage.tables import METADATA, manufacturers, partner_clients
+from tests.contract.test_service_golden import golden
+from tests.oauth import BARE, CALLBACK, EMAIL, PASSWORD, Partner, basic, partner, refused
+from tests.partner import PlainBrowser, parameters_of, request_query
+from tests.service_running import running
+
+AT_ONCE = 50
+
+
+@pytest.fixture
+def bench(storage):
+    with running() as bench:
+        bench.service.add_user(EMAIL, PASSWORD, user_id="user-0001")
+        yield bench
+
+
+@pytest.fixture(params=[False, True], ids=["confidential", "public"])
+def either(request, bench) -> Partner:
+    return partner(bench, public=request.param)
+
+
+def _rows(bench, table):
+    return bench.service._service.read_now(lambda c: c.execute(table.select()).all())
+
+
+def _at_once(do: Callable[[], httpx.Response]) -> list[httpx.Response]:
+    start = threading.Barrier(AT_ONCE)
+
+    def one(_: int) -> httpx.Response:
+        start.wait()
+        return do()
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(one, range(AT_ONCE)))
+
+
+def test_of_fifty_who_redeem_one_code_one_wins_and_its_grant_is_revoked(either):
+    code = either.code()
+    answers = _at_once(lambda: either.exchange(code))
+    assert Counter(answer.status_code for answer in answers) == {200: 1, 400: AT_ONCE - 1}
+    assert {answer.json()["error"] for answer in answers if answer.status_code == 400} == {"invalid_grant"}
+    won = next(answer.json() for answer in answers if answer.status_code == 200)
+    assert either.call(won["access_token"]).json()["error"] == "invalid_token"
+    refused(either.refresh(won["refresh_token"]), 400, "invalid_grant")
+
+
+def test_of_fifty_who_refresh_at_once_one_wins_and_the_family_is_revoked(either):
+    first = either.tokens()
+    answers = _at_once(lambda: either.refresh(first["refresh_token"]))
+    assert Counter(answer.status_code for answer in answers) == {200: 1, 400: AT_ONCE - 1}
+    won = next(answer.json() for answer in answers if answer.status_code == 200)
+    assert either.call(won["access_token"]).status_code == 401
+    refused(either.refresh(won["refresh_token"]), 400, "invalid_grant")
+
+
+def test_of_fifty_first_approvals_at_once_one_makes_the_account(bench):
+    bench.service.add_user("new@example.com", PASSWORD, has_account=False)
+    made = partner(bench)
+    before = len(_rows(bench, manufacturers))
+    with ThreadPoolExecutor(10) as pool:
+        codes = list(pool.map(lambda _: made.code("new@example.com"), range(AT_ONCE)))
+    assert len(set(codes)) == AT_ONCE
+    assert len(_rows(bench, manufacturers)) == before + 1
+
+
+def test_within_the_grace_a_rotated_token_is_good_once_more_and_then_it_ends_the_family(storage):
+    with running(refresh_grace_s=10) as bench:
+        bench.service.add_user(EMAIL, PASSWORD)
+        made = partner(bench)
+        first = made.tokens()
+        second = made.refresh(first["refresh_token"]).json()
+        bench.clock.advance(9.999)
+        beside = made.refresh(first["refresh_token"]).json()
+        assert made.call(second["access_token"]).status_code == 200  # neither of the two pairs ends the other
+        assert made.call(beside["access_token"]).status_code == 200
+        bench.clock.advance(0.001)
+        refused(made.refresh(first["refresh_token"]), 400, "invalid_grant")
+        assert made.call(beside["access_token"]).status_code == 401
+        refused(made.refresh(second["refresh_token"]), 400, "invalid_grant")
+
+
+def test_an_access_token_lives_an_hour_and_a_refresh_token_thirty_days_from_its_last_rotation(bench, either):
+    start, end = either.tokens(), either.tokens()
+    bench.clock.advance(ACCESS_S - 0.001)
+    assert either.call(start["access_token"]).status_code == 200
+    bench.clock.advance(0.001)
+    assert either.call(start["access_token"]).json()["error"] == "invalid_token"
+    bench.clock.advance(REFRESH_S - ACCESS_S - 0.001)
+    assert either.refresh(start["refresh_token"]).status_code == 200
+    bench.clock.advance(0.001)
+    refused(either.refresh(end["refresh_token"]), 400, "invalid_grant")
+
+
+def test_after_ninety_days_the_user_is_asked_again_however_often_it_was_refreshed(bench, either):
+    tokens = either.tokens()
+    for _ in range(LONGEST_S // (REFRESH_S // 2) - 1):
+        bench.clock.advance(REFRESH_S // 2)
+        tokens = either.refresh(tokens["refresh_token"]).json()
+    bench.clock.advance(REFRESH_S // 2 - 1)
+    tokens = either.refresh(tokens["refresh_token"]).json()
+    bench.clock.advance(1)
+    refused(either.refresh(tokens["refresh_token"]), 400, "invalid_grant")
+
+
+def test_what_is_over_is_deleted_in_time_and_a_used_code_stays_as_long_as_its_grant(bench):
+    made = partner(bench)
+    service = bench.service._service
+
+    def left() -> dict[str, int]:
+        now_ms = bench.clock.now_ms()
+        service.writer.call(lambda c: (tokens.prune(c, now_ms), grants.prune_codes(c, now_ms)))
+        names = ("tokens", "grants", "authorization_codes")
+        return {name: len(_rows(bench, METADATA.tables[name])) for name in names}
+
+    code = made.code()
+    made.code()
+    first = made.exchange(code).json()
+    assert left() == {"tokens": 2, "grants": 1, "authorization_codes": 2}
+    bench.clock.advance(ACCESS_S)
+    assert left() == {"tokens": 1, "grants": 1, "authorization_codes": 1}
+    refused(made.exchange(code), 400, "invalid_grant")  # known as used long after its own time
+    refused(made.refresh(first["refresh_token"]), 400, "invalid_grant")
+    bench.clock.advance(REFRESH_S)
+    assert left() == {"tokens": 0, "grants": 0, "authorization_codes": 0}
+
+
+def test_a_client_ends_its_own_tokens_and_nobody_elses(bench, either):
+    first, second = either.tokens(), either.tokens()
+    other = partner(bench)
+
+    def revoke(who: Partner, token: str, **more: str) -> httpx.Response:
+        return who.post(paths.OAUTH_REVOKE, data=who.form(token=token, **more))
+
+    refused(revoke(other, first["access_token"]), 400, "invalid_grant")
+    refused(revoke(other, first["refresh_token"]), 400, "invalid_grant")
+    assert either.call(first["access_token"]).status_code == 200
+    answer = revoke(either, first["access_token"], token_type_hint="refresh_token")  # a hint may be wrong
+    assert (answer.status_code, answer.json()) == (200, {})
+    assert either.call(first["access_token"]).json()["error"] == "invalid_token"
+    third = either.refresh(first["refresh_token"]).json()  # the access token alone is over
+    assert revoke(either, third["refresh_token"]).status_code == 200
+    assert either.call(third["access_token"]).json()["error"] == "invalid_token"
+    refused(either.refresh(third["refresh_token"]), 400, "invalid_grant")
+    assert either.call(second["access_token"]).status_code == 200
+    for token in (third["refresh_token"], "unknown", "\0", "ü" * 5_000):
+        assert revoke(either, token, token_type_hint="x").status_code == 200
+    refused(revoke(either, ""), 400, "invalid_request")
+    refused(either.post(paths.OAUTH_REVOKE, data={"token": "x"}), 401, "invalid_client")
+    refused(either.post(paths.OAUTH_REVOKE, data=either.form(token="x", client_secret="wrong")), 401, "invalid_client")
+
+
+def test_introspection_tells_a_confidential_client_of_its_own_tokens_only(bench):
+    made, other, public = partner(bench), partner(bench), partner(bench, public=True)
+    first = made.tokens(scope="manufacturer:products")
+
+    def ask(who: Partner, token: str) -> dict[str, object]:
+        answer = who.post(paths.OAUTH_INTROSPECT, data={"token": token}, headers=basic(who.client_id, who.secret or ""))
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["cache-control"] == "no-store"
+        return answer.json()
+
+    now_s = bench.clock.now_ms() // 1000
+    told = {
+        "active": True,
+        "scope": "manufacturer:products",
+        "client_id": made.client_id,
+        "sub": "user-0001",
+        "iat": now_s,
+        "exp": now_s + 3600,
+        "iss": bench.service.base_url,
+        "token_type": "Bearer",
+    }
+    assert ask(made, first["access_token"]) == told
+    assert set(told) == set(golden("oauth_introspection"))
+    of_refresh = {name: value for name, value in told.items() if name != "token_type"}
+    assert ask(made, first["refresh_token"]) == of_refresh | {"exp": now_s + REFRESH_S}
+    for who, token in ((other, first["access_token"]), (made, "unknown"), (made, "\0"), (made, made.code())):
+        assert ask(who, token) == {"active": False}
+    made.refresh(first["refresh_token"])
+    for token in first.values():
+        if isinstance(token, str):
+            assert ask(made, token) == {"active": False}
+    answer = public.post(paths.OAUTH_INTROSPECT, data=public.form(token="x"))
+    refused(answer, 401, "invalid_client")
+    refused(made.post(paths.OAUTH_INTROSPECT, data=made.form()), 400, "invalid_request")
+
+
+def test_a_user_takes_back_one_grant_and_the_others_stay(bench, either):
+    service = bench.service._service
+    bench.service.add_user("eve@example.com", PASSWORD)
+    first, second = either.tokens(), either.tokens(scope="manufacturer:devices")
+    ada, eve = (
+        service.read_now(lambda c, email=email: people.find_anywhere(c, email)).seq
+        for email in (EMAIL, "eve@example.com")
+    )
+
+    def shown():
+        return service.read_now(lambda c: grants.grants_of_person(c, ada, bench.clock.now_ms()))
+
+    newest, oldest = shown()
+    assert (newest.scopes, newest.client_name) == (("manufacturer:devices",), "Workshop Planner")
+    assert newest.expires_ms == bench.clock.now_ms() + REFRESH_S * 1000
+    assert not service.writer.call(lambda c: grants.revoke_grant(c, newest.grant_id, eve, bench.clock.now_ms()))
+    assert service.writer.call(lambda c: grants.revoke_grant(c, newest.grant_id, ada, bench.clock.now_ms()))
+    assert either.call(second["access_token"], "/devices").json()["error"] == "invalid_token"
+    refused(either.refresh(second["refresh_token"]), 400, "invalid_grant")
+    assert shown() == (oldest,)
+    bench.clock.advance(60)
+    either.refresh(first["refresh_token"])
+    assert shown()[0].last_used_ms == bench.clock.now_ms()
+
+
+def test_the_first_approval_makes_a_manufacturer_and_the_next_ones_keep_the_account(bench):
+    bench.service.add_user("new@example.com", PASSWORD, user_id="user-new", has_account=False)
+    made, another = partner(bench), partner(bench, public=True)
+    bench.product()
+    before = len(_rows(bench, manufacturers))
+    assert bench.http.post("/auth/signin", json={"email": "new@example.com", "password": PASSWORD}).status_code == 401
+    query = request_query(made.client_id, CALLBACK, code_challenge=None, code_challenge_method=None)
+    with PlainBrowser(bench.service.base_url) as browser:
+        assert len(_rows(bench, manufacturers)) == before  # asking alone makes nobody anything
+        location = browser.approve(query, "new@example.com", PASSWORD)
+    assert len(_rows(bench, manufacturers)) == before + 1
+    token = made.exchange(parameters_of(location)["code"]).json()["access_token"]
+    headers = {"authorization": f"Bearer {token}"}
+    with httpx.Client(base_url=bench.service.base_url, headers=headers, **BARE) as http:
+        assert http.get("/products").json()["data"] == []  # an account of its own
+        product_id = http.post("/products", json={"name": "mine"}).json()["product_id"]
+    again = another.tokens(email="new@example.com")
+    listed = another.call(again["access_token"]).json()["data"]
+    assert [product["product_id"] for product in listed] == [product_id]
+    assert len(_rows(bench, manufacturers)) == before + 1
+    assert product_id not in bench.http.get("/products").text
+
+
+def test_an_existing_account_is_upgraded_and_not_doubled(bench, either):
+    product_id, before = bench.product(), len(_rows(bench, manufacturers))
+    listed = either.call(either.tokens()["access_token"]).json()["data"]
+    assert [product["product_id"] for product in listed] == [product_id]
+    assert len(_rows(bench, manufacturers)) == before
+
+
+def test_one_client_acts_for_each_user_in_that_users_account_only(bench):
+    other = bench.service.add_account("other")
+    bench.service.add_user("eve@example.com", PASSWORD, api_key=other.api_key)
+    made = partner(bench)
+    mine = bench.product()
+    listed = {
+        email: made.call(made.tokens(email=email)["access_token"]).json()["data"]
+        for email in (EMAIL, "eve@example.com")
+    }
+    assert [product["product_id"] for product in listed[EMAIL]] == [mine]
+    assert listed["eve@example.com"] == []
+
+
+def test_resetting_one_account_takes_its_clients_with_all_that_was_given_to_them(bench):
+    other = bench.service.add_account("other")
+    bench.service.add_user("eve@example.com", PASSWORD, api_key=other.api_key)
+    of_first, of_other = partner(bench), partner(bench, api_key=other.api_key)
+    eve_to_first = of_first.tokens(email="eve@example.com")
+    eve_to_other = of_other.tokens(email="eve@example.com")
+    ada_to_other = of_other.tokens()
+    pending = of_first.code(email="eve@example.com")
+    assert bench.http.post("/_emulator/reset", params={"api_key": bench.service.api_key}).status_code == 204
+    assert of_first.call(eve_to_first["access_token"]).json()["error"] == "invalid_token"
+    refused(of_first.exchange(pending), 401, "invalid_client")
+    refused(of_first.refresh(eve_to_first["refresh_token"]), 401, "invalid_client")
+    assert of_other.call(ada_to_other["access_token"]).status_code == 401  # that user is gone
+    assert of_other.call(eve_to_other["access_token"]).status_code == 200
+    assert of_other.refresh(eve_to_other["refresh_token"]).status_code == 200
+
+
+def test_a_full_reset_leaves_nothing_of_partners_and_no_account_without_keys(bench):
+    bench.service.add_user("new@example.com", PASSWORD, has_account=False)
+    made = partner(bench)
+    token = made.tokens(email="new@example.com")["access_token"]
+    assert len(_rows(bench, manufacturers)) == 2
+    assert bench.http.post("/_emulator/reset").status_code == 204
+    assert made.call(token).json()["error"] == "invalid_token"
+    kept = {table.name for table in METADATA.sorted_tables if _rows(bench, table)}
+    assert kept <= {"manufacturers", "api_keys", "partner_clients"}
+    assert made.client_id not in {row.client_id for row in _rows(bench, partner_clients)}  # the playground's stays
+    assert len(_rows(bench, manufacturers)) == 1
+
+
+def test_the_quota_counts_for_client_and_user_together(storage):
+    with running(rate_limit=3) as bench:
+        bench.service.add_user(EMAIL, PASSWORD)
+        bench.service.add_user("eve@example.com", PASSWORD)
+        one, two = partner(bench), partner(bench)
+        first, again = one.tokens(), one.tokens()
+        statuses = [one.call(t["access_token"]).status_code for t in (first, again, first, again)]
+        assert statuses == [200, 200, 200, 429]  # two grants of one pair share it
+        assert two.call(two.tokens()["access_token"]).status_code == 200
+        assert one.call(one.tokens(email="eve@example.com")["access_token"]).status_code == 200
+
+
+def test_neither_codes_nor_tokens_nor_secrets_are_logged_or_stored_in_clear(bench, either, caplog):
+    caplog.set_level(logging.DEBUG)
+    query = request_query(either.client_id, CALLBACK)
+    with PlainBrowser(bench.service.base_url) as browser:
+        location = browser.approve(query, EMAIL, PASSWORD)
+    code = parameters_of(location)["code"]
+    verifier = None if either.is_public else "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"
+    first = either.exchange(code, **({} if verifier is None else {"code_verifier": verifier})).json()
+    second = either.refresh(first["refresh_token"]).json()
+    either.call(second["access_token"])
+    either.exchange(code)
+    either.exchange(code, client_secret="wrong-secret")
+    secrets = [code, PASSWORD, *(pair[name] for pair in (first, second) for name in ("access_token", "refresh_token"))]
+    secrets += [either.secret] if either.secret else []
+    stored = repr([_rows(bench, table) for table in METADATA.sorted_tables])
+    assert "authorization_codes" in {table.name for table in METADATA.sorted_tables if _rows(bench, table)}
+    logged = "\n".join(record.getMessage() for record in caplog.records if not record.name.startswith("http"))
+    for secret in secrets:
+        assert secret not in stored
+        assert secret not in logged
+
+
+def test_the_metadata_document_names_what_is_there(bench):
+    answer = httpx.get(bench.service.base_url + "/.well-known/oauth-authorization-server", **BARE)
+    assert answer.status_code == 200
+    told, base = answer.json(), bench.service.base_url
+    assert told["issuer"] == base
+    assert told["authorization_endpoint"] == f"{base}/partner-oauth-authorize"
+    assert told["token_endpoint"] == f"{base}/functions/v1/partner-oauth-token"
+    assert told["code_challenge_methods_supported"] == ["S256"]
+    for name in ("token", "revocation", "introspection"):
+        assert httpx.post(told[f"{name}_endpoint"], **BARE).status_code in {400, 401}
+    assert httpx.get(told["authorization_endpoint"], **BARE).status_code == 400
+
+
+def test_the_public_url_is_the_issuer_everywhere(storage):
+    with running(public_url="https://devices.example/v1") as bench:
+        told = bench.http.get("/.well-known/oauth-authorization-server").json()
+        assert told["issuer"] == "https://devices.example/v1"
+        assert told["token_endpoint"] == "https://devices.example/v1/functions/v1/partner-oauth-token"

@@ -1,0 +1,367 @@
+"""The pages of partner access in a real Chromium: with a keyboard, on a phone, in the dark, and without JavaScript."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from simulator.service.oauth.sessions import FORM_MS
+from tests.chromium import chromium, tab
+from tests.conftest import require_program
+from tests.partner import PartnerApp, exchange_code, partner_app, request_query
+from tests.service_running import Bench, running
+
+EMAIL, PASSWORD = "ada@example.com", "correct horse battery staple"
+PHONE = {"width": 360, "height": 740}
+# What Chromium writes on its console when a page's own status is 400 or more.
+REFUSED = "Failed to load resource: the server responded with a status of"
+
+Open = Callable[..., AbstractContextManager[Page]]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium(require_program("chromium")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def partner() -> Iterator[PartnerApp]:
+    with partner_app() as app:
+        yield app
+
+
+@pytest.fixture(scope="module")
+def bench(partner) -> Iterator[Bench]:
+    with running() as started:
+        started.service.add_user(EMAIL, PASSWORD)
+        uris = [partner.uri, partner.uri.replace("/callback", "/hop")]
+        started.service.add_client("Workshop Planner", uris, public=True, client_id="planner")
+        yield started
+
+
+@pytest.fixture
+def open_tab(browser, bench, partner, tmp_path) -> Open:
+    partner.came.clear()
+    partner.referers.clear()
+
+    def open_one(**settings) -> AbstractContextManager[Page]:
+        return tab(browser, tmp_path / "failed.png", base_url=bench.service.base_url, **settings)
+
+    return open_one
+
+
+@pytest.fixture
+def address(partner) -> str:
+    return f"/partner-oauth-authorize?{request_query('planner', partner.uri)}"
+
+
+def sign_in(page: Page, password: str = PASSWORD) -> None:
+    page.get_by_label("Email").fill(EMAIL)
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Sign in", exact=True).click()
+
+
+def allow(page: Page) -> None:
+    page.get_by_role("button", name="Allow", exact=True).click()
+
+
+def back_at_the_partner(page: Page) -> None:
+    expect(page.get_by_role("heading", name="Back at the partner")).to_be_visible()
+
+
+# --- the flow ---------------------------------------------------------------------------------------------------
+
+
+def test_signing_in_and_allowing_brings_code_and_state_to_the_partner(open_tab, bench, partner, address):
+    with open_tab() as page:
+        page.goto(address)
+        sign_in(page)
+        expect(page.get_by_role("heading", level=1)).to_have_text("Allow Workshop Planner to use your account?")
+        allow(page)
+        back_at_the_partner(page)
+    [came] = partner.came
+    assert came["state"] == "the-state"
+    assert came["iss"] == bench.service.base_url
+    assert partner.referers == [None]
+    assert exchange_code(bench.service.base_url, "planner", partner.uri, came["code"]).status_code == 200
+
+
+def test_a_wrong_password_is_told_and_the_next_one_can_be_typed_at_once(open_tab, address):
+    with open_tab() as page:
+        page.goto(address)
+        sign_in(page, "wrong")
+        expect(page.get_by_role("alert")).to_have_text("The email or the password is wrong.")
+        expect(page.get_by_label("Email")).to_have_value(EMAIL)
+        expect(page.get_by_label("Password")).to_be_focused()
+        page.keyboard.type(PASSWORD)
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("button", name="Allow", exact=True)).to_be_visible()
+
+
+def test_not_allowing_brings_access_denied_to_the_partner(open_tab, partner, address):
+    with open_tab() as page:
+        page.goto(address)
+        sign_in(page)
+        page.get_by_role("button", name="Do not allow").click()
+        back_at_the_partner(page)
+    assert [came["error"] for came in partner.came] == ["access_denied"]
+
+
+def test_a_partner_may_send_the_browser_on_to_another_host(open_tab, partner):
+    query = request_query("planner", partner.uri.replace("/callback", "/hop"))
+    with open_tab() as page:
+        page.goto(f"/partner-oauth-authorize?{query}")
+        sign_in(page)
+        allow(page)
+        back_at_the_partner(page)
+        assert page.url.startswith("http://localhost:")
+
+
+def test_the_back_button_shows_that_it_was_answered_and_leads_on(open_tab, partner, address):
+    with open_tab() as page:
+        page.goto(address)
+        sign_in(page)
+        allow(page)
+        back_at_the_partner(page)
+        page.go_back()
+        expect(page.get_by_role("heading", level=1)).to_have_text("You have already answered this")
+        page.get_by_role("button", name="Answer anew").click()
+        allow(page)
+        back_at_the_partner(page)
+    first, second = (came["code"] for came in partner.came)
+    assert first != second, "asked anew, it is another code"
+
+
+def test_a_double_click_on_allow_makes_one_code(open_tab, bench, partner, address):
+    with open_tab() as page:
+        page.goto(address)
+        sign_in(page)
+        page.get_by_role("button", name="Allow", exact=True).dblclick()
+        back_at_the_partner(page)
+    codes = {came["code"] for came in partner.came}
+    assert len(codes) == 1
+    assert exchange_code(bench.service.base_url, "planner", partner.uri, codes.pop()).status_code == 200
+
+
+def test_a_page_that_is_too_old_leads_to_a_new_one(open_tab, bench, partner, address):
+    with open_tab(expected=[REFUSED]) as page:
+        page.goto(address)
+        sign_in(page)
+        bench.clock.advance(FORM_MS / 1000)
+        allow(page)
+        expect(page.get_by_role("heading", level=1)).to_have_text("This page is too old")
+        page.get_by_role("link", name="Open the page anew").click()
+        sign_in(page)
+        allow(page)
+        back_at_the_partner(page)
+    assert len(partner.came) == 1
+
+
+def test_no_other_page_shows_these_in_a_frame(open_tab, bench, partner, address):
+    frame = partner.uri.replace("/callback", f"/frame?{quote(bench.service.base_url + address)}")
+    with open_tab(expected=["frame-ancestors", "X-Frame-Options"]) as page:
+        page.goto(frame)
+        page.wait_for_load_state("networkidle")
+        assert page.frames[1].get_by_label("Password").count() == 0
+        assert page.frames[1].url == "chrome-error://chromewebdata/"
+
+
+def test_the_error_page_says_what_is_wrong_and_sends_nobody_anywhere(open_tab, partner):
+    with open_tab(expected=[REFUSED]) as page:
+        page.goto(f"/partner-oauth-authorize?{request_query('planner', partner.uri + '/x')}")
+        expect(page.get_by_role("alert")).to_contain_text("an address that it has not registered")
+        expect(page.get_by_text("Reference", exact=True)).to_be_visible()
+    assert partner.came == []
+
+
+def test_everything_but_the_playground_works_without_javascript(open_tab, partner, address):
+    with open_tab(java_script_enabled=False) as page:
+        page.goto(address)
+        sign_in(page, "wrong")
+        sign_in(page)
+        page.get_by_role("button", name="Not you?").click()
+        sign_in(page)
+        allow(page)
+        back_at_the_partner(page)
+        page.goto("/account")
+        page.get_by_role("button", name="Sign out").click()
+        expect(page.get_by_role("status")).to_have_text("You are signed out.")
+        page.goto("/playground")
+        expect(page.get_by_text("This page needs JavaScript")).to_be_visible()
+    assert len(partner.came) == 1
+
+
+# --- how it looks and feels -------------------------------------------------------------------------------------
+
+
+def each_page(page: Page, address: str) -> Iterator[str]:
+    """Every page once, by name."""
+    page.goto(address)
+    yield "sign-in"
+    sign_in(page, "wrong")
+    yield "wrong password"
+    sign_in(page)
+    yield "consent"
+    page.get_by_text("Who is asking, exactly").click()
+    yield "consent with details"
+    allow(page)
+    back_at_the_partner(page)
+    page.goto(address)
+    yield "answered"
+    page.goto("/account")
+    yield "account"
+    page.goto("/playground")
+    expect(page.locator("#steps")).to_be_visible()
+    yield "playground"
+    page.goto("/partner-oauth-authorize?client_id=nobody")
+    yield "error"
+
+
+def test_nothing_scrolls_sideways_on_a_phone_and_nothing_is_too_small_to_touch(open_tab, address):
+    small = """() => [...document.querySelectorAll("a, button, input:not([type=hidden]), select, summary")]
+        .filter((e) => e.checkVisibility() && !e.closest("p") && !e.closest("dd") && !e.matches(".skip"))
+        .map((e) => [e.outerHTML, (e.closest("label") ?? e).getBoundingClientRect().height])
+        .filter(([, height]) => height < 24)"""
+    with open_tab(viewport=PHONE, is_mobile=True, expected=[REFUSED]) as page:
+        for name in each_page(page, address):
+            assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], name
+            assert page.evaluate(small) == [], name
+
+
+def test_the_pages_are_dark_where_the_system_is(open_tab, address):
+    background = "getComputedStyle(document.body).backgroundColor"
+    with open_tab(expected=[REFUSED]) as page:
+        for name in each_page(page, address):
+            lightness = {}
+            for scheme in ("light", "dark"):
+                page.emulate_media(color_scheme=scheme)
+                lightness[scheme] = sum(map(int, re.findall(r"\d+", page.evaluate(background))))
+            assert lightness["light"] > 600, name
+            assert lightness["dark"] < 150, name
+
+
+def test_every_page_has_a_language_one_heading_a_title_and_named_controls(open_tab, address):
+    faults = """() => {
+      const found = [];
+      if (document.documentElement.lang !== "en") found.push("no language");
+      if (document.querySelectorAll("h1").length !== 1) found.push("not one h1");
+      if (document.querySelectorAll("main, header, footer").length !== 3) found.push("landmarks");
+      if (!document.title.includes("Device service")) found.push("title");
+      for (const field of document.querySelectorAll("input:not([type=hidden]), select"))
+        if (!field.labels.length) found.push(`no label: ${field.id}`);
+      for (const control of document.querySelectorAll("a, button"))
+        if (!control.textContent.trim()) found.push("no name");
+      const ids = [...document.querySelectorAll("[id]")].map((e) => e.id);
+      if (new Set(ids).size !== ids.length) found.push("an id twice");
+      for (const e of document.querySelectorAll("[aria-labelledby]"))
+        if (!document.getElementById(e.getAttribute("aria-labelledby"))) found.push("labelled by nothing");
+      return found;
+    }"""
+    with open_tab(expected=[REFUSED]) as page:
+        for name in each_page(page, address):
+            assert page.evaluate(faults) == [], name
+
+
+def test_the_keyboard_alone_is_enough_and_shows_where_it_is(open_tab, partner, address):
+    ring = "getComputedStyle(document.activeElement).outlineStyle"
+    with open_tab() as page:
+        page.goto(address)
+        expect(page.get_by_label("Email")).to_be_focused()
+        page.keyboard.type(EMAIL)
+        page.keyboard.press("Tab")
+        page.keyboard.type(PASSWORD)
+        page.keyboard.press("Tab")
+        assert page.evaluate(ring) == "solid"
+        page.keyboard.press("Enter")
+        button = page.get_by_role("button", name="Allow", exact=True)
+        expect(button).to_be_visible()
+        for _ in range(10):
+            page.keyboard.press("Tab")
+            assert page.evaluate(ring) == "solid"
+            if button.evaluate("e => e === document.activeElement"):
+                break
+        page.keyboard.press("Enter")
+        back_at_the_partner(page)
+    assert len(partner.came) == 1
+
+
+# --- account and playground -------------------------------------------------------------------------------------
+
+
+def test_the_account_page_shows_what_was_allowed_and_takes_it_back(open_tab, bench, partner, address):
+    with open_tab() as page:
+        page.goto(address)
+        sign_in(page)
+        allow(page)
+        back_at_the_partner(page)
+        tokens = exchange_code(bench.service.base_url, "planner", partner.uri, partner.came[0]["code"]).json()
+        page.goto("/account")
+        before = page.get_by_role("button", name="Revoke what Workshop Planner may do").count()
+        page.get_by_role("button", name="Revoke what Workshop Planner may do").first.click()
+        expect(page.get_by_role("status")).to_have_text("Workshop Planner may not use your account any more.")
+        expect(page.get_by_role("button", name="Revoke what Workshop Planner may do")).to_have_count(before - 1)
+        headers = {"Authorization": f"Bearer {tokens['access_token']}"}
+        assert page.request.get("/products", headers=headers).status == 401
+
+
+def press(page: Page, step: str, status: str) -> str:
+    """Send a step's request; its answer's text."""
+    section = page.locator(f"#{step}")
+    section.get_by_role("button").click()
+    expect(section.locator("[data-status]")).to_contain_text(status)
+    return section.locator("[data-answer]").inner_text()
+
+
+def test_the_playground_goes_the_whole_way(open_tab):
+    with open_tab(expected=[REFUSED]) as page:
+        page.goto("/playground")
+        expect(page.locator("#address")).to_contain_text("code_challenge_method=S256")
+        page.get_by_label("List of devices").check()
+        page.get_by_role("link", name="Go there").click()
+        sign_in(page)
+        expect(page.get_by_text("See which devices you have")).to_be_visible()
+        allow(page)
+        expect(page.locator("#verdict")).to_contain_text("state and iss are the expected ones")
+        assert "code=" not in page.url, "the code does not stay in the address bar or the history"
+        assert '"scope": "manufacturer:products manufacturer:devices"' in press(page, "exchange", "200")
+        assert '"data"' in press(page, "call", "200")
+        page.get_by_label("Endpoint").select_option("/rules")
+        assert "insufficient_scope" in press(page, "call", "403")
+        page.get_by_label("Endpoint").select_option("/products")
+        assert "invalid_client" in press(page, "introspect", "401")
+        before = page.locator("#call [data-request]").inner_text()
+        press(page, "refresh", "200")
+        assert page.locator("#call [data-request]").inner_text() != before, "the new token is the one in use"
+        press(page, "call", "200")
+        page.reload()
+        press(page, "call", "200")
+        press(page, "revoke", "200")
+        assert "invalid_token" in press(page, "call", "401")
+        page.get_by_role("button", name="Start over").click()
+        expect(page.locator("#back [data-empty]")).to_be_visible()
+
+
+def test_the_playground_takes_no_answer_with_another_state(open_tab):
+    with open_tab() as page:
+        page.goto("/playground?code=stolen&state=another")
+        expect(page.locator("#verdict")).to_contain_text("The state is not the one of this tab")
+        expect(page.locator("#exchange").get_by_role("button")).to_be_disabled()
+
+
+def test_the_playground_asks_with_new_random_values_each_time(open_tab):
+    with open_tab() as page:
+        page.goto("/playground")
+        page.get_by_role("link", name="Go there").click()
+        sign_in(page)
+        first = page.url
+        page.get_by_role("button", name="Do not allow").click()
+        expect(page.locator("#verdict")).to_contain_text("access_denied")
+        page.get_by_role("link", name="Go there").click()
+        expect(page.get_by_role("button", name="Allow", exact=True)).to_be_visible()
+        assert page.url != first

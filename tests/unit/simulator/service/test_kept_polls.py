@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from simulator.service import kept
+from simulator.service.answers import Answer
+from simulator.service.kept import KeptPoll, KeptPolls
+
+ANSWER = Answer(200, b"{}", ((b"etag", b'"1"'),))
+
+
+def test_what_changes_is_forgotten_and_nothing_else():
+    polls = KeptPolls()
+    for seq in (1, 2):
+        polls.keep(7, f"d{seq}", KeptPoll(seq, ANSWER))
+    polls.forget(1)
+    polls.forget(1)
+    assert polls.find(7, "d1") is None
+    assert polls.find(7, "d2") == KeptPoll(2, ANSWER)
+    assert polls.find(8, "d2") is None
+
+
+def test_there_is_a_bound_and_the_first_goes(monkeypatch):
+    monkeypatch.setattr(kept, "KEPT_MAX", 3)
+    polls = KeptPolls()
+    for seq in range(5):
+        polls.keep(7, f"d{seq}", KeptPoll(seq, ANSWER))
+    assert [polls.find(7, f"d{seq}") is not None for seq in range(5)] == [False, False, True, True, True]
