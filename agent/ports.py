@@ -5,7 +5,7 @@ Errors: every method may raise the errors of :mod:`agent.errors` that its docstr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from agent.core.values import (
@@ -15,6 +15,7 @@ from agent.core.values import (
     OutboxStats,
     Outcome,
     Reading,
+    Recall,
     Report,
     SendOutcome,
     StoredReading,
@@ -94,6 +95,16 @@ class Journal(Protocol):
         """The entries with these ids."""
         ...
 
+    def decide(self, command_ids: Sequence[str], choose: Callable[[Recall], Sequence[JournalEntry] | None]) -> None:
+        """Look at what is known and :meth:`admit` what ``choose`` makes of it, with nobody in between.
+
+        Args:
+            command_ids: what to look for.
+            choose: must be quick and may not use the journal; called once, in any thread. None admits nothing, and
+                then nothing is written.
+        """
+        ...
+
     def admit(self, entries: Sequence[JournalEntry]) -> None:
         """Add new entries, all or none; an id that is there already is left as it is.
 
@@ -105,8 +116,8 @@ class Journal(Protocol):
         """``received`` -> ``started``, and count the attempt."""
         ...
 
-    def finish(self, command_id: str, outcome: Outcome, at: Moment) -> None:
-        """-> ``finished``: the outcome and the result to be reported, in one transaction."""
+    def finish(self, command_id: str, outcome: Outcome, at: Moment) -> JournalEntry:
+        """-> ``finished``: the outcome and the result to be reported, in one transaction; the entry as it is now."""
         ...
 
     def reported(self, command_ids: Sequence[str]) -> None:

@@ -1,6 +1,6 @@
 """How soon commands and readings get through a gateway, by fleet and quota: the table and the plot of docs/scale.md.
 
-Method: :mod:`benchmarks.gateway_model`, virtual time, so machine and load change nothing but how long this takes. Each
+Method: :mod:`benchmarks._gateway_model`, virtual time, so machine and load change nothing but how long this takes. Each
 device is sent four commands a day and read every five minutes. *Plain* is a service with nothing but the
 specification: the gateway polls, and each reading takes a request. *Extended* offers ``command-events`` and
 ``batch-sensor-data``. Command: from sending it to the gateway's having it (to the device it is one MQTT message more).
@@ -28,7 +28,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.gateway_model import Scenario, simulate
+from benchmarks._gateway_model import Scenario, simulate
 
 FLEETS = (10, 100, 1_000, 5_000, 10_000, 100_000)
 QUOTAS = (1_000, 10_000)

@@ -5,7 +5,7 @@ devices have tokens, and send a reading every five minutes to the gateway over H
 at random moments, with the same key, as the manufacturer's own software would. The gateway does not use the stream of
 events unless ``--events`` is given: polling is the hard case. Beforehand the devices are registered with the quota off.
 How long a command took stands in the service's own records (``delivered_at`` minus ``created_at``). The simulation
-(:mod:`benchmarks.gateway_model`) gets the same numbers, and its longest time is the bound for the real one.
+(:mod:`benchmarks._gateway_model`) gets the same numbers, and its longest time is the bound for the real one.
 
     python benchmarks/gateway_fleet.py [--devices 5000] [--quota 1000] [--minutes 20] [--events]
 
@@ -40,7 +40,7 @@ from agent.core.schedule import phase_s
 from agent.gateway.token_file import FILE_NAME as TOKENS
 from agent.gateway.token_file import TokenFile
 from agent.gateway.tokens import make_token
-from benchmarks.gateway_model import Outcome, Scenario, simulate
+from benchmarks._gateway_model import Outcome, Scenario, simulate
 from simulator.demo.children import ChildProcess, program_path
 
 REFUSED_BAR = 0.01

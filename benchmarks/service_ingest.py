@@ -36,7 +36,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.load_client import LoadResult, load
+from benchmarks._load_client import LoadResult, load
 from tests.postgresql import cluster, find_programs
 
 BAR, BAR_PRISM = 0.5, 5.0

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.load_client import load
+from benchmarks._load_client import load
 from benchmarks.service_ingest import KEYS, SERVICE, machine, make_device, server
 from tests.postgresql import cluster, find_programs
 

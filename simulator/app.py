@@ -28,7 +28,7 @@ from simulator.exit_codes import ExitCode, exit_code_of
 from simulator.fleet.device import DeviceModel
 from simulator.fleet.products import load_product
 from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
-from simulator.gateway.trial import IDENTIFIER, Trial, running_trial
+from simulator.gateway.trial import IDENTIFIERS, Trial, running_trial
 from simulator.interrupts import terminations_as_interrupts
 from simulator.keys import Keys, curl_line, keep_keys, make_keys
 
@@ -92,7 +92,7 @@ class Standing:
     "--gateway/--no-gateway",
     default=_DEFAULTS.gateway,
     show_default=True,
-    help="Also start a broker and a gateway, with a device that is ready to be played.",
+    help="Also start a broker and a gateway, with two devices that are ready to be played.",
 )
 @click.option(
     "--gateway-port",
@@ -124,8 +124,8 @@ def up_command(
 ) -> int:
     """Start service, broker and gateway on this machine, and virtual devices when asked for; Ctrl-C ends everything.
 
-    Prints the addresses, the keys, a device's token, and lines to paste. Exit codes: 0 ended by Ctrl-C, 2 the settings
-    cannot be used, 5 service, broker or gateway could not be started.
+    Prints the addresses, the keys, and lines to paste: an agent over MQTT, one over HTTP, and commands to both. Exit
+    codes: 0 ended by Ctrl-C, 2 the settings cannot be used, 5 service, broker or gateway could not be started.
     """
     settings = UpSettings(host, port, data_dir, devices, product, interval_s, rate_limit, seed, gateway, gateway_port)
     try:
@@ -182,11 +182,13 @@ def run_up(
             ends.enter_context(_make_fleet(base_url, keys, identities, settings)).switch_on()
         trial: Trial | None = None
         if settings.gateway:
-            [yours] = _register(base_url, keys, product, [("your-device", IDENTIFIER)])
+            labels = [(f"your-{transport}-device", label) for transport, label in IDENTIFIERS.items()]
+            yours = _register(base_url, keys, product, labels)
+            device_ids = {transport: device.device_id for transport, device in zip(IDENTIFIERS, yours, strict=True)}
             folder = settings.data_dir or Path(ends.enter_context(TemporaryDirectory(prefix="fleet-simulator-up-")))
             own_url = base_url.replace("://0.0.0.0", "://127.0.0.1")
             trial = ends.enter_context(
-                running_trial(folder / "gateway", own_url, keys, yours.device_id, settings.gateway_port)
+                running_trial(folder / "gateway", own_url, keys, device_ids, settings.gateway_port)
             )
         on_ready(Standing(base_url, keys, identities, trial))
         (wait or signal.pause)()
@@ -237,9 +239,15 @@ def _greet(standing: Standing, settings: UpSettings, *, as_json: bool) -> None:
                 "gateway_url": trial.url,
                 "mqtt_port": trial.broker.port,
                 "broker": trial.broker.name,
-                "device_id": trial.device_id,
-                "device_token": trial.token,
-                "agent_config": str(trial.agent_config),
+                "own_devices": [
+                    {
+                        "transport": device.transport,
+                        "device_id": device.device_id,
+                        "device_token": device.token,
+                        "agent_config": str(device.agent_config),
+                    }
+                    for device in trial.devices
+                ],
             }
         click.echo(json.dumps(document))
         sys.stdout.flush()
@@ -256,7 +264,7 @@ def _greet(standing: Standing, settings: UpSettings, *, as_json: bool) -> None:
         command = json.dumps({"device_id": device_id, "command_payload": {"command": "ping"}})
         lines.append(("send", curl_line(standing.base_url, keys, "/commands/send", command)))
         lines.append(("look", curl_line(standing.base_url, keys, f"/devices/{device_id}/commands")))
-    lines += standing.trial.lines() if standing.trial is not None else []
+    lines += standing.trial.lines(standing.base_url, keys) if standing.trial is not None else []
     for name, text in lines:
         click.echo(f"{name:<11} {text}")
     needed = quota_needed(settings.devices, settings.interval_s, DeviceModel().wait_s)

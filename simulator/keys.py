@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,4 +63,4 @@ def curl_line(base_url: str, keys: Keys, path: str, body: str | None = None) -> 
     """A command line that a person can paste; the secret is read from its file when there is one."""
     secret = f"$(cat '{keys.secret_path}')" if keys.secret_path else keys.secret_key.reveal()
     sent = f" -H 'content-type: application/json' -d '{body}'" if body is not None else ""
-    return f"curl -H 'x-api-key: {keys.api_key}' -H \"x-secret-key: {secret}\"{sent} {base_url}{path}"
+    return f"curl -H 'x-api-key: {keys.api_key}' -H \"x-secret-key: {secret}\"{sent} {shlex.quote(base_url + path)}"

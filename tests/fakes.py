@@ -25,6 +25,7 @@ from agent.core.values import (
     OutboxStats,
     Outcome,
     Reading,
+    Recall,
     Report,
     SendOutcome,
     StoredReading,
@@ -96,6 +97,12 @@ class FakeJournal(_Failing):
         with self._lock:
             return {each: self.entries[each] for each in command_ids if each in self.entries}
 
+    def decide(self, command_ids: Sequence[str], choose: Callable[[Recall], Sequence[JournalEntry] | None]) -> None:
+        with self._lock:
+            entries = choose(Recall(self.known(command_ids), self.is_empty(), HISTORY_LOST in self.settings))
+            if entries is not None:
+                self.admit(entries)
+
     def admit(self, entries: Sequence[JournalEntry]) -> None:
         with self._lock:
             self._check()
@@ -110,10 +117,11 @@ class FakeJournal(_Failing):
             self._check()
             self._put("start", start_entry(self._one(command_id, CommandEvent.START), at))
 
-    def finish(self, command_id: str, outcome: Outcome, at: Moment) -> None:
+    def finish(self, command_id: str, outcome: Outcome, at: Moment) -> JournalEntry:
         with self._lock:
             self._check()
             self._put("finish", finish_entry(self._one(command_id, CommandEvent.FINISH), outcome, at))
+            return self.entries[command_id]
 
     def reported(self, command_ids: Sequence[str]) -> None:
         with self._lock:

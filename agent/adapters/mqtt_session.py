@@ -23,6 +23,7 @@ from paho.mqtt.enums import CallbackAPIVersion, LogLevel, MQTTErrorCode, MQTTPro
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
+from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from agent.adapters import mqtt_faults
 from agent.errors import Offline, TransportError
@@ -282,7 +283,13 @@ class Session:
             return
         self.was_kept = bool(flags.session_present)
         self.max_packet_bytes = getattr(properties, "MaximumPacketSize", None)
-        if self._role.subscriptions:
+        if self._role.subscriptions and self.version == "5":
+            # What is retained is old: whoever is there says so anew, and thousands at once would fill the queue.
+            news_only = SubscribeOptions.RETAIN_DO_NOT_SEND
+            client.subscribe(
+                [(each, SubscribeOptions(qos, retainHandling=news_only)) for each, qos in self._role.subscriptions]
+            )
+        elif self._role.subscriptions:
             client.subscribe(list(self._role.subscriptions))
         else:
             self._be_up(client)

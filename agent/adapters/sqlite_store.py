@@ -24,7 +24,7 @@ from agent.adapters.store.journal_rows import JournalRows
 from agent.adapters.store.outbox_rows import Draft, OutboxRows, to_draft
 from agent.adapters.store.schema import connect, prepare
 from agent.core.outbox import Bounds, DropReason
-from agent.core.values import JournalEntry, Moment, OutboxStats, Outcome, Reading, SendOutcome, StoredReading
+from agent.core.values import JournalEntry, Moment, OutboxStats, Outcome, Reading, Recall, SendOutcome, StoredReading
 from agent.errors import StorageError
 from agent.ports import Clock
 
@@ -253,6 +253,17 @@ class SqliteStore:
         with self._looking():
             return self._journal.known(command_ids)
 
+    def recall(self, command_ids: Sequence[str]) -> Recall:
+        """What the journal knows of these commands, and of itself."""
+        with self._looking():
+            return self._journal.recall(command_ids)
+
+    def decide(self, command_ids: Sequence[str], choose: Callable[[Recall], Sequence[JournalEntry] | None]) -> None:
+        """See :class:`agent.ports.Journal`."""
+        entries = choose(self.recall(command_ids))
+        if entries is not None:
+            self.admit(entries)
+
     def admit(self, entries: Sequence[JournalEntry]) -> None:
         """See :class:`agent.ports.Journal`."""
         with self.transaction():
@@ -263,10 +274,10 @@ class SqliteStore:
         with self.transaction():
             self._journal.start(command_id, at)
 
-    def finish(self, command_id: str, outcome: Outcome, at: Moment) -> None:
+    def finish(self, command_id: str, outcome: Outcome, at: Moment) -> JournalEntry:
         """See :class:`agent.ports.Journal`."""
         with self.transaction():
-            self._journal.finish(command_id, outcome, at)
+            return self._journal.finish(command_id, outcome, at)
 
     def reported(self, command_ids: Sequence[str]) -> None:
         """See :class:`agent.ports.Journal`."""

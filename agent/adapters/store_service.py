@@ -52,10 +52,15 @@ _PATIENCE_S: Final = 30.0
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """Work for the writer that somebody waits for."""
+    """Work for the writer that somebody waits for.
+
+    Attributes:
+        may_write: the result of a look is the work of a write, or None.
+    """
 
     work: Callable[[SqliteStore], Any]
     writes: bool
+    may_write: bool = False
     done: threading.Event = field(default_factory=threading.Event)
     result: Any = None
     error: BaseException | None = None
@@ -227,6 +232,18 @@ class StoreService:
             StorageError: nothing was written, or the disk does not answer and nobody knows.
         """
         request = _Request(work, writes)
+        self._have_done(request)
+        return cast("_T", request.result)
+
+    def look_and_write(self, look: Callable[[SqliteStore], Callable[[SqliteStore], None] | None]) -> None:
+        """Have the writer look, and commit what follows from it, in one turn; None means that nothing does.
+
+        Raises:
+            StorageError: as :meth:`call`.
+        """
+        self._have_done(_Request(look, writes=False, may_write=True))
+
+    def _have_done(self, request: _Request) -> None:
         with self._changed:
             if self._closing:
                 raise self._closed_error()
@@ -242,7 +259,6 @@ class StoreService:
                 raise StorageError(f"{self.path}: the disk did not answer within {_ANSWER_WITHIN_S:g} s: check it")
         if request.error is not None:
             raise request.error
-        return cast("_T", request.result)
 
     def buffer(self, draft: Draft) -> None:
         """Take a reading that nobody waits for."""
@@ -334,7 +350,10 @@ class StoreService:
         except Exception as error:  # noqa: BLE001 - a fault of the caller's work is the caller's
             request.resolve(error)
         else:
-            request.resolve()
+            if request.may_write and request.result is not None:
+                request.work, request.writes = request.result, True
+            else:
+                request.resolve()
 
     def _commit(self, store: SqliteStore, writes: Sequence[_Request]) -> None:
         """One commit for everything that waits."""

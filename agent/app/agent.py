@@ -228,7 +228,7 @@ class Agent:
             clock=self._clock,
             health=self._health,
             service_now=self._service_clock.now,
-            on_finished=lambda: self._uplink.post(UplinkService.RESULT),
+            on_finished=self._uplink.post,
             on_progress=self._uplink.post,
             repeat_after_s=config.logging.repeat_after_s,
         )

@@ -160,11 +160,11 @@ def _check_sensors(config: AgentConfig) -> list[Finding]:
     return findings
 
 
-def check_state_dir(state_dir: Path) -> Finding:
-    """Whether the state directory can be used; nothing is left in it."""
+def check_state_dir(state_dir: Path, whose: str = "agent") -> Finding:
+    """Whether the state directory of ``whose`` program can be used; nothing is left in it."""
     holder = holder_of(state_dir)
     if holder is not None:
-        return Finding("state_dir", Verdict.OK, f"{state_dir} is in use by the running agent (process {holder})")
+        return Finding("state_dir", Verdict.OK, f"{state_dir} is in use by the running {whose} (process {holder})")
     # The nearest directory that exists decides: the agent makes the rest.
     nearest = next(path for path in (state_dir, *state_dir.parents) if path.exists())
     try:

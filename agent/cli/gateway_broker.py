@@ -157,7 +157,7 @@ def broker_config(
     for name, path in paths.items():
         click.echo(f"the gateway's user name is {name}, its password is in {path}")
     if written.restart:
-        click.echo("next: systemctl restart mosquitto")
+        click.echo(f"next: {f'mosquitto -c {configuration}' if standalone else 'systemctl restart mosquitto'}")
     elif written.reload:
         click.echo("next: systemctl reload mosquitto (or SIGHUP): connections stay, those of revoked devices end")
     else:

@@ -96,6 +96,8 @@ def check(config_path: Path, *, as_json: bool, online: bool) -> None:
 def _print(found: GatewayStatus) -> None:
     process = f" (process {found.process_id})" if found.process_id else ""
     click.echo(f"gateway    {found.state}{process}, state in {found.state_dir}")
+    if found.share.count > 1:
+        click.echo(f"share      {found.share}: other gateways fetch the commands of the other devices")
     if found.told is not None:
         since = "stopped" if found.state == "stopped" else "told"
         reason = f": {found.told.reason}" if found.told.reason else ""

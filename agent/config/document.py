@@ -62,6 +62,9 @@ def _field(name: str, info: FieldInfo, values: Mapping[str, Any], depth: int) ->
         if name not in values and _default(info) is None and not info.is_required():
             # The whole section may be missing: it is shown, and none of it counts.
             return [*lines, *(f"# {line}" for line in [f"{pad}{name}:", *inner])]
+        if all(line.lstrip().startswith("#") for line in inner):
+            # Nothing in it counts, and YAML takes a name alone for null.
+            return [*lines, f"{pad}# {name}:", *inner]
         return [*lines, f"{pad}{name}:", *inner]
     if name in _EXAMPLES or name == "executables":
         return [*lines, *_open_section(name, values.get(name), depth)]

@@ -111,6 +111,21 @@ class JournalEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Recall:
+    """What the journal knows of some commands, and of itself, at one instant.
+
+    Attributes:
+        known: the entries that it has, by id.
+        is_empty: this device has never seen a list of commands.
+        history_lost: it replaced an unreadable one: whether an open command has run is not known.
+    """
+
+    known: dict[str, JournalEntry]
+    is_empty: bool
+    history_lost: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """Named numbers read at one instant: one ``sensor_data`` object.
 

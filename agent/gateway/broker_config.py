@@ -42,6 +42,18 @@ _PASSWORD_BYTES: Final = 24
 _TO_DEVICE: Final = (f"{TopicKind.COMMAND}/+", TopicKind.RECEIPTS, TopicKind.NOTICE)
 _FROM_DEVICE: Final = (f"{TopicKind.COMMAND}/+/{TopicKind.RESULT}", TopicKind.SENSOR_DATA, TopicKind.STATUS)
 _PACKET_BYTES: Final = BODY_BYTES + 4096  # a topic and properties around the largest payload
+LIMITS: Final = (
+    "# A device that runs wild fills its own queue and nothing else. The gateway's queue holds what a fleet sends at",
+    "# once: what does not fit is dropped, without a word to whoever sent it.",
+    f"max_packet_size {_PACKET_BYTES}",
+    "max_queued_messages 20000",
+    "max_queued_bytes 67108864",
+    "max_inflight_messages 100",
+    "# Commands and receipts are small, and the next one must not wait for the acknowledgement of the one before.",
+    "set_tcp_nodelay true",
+)
+"""Limits of the whole broker, as lines of its configuration."""
+
 _HEAD: Final = "# Written by device-agent gateway broker-config: run it again instead of editing this file.\n"
 
 
@@ -187,11 +199,7 @@ def configuration(settings: BrokerSettings) -> str:
         f"password_file {settings.directory / PASSWORDS}",
         f"acl_file {settings.directory / RULES}",
         "",
-        "# A device that runs wild fills its own queue and nothing else.",
-        f"max_packet_size {_PACKET_BYTES}",
-        "max_queued_messages 1000",
-        "max_queued_bytes 33554432",
-        "max_inflight_messages 100",
+        *LIMITS,
         "# Sessions of MQTT 3.1.1 that nobody comes back to; version 5 says itself how long.",
         "persistent_client_expiration 1h",
         "",

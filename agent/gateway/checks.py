@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from agent.app.checks import Finding, Verdict, check_state_dir
+from agent.app.lock import holder_of
 from agent.config.credentials import Credentials
 from agent.core.budget import Budget
 from agent.errors import ConfigurationError, InvalidMessage, ServiceError, TransportError, UnexpectedAnswer
@@ -41,7 +42,7 @@ def check_gateway(load: Callable[[], LoadedGateway], environ: Mapping[str, str],
         findings.append(Finding("credentials", Verdict.OK, "the key files can be read and only by this user"))
     except ConfigurationError as error:
         findings += [Finding("configuration", Verdict.FAILED, fault) for fault in error.faults]
-    findings.append(check_state_dir(config.state_dir))
+    findings.append(check_state_dir(config.state_dir, "gateway"))
     findings.append(_check_tokens(config))
     findings += _check_http(config)
     if online:
@@ -82,7 +83,11 @@ def _check_http(config: GatewayConfig) -> list[Finding]:
 def _check_broker(config: GatewayConfig) -> list[Finding]:
     if not config.mqtt.enabled:
         return []
-    # A client id of its own: the running gateway keeps its connection.
+    holder = holder_of(config.state_dir)
+    if holder is not None:
+        # Many brokers take the user name for the client id: a second connection would throw the gateway's out.
+        text = f"left alone, since the running gateway (process {holder}) is connected: see device-agent gateway status"
+        return [Finding("mqtt", Verdict.OK, text)]
     settings = mqtt_settings(config.mqtt, "gateway-check")
     trouble = look_at_broker(settings)
     if trouble is None:

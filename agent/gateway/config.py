@@ -16,6 +16,7 @@ from agent.config.model import AuthConfig, LoggingConfig, ServiceConfig
 from agent.config.section import Seconds, Section, is_this_machine, key
 from agent.core.thinning import MergeBy, ThinningMode, ThinningPolicy
 from agent.errors import ConfigurationError
+from agent.gateway.share import Share
 
 DEFAULT_PATH: Final = Path("/etc/device-gateway/config.yaml")
 PREFIX: Final = "DEVICE_GATEWAY_"
@@ -164,7 +165,10 @@ class MqttConfig(Section):
         "After this long without a word both sides look whether the other is there.", unit="s", default=30
     )
     session_expiry_s: Annotated[int, Field(ge=0, le=31 * 86_400)] = key(
-        "How long the broker keeps devices' messages for a gateway that is away (MQTT 5).", unit="s", default=3600
+        "How long the broker keeps devices' messages for a gateway that is away (MQTT 5).",
+        unit="s",
+        why="0 with several gateways: the others take them.",
+        default=3600,
     )
 
     @field_validator("version", mode="before")
@@ -204,6 +208,33 @@ class CommandsConfig(Section):
         if not self.fast_s <= self.idle_s <= self.reconcile_s:
             raise ValueError("commands: fast_s must not be above idle_s, nor idle_s above reconcile_s")
         return self
+
+
+class ShareConfig(Section):
+    """Which devices' commands this gateway fetches, where several gateways have one key (docs/scale.md)."""
+
+    index: Annotated[int, Field(ge=0, le=999)] = key(
+        "Which part is this gateway's: another one for each gateway, from 0 to count - 1.", default=0
+    )
+    count: Annotated[int, Field(ge=1, le=1000)] = key(
+        "How many gateways share the devices, by a hash of the device id. The same for all of them; 1 fetches the "
+        "commands of every device.",
+        why="So that no device is asked about twice. Readings and results are taken from any device all the same.",
+        default=1,
+    )
+
+    @model_validator(mode="after")
+    def _is_one_of_them(self) -> Self:
+        if self.index >= self.count:
+            raise ValueError(
+                f"share.index {self.index} is none of {self.count} part(s): with share.count {self.count} the gateways "
+                f"have the indexes 0 to {self.count - 1}"
+            )
+        return self
+
+    def value(self) -> Share:
+        """As the roster has it."""
+        return Share(self.index, self.count)
 
 
 class ReadingsConfig(Section):
@@ -285,6 +316,7 @@ class GatewayConfig(Section):
     http: HttpConfig = key("The front for devices that speak HTTP.", default_factory=HttpConfig)
     mqtt: MqttConfig = key("The front for devices that speak MQTT.", default_factory=MqttConfig)
     commands: CommandsConfig = key("How commands are fetched.", default_factory=CommandsConfig)
+    share: ShareConfig = key("Which devices' commands are fetched here.", default_factory=ShareConfig)
     readings: ReadingsConfig = key("How readings are handed on.", default_factory=ReadingsConfig)
     quota: QuotaConfig = key("How the key's quota is divided.", default_factory=QuotaConfig)
     connections: Annotated[int, Field(ge=1, le=64)] = key(

@@ -208,6 +208,20 @@ class Desk:
         with self._lock:
             return sorted(self._unknown)
 
+    def guests(self, within_s: float) -> set[str]:
+        """The devices whose commands have to be fetched here although another gateway may do so, too.
+
+        They ask here over HTTP; or the service did not know them, and has to be asked whether it does by now.
+        """
+        since_s = self._clock.now().wall_s - within_s
+        with self._lock:
+            here = {
+                device_id
+                for device_id, seen in self._presence.items()
+                if seen.transport is Transport.HTTP and seen.online and seen.seen_wall_s >= since_s
+            }
+            return here | self._unknown
+
     def online(self, within_s: float) -> int:
         """How many devices were heard of lately, and did not say that they go."""
         since_s = self._clock.now().wall_s - within_s

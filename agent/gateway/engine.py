@@ -79,7 +79,7 @@ class Engine:
         self._meter = Meter(Budget(shares), self._now_s)
         self._service_clock = ServiceClock(clock, trust_wall=True)
         self.board = CommandBoard(self._service_now)
-        self.roster = Roster(tokens.device_ids, self._now_s)
+        self.roster = Roster(tokens.device_ids, self._now_s, config.share.value())
         self._clients = [make_client(config.service, credentials, self._meter, config.connections) for _ in range(3)]
         self._threads: dict[str, list[ServiceThread]] = {}
         self.desk = Desk(
@@ -199,7 +199,7 @@ class Engine:
                 desk=self.desk,
                 commands=self.commands,
                 store=self._store,
-                serves=self.roster.serves,
+                fetches=self._fetches,
                 meter=self._meter,
                 clock=clock,
                 trouble=self._trouble("events"),
@@ -217,6 +217,7 @@ class Engine:
                     mqtt_settings(config.mqtt, config.mqtt.client_id or self._own_client_id()),
                     self.desk,
                     serves=self.roster.serves,
+                    own=self.roster.own,
                     clock=self._clock,
                     fraction=self._fraction,
                     repeat_after_s=config.logging.repeat_after_s,
@@ -257,6 +258,9 @@ class Engine:
 
     def _device_came(self, device_id: str) -> None:
         self.commands.hint(device_id)
+
+    def _fetches(self, device_id: str) -> bool:
+        return device_id in self.roster.own() or self.commands.asks_about(device_id)
 
     def _result_came(self) -> None:
         if self._results.wake():

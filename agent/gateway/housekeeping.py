@@ -15,6 +15,7 @@ from agent.gateway.store.values import StoreStats
 from agent.ports import Clock
 from agent.runtime.complaints import Complaints
 from agent.runtime.service import Actor
+from agent.wire.limits import ONLINE_WITHIN_S
 
 _log = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ class Housekeeper(Actor):
         self._service_now = service_now
         self._complaints = Complaints(_log, lambda: clock.now().monotonic_s, repeat_after_s)
         self._served: frozenset[str] = frozenset()
+        self._asked: frozenset[str] = frozenset()
         self._rounds = 0
         self._due_s = 0.0
 
@@ -78,11 +80,7 @@ class Housekeeper(Actor):
         """One round."""
         self._due_s = self._clock.now().monotonic_s + ROUND_S
         self._look_at_fronts()
-        served = self._roster.devices()
-        if served != self._served:
-            self._served = served
-            self._commands.serve(served)
-            _log.info("devices=%d are served", len(served))
+        self._look_at_devices()
         try:
             self._look_after_store()
         except StorageError as error:
@@ -97,6 +95,22 @@ class Housekeeper(Actor):
             self._desk.save_presence()
         except StorageError as error:
             _log.warning("presence=not_saved %s", error)
+
+    def _look_at_devices(self) -> None:
+        served, own = self._roster.devices(), self._roster.own()
+        asked = own
+        if len(own) < len(served):
+            asked = own | (self._desk.guests(ONLINE_WITHIN_S) & served)
+        if asked != self._asked:
+            new_guests = asked - own - self._asked
+            self._asked = asked
+            self._commands.serve(asked)
+            for device_id in new_guests:
+                self._commands.hint(device_id)
+        if served != self._served:
+            self._served = served
+            share = "" if len(own) == len(served) else f", the commands of {len(own)} are fetched here"
+            _log.info("devices=%d are served%s", len(served), share)
 
     def _look_after_store(self) -> None:
         self._desk.expire(self._service_now())

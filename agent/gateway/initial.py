@@ -139,8 +139,13 @@ def _next(wanted: InitialGateway, path: Path, keys: Mapping[str, str]) -> list[s
         lines.append(f"next: replace what begins with PASTE, if it is still there, in {', '.join(missing)}")
     option = "" if path == Path("/etc/device-gateway/config.yaml") else f" --config {path}"
     if wanted.mqtt:
-        tls = f" --tls-dir {wanted.directory / 'tls'}" if wanted.hosts and option else ""
-        lines.append(f"next: device-agent gateway broker-config{option}{tls or ('' if wanted.hosts else ' --no-tls')}")
+        words = ["device-agent gateway broker-config"]
+        if option:  # not in the system's own places, so it is not the system's broker either
+            own = wanted.directory
+            words.append(f"--config {path} --conf {own / 'mosquitto.conf'} --dir {own / 'broker'} --standalone")
+            words += [f"--tls-dir {own / 'tls'}"] if wanted.hosts else []
+        words += [] if wanted.hosts else ["--no-tls"]
+        lines.append(f"next: {' '.join(words)}")
     lines.append(f"next: device-agent gateway check{option} --online")
     lines.append(f"then: device-agent gateway run{option}, or systemctl enable --now device-gateway")
     return lines

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from agent.gateway.share import Share
 from agent.gateway.token_file import StoredToken
 from agent.wire.times import to_rfc3339
 
@@ -18,6 +19,7 @@ class ListedDevice:
         state: of its newest token.
         last_used_at: of any of its tokens, epoch seconds.
         old_until: until when an older token is good; None when none is.
+        is_own: this gateway fetches its commands, see :mod:`agent.gateway.share`.
     """
 
     device_id: str
@@ -25,11 +27,13 @@ class ListedDevice:
     issued_at: float
     last_used_at: float | None
     old_until: float | None
+    is_own: bool
 
-    def row(self) -> tuple[str, ...]:
-        """For a table."""
+    def row(self, *, with_share: bool) -> tuple[str, ...]:
+        """For a table; ``with_share`` says where its commands are fetched, too."""
         shown = (_shown(self.issued_at), _shown(self.last_used_at), _shown(self.old_until))
-        return (self.device_id, self.state, *shown)
+        share = ("here" if self.is_own else "elsewhere",) if with_share else ()
+        return (self.device_id, self.state, *shown, *share)
 
     def to_json(self) -> dict[str, Any]:
         """For a program."""
@@ -39,15 +43,17 @@ class ListedDevice:
             "issued_at": to_rfc3339(self.issued_at),
             "last_used_at": None if self.last_used_at is None else to_rfc3339(self.last_used_at),
             "old_token_until": None if self.old_until is None else to_rfc3339(self.old_until),
+            "commands_here": self.is_own,
         }
 
 
-def listed(tokens: Iterable[StoredToken], now_s: float, *, show_all: bool) -> list[ListedDevice]:
+def listed(tokens: Iterable[StoredToken], now_s: float, share: Share, *, show_all: bool) -> list[ListedDevice]:
     """One entry for each device.
 
     Args:
         tokens: by device, oldest first.
         now_s: epoch seconds.
+        share: this gateway's.
         show_all: also devices without a valid token.
     """
     by_device: dict[str, list[StoredToken]] = {}
@@ -61,7 +67,12 @@ def listed(tokens: Iterable[StoredToken], now_s: float, *, show_all: bool) -> li
         used = [token.last_used_at for token in own if token.last_used_at is not None]
         old = [token.ends_at for token in own[:-1] if token.is_valid(now_s) and token.ends_at is not None]
         entry = ListedDevice(
-            device_id, newest.state(now_s), newest.created_at, max(used, default=None), max(old, default=None)
+            device_id,
+            newest.state(now_s),
+            newest.created_at,
+            max(used, default=None),
+            max(old, default=None),
+            share.has(device_id),
         )
         found.append(entry)
     return found

@@ -69,6 +69,7 @@ class GatewayCollector(Collector):
     def _devices(self) -> Iterator[Metric]:
         engine = self._engine
         yield GaugeMetricFamily(f"{_PREFIX}_devices", "Devices with a valid token", len(engine.roster.devices()))
+        yield GaugeMetricFamily(f"{_PREFIX}_devices_own", "Of them, in this gateway's share", len(engine.roster.own()))
         online = engine.desk.online(ONLINE_WITHIN_S)
         yield GaugeMetricFamily(f"{_PREFIX}_devices_online", f"Heard of within {ONLINE_WITHIN_S} s", online)
         open_commands, held = engine.board.counts()

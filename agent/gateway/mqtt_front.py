@@ -2,7 +2,8 @@
 
 Each message from a device is acknowledged to the broker only when the desk has committed it (or never will), after the
 receipt that the device waits for: see :mod:`agent.wire.mqtt_messages`. A shared subscription lets several gateways
-behind one broker, or a cluster of brokers, split the devices' messages.
+behind one broker, or a cluster of brokers, split the devices' readings and results; each of them hears that a device
+comes and goes, since any of them may hold its commands.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,14 +20,16 @@ from typing import Any, Final, Literal
 from agent.adapters.mqtt_connection import MqttConnection
 from agent.adapters.mqtt_session import Arrival, Broker, Message, Role, Session, Tls
 from agent.errors import InvalidMessage, LockedOut, Offline, StorageError
+from agent.gateway.mqtt_notices import NoticeSender
 from agent.gateway.mqtt_outgoing import CommandPublisher
+from agent.gateway.mqtt_receipts import ReceiptSender
 from agent.gateway.ports import DeviceDesk, FrontStatus, NewReading, Transport, UnknownCommand
 from agent.ports import Clock
 from agent.runtime.complaints import Complaints
 from agent.runtime.patience import Patience
 from agent.wire import topics
 from agent.wire.commands import CommandResult
-from agent.wire.mqtt_messages import Notice, Receipt, Refusal, encode, read_readings, read_result, read_status
+from agent.wire.mqtt_messages import Receipt, Refusal, read_readings, read_result, read_status
 from agent.wire.secret import Secret
 from agent.wire.times import parse_time
 from agent.wire.topics import Topic, TopicKind
@@ -36,7 +39,6 @@ _log = logging.getLogger(__name__)
 _RETRY_S: Final = 2.0
 # One client, and all devices wait for it: no reason to spare the broker more than this.
 _RECONNECT_MAX_S: Final = 10.0
-_NOTICE_EVERY_S: Final = 60.0
 # A broker without a bound of its own (3.1.1) must not fill the memory with what the store does not take.
 _HELD_MAX: Final = 1000
 
@@ -79,6 +81,7 @@ class MqttFront:
         settings: where the broker is.
         desk: takes what devices give.
         serves: whether a device has a token here; messages of others are dropped and counted.
+        own: the devices whose commands this gateway fetches: it alone sends them notices unasked.
         clock: for waiting.
         fraction: random numbers in [0, 1), for back-off.
         repeat_after_s: how soon the same complaint may be told again, seconds.
@@ -92,6 +95,7 @@ class MqttFront:
         desk: DeviceDesk,
         *,
         serves: Callable[[str], bool],
+        own: Callable[[], Collection[str]],
         clock: Clock,
         fraction: Callable[[], float],
         repeat_after_s: float = 300.0,
@@ -99,32 +103,37 @@ class MqttFront:
         self._settings = settings
         self._desk = desk
         self._serves = serves
+        self._own = own
         self._clock = clock
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._complaints = Complaints(_log, self._now_s, repeat_after_s)
         self._held: list[_Held] = []
-        self._noticed_s: dict[str, float] = {}
         self._stopping = threading.Event()
-        filters = [topics.shared(settings.group, each) if settings.group else each for each in topics.GATEWAY_FILTERS]
+        split = [topics.shared(settings.group, each) if settings.group else each for each in topics.SPLIT_FILTERS]
         self._connection = MqttConnection(
             _broker(settings),
             token=self._password,
             version=settings.version,
             role=Role(
-                subscriptions=tuple((each, 1) for each in filters), on_arrival=self._arrived, on_up=self._came_up
+                subscriptions=tuple((each, 1) for each in (*split, topics.STATUS_FILTER)),
+                on_arrival=self._arrived,
+                on_up=self._came_up,
             ),
             waits=Patience(fraction, cap_s=_RECONNECT_MAX_S),
             on_down=self._went_down,
         )
         self._publisher = CommandPublisher(desk, self._post, lambda: self._connection.is_up, clock)
-        self._thread = threading.Thread(target=self._retry, name="mqtt-retry", daemon=True)
+        self._notices = NoticeSender(desk, self._post, clock)
+        self._receipts = ReceiptSender(self._post, self._connection.acknowledge, lambda: self._connection.is_up)
+        self._thread = threading.Thread(target=self._run, name="mqtt-retry", daemon=True)
 
     # --- Front ----------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """See :meth:`agent.gateway.ports.Front.start`; connecting goes on in the background."""
         self._publisher.start()
+        self._receipts.start()
         self._thread.start()
         self._connection.start()
 
@@ -133,6 +142,7 @@ class MqttFront:
         self._stopping.set()
         self._connection.stop()
         ended = self._publisher.stop(timeout_s)
+        ended = self._receipts.stop(timeout_s) and ended
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
             ended = ended and not self._thread.is_alive()
@@ -163,6 +173,7 @@ class MqttFront:
         text = f"mqtt=connected {self._connection.broker}, MQTT {session.version}"
         self._complain("connected", text, logging.INFO)
         self._publisher.publish_all()
+        self._notices.greet(self._own())
 
     def _went_down(self, error: Offline, wait_s: float) -> None:
         self._count("connections_lost")
@@ -218,7 +229,7 @@ class MqttFront:
             self._desk.take_readings(device_id, readings).add_done_callback(done)
 
         try_once()
-        self._hint(device_id)
+        self._notices.hint(device_id)
 
     def _take_result(self, arrival: Arrival, topic: Topic) -> None:
         device_id, command_id = topic.device_id, topic.command_id or ""
@@ -249,6 +260,9 @@ class MqttFront:
 
     def _take_status(self, arrival: Arrival, topic: Topic) -> None:
         device_id = topic.device_id
+        if arrival.retain:
+            self._connection.acknowledge(arrival)  # it was said before this connection
+            return
         try:
             status = read_status(arrival.payload)
         except InvalidMessage as error:
@@ -257,7 +271,8 @@ class MqttFront:
         online = status.status == "online"
         self._desk.seen(device_id, Transport.MQTT, online=online, firmware=status.firmware_version)
         if online:
-            self._notice(device_id)
+            if device_id in self._own():
+                self._notices.tell(device_id)
             self._publisher.publish(device_id, again=True)
         self._connection.acknowledge(arrival)
 
@@ -266,8 +281,9 @@ class MqttFront:
     def _settle(self, arrival: Arrival, device_id: str, receipt: Receipt) -> None:
         """It is safe, or never will be: the receipt first, so that a crash in between only repeats."""
         if receipt.stored or receipt.refused:
-            self._post(Message(topics.receipts(device_id), encode(receipt)))
-        self._connection.acknowledge(arrival)
+            self._receipts.send(device_id, receipt, arrival)
+        else:
+            self._connection.acknowledge(arrival)
 
     def _not_taken(
         self,
@@ -308,40 +324,15 @@ class MqttFront:
             text = f"mqtt={refusal.error} device {device_id[:80]}: {refusal.message}"
             self._complain(f"{refusal.error} {device_id}", text)
 
-    def _retry(self) -> None:
+    def _run(self) -> None:
         while not self._stopping.wait(_RETRY_S / 2):
+            self._notices.greet_some()
             now_s = self._now_s()
             with self._lock:
                 due = [held for held in self._held if held.due_s <= now_s]
                 self._held = [held for held in self._held if held.due_s > now_s]
             for held in due:
                 held.try_again()
-
-    # --- notices --------------------------------------------------------------------------------------------------
-
-    def _hint(self, device_id: str) -> None:
-        """Tell a device that sends readings when the quota is used up, once in a while."""
-        if not self._desk.hints(device_id).quota_used_up:
-            return
-        now_s = self._now_s()
-        with self._lock:
-            if now_s - self._noticed_s.get(device_id, float("-inf")) < _NOTICE_EVERY_S:
-                return
-        self._notice(device_id)
-
-    def _notice(self, device_id: str) -> None:
-        hints = self._desk.hints(device_id)
-        with self._lock:
-            self._noticed_s.pop(device_id, None)
-            self._noticed_s[device_id] = self._now_s()
-            if len(self._noticed_s) > _HELD_MAX:
-                del self._noticed_s[next(iter(self._noticed_s))]
-        notice = Notice(
-            time=self._clock.now().wall_s,
-            retry_after_s=_NOTICE_EVERY_S if hints.quota_used_up else None,
-            poll_s=hints.poll_interval_s,
-        )
-        self._post(Message(topics.notice(device_id), encode(notice), qos=0))
 
     # --- inside ---------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from agent.app.lock import holder_of
 from agent.app.status_file import StatusFile, read_status, status_path
 from agent.errors import ConfigurationError, StorageError
 from agent.gateway.config import GatewayConfig
+from agent.gateway.share import Share
 from agent.gateway.store.command_rows import CommandRows
 from agent.gateway.store.counter_rows import Counters
 from agent.gateway.store.reading_rows import ReadingRows
@@ -35,6 +36,7 @@ class GatewayStatus:
     Attributes:
         state: ``running``, ``stopped``, ``died`` (it ended without saying so) or ``never started``.
         process_id: of the running gateway.
+        share: whose commands it fetches, by the configuration.
         told: what the last process told about its parts.
         store: what the store holds; None when there is none or it cannot be read.
         reasons: why the service refused what is set aside, the newest first.
@@ -45,6 +47,7 @@ class GatewayStatus:
     state: str
     state_dir: Path
     process_id: int | None
+    share: Share
     told: StatusFile | None
     store: StoreStats | None
     reasons: tuple[str, ...] = ()
@@ -69,7 +72,8 @@ def look_at(config: GatewayConfig, environ: Mapping[str, str]) -> GatewayStatus:
         found = _read_store(state_dir / FILE_NAME)
     except (StorageError, ConfigurationError) as error:
         fault = str(error)
-    return GatewayStatus(_state(holder, told, found[0]), state_dir, holder, told, *found, fault)
+    share = config.share.value()
+    return GatewayStatus(_state(holder, told, found[0]), state_dir, holder, share, told, *found, fault)
 
 
 def _read_store(path: Path) -> tuple[StoreStats | None, tuple[str, ...], tuple[str, ...]]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
-from agent.core.commands import HISTORY_LOST, CommandRules, Triage, Verdict, recover, triage
+from agent.core.commands import CommandRules, Triage, Verdict, recover, start_entry, triage
 from agent.core.timekeeping import is_plausible
-from agent.core.values import CommandPoll, CommandState, JournalEntry, Moment
+from agent.core.values import Command, CommandPoll, CommandState, Contract, JournalEntry, Moment, Recall
 from agent.ports import Clock, Journal
 from agent.runtime.lanes import Dispatcher
 from agent.wire.limits import TTL_MAX_S
@@ -58,29 +59,38 @@ class Intake:
             StorageError: nothing was committed, so nothing may be acknowledged.
         """
         ids = [command.id for command in poll.commands]
-        result = triage(
-            poll.commands,
-            self._journal.known(ids),
-            self._rules,
-            received=self._clock.now(),
-            service_now_s=self._service_now(),
-            first_contact=self._journal.is_empty(),
-            history_lost=self._journal.setting(HISTORY_LOST) is not None,
-        )
-        if result.entries or result.first_contact:
-            self._journal.admit(result.entries)
-        _tell(result)
-        if result.of(Verdict.REFUSE):
-            self._on_finished()
+        pass_ = _Pass(poll.commands, self._rules, self._dispatcher, self._clock.now(), self._service_now())
+        try:
+            self._journal.decide(ids, pass_.choose)
+        except BaseException:
+            pass_.is_over = True
+            self._dispatcher.release(pass_.claimed)
+            raise
+        result = pass_.result
+        self._resume_forgotten(result)
         admitted = result.of(Verdict.ADMIT)
         for decision in admitted:
             if decision.entry is not None:
-                self._dispatcher.dispatch(decision.entry)
+                self._dispatcher.dispatch(decision.entry, claimed=decision.command_id in pass_.claimed)
+        if result.of(Verdict.REFUSE):
+            self._on_finished()
+        _tell(result)
         if self._only_pushed:
             self._forget((), _REMEMBER_PUSHED_S)
         elif not poll.pushed:
             self._forget(ids, _REMEMBER_S)
         return len(admitted)
+
+    def _resume_forgotten(self, result: Triage) -> None:
+        """What is listed again and waits in no lane was committed by a write whose end nobody learned."""
+        for decision in result.of(Verdict.DUPLICATE):
+            entry = decision.entry
+            if entry is None or entry.state not in {CommandState.RECEIVED, CommandState.STARTED}:
+                continue
+            rule = self._rules.handlers.get(entry.handler)
+            is_idempotent = rule is not None and rule.contract is Contract.IDEMPOTENT
+            if entry.state is CommandState.RECEIVED or is_idempotent:
+                self._dispatcher.dispatch(entry)
 
     def _forget(self, listed_ids: Sequence[str], older_than_s: float) -> None:
         now = self._clock.now()
@@ -90,6 +100,44 @@ class Intake:
         gone = self._journal.forget(listed_ids, now.wall_s - older_than_s)
         if gone:
             _log.info("journal=tidied forgotten=%d commands that the service no longer lists", gone)
+
+
+@dataclass(slots=True)
+class _Pass:
+    """The triage of one list, which the journal asks for while it has the store to itself.
+
+    Attributes:
+        claimed: commands that are ``started`` with the commit that admits them, since their lanes are free.
+        is_over: nobody waits for it any longer: a disk that comes back after that shall not begin anything.
+    """
+
+    commands: Sequence[Command]
+    rules: CommandRules
+    dispatcher: Dispatcher
+    now: Moment
+    service_now_s: float | None
+    result: Triage = field(default_factory=Triage)
+    claimed: set[str] = field(default_factory=set)
+    is_over: bool = False
+
+    def choose(self, recall: Recall) -> Sequence[JournalEntry] | None:
+        """What to admit; None when the journal need not be written."""
+        if self.is_over:
+            return None
+        self.result = result = triage(
+            self.commands,
+            recall.known,
+            self.rules,
+            received=self.now,
+            service_now_s=self.service_now_s,
+            first_contact=recall.is_empty,
+            history_lost=recall.history_lost,
+        )
+        if not (result.entries or result.first_contact):
+            return None
+        admitted = [decision.entry for decision in result.of(Verdict.ADMIT) if decision.entry is not None]
+        self.claimed.update(entry.command.id for entry in admitted if self.dispatcher.claim(entry))
+        return [start_entry(each, self.now) if each.command.id in self.claimed else each for each in result.entries]
 
 
 def resume(journal: Journal, rules: CommandRules, dispatcher: Dispatcher, clock: Clock, process_started: Moment) -> int:

@@ -15,6 +15,8 @@ from agent.core.values import Command, Contract, JsonObject, Outcome, OutcomeSta
 _log = logging.getLogger(__name__)
 
 _UNWIND_S: Final = 1.0
+# Threads that wait for the next command: to start one takes longer than most handlers do.
+_RESTING_MAX: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +68,35 @@ class Jobs(Protocol):
         ...
 
 
+class Hung(Protocol):
+    """A run that nobody waits for any longer (a :class:`threading.Thread` is one, too)."""
+
+    def is_alive(self) -> bool:
+        """The handler has not returned."""
+        ...
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until it has, or for so many seconds."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
     """How a run came back to its lane.
 
     Attributes:
         outcome: None when the agent stops and the handler did not end within the grace: the command stays ``started``.
-        hung: the thread that did not come back; None when it did.
+        hung: the run that did not come back; None when it did.
     """
 
     outcome: Outcome | None
-    hung: threading.Thread | None = None
+    hung: Hung | None = None
 
 
 class JobRunner:
     """Runs jobs in threads of their own, so that a handler that hangs costs its lane and nothing else.
+
+    A few threads stay for the next job until :meth:`stop`.
 
     Args:
         stop_grace_s: how long a running handler may go on after :meth:`stop`, seconds.
@@ -95,6 +111,7 @@ class JobRunner:
         self._lock = threading.Lock()
         self._stopped = False
         self._runs: set[_Run] = set()
+        self._resting: list[_Worker] = []
 
     def run(self, job: Job, attempt: Attempt, on_long: Callable[[], None]) -> Ended:
         """Run the job and wait for its end, its timeout or the stop."""
@@ -115,9 +132,31 @@ class JobRunner:
             self._stopped = True
             for run in self._runs:
                 run.wake("stop")
+            for worker in self._resting:
+                worker.take(None)
+            self._resting.clear()
+
+    def _start(self, run: _Run) -> None:
+        with self._lock:
+            worker = self._resting.pop() if self._resting else None
+        if worker is None:
+            worker = _Worker(self._may_rest)
+            try:
+                worker.start()
+            except RuntimeError as error:  # the process is out of threads
+                run.fail(f"no_thread: no thread could be started: {error}")
+                return
+        worker.take(run)
+
+    def _may_rest(self, worker: _Worker) -> bool:
+        with self._lock:
+            if self._stopped or len(self._resting) >= _RESTING_MAX:
+                return False
+            self._resting.append(worker)
+            return True
 
     def _wait(self, run: _Run, on_long: Callable[[], None]) -> Ended:
-        run.start()
+        self._start(run)
         timeout_s = run.job.timeout_s
         first_s = min(self._progress_after_s, timeout_s)
         event = run.wait(first_s)
@@ -128,31 +167,24 @@ class JobRunner:
             return Ended(run.outcome)
         run.attempt.stopping.set()
         if event == "stop":
-            return Ended(run.outcome) if run.wait_done(self._stop_grace_s) else Ended(None, run.thread)
+            return Ended(run.outcome) if run.wait_done(self._stop_grace_s) else Ended(None, run)
         returned = run.wait_done(self._unwind_s)
         result = run.outcome.result if run.outcome is not None else None
         text = f"timeout: {run.job.handler!r} ran longer than {timeout_s:g} s"
         if not returned:
             text += " and has not returned; its lane is blocked until it does"
-        return Ended(Outcome(OutcomeStatus.FAILED, result, text), None if returned else run.thread)
+        return Ended(Outcome(OutcomeStatus.FAILED, result, text), None if returned else run)
 
 
 class _Run:
-    """One thread that runs one job; its lane waits for what comes first: done or stop."""
+    """One job in a worker's thread; its lane waits for what comes first: done or stop."""
 
     def __init__(self, job: Job, attempt: Attempt) -> None:
         self.job = job
         self.attempt = attempt
         self.outcome: Outcome | None = None
         self._events: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self.thread = threading.Thread(target=self._main, name=f"run:{job.handler}", daemon=True)
-
-    def start(self) -> None:
-        try:
-            self.thread.start()
-        except RuntimeError as error:  # the process is out of threads
-            self.outcome = Outcome(OutcomeStatus.FAILED, None, f"no_thread: no thread could be started: {error}")
-            self._events.put("done")
+        self._ended = threading.Event()
 
     def wake(self, event: str) -> None:
         self._events.put(event)
@@ -168,10 +200,48 @@ class _Run:
                 return True
         return False
 
-    def _main(self) -> None:
+    def is_alive(self) -> bool:
+        return not self._ended.is_set()
+
+    def join(self, timeout: float | None = None) -> None:
+        self._ended.wait(timeout)
+
+    def fail(self, text: str) -> None:
+        self.outcome = Outcome(OutcomeStatus.FAILED, None, text)
+        self._end()
+
+    def execute(self) -> None:
         try:
             self.outcome = self.job.run(self.attempt)
         except BaseException as error:  # noqa: BLE001 - whatever a plug-in raises ends its command and nothing else
             _log.debug("handler %s raised", self.job.handler, exc_info=True)
             self.outcome = Outcome(OutcomeStatus.FAILED, None, f"handler_error: {type(error).__name__}: {error}")
+        self._end()
+
+    def _end(self) -> None:
+        self._ended.set()
         self._events.put("done")
+
+
+class _Worker:
+    """A thread that runs one job after the other, as long as ``may_rest`` lets it wait for the next."""
+
+    def __init__(self, may_rest: Callable[[_Worker], bool]) -> None:
+        self._may_rest = may_rest
+        self._runs: queue.SimpleQueue[_Run | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._main, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def take(self, run: _Run | None) -> None:
+        """Run this; None ends the thread."""
+        self._runs.put(run)
+
+    def _main(self) -> None:
+        while (run := self._runs.get()) is not None:
+            self._thread.name = f"run:{run.job.handler}"
+            run.execute()
+            del run
+            if not self._may_rest(self):
+                return

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from agent.core.commands import CommandRules, refuse_at_start
@@ -17,7 +18,7 @@ from agent.errors import StorageError
 from agent.ports import Clock, Journal
 from agent.runtime.complaints import Complaints
 from agent.runtime.health import Health
-from agent.runtime.jobs import Attempt, Ended, Job, JobRunner, Jobs
+from agent.runtime.jobs import Attempt, Ended, Hung, Job, JobRunner, Jobs
 from agent.runtime.service import Actor
 
 _log = logging.getLogger(__name__)
@@ -29,10 +30,23 @@ _SLACK_S: Final = 30.0
 _UNKNOWN_LANE: Final = "unknown"
 
 
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """A command on its way into its lane.
+
+    Attributes:
+        entry: as it was before this run.
+        is_started: the journal has it as ``started`` already: the commit that admitted it did that, too.
+    """
+
+    entry: JournalEntry
+    is_started: bool = False
+
+
 class Post(Protocol):
     """A running service, as far as the dispatcher sees it."""
 
-    def post(self, message: JournalEntry) -> bool:
+    def post(self, message: Errand) -> bool:
         """Post a message; False when the mailbox is full or closed."""
         ...
 
@@ -42,7 +56,7 @@ class LaneParts:
 
     Args:
         service_now: the service's clock, epoch seconds; None when nobody can say.
-        on_finished: a result waits for the uplink.
+        on_finished: this command's result waits for the uplink.
         on_progress: how a running command goes; may be lost.
     """
 
@@ -55,7 +69,7 @@ class LaneParts:
         clock: Clock,
         health: Health,
         service_now: Callable[[], float | None],
-        on_finished: Callable[[], object],
+        on_finished: Callable[[JournalEntry], object],
         on_progress: Callable[[Report], object],
         repeat_after_s: float = 300.0,
     ) -> None:
@@ -84,22 +98,21 @@ class Lane(Actor):
         super().__init__(f"lane:{name}")
         self._parts = parts
         self._on_done = on_done
-        self._hung: threading.Thread | None = None
+        self._hung: Hung | None = None
         self._complaints = Complaints(_log, lambda: parts.clock.now().monotonic_s, parts.repeat_after_s)
         self.patience_s = _SLACK_S
 
-    def receive(self, message: JournalEntry) -> None:
+    def receive(self, message: Errand) -> None:
         """Run one command: journal ``started``, handler, journal the outcome."""
-        command_id = message.command.id
         try:
             if not self._parts.stopping.is_set():
-                self._run(message)
+                self._run(message.entry, is_started=message.is_started)
         finally:
-            self._on_done(command_id)
+            self._on_done(message.entry.command.id)
 
-    def _run(self, entry: JournalEntry) -> None:
+    def _run(self, entry: JournalEntry, *, is_started: bool) -> None:
         parts, command_id = self._parts, entry.command.id
-        if not self._is_current(entry):
+        if not is_started and not self._is_current(entry):
             return
         expired = refuse_at_start(entry, parts.service_now())
         if expired is not None:
@@ -115,7 +128,7 @@ class Lane(Actor):
             text = f"an earlier run of this lane ({self.name}) still hangs; restart_agent frees it"
             self._conclude(entry, _rejected("lane_blocked", text))
             return
-        if not self._commit(lambda: parts.journal.start(command_id, parts.clock.now()), "start"):
+        if not is_started and not self._commit(lambda: parts.journal.start(command_id, parts.clock.now()), "start"):
             return
         # A run may last as long as its timeout; only beyond that the lane itself is stuck.
         self.patience_s = job.timeout_s + _SLACK_S
@@ -186,13 +199,17 @@ class Lane(Actor):
         return False
 
     def _conclude(self, entry: JournalEntry, outcome: Outcome) -> None:
-        command_id = entry.command.id
-        parts = self._parts
-        if self._commit(lambda: parts.journal.finish(command_id, outcome, parts.clock.now()), "outcome"):
+        command_id, parts = entry.command.id, self._parts
+
+        def finish() -> None:
+            finished.append(parts.journal.finish(command_id, outcome, parts.clock.now()))
+
+        finished: list[JournalEntry] = []
+        if self._commit(finish, "outcome"):
+            parts.on_finished(finished[-1])
             level = logging.INFO if outcome.status is OutcomeStatus.SUCCEEDED else logging.WARNING
             why = f" reason={outcome.error!r}" if outcome.error else ""
             _log.log(level, "command=%s handler=%s state=%s%s", command_id, entry.handler, outcome.status, why)
-            parts.on_finished()
 
     def _commit(self, write: Callable[[], None], what: str) -> bool:
         """Write until it is written; False when the agent stops before that. Nothing runs that is not journaled."""
@@ -234,21 +251,54 @@ class Dispatcher:
         self._max_lanes = max_lanes
         self._lock = threading.Lock()
         self._lanes: dict[str, Post] = {}
-        self._queued: set[str] = set()
+        # Command id -> its lane.
+        self._queued: dict[str, str] = {}
         self._is_behind = False
 
-    def dispatch(self, entry: JournalEntry) -> bool:
+    def claim(self, entry: JournalEntry) -> bool:
+        """Keep a free lane for a new command, which may then be admitted as ``started``: one commit instead of two.
+
+        Only for an idempotent handler. Should the agent end between that commit and the handler's first step, the
+        command runs at the next start; a handler that may run ``once`` would be concluded without having run.
+
+        Returns:
+            True when the lane is its own. :meth:`dispatch` or :meth:`release` must follow.
+        """
+        rule = self._rules.handlers.get(entry.handler)
+        if rule is None or rule.contract is not Contract.IDEMPOTENT:
+            return False
+        with self._lock:
+            lane = self._lane_of(entry)
+            if self._is_behind or lane in self._queued.values() or self._parts.stopping.is_set():
+                return False
+            self._queued[entry.command.id] = lane
+            return True
+
+    def release(self, command_ids: Iterable[str]) -> None:
+        """Claimed, and then not admitted."""
+        with self._lock:
+            for command_id in command_ids:
+                self._queued.pop(command_id, None)
+
+    def dispatch(self, entry: JournalEntry, *, claimed: bool = False) -> bool:
         """Put a ``received`` command, or a ``started`` one that shall run again, into its lane.
+
+        Args:
+            entry: as the journal has it, or had it before it was claimed.
+            claimed: see :meth:`claim`; the journal has it as ``started`` by now.
 
         Returns:
             False when the lane is full: the command waits in the journal and is fetched later.
         """
+        command_id = entry.command.id
         with self._lock:
-            if entry.command.id in self._queued:
+            if command_id in self._queued and not claimed:
                 return True
-            rule = self._rules.handlers.get(entry.handler)
-            if self._lane(rule.lane if rule else _UNKNOWN_LANE).post(entry):
-                self._queued.add(entry.command.id)
+            lane = self._lane_of(entry)
+            # Counted here, so that a claimed place is there when its command comes.
+            has_room = claimed or list(self._queued.values()).count(lane) < Lane.capacity
+            if has_room and self._lane(lane).post(Errand(entry, is_started=claimed)):
+                self._queued[command_id] = lane
                 return True
             self._is_behind = True
             return False
@@ -272,17 +322,20 @@ class Dispatcher:
         self._parts.stopping.set()
         self._parts.runner.stop()
 
+    def _lane_of(self, entry: JournalEntry) -> str:
+        rule = self._rules.handlers.get(entry.handler)
+        name = rule.lane if rule else _UNKNOWN_LANE
+        is_one_too_many = name not in self._lanes and len(self._lanes) >= self._max_lanes
+        return list(self._lanes)[-1] if is_one_too_many else name
+
     def _lane(self, name: str) -> Post:
         if name not in self._lanes:
-            if len(self._lanes) >= self._max_lanes:
-                name = list(self._lanes)[-1]
-            else:
-                self._lanes[name] = self._start_lane(Lane(name, self._parts, self._done))
+            self._lanes[name] = self._start_lane(Lane(name, self._parts, self._done))
         return self._lanes[name]
 
     def _done(self, command_id: str) -> None:
         with self._lock:
-            self._queued.discard(command_id)
+            self._queued.pop(command_id, None)
             is_time = self._is_behind and len(self._queued) <= Lane.capacity // 2
             if is_time:
                 self._is_behind = False

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from agent.core.commands import IllegalMove
 from agent.core.values import CommandState, JournalEntry, Report, StoredReading
 from agent.errors import Conflict, InvalidMessage, NotFound, Offline, Refused, ServiceError, StorageError
 from agent.ports import Clock, Journal, Outbox, Uplink
@@ -22,6 +23,8 @@ IN_FLIGHT: Final = "uplink.in_flight"
 
 _REPORTS_AT_ONCE: Final = 50
 _PROGRESS_KEPT: Final = 64
+_FRESH_KEPT: Final = 16
+_TOLD_KEPT: Final = 1000
 # An earlier process that had more than this waiting sent arrays, and remembered the last one.
 _RESENT_SINGLY: Final = 1000
 _STORE_RETRY_S: Final = 5.0
@@ -30,7 +33,9 @@ _STORE_RETRY_S: Final = 5.0
 class UplinkService(Actor):
     """Sends what waits.
 
-    Messages: a :class:`~agent.core.values.Report` is progress of a running command, best effort; :data:`RESULT` and
+    Messages: a :class:`~agent.core.values.Report` is progress of a running command, best effort; a finished
+    :class:`~agent.core.values.JournalEntry` goes out without another look into the journal, which has it besides;
+    :data:`RESULT` and
     :data:`READING` say that there is something new; :data:`CONNECTED` says that a back-off has lost its reason.
 
     Args:
@@ -80,6 +85,8 @@ class UplinkService(Actor):
         self._last_s = last_s
         self._complaints = Complaints(_log, self._now_s, repeat_after_s)
         self._progress: dict[str, Report] = {}
+        self._fresh: dict[str, JournalEntry] = {}
+        self._told: dict[str, bool] = {}
         self._in_flight: tuple[int, ...] = ()
         self._singly_to = 0
         # What an earlier process left is sent at once.
@@ -98,8 +105,12 @@ class UplinkService(Actor):
         except (StorageError, ValueError, TypeError) as error:
             _log.warning("uplink=unsure what was sent last cannot be remembered: %s", error)
 
-    def receive(self, message: Report | str) -> None:
+    def receive(self, message: Report | JournalEntry | str) -> None:
         """Something new waits."""
+        if isinstance(message, JournalEntry):
+            was_told = self._told.pop(message.command.id, False)
+            if not was_told and len(self._fresh) < _FRESH_KEPT:
+                self._fresh[message.command.id] = message
         if isinstance(message, Report):
             self._progress.pop(message.command_id, None)
             self._progress[message.command_id] = message
@@ -148,12 +159,27 @@ class UplinkService(Actor):
             _log.info("uplink=stopped what waits goes with the next start: %s", error)
 
     def _send_reports(self) -> bool:
+        while self._fresh:
+            command_id, entry = next(iter(self._fresh.items()))
+            self._report(entry)
+            del self._fresh[command_id]
+            self._reported(command_id)
         entries = self._journal.in_state(CommandState.FINISHED, limit=_REPORTS_AT_ONCE)
         for entry in entries:
             self._report(entry)
-            self._journal.reported([entry.command.id])
-            self._progress.pop(entry.command.id, None)
+            self._reported(entry.command.id)
+            # Its own message may still be on the way to here.
+            self._told[entry.command.id] = True
+            if len(self._told) > _TOLD_KEPT:
+                del self._told[next(iter(self._told))]
         return len(entries) == _REPORTS_AT_ONCE
+
+    def _reported(self, command_id: str) -> None:
+        try:
+            self._journal.reported([command_id])
+        except IllegalMove:
+            _log.debug("command=%s was reported twice, which its key makes harmless", command_id)
+        self._progress.pop(command_id, None)
 
     def _report(self, entry: JournalEntry) -> None:
         report = _as_report(entry)

@@ -61,12 +61,14 @@ class Topic:
     command_id: str | None = None
 
 
-GATEWAY_FILTERS: Final = (
-    f"{ROOT}/+/{TopicKind.SENSOR_DATA}",
-    f"{ROOT}/+/{TopicKind.COMMAND}/+/{TopicKind.RESULT}",
-    f"{ROOT}/+/{TopicKind.STATUS}",
-)
-"""What the gateways subscribe to, each behind :func:`shared`."""
+SPLIT_FILTERS: Final = (f"{ROOT}/+/{TopicKind.SENSOR_DATA}", f"{ROOT}/+/{TopicKind.COMMAND}/+/{TopicKind.RESULT}")
+"""What gateways split between them, behind :func:`shared`: any of them takes a device's readings and results."""
+
+STATUS_FILTER: Final = f"{ROOT}/+/{TopicKind.STATUS}"
+"""What every gateway hears: the one that holds a device's commands has to know that the device is back."""
+
+GATEWAY_FILTERS: Final = (*SPLIT_FILTERS, STATUS_FILTER)
+"""All that a gateway subscribes to."""
 
 
 def shared(group: str, topic_filter: str) -> str:

@@ -90,15 +90,21 @@ class GatewayProcess:
         """
         self._child.wait_until(self._serves, "it served devices", _READY_S)
 
-    def hand_out(self, device_id: str, broker: Broker, folder: Path) -> str:
+    def hand_out(self, device_id: str, broker: Broker | None, folder: Path) -> str:
         """A new token for a device, with a ready configuration of the agent in ``folder``; the token.
+
+        Args:
+            device_id: whose.
+            broker: the agent speaks MQTT with it; None makes one that speaks HTTP alone.
+            folder: of the configuration.
 
         Raises:
             UnexpectedAnswer: the program failed.
         """
         options = [
             *("--config-out", str(folder), "--device-dir", str(folder), "--plain"),
-            *("--url", self.base_url, "--broker", f"127.0.0.1:{broker.port}"),
+            *("--url", self.base_url),
+            *(("--broker", f"127.0.0.1:{broker.port}") if broker else ()),
         ]
         told = self._ask("devices", "add", "--device-id", device_id, "--no-check", *options, good=(0, 1))
         if device_id in (told.get("kept") or []):  # from an earlier start: nobody can read that one again

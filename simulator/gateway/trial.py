@@ -1,68 +1,103 @@
-"""Broker, gateway and one device of the user's own, for ``fleet-simulator up``."""
+"""Broker, gateway and two devices of the user's own, for ``fleet-simulator up``."""
 
 from __future__ import annotations
 
+import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from agent.wire import topics
 from simulator.demo.children import ChildProcess
 from simulator.gateway.broker import Broker, running_broker
 from simulator.gateway.process import GatewayProcess
-from simulator.keys import Keys
+from simulator.keys import Keys, curl_line
 
-IDENTIFIER: Final = "UP-YOURS"
-"""The label of the device that stands ready."""
+MQTT: Final = "MQTT"
+HTTP: Final = "HTTP"
+IDENTIFIERS: Final = {MQTT: "UP-YOURS", HTTP: "UP-YOURS-TOO"}
+"""How a device that stands ready talks, and its label."""
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
-    """What stands, and a device that nobody plays yet.
+class TrialDevice:
+    """A device that nobody plays yet.
 
     Attributes:
-        url: where the gateway serves devices over HTTP.
-        agent_config: a ready configuration of the agent, over MQTT.
+        transport: :data:`MQTT` or :data:`HTTP`.
+        token: for the gateway, or with the broker.
+        agent_config: a ready configuration of the agent.
     """
 
-    url: str
-    broker: Broker
+    transport: str
     device_id: str
     token: str
     agent_config: Path
 
-    def lines(self) -> list[tuple[str, str]]:
-        """Name and text of what a person may paste."""
-        topic = f"v1/devices/{self.device_id}/sensor-data"
-        reading = shlex.quote('{"sensor_data":{"t":21.5}}')
+    def lines(self, service_url: str, keys: Keys) -> list[tuple[str, str]]:
+        """Name and text of what a person may paste: the agent, a command to it, what came of it, its readings."""
         state = shlex.quote(str(self.agent_config.parent / "state"))
+        ping = json.dumps({"device_id": self.device_id, "command_payload": {"command": "ping"}})
         agent = f"device-agent run --config {shlex.quote(str(self.agent_config))}"
         return [
-            ("gateway", self.url),
-            ("broker", f"mqtt://127.0.0.1:{self.broker.port} ({self.broker.name})"),
-            ("device", f"{self.device_id}, token {self.token}"),
-            ("play it", f"DEVICE_AGENT_STATE_DIR={state} {agent}"),
-            ("by HTTP", f"curl -H 'authorization: Bearer {self.token}' {self.url}/devices/{self.device_id}/commands"),
-            ("by MQTT", f"mosquitto_pub -p {self.broker.port} -i {self.device_id} -q 1 -t {topic} -m {reading}"),
+            (f"{self.transport} agent", f"DEVICE_AGENT_STATE_DIR={state} {agent}"),
+            ("  send", curl_line(service_url, keys, "/commands/send", ping)),
+            ("  look", curl_line(service_url, keys, f"/devices/{self.device_id}/commands")),
+            ("  readings", curl_line(service_url, keys, f"/sensor-data?device_id={self.device_id}")),
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What stands.
+
+    Attributes:
+        url: where the gateway serves devices over HTTP.
+        devices: one of each transport.
+    """
+
+    url: str
+    broker: Broker
+    devices: tuple[TrialDevice, ...]
+
+    def lines(self, service_url: str, keys: Keys) -> list[tuple[str, str]]:
+        """Name and text of what a person may paste; the keys are for the service, a device's token for the gateway."""
+        lines = [
+            ("gateway", f"{self.url}; it alone has the keys"),
+            ("broker", f"mqtt://127.0.0.1:{self.broker.port} ({self.broker.name})"),
+        ]
+        for device in self.devices:
+            lines += [*device.lines(service_url, keys), ("  by hand", self._by_hand(device))]
+        return lines
+
+    def _by_hand(self, device: TrialDevice) -> str:
+        """What a device without the agent would send."""
+        if device.transport == HTTP:
+            return f"curl -H 'authorization: Bearer {device.token}' {self.url}/devices/{device.device_id}/commands"
+        # Without a client id: the device's own is its agent's, which the broker would put out.
+        reading = shlex.quote('{"sensor_data":{"t":21.5}}')
+        return f"mosquitto_pub -p {self.broker.port} -q 1 -t {topics.sensor_data(device.device_id)} -m {reading}"
+
+
 @contextmanager
-def running_trial(folder: Path, service_url: str, keys: Keys, device_id: str, port: int) -> Iterator[Trial]:
+def running_trial(
+    folder: Path, service_url: str, keys: Keys, device_ids: Mapping[str, str], port: int
+) -> Iterator[Trial]:
     """Broker and gateway, for the length of the block.
 
     Args:
         folder: where everything of them goes.
         service_url: of the service.
         keys: of the gateway alone.
-        device_id: which device gets a token.
+        device_ids: which devices get a token, by how they talk.
         port: for devices that speak HTTP; 0 takes any free one.
 
     Raises:
         ChildFailed: one of them could not be started.
-        UnexpectedAnswer: the device got no token.
+        UnexpectedAnswer: a device got no token.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with running_broker(folder / "broker", folder / "broker.log") as broker:
@@ -72,8 +107,11 @@ def running_trial(folder: Path, service_url: str, keys: Keys, device_id: str, po
             gateway.configure(service_url, keys, broker, port)
             gateway.begin()
             gateway.wait_until_ready()
-            own = folder / "device"
-            token = gateway.hand_out(device_id, broker, own)
-            yield Trial(gateway.base_url, broker, device_id, token, own / "config.yaml")
+            devices = []
+            for transport, device_id in device_ids.items():
+                own = folder / f"{transport.lower()}-device"
+                token = gateway.hand_out(device_id, broker if transport == MQTT else None, own)
+                devices.append(TrialDevice(transport, device_id, token, own / "config.yaml"))
+            yield Trial(gateway.base_url, broker, tuple(devices))
         finally:
             child.end()

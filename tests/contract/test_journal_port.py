@@ -10,7 +10,7 @@ import pytest
 from agent.adapters.sqlite_store import SqliteStore
 from agent.adapters.store_service import StoreService
 from agent.core.commands import HISTORY_LOST, IllegalMove
-from agent.core.values import Command, CommandState, Outcome, OutcomeStatus
+from agent.core.values import Command, CommandState, JournalEntry, Outcome, OutcomeStatus, Recall
 from agent.ports import Journal
 from tests.factories import make_command, make_entry, make_moment, make_outcome
 from tests.fakes import FakeClock, FakeJournal
@@ -175,6 +175,37 @@ def test_admitting_clears_the_note_that_the_history_was_lost(journal):
     journal.put_setting(HISTORY_LOST, "1")
     journal.admit([make_entry("a")])
     assert journal.setting(HISTORY_LOST) is None
+
+
+def test_what_is_decided_on_what_is_known_is_admitted(journal):
+    journal.admit([make_entry("a")])
+    journal.put_setting(HISTORY_LOST, "1")
+    seen: list[Recall] = []
+
+    def choose(recall: Recall) -> list[JournalEntry]:
+        seen.append(recall)
+        return [make_entry("b")]
+
+    journal.decide(["a", "b"], choose)
+    journal.decide(["a", "b"], choose)
+    assert [sorted(recall.known) for recall in seen] == [["a"], ["a", "b"]]
+    assert [recall.history_lost for recall in seen] == [True, False]
+
+
+def test_to_decide_on_nothing_writes_nothing_and_to_admit_nothing_is_the_first_contact(journal):
+    journal.decide(["a"], lambda _recall: None)
+    assert journal.is_empty()
+    journal.decide(["a"], lambda recall: () if recall.is_empty else None)
+    assert not journal.is_empty()
+
+
+def test_a_fault_while_deciding_reaches_the_caller_and_writes_nothing(journal):
+    def choose(_recall: Recall) -> list[JournalEntry]:
+        raise LookupError("a bug")
+
+    with pytest.raises(LookupError, match="a bug"):
+        journal.decide(["a"], choose)
+    assert journal.is_empty()
 
 
 def test_a_question_about_very_many_ids_is_answered(journal):

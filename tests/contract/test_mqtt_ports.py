@@ -267,6 +267,7 @@ class TestReports:
             connect().device.uplink.report(Report("c1", "succeeded", result))
 
     def test_what_the_gateway_refuses_is_refused(self, gateway, connect):
+        gateway.confirms = False  # or its "stored" could overtake the refusal
         device = connect()
         device.device.uplink.receipted(
             Receipt(refused=(Refusal(key="result-failed-c1", error="too_large", message="too much"),))

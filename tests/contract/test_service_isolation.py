@@ -39,7 +39,7 @@ class Tenants:
         """All that the owner can list or read."""
         seen = []
         for path, methods in self.document["paths"].items():
-            if "get" in methods and not path.startswith("/.well-known") and "events" not in path:
+            if "get" in methods and not _is_public(methods["get"]) and "events" not in path:
                 seen.append(self.bench.http.get(self.fill(path)).json())
         return seen
 
@@ -60,8 +60,13 @@ def _operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]
         (method, path, operation)
         for path, methods in document["paths"].items()
         for method, operation in methods.items()
-        if method in METHODS and not path.startswith("/.well-known")
+        if method in METHODS and not _is_public(operation)
     ]
+
+
+def _is_public(operation: dict[str, Any]) -> bool:
+    """Whether it takes no keys: what describes the service, and partner access, where a client proves itself."""
+    return operation.get("security") == []
 
 
 def _examples(operation: dict[str, Any]) -> list[Any]:

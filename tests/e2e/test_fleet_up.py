@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -14,7 +18,7 @@ import paho.mqtt.client as paho
 
 from agent.wire import topics
 from simulator.gateway import broker
-from simulator.gateway.trial import running_trial
+from simulator.gateway.trial import MQTT, running_trial
 from simulator.keys import Keys
 from tests.service_running import running
 
@@ -51,7 +55,10 @@ def devices_of(told: dict) -> list[dict]:
 def test_up_brings_a_service_and_devices_and_ctrl_c_ends_both():
     process, told = start("--devices=3")
     try:
-        assert {device["device_id"] for device in devices_of(told)} == {*told["device_ids"], told["device_id"]}
+        assert {device["device_id"] for device in devices_of(told)} == {
+            *told["device_ids"],
+            *(own["device_id"] for own in told["own_devices"]),
+        }
         assert len(told["device_ids"]) == 3
     finally:
         code = end(process)
@@ -65,8 +72,9 @@ def test_a_data_folder_keeps_keys_and_devices_over_two_starts(tmp_path):
     try:
         assert second["device_ids"] == first["device_ids"]
         assert second["secret_key"] == first["secret_key"]
-        assert second["device_id"] == first["device_id"]
-        assert len(devices_of(second)) == 3, "two virtual ones and one's own"
+        owns = [[own["device_id"] for own in told["own_devices"]] for told in (first, second)]
+        assert owns[0] == owns[1]
+        assert len(devices_of(second)) == 4, "two virtual ones and one's own two"
     finally:
         end(process)
     assert (tmp_path / "data" / "keys" / "secret_key").stat().st_mode & 0o077 == 0
@@ -90,27 +98,70 @@ def test_settings_that_cannot_be_used_are_refused_with_2_and_the_fix(tmp_path):
 def test_up_brings_a_gateway_and_a_device_of_ones_own_that_works_with_its_token_alone():
     process, told = start()
     try:
-        headers = {"authorization": f"Bearer {told['device_token']}"}
-        device_id = told["device_id"]
+        own = next(own for own in told["own_devices"] if own["transport"] == "HTTP")
+        headers = {"authorization": f"Bearer {own['device_token']}"}
+        device_id = own["device_id"]
         reading = {"device_id": device_id, "sensor_data": {"t": 21.5}}
         with httpx.Client(base_url=told["gateway_url"], headers=headers, trust_env=False, timeout=30) as http:
             assert http.get(f"/devices/{device_id}/commands?status=open").json()["data"] == []
             assert http.post("/sensor-data", json=reading).status_code == 201
             assert http.post("/sensor-data", json={**reading, "device_id": "another"}).status_code in {403, 404}
-        assert told["secret_key"] not in Path(told["agent_config"]).read_text()
         wait_until_stored(told, device_id)
+        assert all(told["secret_key"] not in Path(each["agent_config"]).read_text() for each in told["own_devices"])
     finally:
         assert end(process) == 0
-    assert not Path(told["agent_config"]).exists(), "without --data nothing is left"
+    assert not Path(own["agent_config"]).exists(), "without --data nothing is left"
+
+
+def test_the_lines_that_up_prints_bring_a_command_to_an_agent_over_mqtt_and_to_one_over_http():
+    up = [word for word in UP if word != "--json"]
+    with subprocess.Popen(up, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            assert process.stdout is not None
+            told: list[tuple[str, str]] = []
+            for line in iter(process.stdout.readline, "Ctrl-C ends it.\n"):
+                assert line, "it ended before it stood"
+                told.append((line[:11].strip(), line[12:].strip()))
+            for transport in ("MQTT", "HTTP"):
+                at = next(at for at, (name, _) in enumerate(told) if name == f"{transport} agent")
+                follow(dict(told[at : at + 4]), f"{transport} agent")
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(30)
+
+
+def follow(lines: dict[str, str], agent: str) -> None:
+    """Paste what is printed, the agent's own line in a terminal of its own."""
+    text = Path(shlex.split(lines[agent])[-1]).read_text()
+    assert ("\nmqtt:" in text) == (agent == "MQTT agent")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    with subprocess.Popen(f"exec env {lines[agent]}", shell=True, env={**os.environ, "PATH": path}) as running_agent:
+        try:
+            assert pasted(lines["send"])["status"] == "queued"
+            wait_until(lambda: pasted(lines["look"])["data"][0]["status"] == "succeeded", "the ping never succeeded")
+            wait_until(lambda: pasted(lines["readings"])["data"], "no reading ever came")
+        finally:
+            running_agent.send_signal(signal.SIGTERM)
+            assert running_agent.wait(30) == 0
+
+
+def pasted(line: str) -> dict:
+    done = run_program(["sh", "-c", f"{line} --silent --noproxy '*'"], timeout=30)
+    return json.loads(done.stdout)
+
+
+def wait_until(came: Callable[[], object], otherwise: str) -> None:
+    deadline_s = time.monotonic() + 60
+    while not came():
+        assert time.monotonic() < deadline_s, otherwise
+        time.sleep(0.1)
 
 
 def wait_until_stored(told: dict, device_id: str) -> None:
     headers = {"x-api-key": told["api_key"], "x-secret-key": told["secret_key"]}
-    deadline_s = time.monotonic() + 30
     with httpx.Client(base_url=told["base_url"], headers=headers, trust_env=False) as http:
-        while not http.get("/sensor-data", params={"device_id": device_id}).json()["data"]:
-            assert time.monotonic() < deadline_s, "the reading never came to the service"
-            time.sleep(0.1)
+        ask = partial(http.get, "/sensor-data", params={"device_id": device_id})
+        wait_until(lambda: ask().json()["data"], "the reading never came to the service")
 
 
 def test_without_mosquitto_a_broker_in_this_process_does(monkeypatch, tmp_path):
@@ -118,7 +169,7 @@ def test_without_mosquitto_a_broker_in_this_process_does(monkeypatch, tmp_path):
     with running() as bench:
         device_id = bench.device()
         keys = Keys(bench.service.api_key, bench.service.secret_key)
-        with running_trial(tmp_path, bench.service.base_url, keys, device_id, 0) as trial:
+        with running_trial(tmp_path, bench.service.base_url, keys, {MQTT: device_id}, 0) as trial:
             assert "amqtt" in trial.broker.name
             client = paho.Client(paho.CallbackAPIVersion.VERSION2, device_id, protocol=paho.MQTTv311)
             client.connect("127.0.0.1", trial.broker.port)
@@ -126,7 +177,5 @@ def test_without_mosquitto_a_broker_in_this_process_does(monkeypatch, tmp_path):
             client.publish(topics.sensor_data(device_id), b'{"sensor_data":{"t":21.5}}', 1).wait_for_publish(30)
             client.disconnect()
             client.loop_stop()
-            deadline_s = time.monotonic() + 30
-            while not bench.http.get("/sensor-data", params={"device_id": device_id}).json()["data"]:
-                assert time.monotonic() < deadline_s, "the reading never came to the service"
-                time.sleep(0.1)
+            ask = partial(bench.http.get, "/sensor-data", params={"device_id": device_id})
+            wait_until(lambda: ask().json()["data"], "the reading never came to the service")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 from agent.adapters.clocks import SystemClock
 from agent.gateway.board import CommandBoard
+from agent.gateway.broker_config import LIMITS
 from agent.gateway.desk import Desk
 from agent.gateway.mqtt_front import MqttFront, MqttSettings, look_at_broker
 from agent.gateway.ports import Hints
@@ -31,8 +32,9 @@ DEVICE = "d1"
 class Bench:
     """A front on a broker, and a device that writes down what comes."""
 
-    def __init__(self, broker: Mosquitto, folder: Path, bounds: Bounds, **settings: Any) -> None:
+    def __init__(self, broker: Mosquitto, folder: Path, bounds: Bounds, device_id: str, **settings: Any) -> None:
         self.broker = broker
+        folder.mkdir()
         clock = SystemClock()
         self.store = StoreService(folder / FILE_NAME, clock=clock, bounds=bounds)
         self.store.start()
@@ -40,15 +42,17 @@ class Bench:
         self.served = {DEVICE}
         self.desk = Desk(self.store, CommandBoard(time.time), clock, hints=lambda _: self.hints)
         self.front = MqttFront(
-            MqttSettings("127.0.0.1", broker.port, "gateway-1", **settings),
+            MqttSettings("127.0.0.1", broker.port, f"gateway-of-{device_id}", **settings),
             self.desk,
             serves=lambda device_id: device_id in self.served,
+            own=lambda: self.served,
             clock=clock,
             fraction=lambda: 0.01,
         )
         self.front.start()
         self.arrived: list[tuple[topics.TopicKind, Any]] = []
         self._changed = threading.Condition()
+        self._device_id = device_id
         self.device = self._join()
         self.wait_until(lambda: self.front.status().state == "connected")
 
@@ -62,8 +66,8 @@ class Bench:
     def of(self, kind: topics.TopicKind) -> list[Any]:
         return [value for each, value in self.arrived if each is kind]
 
-    def wait_until(self, is_so: Callable[[], Any]) -> None:
-        deadline_s = time.monotonic() + SOON_S
+    def wait_until(self, is_so: Callable[[], Any], within_s: float = SOON_S) -> None:
+        deadline_s = time.monotonic() + within_s
         while not is_so():
             assert time.monotonic() < deadline_s, (self.arrived, self.front.status())
             time.sleep(0.02)
@@ -82,7 +86,7 @@ class Bench:
         assert self.store.stop(10)
 
     def _join(self) -> paho.Client:
-        client = self.broker.client(DEVICE)
+        client = self.broker.client(self._device_id)
         subscribed = threading.Event()
         client.on_subscribe = lambda *_: subscribed.set()
         client.on_message = self._arrived
@@ -100,8 +104,16 @@ class Bench:
 def make_bench(start_mosquitto, tmp_path) -> Iterator[Callable[..., Bench]]:
     made: list[Bench] = []
 
-    def make(bounds: Bounds | None = None, **settings: Any) -> Bench:
-        made.append(Bench(start_mosquitto(), tmp_path, bounds or Bounds(), **settings))
+    def make(
+        bounds: Bounds | None = None,
+        broker_settings: Sequence[str] = (),
+        broker: Mosquitto | None = None,
+        device_id: str = DEVICE,
+        **settings: Any,
+    ) -> Bench:
+        folder = tmp_path / f"gateway-{len(made)}"
+        at = broker or start_mosquitto(*broker_settings)
+        made.append(Bench(at, folder, bounds or Bounds(), device_id, **settings))
         return made[-1]
 
     yield make
@@ -117,11 +129,62 @@ def test_what_gets_a_receipt_is_stored_and_a_repeat_gets_another_one(make_bench,
             topics.sensor_data(DEVICE),
             [{"sensor_data": {"t": 1}, "key": "a"}, {"sensor_data": {"t": True}, "key": "b"}],
         )
-    bench.wait_until(lambda: len(bench.of(topics.TopicKind.RECEIPTS)) == 2)
+    # What is committed together may share one receipt.
+    bench.wait_until(lambda: sum(len(each["refused"]) for each in bench.of(topics.TopicKind.RECEIPTS)) == 2)
     for receipt in bench.of(topics.TopicKind.RECEIPTS):
         assert receipt["stored"] == ["a"]
-        assert [each["key"] for each in receipt["refused"]] == ["b"]
+        assert {each["key"] for each in receipt["refused"]} == {"b"}
     assert bench.stats().readings == 1
+
+
+def test_three_thousand_readings_sent_at_once_get_every_receipt(make_bench):
+    bench = make_bench(broker_settings=LIMITS)
+    for number in range(3000):
+        bench.device.publish(
+            topics.sensor_data(DEVICE), json.dumps({"sensor_data": {"t": number}, "key": str(number)}), 1
+        )
+    told: set[str] = set()
+
+    def all_told() -> bool:
+        while bench.arrived:
+            kind, value = bench.arrived.pop()
+            if kind is topics.TopicKind.RECEIPTS:
+                told.update(value["stored"])
+        return len(told) == 3000
+
+    bench.wait_until(all_told, 60.0)
+    assert bench.stats().readings == 3000
+
+
+def test_a_gateway_that_starts_greets_its_devices_so_that_they_need_not_back_off(make_bench):
+    bench = make_bench()
+    bench.wait_until(lambda: bench.of(topics.TopicKind.NOTICE))
+    assert set(bench.of(topics.TopicKind.NOTICE)[0]) == {"time", "poll_s"}
+
+
+def test_every_gateway_of_a_group_hears_that_a_device_is_back_and_publishes_what_it_holds(make_bench):
+    benches = [make_bench()]
+    benches.append(make_bench(broker=benches[0].broker, device_id="watcher"))
+    for number, bench in enumerate(benches):
+        bench.open(f"c{number}")
+    device = benches[0]
+    device.wait_until(lambda: len(device.of(topics.TopicKind.COMMAND)) == 2)
+    device.publish(topics.status(DEVICE), b"online")
+    device.wait_until(lambda: len(device.of(topics.TopicKind.COMMAND)) == 4)
+    assert sorted(each["id"] for each in device.of(topics.TopicKind.COMMAND)) == ["c0", "c0", "c1", "c1"]
+
+
+@pytest.mark.parametrize("version", ["5", "3.1.1"])
+def test_what_a_device_said_before_the_gateway_came_is_no_news(make_bench, start_mosquitto, version):
+    broker = start_mosquitto()
+    early = broker.client("early")
+    early.publish(topics.status(DEVICE), "online", 1, retain=True).wait_for_publish(SOON_S)
+    end_client(early)
+    bench = make_bench(broker=broker, version=version)
+    bench.publish(topics.sensor_data(DEVICE), {"sensor_data": {"t": 1}, "key": "k"})
+    bench.wait_until(lambda: bench.of(topics.TopicKind.RECEIPTS))
+    assert bench.front.status().counts["messages"] == (1 if version == "5" else 2)
+    assert bench.desk.online(60.0) == 1
 
 
 def test_a_full_store_sends_no_receipt_and_takes_what_has_no_key_as_soon_as_there_is_room(make_bench):
@@ -187,7 +250,7 @@ def test_a_device_is_told_when_the_quota_is_short_but_not_with_every_message(mak
 
 def test_a_second_gateway_with_the_same_client_id_is_seen_and_told(make_bench, caplog):
     bench = make_bench()
-    other = bench.broker.client("gateway-1")
+    other = bench.broker.client(f"gateway-of-{DEVICE}")
     bench.wait_until(lambda: "another client takes the gateway's client id" in caplog.text)
     end_client(other)
     bench.wait_until(lambda: bench.front.status().state == "connected")

@@ -19,7 +19,7 @@ from agent.core.commands import (
     report_entry,
     start_entry,
 )
-from agent.core.values import Command, CommandState, JournalEntry, Moment, Outcome, OutcomeStatus
+from agent.core.values import Command, CommandState, JournalEntry, Moment, Outcome, OutcomeStatus, Recall
 
 _COLUMNS: Final = (
     "id, state, handler, payload, created_at, expires_at, status, size_bytes, attempts, "
@@ -47,6 +47,10 @@ class JournalRows:
             found.update((row[0], to_entry(row)) for row in rows)
         return found
 
+    def recall(self, command_ids: Sequence[str]) -> Recall:
+        """What is known of these commands, and of the journal itself."""
+        return Recall(self.known(command_ids), self.is_empty(), self.setting(HISTORY_LOST) is not None)
+
     def admit(self, entries: Sequence[JournalEntry]) -> None:
         """Add new entries; from now on the journal has had its first contact and knows its history again."""
         rows = [to_row(entry) for entry in entries]
@@ -58,9 +62,11 @@ class JournalRows:
         """``received`` -> ``started``."""
         self._replace(start_entry(self._one(command_id, CommandEvent.START), at))
 
-    def finish(self, command_id: str, outcome: Outcome, at: Moment) -> None:
+    def finish(self, command_id: str, outcome: Outcome, at: Moment) -> JournalEntry:
         """-> ``finished``."""
-        self._replace(finish_entry(self._one(command_id, CommandEvent.FINISH), outcome, at))
+        entry = finish_entry(self._one(command_id, CommandEvent.FINISH), outcome, at)
+        self._replace(entry)
+        return entry
 
     def reported(self, command_ids: Iterable[str]) -> None:
         """``finished`` -> ``reported``; all or none are legal before anything is written."""

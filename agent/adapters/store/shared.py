@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 from agent.adapters.sqlite_store import SqliteStore
 from agent.adapters.store.outbox_rows import Draft, to_draft
-from agent.core.values import JournalEntry, Moment, OutboxStats, Outcome, Reading, SendOutcome, StoredReading
+from agent.core.values import JournalEntry, Moment, OutboxStats, Outcome, Reading, Recall, SendOutcome, StoredReading
 
 _T = TypeVar("_T")
 
@@ -17,6 +17,10 @@ class Writer(Protocol):
 
     def call(self, work: Callable[[SqliteStore], _T], *, writes: bool) -> _T:
         """Have the writer do this, and wait for its result and, if it writes, the commit."""
+        ...
+
+    def look_and_write(self, look: Callable[[SqliteStore], Callable[[SqliteStore], None] | None]) -> None:
+        """Have the writer look, and commit what follows from it; None means that nothing does."""
         ...
 
     def buffer(self, draft: Draft) -> None:
@@ -38,6 +42,15 @@ class SharedJournal:
         """See :class:`agent.ports.Journal`."""
         return self._writer.call(lambda store: store.known(command_ids), writes=False)
 
+    def decide(self, command_ids: Sequence[str], choose: Callable[[Recall], Sequence[JournalEntry] | None]) -> None:
+        """See :class:`agent.ports.Journal`. Both halves in one turn of the writer: its caller waits once."""
+
+        def look(store: SqliteStore) -> Callable[[SqliteStore], None] | None:
+            entries = choose(store.recall(command_ids))
+            return None if entries is None else lambda then: then.admit(entries)
+
+        self._writer.look_and_write(look)
+
     def admit(self, entries: Sequence[JournalEntry]) -> None:
         """See :class:`agent.ports.Journal`."""
         self._writer.call(lambda store: store.admit(entries), writes=True)
@@ -46,9 +59,9 @@ class SharedJournal:
         """See :class:`agent.ports.Journal`."""
         self._writer.call(lambda store: store.start(command_id, at), writes=True)
 
-    def finish(self, command_id: str, outcome: Outcome, at: Moment) -> None:
+    def finish(self, command_id: str, outcome: Outcome, at: Moment) -> JournalEntry:
         """See :class:`agent.ports.Journal`."""
-        self._writer.call(lambda store: store.finish(command_id, outcome, at), writes=True)
+        return self._writer.call(lambda store: store.finish(command_id, outcome, at), writes=True)
 
     def reported(self, command_ids: Sequence[str]) -> None:
         """See :class:`agent.ports.Journal`."""

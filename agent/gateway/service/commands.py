@@ -63,7 +63,7 @@ class CommandErrands(Errands[str]):
     # --- which devices --------------------------------------------------------------------------------------------
 
     def serve(self, device_ids: Collection[str]) -> None:
-        """These devices are served from now on, and no others."""
+        """The service is asked about these devices from now on, and about no others."""
         now_s = self._now_s()
         with self._lock:
             for device_id in device_ids:
@@ -73,6 +73,11 @@ class CommandErrands(Errands[str]):
                 self._etags.pop(device_id, None)
             self._served = set(device_ids)
         self._wake()
+
+    def asks_about(self, device_id: str) -> bool:
+        """Whether the service is asked about this device."""
+        with self._lock:
+            return device_id in self._served
 
     def hint(self, device_id: str) -> None:
         """There may be news for this device: ask soon."""

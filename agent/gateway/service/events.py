@@ -45,7 +45,7 @@ class EventService(Actor):
         desk: takes the commands.
         commands: the poller.
         store: remembers the place in the stream.
-        serves: whether a device has a token here.
+        fetches: whether a device's commands are fetched here.
         meter: the key's budget.
         clock: for waiting.
         trouble: for back-off and log lines.
@@ -59,7 +59,7 @@ class EventService(Actor):
         desk: Desk,
         commands: CommandErrands,
         store: StoreService,
-        serves: Callable[[str], bool],
+        fetches: Callable[[str], bool],
         meter: Meter,
         clock: Clock,
         trouble: Trouble,
@@ -70,7 +70,7 @@ class EventService(Actor):
         self._desk = desk
         self._commands = commands
         self._store = store
-        self._serves = serves
+        self._fetches = fetches
         self._meter = meter
         self._clock = clock
         self._trouble = trouble
@@ -145,7 +145,7 @@ class EventService(Actor):
         except (ValueError, InvalidMessage) as error:
             self._trouble.tell("event", f"events=malformed an event is no command and is skipped: {error}")
         else:
-            if record.device_id is not None and self._serves(record.device_id):
+            if record.device_id is not None and self._fetches(record.device_id):
                 for command in to_stored([record], record.device_id)[0]:
                     self._desk.take_pushed(command)
                 # A poll marks it as delivered at the service, and shows whether it is still open.

@@ -47,6 +47,15 @@ def test_the_values_in_the_example_are_the_defaults():
     assert GatewayConfig.model_validate(document) == GatewayConfig.model_validate(VALUES)
 
 
+def test_a_file_without_key_files_shows_their_section_and_leaves_it_to_systemds_credentials(tmp_path):
+    path = tmp_path / "gateway.yaml"
+    path.write_text(gateway_file({"service": {"base_url": "https://api.example.com"}}))
+    config = load_gateway(path, keys(tmp_path)).config
+    assert config.auth.api_key_file is None
+    shown = path.read_text().replace("# auth:", "auth:").replace("  # api_key_file:", "  api_key_file:")
+    assert yaml.safe_load(shown)["auth"] == {"api_key_file": "/etc/device-gateway/api_key"}
+
+
 def test_every_fault_is_told_at_once_with_its_line_and_the_fix(tmp_path):
     path = tmp_path / "gateway.yaml"
     path.write_text("service:\n  base_url: ftp://x\nmqtt:\n  prot: 1\nstore:\n  max_rows: many\n")
@@ -80,6 +89,8 @@ def test_a_secret_in_the_file_is_refused_and_never_repeated(tmp_path):
         ({"mqtt": {"password_file": "/p"}}, "needs mqtt.user_name"),
         ({"commands": {"idle_s": 1}}, "fast_s must not be above"),
         ({"quota": {"readings": 0}}, "quota.readings"),
+        ({"share": {"index": 2, "count": 2}}, "share.count 2 the gateways have the indexes 0 to 1"),
+        ({"share": {"count": 0}}, "share.count"),
     ],
 )
 def test_what_cannot_work_or_would_leak_is_refused(tmp_path, sections, fault):

@@ -17,13 +17,16 @@ from agent.core.thinning import ThinningPolicy
 from agent.errors import TransportError
 from agent.gateway.board import CommandBoard
 from agent.gateway.desk import Desk
+from agent.gateway.housekeeping import Housekeeper
 from agent.gateway.ports import Hints, NewReading, Transport, UnknownDevice
+from agent.gateway.roster import Roster
 from agent.gateway.service.commands import CommandErrands
 from agent.gateway.service.meter import Meter, MeteredTransport
 from agent.gateway.service.offer import Offer
 from agent.gateway.service.readings import ReadingErrands
 from agent.gateway.service.results import ResultErrands
 from agent.gateway.service.worker import Errands, Trouble, Worker
+from agent.gateway.share import Share
 from agent.gateway.store.schema import FILE_NAME
 from agent.gateway.store.service import StoreService
 from agent.runtime.health import Health
@@ -32,6 +35,7 @@ from agent.wire import extensions
 from agent.wire.auth import KeyPair
 from agent.wire.commands import CommandResult
 from agent.wire.device_client import DeviceClient
+from agent.wire.limits import ONLINE_WITHIN_S
 from agent.wire.secret import Secret
 from tests.fakes import FakeClock
 
@@ -392,3 +396,61 @@ class TestTheMeter:
         assert left[0] >= 0
         assert side.meter.state().refused == 0
         assert side.stats().results >= 50
+
+
+class TestShare:
+    """One of two gateways, with devices of both parts."""
+
+    OWN, OTHER = "d3", "d1"
+
+    def round(self, side: Side) -> Housekeeper:
+        now_s = lambda: side.clock.now().monotonic_s  # noqa: E731 - two readers below
+        roster = Roster(lambda: {self.OWN, self.OTHER}, now_s, Share(0, 2))
+        assert roster.own() == {self.OWN}
+        keeper = Housekeeper(
+            store=side.store,
+            desk=side.desk,
+            roster=roster,
+            commands=side.commands,
+            look_at_fronts=lambda: None,
+            clock=side.clock,
+            service_now=lambda: side.clock.now().wall_s,
+            repeat_after_s=300.0,
+        )
+        keeper.step()
+        return keeper
+
+    def asked(self, side: Side) -> tuple[bool, bool]:
+        return side.commands.asks_about(self.OWN), side.commands.asks_about(self.OTHER)
+
+    def test_only_the_own_part_is_asked_about_and_a_hint_does_not_change_that(self, side, caplog):
+        caplog.set_level(logging.INFO)
+        self.round(side)
+        side.desk.seen(self.OTHER, Transport.MQTT)
+        side.commands.hint(self.OTHER)
+        assert self.asked(side) == (True, False)
+        assert "devices=2 are served, the commands of 1 are fetched here" in caplog.text
+
+    def test_a_device_that_asks_here_over_http_is_a_guest_as_long_as_it_comes(self, side):
+        keeper = self.round(side)
+        side.desk.seen(self.OTHER, Transport.HTTP)
+        keeper.step()
+        assert self.asked(side) == (True, True)
+        now_s = side.clock.now().monotonic_s
+        assert side.commands.due_at(now_s) <= now_s, "it waits for its answer"
+        side.clock.advance(ONLINE_WITHIN_S + 1)
+        keeper.step()
+        assert self.asked(side) == (True, False)
+
+    def test_a_device_that_the_service_refused_is_asked_about_until_it_is_known(self, side):
+        keeper = self.round(side)
+        side.answer = fault(404, "device_not_found")
+        side.take({"t": 1.0}, device=self.OTHER)
+        side.run(side.worker(side.readings))
+        keeper.step()
+        assert self.asked(side) == (True, True)
+        side.answer = lambda _request: httpx.Response(200, json=[])
+        side.run(side.worker(side.commands), 60.0)
+        keeper.step()
+        assert self.asked(side) == (True, False)
+        side.take({"t": 2.0}, device=self.OTHER)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from agent.core.commands import HISTORY_LOST
@@ -14,9 +16,19 @@ class FakeDispatcher:
     def __init__(self) -> None:
         self.entries: list[JournalEntry] = []
         self.refills = 0
+        self.is_free = False
+        self.claimed: list[str] = []
+        self.released: list[str] = []
 
-    def dispatch(self, entry: JournalEntry) -> bool:
+    def claim(self, entry: JournalEntry) -> bool:
+        return self.is_free
+
+    def release(self, command_ids: Iterable[str]) -> None:
+        self.released += command_ids
+
+    def dispatch(self, entry: JournalEntry, *, claimed: bool = False) -> bool:
         self.entries.append(entry)
+        self.claimed += [entry.command.id] if claimed else []
         return True
 
     def refill(self) -> None:
@@ -58,12 +70,46 @@ def test_a_new_command_is_committed_before_it_is_dispatched():
     assert bench.dispatched() == ["c1"]
 
 
+def test_a_command_whose_lane_is_free_is_started_with_the_commit_that_admits_it():
+    bench = Bench()
+    bench.take()
+    bench.dispatcher.is_free = True
+    bench.take(make_command("c1", status="queued"))
+    entry = bench.journal.entries["c1"]
+    assert (entry.state, entry.attempts) == (CommandState.STARTED, 1)
+    assert bench.journal.writes == ["admit", "admit"]
+    assert bench.dispatcher.claimed == ["c1"]
+
+
+def test_a_claimed_lane_is_free_again_when_the_commit_fails():
+    bench = Bench()
+    bench.dispatcher.is_free = True
+    bench.journal.fault = "the disk is full"
+    with pytest.raises(StorageError):
+        bench.take(make_command("c1", status="queued"))
+    assert bench.dispatcher.released == ["c1"]
+    assert bench.dispatched() == []
+
+
 def test_the_same_list_again_changes_nothing():
     bench = Bench()
     command = make_command("c1", status="queued")
     bench.take(command)
+    bench.journal.start("c1", bench.clock.now())
+    bench.journal.finish("c1", make_outcome(), bench.clock.now())
     assert bench.take(command) == 0
     assert bench.dispatched() == ["c1"]
+
+
+@pytest.mark.parametrize("contract", list(Contract))
+def test_what_a_write_of_unknown_end_admitted_reaches_its_lane_when_it_is_listed_again(contract):
+    bench = Bench(contract=contract)
+    received, started = make_command("c1", status="queued"), make_command("c2", status="queued")
+    bench.journal.admit([make_entry("c1"), make_entry("c2")])
+    bench.journal.start("c2", bench.clock.now())
+    assert bench.take(received, started) == 0
+    # What may run only once stays with the lane that began it, or with the next start.
+    assert bench.dispatched() == (["c1", "c2"] if contract is Contract.IDEMPOTENT else ["c1"])
 
 
 def test_a_command_that_cannot_be_committed_is_not_dispatched():

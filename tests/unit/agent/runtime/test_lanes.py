@@ -5,9 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.core.commands import CommandRules, HandlerRule
+from agent.core.commands import CommandRules, HandlerRule, start_entry
 from agent.core.values import Command, CommandState, Contract, JournalEntry, Outcome, OutcomeStatus, Report
 from agent.runtime.health import Health
+from agent.runtime.intake import resume
 from agent.runtime.jig import Jig
 from agent.runtime.jobs import Attempt, Ended, JobRunner
 from agent.runtime.lanes import Dispatcher, Lane, LaneParts
@@ -69,8 +70,8 @@ class Bench:
             on_progress=self.reports.append,
         )
         names = ("ping", "a", "b", "c")
-        rules = CommandRules({name: HandlerRule(contract, name) for name in names})
-        self.dispatcher = Dispatcher(self.parts, rules, self._start, max_lanes)
+        self.rules = CommandRules({name: HandlerRule(contract, name) for name in names})
+        self.dispatcher = Dispatcher(self.parts, self.rules, self._start, max_lanes)
 
     def prepare(self, command: Command) -> FakeJob | Outcome:
         if self.verdict is not None:
@@ -99,7 +100,7 @@ class Bench:
         assert outcome is not None
         return outcome
 
-    def _count(self) -> None:
+    def _count(self, _finished: JournalEntry) -> None:
         self.results += 1
 
     def _start(self, lane: Lane) -> Jig:
@@ -172,7 +173,7 @@ def test_nothing_runs_that_cannot_be_journaled(caplog):
     bench.journal.fault = "the disk is full"
     bench.parts.stopping.set()  # so that the lane does not wait for the disk
     lane = Lane("ping", bench.parts, lambda command_id: None)
-    lane._run(entry)
+    lane._run(entry, is_started=False)
     assert bench.runs == []
     assert bench.state("c1") is CommandState.RECEIVED
     assert "the disk is full" in caplog.text
@@ -229,6 +230,23 @@ class TestJobRunner:
     def test_a_job_that_ends_in_time_gives_its_outcome(self):
         runner = JobRunner(stop_grace_s=1)
         assert runner.run(FakeJob(lambda attempt: DONE), self.attempt(), pytest.fail) == Ended(DONE)
+
+    def test_jobs_after_one_another_share_a_thread_that_the_stop_ends(self):
+        runner = JobRunner(stop_grace_s=1)
+        threads: list[threading.Thread] = []
+        job = FakeJob(lambda attempt: threads.append(threading.current_thread()) or DONE)
+        waiting = threading.Event()
+        rest = runner._may_rest
+        runner._may_rest = lambda worker: rest(worker) and (waiting.set() or True)
+        for _ in range(2):
+            waiting.clear()
+            runner.run(job, self.attempt(), pytest.fail)
+            assert waiting.wait(SOON_S)
+        assert threads[0] is threads[1]
+        assert threads[0].name == "run:ping"
+        runner.stop()
+        threads[0].join(SOON_S)
+        assert not threads[0].is_alive()
 
     def test_a_job_that_raises_anything_at_all_fails(self):
         def work(attempt: Attempt) -> Outcome:
@@ -308,3 +326,73 @@ def test_a_hung_handler_blocks_its_lane_only_and_the_lane_frees_itself():
     bench.process_all()
     assert bench.outcome("later") == DONE
     assert bench.health.parts()["lane:a"].state == "ok"
+
+
+# --- admitted and started with one commit -----------------------------------------------------------------------------
+
+
+def claim(bench: Bench, command_id: str) -> bool:
+    """Do as the intake does with a new command."""
+    entry = make_entry(command_id)
+    if not bench.dispatcher.claim(entry):
+        return False
+    bench.journal.admit([start_entry(entry, bench.clock.now())])
+    return bench.dispatcher.dispatch(entry, claimed=True)
+
+
+def test_a_claimed_command_runs_as_its_first_attempt_without_another_commit():
+    bench = Bench(contract=Contract.IDEMPOTENT)
+    attempts: list[tuple[int, bool]] = []
+    bench.work = lambda attempt: attempts.append((attempt.number, attempt.restarted)) or DONE
+    assert claim(bench, "c1")
+    bench.process_all()
+    assert attempts == [(1, False)]
+    assert bench.journal.writes == ["admit", "finish"]
+
+
+def test_only_a_free_lane_can_be_claimed():
+    bench = Bench(contract=Contract.IDEMPOTENT)
+    assert claim(bench, "c1")
+    assert not claim(bench, "c2")
+    bench.process_all()
+    assert claim(bench, "c3")
+
+
+@pytest.mark.parametrize("contract", [Contract.ONCE, Contract.RESTARTS_DEVICE])
+def test_a_command_that_a_crash_would_conclude_without_a_run_is_never_started_early(contract):
+    assert not Bench(contract=contract).dispatcher.claim(make_entry("c1"))
+
+
+def test_a_released_lane_can_be_claimed_again():
+    bench = Bench(contract=Contract.IDEMPOTENT)
+    assert bench.dispatcher.claim(make_entry("c1"))
+    bench.dispatcher.release(["c1"])
+    assert bench.dispatcher.claim(make_entry("c2"))
+
+
+def test_what_comes_in_between_leaves_room_for_a_claimed_command():
+    bench = Bench(contract=Contract.IDEMPOTENT)
+    claimed = make_entry("claimed")
+    assert bench.dispatcher.claim(claimed)
+    others = [make_entry(f"c{number}") for number in range(2 * Lane.capacity)]
+    bench.admit(*others)
+    bench.journal.admit([start_entry(claimed, bench.clock.now())])
+    assert bench.dispatcher.dispatch(claimed, claimed=True)
+    bench.process_all()
+    bench.process_all()
+    bench.process_all()
+    assert sorted(bench.runs) == sorted(["claimed", *(entry.command.id for entry in others)])
+
+
+def test_a_command_that_the_stop_caught_between_commit_and_run_runs_at_the_next_start():
+    bench = Bench(contract=Contract.IDEMPOTENT)
+    assert claim(bench, "c1")
+    bench.parts.stopping.set()
+    bench.process_all()
+    assert bench.runs == []
+    after = Bench(contract=Contract.IDEMPOTENT)
+    after.journal = after.parts.journal = bench.journal
+    resume(after.journal, after.rules, after.dispatcher, after.clock, after.clock.now())
+    after.process_all()
+    assert after.runs == ["c1"]
+    assert after.outcome("c1") == DONE

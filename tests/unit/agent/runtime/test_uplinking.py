@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.core.values import CommandState, Report
+from agent.core.values import CommandState, JournalEntry, Report
 from agent.errors import Conflict, NotFound, Offline, Refused, ServerFault, TransportError, Unauthorized
 from agent.runtime.health import Health
 from agent.runtime.jig import Jig
@@ -54,6 +54,11 @@ class Bench:
         self.store.admit([make_entry(command_id)])
         self.store.finish(command_id, make_outcome(**outcome), self.clock.now())
         self.jig.post(UplinkService.RESULT)
+
+    def finished(self, command_id: str) -> JournalEntry:
+        """As a lane does: the entry itself is the message."""
+        self.store.admit([make_entry(command_id)])
+        return self.store.finish(command_id, make_outcome(), self.clock.now())
 
     def run(self, seconds: float) -> None:
         for _ in range(round(seconds * 2)):
@@ -281,3 +286,42 @@ class TestOverABroker:
         bench.start()
         bench.run(5)
         assert [len(batch) for batch in bench.uplink.sent] == [2, 3]
+
+
+# --- a finished entry as the message ----------------------------------------------------------------------------------
+
+
+def test_a_finished_entry_is_reported_once_and_then_noted_in_the_journal():
+    bench = Bench()
+    bench.jig.post(bench.finished("c1"))
+    bench.run(400)
+    assert [report.command_id for report in bench.uplink.reports] == ["c1"]
+    assert bench.store.entries["c1"].state is CommandState.REPORTED
+
+
+def test_a_look_into_the_journal_that_overtakes_the_message_reports_once():
+    bench = Bench()
+    entry = bench.finished("c1")
+    bench.jig.post(UplinkService.RESULT)
+    bench.run(2)
+    bench.jig.post(entry)
+    bench.run(400)
+    assert [report.command_id for report in bench.uplink.reports] == ["c1"]
+
+
+def test_a_finished_entry_waits_out_a_failure_and_goes_then():
+    bench = Bench()
+    bench.uplink.report_errors.append(TransportError("down"))
+    bench.jig.post(bench.finished("c1"))
+    bench.run(60)
+    assert [report.command_id for report in bench.uplink.reports] == ["c1"]
+    assert bench.store.entries["c1"].state is CommandState.REPORTED
+
+
+def test_more_finished_entries_than_are_kept_in_memory_come_from_the_journal():
+    bench = Bench()
+    bench.uplink.report_errors.append(TransportError("down"))
+    for number in range(100):
+        bench.jig.post(bench.finished(f"c{number}"))
+    bench.run(400)
+    assert sorted(report.command_id for report in bench.uplink.reports) == sorted(f"c{n}" for n in range(100))

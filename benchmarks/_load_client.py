@@ -3,7 +3,7 @@
 asyncio protocols on httptools, keep-alive, one request at a time for each connection. Run it in a process of its own,
 so that it competes with the server for the machine only::
 
-    python benchmarks/load_client.py http://127.0.0.1:8080/sensor-data --body '{"device_id": ...}'
+    python benchmarks/_load_client.py http://127.0.0.1:8080/sensor-data --body '{"device_id": ...}'
         --header 'x-api-key: mk_...' --connections 64 --seconds 5
 
 It prints one JSON object, :class:`LoadResult`. Latency is from sending a request to the end of its answer, under as

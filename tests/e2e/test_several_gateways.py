@@ -1,0 +1,215 @@
+"""Two gateways with one key behind one broker: they share the polling, and either takes what any device sends."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import paho.mqtt.client as paho
+import pytest
+import yaml
+
+from agent.gateway.share import Share
+from agent.gateway.token_file import FILE_NAME, TokenFile
+from agent.gateway.tokens import make_token
+from agent.wire import topics
+from agent.wire.client import KeyPair, ServiceClient
+from agent.wire.commands import SendCommand
+from agent.wire.onboarding import RegisterDevice
+from agent.wire.products import NewProduct
+from agent.wire.secret import Secret
+from simulator.service.config import ServiceConfig
+from simulator.service.server import RunningService
+from tests.e2e.agent_bench import API_KEY, SECRET_KEY, AgentProcess
+from tests.http_witness import Witness, witness
+from tests.mosquitto import Mosquitto, end_client
+
+SOON_S = 60.0
+DEVICES = 12
+pytestmark = pytest.mark.timeout(300)
+
+
+class Fleet:
+    """Devices that take each command once and answer it; one connection plays all of them."""
+
+    def __init__(self, broker: Mosquitto) -> None:
+        self.deliveries: Counter[str] = Counter()
+        self.receipts: set[str] = set()
+        self._changed = threading.Condition()
+        subscribed = threading.Event()
+        self.client = broker.client("fleet")
+        self.client.on_message = self._arrived
+        self.client.on_subscribe = lambda *_: subscribed.set()
+        self.client.subscribe([(topics.commands_filter("x").replace("/x/", "/+/"), 1), ("v1/devices/+/receipts", 1)])
+        assert subscribed.wait(SOON_S)
+
+    def publish(self, topic: str, value: Any) -> None:
+        self.client.publish(topic, value if isinstance(value, bytes) else json.dumps(value), 1)
+
+    def wait_until(self, is_so: Callable[[], bool]) -> None:
+        with self._changed:
+            assert self._changed.wait_for(is_so, SOON_S), (self.deliveries, self.receipts)
+
+    def _arrived(self, _client: paho.Client, _data: Any, message: paho.MQTTMessage) -> None:
+        with self._changed:
+            topic = topics.parse(message.topic)
+            if topic.kind is topics.TopicKind.RECEIPTS:
+                self.receipts.update(json.loads(message.payload)["stored"])
+            elif topic.command_id is not None:
+                self.deliveries[topic.command_id] += 1
+                if self.deliveries[topic.command_id] == 1:
+                    result = {"status": "succeeded", "result": {"by": topic.device_id}, "key": topic.command_id}
+                    self.publish(topics.result(topic.device_id, topic.command_id), result)
+            self._changed.notify_all()
+
+
+class Site:
+    """A service, a broker, a fleet, and two gateways, each with a witness before the service."""
+
+    def __init__(self, folder: Path, broker: Mosquitto, stack: ExitStack) -> None:
+        self._folder, self._broker, self._stack = folder, broker, stack
+        config = ServiceConfig(api_key=API_KEY, secret_key=Secret(SECRET_KEY), rate_limit=0)
+        url = stack.enter_context(RunningService(config)).base_url
+        self.client = stack.enter_context(ServiceClient(url, KeyPair(API_KEY, Secret(SECRET_KEY))))
+        self.device_ids = self._register()
+        self.fleet = Fleet(broker)
+        stack.callback(end_client, self.fleet.client)
+        for name, text in (("api_key", API_KEY), ("secret_key", SECRET_KEY)):
+            (folder / name).write_text(text)
+            (folder / name).chmod(0o600)
+        tokens = {device_id: make_token(secrets.token_bytes) for device_id in self.device_ids}
+        self.witnesses = [stack.enter_context(witness(url)) for _ in range(2)]
+        for index, each in enumerate(self.witnesses):
+            self._configure(index, each, tokens)
+        self.gateways = [self.start(index) for index in range(2)]
+
+    def start(self, index: int) -> AgentProcess:
+        gateway = AgentProcess(self._folder / f"gateway-{index}.yaml", program=("gateway", "run"))
+        self._stack.callback(gateway.close)
+        gateway.wait_for("mqtt=connected", SOON_S)
+        gateway.wait_for("are served", SOON_S)
+        return gateway
+
+    def own(self, index: int) -> set[str]:
+        return set(filter(Share(index, 2).has, self.device_ids))
+
+    def send_commands(self) -> dict[str, str]:
+        """One for each device; command id -> device id."""
+        sent = [SendCommand(device_id=each, command_payload={"command": "ping"}) for each in self.device_ids]
+        return {str(self.client.send_command(each).id): each.device_id for each in sent}
+
+    def succeeded(self) -> Counter[str]:
+        """Command id -> 1 for each that the service knows as succeeded, by the device that it was for."""
+        records = [record for each in self.device_ids for record in self.client.device_commands(each).records]
+        for record in records:
+            assert record.status != "succeeded" or record.result == {"by": record.device_id}
+        return Counter(str(record.id) for record in records if record.status == "succeeded")
+
+    def wait_until(self, is_so: Callable[[], Any]) -> None:
+        deadline_s = time.monotonic() + SOON_S
+        while not is_so():
+            assert time.monotonic() < deadline_s, [gateway.lines for gateway in self.gateways]
+            time.sleep(0.1)
+
+    def let_both_ask_again(self) -> None:
+        """Each gateway has a list of each of its devices that was asked for after now."""
+        before = [Counter(witness.paths("GET")) for witness in self.witnesses]
+
+        def asked_twice(index: int) -> bool:
+            new = Counter(self.witnesses[index].paths("GET")) - before[index]
+            return all(new[f"/devices/{device_id}/commands"] >= 2 for device_id in self.own(index))
+
+        self.wait_until(lambda: asked_twice(0) and asked_twice(1))
+
+    def send_readings(self, name: str) -> None:
+        """One from each device, and wait for its receipt."""
+        keys = {f"{name}-{device_id}" for device_id in self.device_ids}
+        for device_id in self.device_ids:
+            reading = {"sensor_data": {name: 1}, "key": f"{name}-{device_id}"}
+            self.fleet.publish(topics.sensor_data(device_id), reading)
+        self.fleet.wait_until(lambda: keys <= self.fleet.receipts)
+
+    def stored(self, name: str) -> list[str]:
+        records = self.client.sensor_data()
+        return sorted(str(record.device_id) for record in records if name in record.sensor_data)
+
+    def _register(self) -> list[str]:
+        product = self.client.create_product(NewProduct(name="shared"))
+        wanted = [
+            RegisterDevice(user_id="u", product_id=product.product_id, device_identifier=f"SN-{number}")
+            for number in range(DEVICES)
+        ]
+        return sorted(self.client.register_device(each).device_id for each in wanted)
+
+    def _configure(self, index: int, at: Witness, tokens: dict[str, Any]) -> None:
+        state = self._folder / f"state-{index}"
+        state.mkdir(mode=0o700)
+        with TokenFile(state / FILE_NAME) as file:
+            file.issue(tokens, time.time())
+        sections = {
+            "service": {"base_url": at.url},
+            "auth": {f"{name}_file": str(self._folder / name) for name in ("api_key", "secret_key")},
+            "state_dir": str(state),
+            "share": {"index": index, "count": 2},
+            "http": {"enabled": False},
+            "mqtt": {"enabled": True, "port": self._broker.port, "session_expiry_s": 0},
+            "commands": {"events": "off", "fast_s": 0.5, "idle_s": 1, "reconcile_s": 5},
+            "readings": {"gather_s": 0.1},
+            "metrics": {"enabled": False},
+        }
+        (self._folder / f"gateway-{index}.yaml").write_text(yaml.safe_dump(sections))
+
+
+@pytest.fixture
+def site(tmp_path: Path, start_mosquitto: Callable[..., Mosquitto]) -> Iterator[Site]:
+    with ExitStack() as stack:
+        yield Site(tmp_path, start_mosquitto("log_type all"), stack)
+
+
+def test_each_command_is_effected_once_each_poll_is_made_by_one_and_what_one_misses_the_other_takes(site):
+    assert all(site.own(index) for index in range(2))
+    first = site.send_commands()
+    site.wait_until(lambda: set(site.succeeded()) == set(first))
+    site.send_readings("before")
+    site.wait_until(lambda: len(site.stored("before")) >= DEVICES)
+
+    for index, each in enumerate(site.witnesses):
+        polled = {path.split("/")[2] for path in each.paths("GET") if path.endswith("/commands")}
+        assert polled == site.own(index), "a gateway asks about its own devices only"
+        told = {path.split("/")[2] for path in each.paths("POST") if path.endswith("/result")}
+        assert told - site.own(index), "results of the other's commands go through this one, too"
+
+    # The holder learns from its next list that a command has ended, whoever took the result: it is not sent again.
+    site.let_both_ask_again()
+    for device_id in site.device_ids:
+        site.fleet.publish(topics.status(device_id), b"online")
+    second = site.send_commands()
+    site.wait_until(lambda: set(site.succeeded()) == {*first, *second})
+    assert site.fleet.deliveries == Counter([*first, *second])
+
+    _one_dies_and_comes_back(site, {*first, *second})
+    assert site.stored("before") == site.device_ids
+    assert site.stored("during") == site.device_ids
+
+
+def _one_dies_and_comes_back(site: Site, ended: set[str]) -> None:
+    site.let_both_ask_again()
+    site.gateways[0].kill()
+    commands = site.send_commands()
+    of_the_living = {command_id for command_id, device_id in commands.items() if device_id in site.own(1)}
+    site.wait_until(lambda: set(site.succeeded()) >= ended | of_the_living)
+    site.send_readings("during")
+    site.wait_until(lambda: len(site.stored("during")) >= DEVICES)
+    assert set(site.succeeded()) == ended | of_the_living, "the commands of the dead one's devices wait"
+    site.gateways[0] = site.start(0)
+    site.wait_until(lambda: set(site.succeeded()) == {*ended, *commands})
+    # A gateway that has just connected may publish one twice; the device takes it once.
+    assert set(site.fleet.deliveries) == {*ended, *commands}
+    assert all(site.fleet.deliveries[command_id] == 1 for command_id in ended)
