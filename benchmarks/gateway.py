@@ -47,7 +47,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from agent.wire import topics
 from agent.wire.topics import TopicKind
 from benchmarks.gateway_fleet import gateway, register, service
-from simulator.demo.children import ChildProcess, program_path
+from simulator.children import ChildProcess, program_path
 from tests.mosquitto import Mosquitto, end_client, find_mosquitto, mosquitto
 
 A5_BAR = 5.0

@@ -41,7 +41,7 @@ from agent.gateway.token_file import FILE_NAME as TOKENS
 from agent.gateway.token_file import TokenFile
 from agent.gateway.tokens import make_token
 from benchmarks._gateway_model import Outcome, Scenario, simulate
-from simulator.demo.children import ChildProcess, program_path
+from simulator.children import ChildProcess, program_path
 
 REFUSED_BAR = 0.01
 MEASURED_PART = 0.4

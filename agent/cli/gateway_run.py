@@ -15,9 +15,8 @@ import click
 from agent.cli.gateway_options import gateway_config_option, load, load_without_keys
 from agent.cli.options import (
     EXIT_CHECK_FAILED,
-    EXIT_CONFIGURATION,
-    EXIT_UNREACHABLE,
     configuration_faults_end_it,
+    end_with,
     json_option,
     print_json,
 )
@@ -75,22 +74,11 @@ def check(config_path: Path, *, as_json: bool, online: bool) -> None:
 
     Exit code 0 when all is good, 2 when the configuration is wrong, 5 when service or broker cannot be reached, else 1.
     """
-    from agent.app.checks import Verdict
     from agent.gateway.checks import check_gateway
 
     logging.disable(logging.CRITICAL)  # the list says it better
     findings = check_gateway(lambda: load(config_path), os.environ, online=online)
-    if as_json:
-        print_json([asdict(finding) for finding in findings])
-    else:
-        for finding in findings:
-            click.echo(f"{finding.verdict.value:<5} {finding.part}: {finding.text}")
-    verdicts = {finding.verdict for finding in findings}
-    if any(finding.part == "configuration" and finding.verdict is Verdict.FAILED for finding in findings):
-        raise SystemExit(EXIT_CONFIGURATION)
-    if Verdict.UNREACHABLE in verdicts:
-        raise SystemExit(EXIT_UNREACHABLE)
-    raise SystemExit(EXIT_CHECK_FAILED if Verdict.FAILED in verdicts else 0)
+    end_with(findings, as_json=as_json)
 
 
 def _print(found: GatewayStatus) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import yaml
 
 from agent.errors import UnexpectedAnswer
-from simulator.demo.children import ChildProcess, program_path
+from simulator.children import ChildProcess, program_path
 from simulator.demo.folder import DemoFolder
 from simulator.fleet.audit import ReadingFact
 from simulator.gateway.broker import Broker

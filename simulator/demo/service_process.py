@@ -7,7 +7,7 @@ from typing import Final
 
 from agent.wire.auth import KeyPair
 from agent.wire.client import ServiceClient
-from simulator.demo.children import ChildProcess, program_path
+from simulator.children import ChildProcess, program_path
 from simulator.demo.folder import DemoFolder
 from simulator.keys import make_keys
 

@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from agent.core.polling import PollIntervals
 from agent.wire.client import ServiceClient
-from simulator.demo.children import ChildFailed, ChildProcess, Children
+from simulator.children import ChildFailed, ChildProcess, Children
 from simulator.demo.folder import DemoFolder
 from simulator.demo.real_agent import RealAgent
 from simulator.demo.service_process import ServiceProcess

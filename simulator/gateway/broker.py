@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from simulator.demo.children import ChildFailed, ChildProcess
+from simulator.children import ChildFailed, ChildProcess
 
 _log = logging.getLogger(__name__)
 

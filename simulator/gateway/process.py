@@ -11,7 +11,7 @@ from typing import Any, Final
 import yaml
 
 from agent.errors import UnexpectedAnswer
-from simulator.demo.children import ChildProcess, program_path
+from simulator.children import ChildProcess, program_path
 from simulator.gateway.broker import Broker
 from simulator.keys import Keys, write_secret
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.wire import topics
-from simulator.demo.children import ChildProcess
+from simulator.children import ChildProcess
 from simulator.gateway.broker import Broker, running_broker
 from simulator.gateway.process import GatewayProcess
 from simulator.keys import Keys, curl_line

@@ -19,7 +19,7 @@ import yaml
 
 from agent.wire import topics
 from agent.wire.commands import SendCommand
-from simulator.demo.children import program_path
+from simulator.children import program_path
 from tests.conftest import require_program
 from tests.fault.gateway_rig import GatewayRig
 from tests.mosquitto import find_mosquitto

@@ -13,7 +13,7 @@ import yaml
 from agent.gateway.token_file import FILE_NAME as TOKENS
 from agent.gateway.token_file import TokenFile
 from agent.gateway.tokens import make_token
-from simulator.demo.children import ChildProcess, program_path
+from simulator.children import ChildProcess, program_path
 from tests.fault.rig import Rig
 from tests.mosquitto import Mosquitto, free_port
 

@@ -26,8 +26,8 @@ from agent.wire.onboarding import RegisterDevice
 from agent.wire.products import NewProduct
 from agent.wire.secret import Secret
 from agent.wire.sensor_data import PostSensorData
+from simulator.children import ChildProcess, Children, program_path
 from simulator.demo import programs
-from simulator.demo.children import ChildProcess, Children, program_path
 
 API_KEY = "mk_fault_0123456789"
 SECRET_KEY = "msk_fault_0123456789"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.demo.children import ChildFailed, ChildProcess, Children, program_path
+from simulator.children import ChildFailed, ChildProcess, Children, program_path
 from simulator.interrupts import terminations_as_interrupts
 
 FOREVER = [sys.executable, "-c", "print('up', flush=True)\nimport time\nwhile True: time.sleep(60)"]
@@ -129,7 +129,7 @@ def test_children_do_not_outlive_a_parent_that_is_killed(tmp_path):
     parent = f"""
 import sys, time
 from pathlib import Path
-from simulator.demo.children import ChildProcess
+from simulator.children import ChildProcess
 child = ChildProcess("child", Path({str(tmp_path / "log")!r}))
 child.start({FOREVER!r})
 child.wait_until(lambda: "up" in Path({str(tmp_path / "log")!r}).read_text(), "up", 20)
