@@ -36,7 +36,7 @@ demo: $(VENV)/.installed-demo ## the whole story in under a minute, then a repor
 	@$(BIN)/fleet-simulator demo --out $(DEMO_OUT) $(DEMO_FLAGS)
 
 test: $(VENV)/.installed-dev ## all tests
-	@$(BIN)/python -m pytest --numprocesses $(TEST_JOBS) $(PYTEST_FLAGS)
+	@$(BIN)/python -m pytest --numprocesses $(TEST_JOBS) --dist worksteal $(PYTEST_FLAGS)
 
 chaos: $(VENV)/.installed-dev ## broker, gateway, agent, service: killed 500 times under load (half an hour)
 	@CHAOS_ROUNDS=$${CHAOS_ROUNDS:-500} $(BIN)/python -m pytest --numprocesses 0 tests/fault/test_gateway_chaos.py
