@@ -72,7 +72,7 @@ def _require_program() -> Callable[..., str]:
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[Cluster]:
-    """A PostgreSQL server of this session's own."""
+    """A PostgreSQL server of this test run's own."""
     programs = find_programs()
     if programs is None:
         require_program("initdb", "postgresql")
