@@ -19,7 +19,10 @@ from typing import Final
 
 from agent.errors import ConfigurationError
 
-VERSION: Final = 1
+# Version -> what turns a file of the version before into it. A new file gets the tables and then every step.
+_STEPS: Final[dict[int, str]] = {}
+
+VERSION: Final = 1 + len(_STEPS)
 
 PAGE_BYTES: Final = 1024
 _CHECKPOINT_PAGES: Final = 1000
@@ -96,33 +99,36 @@ def connect(path: Path, *, max_pages: int | None = None) -> sqlite3.Connection:
 
 
 def prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Make the tables in a new file, or check the version of an old one.
+    """Make the tables in a new file, or bring an old one to this version; nothing in it is lost by that.
 
     Raises:
         ConfigurationError: a newer program wrote this file.
         sqlite3.Error: it cannot be read or written.
     """
-    version = read_version(connection, path)
-    if version is None:
-        # executescript would commit on its own; one transaction means that a half-made file does not exist.
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            for statement in _TABLES.split(";"):
-                if statement.strip():
-                    connection.execute(statement)
-            connection.execute("INSERT INTO schema_version VALUES (?)", (VERSION,))
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
+    found = read_version(connection, path)
+    if found == VERSION:
         return
-    if version > VERSION:
+    if found is not None and found > VERSION:
         sentence = (
-            f"it has schema version {version} and this device-agent knows versions up to {VERSION}: install the newer "
+            f"it has schema version {found} and this device-agent knows versions up to {VERSION}: install the newer "
             "device-agent again, or give this one another state_dir"
         )
         raise ConfigurationError([sentence], str(path))
+    scripts = [_TABLES] if found is None else []
+    scripts += [step for version, step in sorted(_STEPS.items()) if version > (found or 1)]
+    # executescript would commit on its own; one transaction means that a half-made file does not exist.
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for statement in ";".join(scripts).split(";"):
+            if statement.strip():
+                connection.execute(statement)
+        connection.execute("DELETE FROM schema_version")
+        connection.execute("INSERT INTO schema_version VALUES (?)", (VERSION,))
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def read_version(connection: sqlite3.Connection, path: Path) -> int | None:
