@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from agent.core.commands import CommandRules, refuse_at_start
+from agent.core.commands import CommandRules, IllegalMove, refuse_at_start
 from agent.core.values import CommandState, Contract, JournalEntry, JsonObject, Outcome, OutcomeStatus, Report
 from agent.errors import StorageError
 from agent.ports import Clock, Journal
@@ -202,10 +202,20 @@ class Lane(Actor):
         command_id, parts = entry.command.id, self._parts
 
         def finish() -> None:
-            finished.append(parts.journal.finish(command_id, outcome, parts.clock.now()))
+            try:
+                finished.append(parts.journal.finish(command_id, outcome, parts.clock.now()))
+            except IllegalMove:
+                # A write that failed may be there after all, and a damaged journal may have lost this command.
+                known = parts.journal.known([command_id]).get(command_id)
+                if known is not None and known.outcome is not None:
+                    finished.append(known)
 
         finished: list[JournalEntry] = []
-        if self._commit(finish, "outcome"):
+        if self._commit(finish, "outcome") and not finished:
+            _log.error(
+                "command=%s handler=%s state=forgotten: the journal lost it while it ran", command_id, entry.handler
+            )
+        elif finished:
             parts.on_finished(finished[-1])
             level = logging.INFO if outcome.status is OutcomeStatus.SUCCEEDED else logging.WARNING
             why = f" reason={outcome.error!r}" if outcome.error else ""

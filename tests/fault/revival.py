@@ -98,28 +98,58 @@ class _Revival:
 
     def _judge(self, world: World) -> Books:
         moment = self._image.moment
-        last = self._look(whole=True)
-        seen = Seen(
+        promise = Seen(
             commands={command_id: state for command_id, (state, _) in moment.promise.get("commands", {}).items()},
             readings=_readings(moment.promise.get("readings", [])),
         )
-        seen.add(last)
-        effects: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        for line in moment.effects:
-            effects[str(line["command_id"])].append(line)
-        for command_id, lines in read_effects(self._effects).items():
-            effects[command_id] += lines
-        books = Books()
-        books.add(
-            sent={command_id: str(payload["command"]) for command_id, payload in world.payloads.items()},
-            records={command_id: _record(world, command_id) for command_id in world.payloads},
-            effects=effects,
-            seen=seen,
-            waiting=last.readings,
-            stored=world.stored(),
+        last = self._look(whole=True)
+        return judge_end(
+            world,
+            last,
+            self._effects,
+            promise=promise,
+            earlier_effects=moment.effects,
             ended_by_itself=self._ended_by_itself,
         )
-        return books
+
+
+def judge_end(
+    world: World,
+    last: Look,
+    effects: Path,
+    *,
+    promise: Seen | None = None,
+    earlier_effects: Iterable[dict[str, Any]] = (),
+    ended_by_itself: Iterable[int] = (),
+) -> Books:
+    """The books of one agent on a small service.
+
+    Args:
+        world: the service at the end.
+        last: its store at the end.
+        effects: the file that its handlers wrote into.
+        promise: what it took for safe before its last process.
+        earlier_effects: lines from before, which are not in the file.
+        ended_by_itself: exit codes that nobody asked for.
+    """
+    seen = promise or Seen()
+    seen.add(last)
+    lines: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for line in earlier_effects:
+        lines[str(line["command_id"])].append(line)
+    for command_id, found in read_effects(effects).items():
+        lines[command_id] += found
+    books = Books()
+    books.add(
+        sent={command_id: str(payload["command"]) for command_id, payload in world.payloads.items()},
+        records={command_id: _record(world, command_id) for command_id in world.payloads},
+        effects=lines,
+        seen=seen,
+        waiting=last.readings,
+        stored=world.stored(),
+        ended_by_itself=ended_by_itself,
+    )
+    return books
 
 
 def _record(world: World, command_id: str) -> CommandRecord:
