@@ -22,7 +22,7 @@ CALLS: Final = (
 )
 _STRING_MAX_BYTES: Final = 1 << 20
 # Calls whose meaning the reader does not know: a recording that has one is refused rather than misread.
-_UNKNOWN: Final = frozenset({"writev", "pwritev", "pwritev2", "truncate", "fallocate", "sync_file_range", "link"})
+_UNKNOWN: Final = frozenset({"writev", "pwritev", "pwritev2", "truncate", "sync_file_range", "link"})
 _LINE: Final = re.compile(r"^(\d+) +(\d+\.\d+) (.*)$")
 _CALL: Final = re.compile(r"^(\w+)\((.*)\) += (-?\d+)(?:<([^>]*)>)?.* <(\d+\.\d+)>$", re.DOTALL)
 _UNFINISHED: Final = " <unfinished ...>"
@@ -112,6 +112,14 @@ class _Reader:
             return Step(call.ended_s, Sync(name))
         if call.name == "ftruncate":
             self.sizes[name] = int(call.arguments.rsplit(",", 1)[1])
+            return Step(call.began_s, Resize(name, self.sizes[name]))
+        if call.name == "fallocate":
+            mode, offset, size = (int(each) for each in call.arguments.rsplit(",", 3)[1:])
+            if mode:
+                raise ValueError(
+                    f"the recorded program called fallocate with mode {mode}, which the model does not know"
+                )
+            self.sizes[name] = max(self.sizes.get(name, 0), offset + size)
             return Step(call.began_s, Resize(name, self.sizes[name]))
         data = _bytes(call.arguments)[: call.result]
         offset = self._offset(call.name, call.arguments, descriptor, len(data))
