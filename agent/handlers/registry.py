@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from importlib.metadata import EntryPoint
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from pydantic import BaseModel
 
@@ -275,6 +275,15 @@ def _executable(name: str, settings: Mapping[str, Any], isolation: Isolation | N
 
 
 def _check(name: str, handler: Handler) -> None:
+    limits = {"start_timeout_s": handler.start_timeout_s, "inactivity_timeout_s": handler.inactivity_timeout_s}
+    wrong = [limit for limit, seconds in limits.items() if seconds is not None and seconds <= 0]
+    wrong += ["max_attempts"] if handler.max_attempts < 1 else []
+    if wrong:
+        reason = f"handler {name!r}: its {' and '.join(wrong)} must be above 0: mend the class."
+        raise PluginFault(PluginStatus.NOT_A_PLUGIN, reason)
+    if handler.isolation not in get_args(Isolation):
+        reason = f"handler {name!r}: its isolation is {handler.isolation!r}: mend the class, 'thread' or 'process'."
+        raise PluginFault(PluginStatus.NOT_A_PLUGIN, reason)
     try:
         handler.check()
     except (Exception, SystemExit) as error:

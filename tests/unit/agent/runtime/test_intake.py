@@ -4,11 +4,13 @@ from collections.abc import Iterable
 
 import pytest
 
+from agent.adapters.records import read_records
 from agent.core.commands import HISTORY_LOST, CommandRules, HandlerRule
 from agent.core.values import CommandPoll, CommandState, Contract, JournalEntry
 from agent.errors import StorageError
 from agent.runtime.cancels import Cancels
 from agent.runtime.intake import Intake, resume
+from agent.wire.commands import CommandRecord
 from tests.factories import make_command, make_entry, make_moment, make_outcome, make_rules
 from tests.fakes import START_WALL_S, FakeClock, FakeJournal
 
@@ -244,6 +246,34 @@ def test_a_cancel_is_remembered_over_a_crash(contract, dispatched, error):
     assert (None if outcome is None else outcome.error) == error
     # What it still needs is kept, and nothing else.
     assert Cancels(journal).load() == ({} if error else {"c1": "by command 9"})
+
+
+def test_a_pushed_record_that_says_canceled_takes_the_command_back():
+    bench = Bench()
+    bench.take(make_command("c1", status="queued"))
+    bench.intake.take(CommandPoll((make_command("c1", status="canceled"),), pushed=True))
+    assert bench.dispatcher.canceled == [("c1", "by the service")]
+
+
+def test_commands_without_an_id_are_told_apart_by_content_and_time():
+    def listed(*records: dict) -> tuple:
+        found, malformed = read_records([CommandRecord.receive(record) for record in records], "d1")
+        assert malformed == ()
+        return found
+
+    bench = Bench()
+    bench.take()
+    at = {"created_at": "2026-01-01T00:00:00Z"}
+    payload = {"command": "ping", "echo": {"a": 1, "b": 2}}
+    turned = {"echo": {"b": 2, "a": 1}, "command": "ping"}
+    assert bench.take(*listed({"command_payload": payload, **at})) == 1
+    # The same again, whatever the order of its members: after a restart of either side, for ever.
+    for _ in range(3):
+        assert bench.take(*listed({"command_payload": turned, **at}, {"command_payload": payload, **at})) == 0
+    later = {"command_payload": payload, "created_at": "2026-01-01T00:00:00.001Z"}
+    other = {"command_payload": {**payload, "echo": 3}, **at}
+    assert bench.take(*listed(later, other, {"command_payload": payload, **at})) == 2
+    assert len(set(bench.dispatched())) == 3
 
 
 class TestForgetting:
