@@ -362,6 +362,9 @@ class FakeNotifier:
     def stopping(self) -> None:
         self.told.append("STOPPING=1")
 
+    def reloading(self) -> None:
+        self.told.append("RELOADING=1")
+
     @property
     def watchdog_interval_s(self) -> float | None:
         return self.watchdog_s

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from agent.config.mqtt import MqttConfig
+from agent.config.safe_mode import SafeModeConfig
 from agent.config.section import Identifier, Name, Seconds, Section, is_this_machine, key
 
 KEY_PAIR_REFUSAL = (
@@ -351,6 +352,7 @@ class AgentConfig(Section):
     sensors: tuple[SensorConfig, ...] = key("What is read and sent, in this order.", default=())
     outbox: OutboxConfig = key("Bounds of the store of waiting readings.", default_factory=OutboxConfig)
     logging: LoggingConfig = key("What is logged.", default_factory=LoggingConfig)
+    safe_mode: SafeModeConfig = key("What an agent does that does not stay up.", default_factory=SafeModeConfig)
 
     @model_validator(mode="after")
     def _has_a_way(self) -> Self:
