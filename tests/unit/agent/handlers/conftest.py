@@ -10,6 +10,7 @@ import pytest
 
 from agent.core.values import JsonObject
 from agent.handlers.base import CommandContext
+from tests.fakes import FakeUpkeep
 
 
 class FakeControls:
@@ -22,6 +23,7 @@ class FakeControls:
         }
         self.intervals = {"board": 60.0, "poll": 30.0}
         self.restarts: list[str] = []
+        self.upkeep = FakeUpkeep()
 
     def read_sensors(self, names: list[str] | None) -> Mapping[str, Mapping[str, float] | str]:
         return dict(self.sensors) if names is None else {name: self.sensors[name] for name in names}
