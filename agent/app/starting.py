@@ -66,6 +66,7 @@ class Starting:
                 loaded = read(self._find_layer)
         except ConfigurationError:
             self.ended_in_order()
+            self.close()
             raise
         return loaded
 
