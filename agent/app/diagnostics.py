@@ -13,10 +13,12 @@ import json
 import os
 import platform
 import re
+import shutil
+import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import distributions
 from pathlib import Path
@@ -32,15 +34,17 @@ from agent.app.client import OWN_TOKENS
 from agent.app.status_file import read_status, status_path
 from agent.app.upkeep import AgentView
 from agent.app.version import VERSION
-from agent.config import AgentConfig
+from agent.config import AgentConfig, LoadedConfig
 from agent.config.layer import FOLDER as LAYERS
 from agent.config.layer import TRIAL
 from agent.core.values import JsonObject
 from agent.errors import StorageError
 from agent.handlers.upkeep import Bundle, UpkeepRefused
+from agent.plugins import PluginInfo
 from agent.wire.secret import MASK, redact
 
 FOLDER: Final = "diagnostics"
+_UNITS_STATUS: Final = "/run/device-agent/status.json"
 
 _NAME: Final = re.compile(r"diagnostics-(\d{6,})\.tar\.gz\Z")
 _MOST_PART_BYTES: Final = 512 * 1024
@@ -52,12 +56,13 @@ _NAMES_A_PLACE: Final = ("_FILE", "_DIRECTORY", "_DIR", "_PATH")
 _PROC: Final = ("meminfo", "loadavg", "uptime", "stat", "diskstats", "net/dev", "self/status", "self/limits", "self/io")
 
 
-def collect(view: AgentView, bundle: Bundle) -> JsonObject:
+def collect(view: AgentView, bundle: Bundle, folder: Path | None = None) -> JsonObject:
     """Write a bundle; its path, size, digest and a summary.
 
     Args:
         view: what there is to see.
         bundle: its bounds.
+        folder: where it goes; by default ``diagnostics`` in the state directory.
 
     Raises:
         UpkeepRefused: it could not be written, is too large, or a secret was found in it.
@@ -78,7 +83,7 @@ def collect(view: AgentView, bundle: Bundle) -> JsonObject:
     if any(secret in text for text in parts.values() for secret in secrets):
         raise UpkeepRefused("secret_found", "a secret is still in it, so it was not written; report this as a bug")
     try:
-        path = _stored(config.state_dir / FOLDER, content, bundle)
+        path = _stored(folder or config.state_dir / FOLDER, content, bundle)
     except OSError as error:
         raise UpkeepRefused("not_written", f"{error.filename or config.state_dir}: {error.strerror}") from error
     return {
@@ -87,6 +92,37 @@ def collect(view: AgentView, bundle: Bundle) -> JsonObject:
         "sha256": hashlib.sha256(content).hexdigest(),
         "summary": _summary(view, parts),
     }
+
+
+def view_from_outside(
+    loaded: LoadedConfig, environ: Mapping[str, str], plugins: Callable[[], Sequence[PluginInfo]]
+) -> AgentView:
+    """What another process sees of the agent: what it told last, and its lines in the journal if they may be read."""
+    told = read_status(status_path(loaded.config.state_dir, environ)) or read_status(Path(_UNITS_STATUS))
+    parts = {} if told is None else told.parts
+    mode = parts.get("mode")
+    return AgentView(
+        path=loaded.path,
+        environ=environ,
+        config=lambda: loaded.config,
+        parts=lambda: parts,
+        lines=_journal_lines,
+        plugins=plugins,
+        mode="normal" if mode is None else f"{mode.state}: {mode.detail}",
+    )
+
+
+def _journal_lines() -> list[str]:
+    program = shutil.which("journalctl")
+    if program is None:
+        return ["there is no journalctl here; the log is where the agent's standard error goes"]
+    found = subprocess.run(
+        [program, "--unit=device-agent", "--lines=400", "--no-pager", "--output=short-iso"],
+        capture_output=True,
+        timeout=20,
+        check=False,
+    )
+    return (found.stdout or found.stderr).decode("utf-8", "replace").splitlines()
 
 
 def secrets_of(config: AgentConfig, environ: Mapping[str, str]) -> list[bytes]:

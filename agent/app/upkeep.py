@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,12 +16,12 @@ if TYPE_CHECKING:
     from agent.handlers.upkeep import Bundle, ConfigChange
 
 
-@dataclass(frozen=True, slots=True)
 class AgentView:
     """What there is to see of the running agent.
 
-    Attributes:
+    Args:
         path: of the local configuration file.
+        environ: of the process.
         config: the configuration in force.
         parts: how its parts are.
         lines: the last lines of its log.
@@ -30,13 +29,26 @@ class AgentView:
         mode: ``normal``, or why it is in safe mode.
     """
 
-    path: Path | None
-    environ: Mapping[str, str]
-    config: Callable[[], AgentConfig]
-    parts: Callable[[], Mapping[str, Part]]
-    lines: Callable[[], Sequence[str]]
-    plugins: Callable[[], Sequence[PluginInfo]]
-    mode: str
+    __slots__ = ("config", "environ", "lines", "mode", "parts", "path", "plugins")
+
+    def __init__(
+        self,
+        *,
+        path: Path | None,
+        environ: Mapping[str, str],
+        config: Callable[[], AgentConfig],
+        parts: Callable[[], Mapping[str, Part]],
+        lines: Callable[[], Sequence[str]],
+        plugins: Callable[[], Sequence[PluginInfo]],
+        mode: str,
+    ) -> None:
+        self.path = path
+        self.environ = environ
+        self.config = config
+        self.parts = parts
+        self.lines = lines
+        self.plugins = plugins
+        self.mode = mode
 
 
 class AgentUpkeep:

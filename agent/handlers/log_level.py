@@ -8,7 +8,6 @@ from pydantic import Field
 
 from agent.core.values import Contract, JsonObject
 from agent.handlers.base import CommandContext, Handler, HandlerPayload, HandlerRejected
-from agent.handlers.upkeep import UpkeepRefused
 
 
 class LogLevel(Handler):
@@ -43,6 +42,8 @@ class LogLevel(Handler):
         Raises:
             HandlerRejected: this logger would tell secrets.
         """
+        from agent.handlers.upkeep import UpkeepRefused  # costs memory, and few commands need it
+
         try:
             return context.controls.upkeep.set_log_level(payload.level, payload.for_s, payload.logger)
         except UpkeepRefused as error:

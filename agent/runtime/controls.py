@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from agent.core.values import JsonObject
-from agent.handlers.upkeep import Upkeep
 from agent.ports import Clock
 from agent.runtime.intervals import Intervals
+
+if TYPE_CHECKING:
+    from agent.handlers.upkeep import Upkeep
 
 
 class ReadResult(Protocol):

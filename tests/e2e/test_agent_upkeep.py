@@ -17,15 +17,21 @@ from pathlib import Path
 
 import pytest
 
+from agent.config import load_config
 from agent.wire.secret import Secret
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from tests.e2e.agent_bench import API_KEY, SECRET_KEY, AgentBench, wait_until
 
-LONG_S = 120.0
+LONG_S = 90.0
 """A start of the agent takes a second of processor time, and this machine may have other work."""
 
-PROBATION = "  handlers:\n    update_config: {settings: {probation_s: %s, max_starts: 2, allow: [logging, sensors, commands.poll]}}\n"
+pytestmark = pytest.mark.timeout(300)
+
+PROBATION = (
+    "  handlers:\n    update_config:\n"
+    "      settings: {probation_s: %s, max_starts: 2, allow: [logging, sensors, commands.poll]}\n"
+)
 BOARD = "sensors:\n- {name: board, type: system, interval_s: 60}\n"
 
 # A sensor that takes the whole process down as soon as it is created, when a file says so.
@@ -139,12 +145,7 @@ def manage(bench):
 
 
 def poll_interval(bench: AgentBench) -> float:
-    found = subprocess.run(
-        [sys.executable, "-c", "import sys; from pathlib import Path; from agent.config import load_config\n"
-         "print(load_config(Path(sys.argv[1]), {}).config.commands.poll.idle_s)", str(bench.config)],
-        capture_output=True, text=True, check=True, timeout=LONG_S,
-    )  # fmt: skip
-    return float(found.stdout)
+    return load_config(bench.config, {}).config.commands.poll.idle_s
 
 
 class TestUpdateConfig:
@@ -171,7 +172,7 @@ class TestUpdateConfig:
         deadly = {"name": "deadly", "type": "deadly", "settings": {"trigger": str(trigger)}}
         command = bench.send(command="update_config", patch={"sensors": [deadly]})
         # The check creates the sensor, too: it turns deadly after that.
-        wait_until(lambda: (bench.state_dir / "config.d" / "trial.json").exists(), LONG_S)
+        wait_until((bench.state_dir / "config.d" / "trial.json").exists, LONG_S)
         trigger.write_text("")
         record = bench.wait_for(command, within_s=LONG_S)
         assert record.status == "failed"
@@ -220,9 +221,10 @@ class TestReload:
         agent.wait_for("reload=restart for", LONG_S)
         # A second one may come at any moment of the restart.
         os.kill(agent.pid, signal.SIGHUP)
+        assert bench.wait_for(bench.send(command="ping"), within_s=LONG_S).status == "succeeded"
+        os.kill(agent.pid, signal.SIGHUP)
         agent.wait_for("reload=done changed=nothing", LONG_S)
         assert sum("agent=ready" in line for line in agent.lines) == 2
-        assert bench.wait_for(bench.send(command="ping"), within_s=LONG_S).status == "succeeded"
         assert agent.terminate(LONG_S)[0] == 0
 
 
@@ -258,7 +260,7 @@ class TestSafeMode:
 class TestDiagnostics:
     def test_the_bundle_comes_along_and_no_key_is_in_it(self, bench, service):
         bench.write_config(service.base_url, more="logging: {level: debug}\n" + BOARD)
-        agent = bench.start(MY_SECRET="canary-of-the-environment")  # noqa: S106 - the point of the test
+        agent = bench.start(MY_SECRET="canary-of-the-environment")
         leak = bench.send(command="ping", echo=f"{SECRET_KEY} canary-of-the-environment")
         bench.wait_for(leak)
         bench.wait_for(bench.send(command=SECRET_KEY))
