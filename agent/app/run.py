@@ -163,7 +163,10 @@ class _Life:
                 _log.error("agent=cannot_start %s", error)
             finally:
                 self._stop(store, ending)
-        _log.info("agent=stopped exit_code=%d", ending.exit_code)
+        if ending.exit_code == EXIT_REPLACE:
+            _log.info("agent=replaced by a new process image")
+        else:
+            _log.info("agent=stopped exit_code=%d", ending.exit_code)
         return ending
 
     def close(self) -> None:
@@ -197,6 +200,7 @@ class _Life:
             except StorageError as error:
                 _log.error("store=waiting %s; next try in %.0f s", error, _STORE_RETRY_S)
                 self._notifier.status(f"waiting for the disk: {error}")
+                self._notifier.alive()  # after a reload the service manager watches already
                 ending = self._supervisor.wait(_STORE_RETRY_S)
                 if ending is not None:
                     return ending

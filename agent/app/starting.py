@@ -39,6 +39,7 @@ class Starting:
         self._notes: StartNotes | None = None
         self._lock = contextlib.ExitStack()
         self._state_dir: Path | None = None
+        self._refusal: ConfigurationError | None = None
 
     @property
     def notes(self) -> StartNotes:
@@ -62,6 +63,8 @@ class Starting:
         """
         try:
             loaded = read(self._find_layer)
+            if self._refusal is not None:
+                raise self._refusal
             if loaded.layer_fault and self.on_trial and self.take_back(loaded.layer_fault):
                 loaded = read(self._find_layer)
         except ConfigurationError:
@@ -90,21 +93,27 @@ class Starting:
         """The process ends because somebody wants it to: neither crash nor failed trial."""
         if self._notes is not None:
             self._notes.ended_in_order()
-        trial, state_dir = self.trial, self._state_dir
-        if trial is None or state_dir is None or trial.phase != "trying" or trial.starts == 0:
+        if self.trial is None or self._state_dir is None:
             return
-        from agent.config.layer import write_trial  # only while there is a trial
+        from agent.config.layer import TRYING, read_trial, write_trial  # only where there was a trial
 
         with contextlib.suppress(OSError):
-            write_trial(state_dir, replace(trial, starts=trial.starts - 1))
+            trial = read_trial(self._state_dir)  # as it is now: it may be over
+            if trial is not None and trial.phase == TRYING and trial.starts > 0:
+                write_trial(self._state_dir, replace(trial, starts=trial.starts - 1))
 
     def close(self) -> None:
         """Give the lock back."""
         self._lock.close()
 
     def _find_layer(self, state_dir: Path) -> Path | None:
-        if self._state_dir is None:
-            self._lock.enter_context(StateLock(state_dir))
+        if self._state_dir is None and self._refusal is None:
+            try:
+                self._lock.enter_context(StateLock(state_dir))
+            except ConfigurationError as error:
+                # The configuration's own faults are told first: state_dir may be one of them.
+                self._refusal = error
+                return layer_in_force(state_dir)
             self._state_dir = state_dir
             self._notes = StartNotes(state_dir)
             self._notes.begin(SystemClock().now())

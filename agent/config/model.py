@@ -390,5 +390,17 @@ class AgentConfig(Section):
             raise ValueError("sensors: 'poll' is what set_interval calls the command poll; choose another name")
         return self
 
+    @model_validator(mode="after")
+    def _keeps_its_memory_to_itself(self) -> Self:
+        folders = self._handler("write_file").settings.get("folders")
+        for folder in folders if isinstance(folders, list | tuple) else ():
+            path = Path(str(folder))
+            if path.is_relative_to(self.state_dir) or self.state_dir.is_relative_to(path):
+                raise ValueError(
+                    f"commands.handlers.write_file: the folder {folder} and state_dir {self.state_dir} must not lie in "
+                    "each other: whoever may send files could rewrite the journal"
+                )
+        return self
+
     def _handler(self, name: str) -> HandlerConfig:
         return self.commands.handlers.get(name) or HandlerConfig()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from agent.app.lock import StateLock
 from agent.app.starting import Starting
 from agent.app.trial import TrialEnd, outcome_of, put_on_trial, worse_than_before
 from agent.config import load_config
@@ -210,6 +211,16 @@ class TestStarts:
         assert starting.trial.phase == ROLLED_BACK
         assert "slow_s" in starting.trial.reason
 
+    def test_the_faults_of_the_file_are_told_also_while_another_agent_runs(self, device):
+        text = device.path.read_text()
+        with StateLock(device.folder):
+            with pytest.raises(ConfigurationError, match="another agent"):
+                device.start()
+            device.path.write_text(text + "loging: 5\n")
+            with pytest.raises(ConfigurationError, match="did you mean 'logging'"):
+                device.start()
+        assert not (device.folder / "starts.json").exists()
+
     def test_the_starts_before_it_do_not_count_against_it(self, device):
         for _ in range(4):
             device.start()
@@ -240,6 +251,13 @@ class TestEnd:
         assert outcome.result["sha256"] == trial.sha256 == sha256_of(device.kept)
         assert not (device.folder / FOLDER / TRIAL).exists()
         assert device.start()[1] == 90
+
+    def test_after_its_end_the_agents_end_in_order_leaves_no_trial_behind(self, device):
+        device.propose({"commands": {"poll": {"idle_s": 90}}})
+        starting, _ = device.start()
+        End(device, starting).pass_time()
+        starting.ended_in_order()
+        assert read_trial(device.folder) is None
 
     def test_worse_than_before_it_gets_the_time_once_more_and_is_then_taken_back(self, device):
         device.propose({"commands": {"poll": {"idle_s": 90}}})
