@@ -16,7 +16,15 @@ def load_handlers(config: AgentConfig, *, safe_mode: bool = False) -> HandlerReg
         safe_mode: only those that mend.
     """
     sections = {
-        name: HandlerSection(handler.enabled, handler.timeout_s, handler.settings)
+        name: HandlerSection(
+            enabled=handler.enabled,
+            timeout_s=handler.timeout_s,
+            start_timeout_s=handler.start_timeout_s,
+            inactivity_timeout_s=handler.inactivity_timeout_s,
+            max_attempts=handler.max_attempts,
+            isolation=handler.isolation,
+            settings=handler.settings,
+        )
         for name, handler in config.commands.handlers.items()
     }
     return HandlerRegistry.load(sections, config.executables, safe_mode=safe_mode)

@@ -53,6 +53,7 @@ class Controls:
         restart: told the reason; returns at once.
         upkeep: what keeps the agent itself going.
         mode: ``normal``, or why the agent is in safe mode.
+        cancel: takes another command back; see :meth:`agent.runtime.dispatcher.Dispatcher.cancel`.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Controls:
         restart: Callable[[str], None],
         upkeep: Upkeep,
         mode: str = "normal",
+        cancel: Callable[[str, str], str],
     ) -> None:
         self._mode = mode
         self._device_id = device_id
@@ -75,6 +77,7 @@ class Controls:
         self._intervals = intervals
         self._restart = restart
         self._upkeep = upkeep
+        self._cancel = cancel
 
     @property
     def upkeep(self) -> Upkeep:
@@ -109,6 +112,10 @@ class Controls:
             "boot_id": now.boot_id,
             "uptime_s": round(now.monotonic_s, 1),
         }
+
+    def cancel_command(self, command_id: str, why: str) -> str:
+        """See :meth:`agent.runtime.dispatcher.Dispatcher.cancel`."""
+        return self._cancel(command_id, why)
 
     def request_restart(self, reason: str) -> None:
         """End the agent's process in order; whoever started it starts it again."""

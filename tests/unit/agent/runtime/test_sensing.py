@@ -196,6 +196,7 @@ def test_controls_answer_with_values_and_reasons():
         intervals=bench.intervals,
         restart=restarts.append,
         upkeep=upkeep,
+        cancel=lambda command_id, why: f"{command_id} {why}",
     )
     assert controls.upkeep is upkeep
     assert controls.identity()["mode"] == "normal"
