@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
@@ -50,7 +49,7 @@ class Exchange:
         return self.discovery_error or self.device_error
 
 
-def ask(config: AgentConfig, credentials: Credentials, wall: Callable[[], float] = time.time) -> Exchange:
+def ask(config: AgentConfig, credentials: Credentials, wall: Callable[[], float]) -> Exchange:
     """Ask for the discovery document and for the device's running commands, which marks none as delivered.
 
     Raises:

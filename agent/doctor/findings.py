@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from agent.doctor.subject import Subject
@@ -86,7 +87,14 @@ def unreachable(seen: str, cause: str, fix: str) -> Finding:
     return Finding(Verdict.FAILED, seen, cause, fix, is_unreachable=True)
 
 
+# What a fix begins with in the error texts of this project.
+_FIX: Final = re.compile(
+    r"[:;,] (?=(?:is|check|set|raise|mend|create|replace|run|put|write|name|remove|install|give|choose|sign|renew|poll|"
+    r"ask|look|let|free|remount|correct|chmod|chown|mkdir|stop|use|try|nothing to do|report)\b)"
+)
+
+
 def cause_and_fix(text: str) -> tuple[str, str]:
-    """An error's sentence, which says what happened and after the last colon or semicolon what to do."""
-    at = max(text.rfind(": "), text.rfind("; "))
-    return (text, "see docs/operations.md") if at < 0 else (text[:at], text[at + 2 :])
+    """An error's sentence in two: what happened, and from the first word that says what to do."""
+    match = _FIX.search(text)
+    return (text[: match.start()], text[match.end() :]) if match else (text, "see docs/operations.md")

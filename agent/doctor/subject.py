@@ -177,7 +177,7 @@ class Subject:
         """What the service answered to two requests that change nothing."""
         from agent.doctor.exchange import ask
 
-        return ask(self.config, self.credentials)
+        return ask(self.config, self.credentials, self.wall)
 
     def path(self, absolute: str) -> Path:
         """A path of the system, below :attr:`root`."""
