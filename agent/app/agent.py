@@ -15,8 +15,9 @@ from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials
 from agent.core.polling import PollIntervals
 from agent.core.schedule import phase_s
+from agent.core.timekeeping import ServiceTime
 from agent.core.values import Moment, SendOutcome
-from agent.ports import Clock
+from agent.ports import Clock, Journal
 from agent.runtime.controls import Controls
 from agent.runtime.health import Health
 from agent.runtime.intake import Intake, resume
@@ -33,6 +34,7 @@ from agent.runtime.uplinking import UplinkService
 from agent.sensors.reader import SensorReader
 
 if TYPE_CHECKING:
+    from agent.app.figures import Figures
     from agent.wire.device_client import DeviceClient
 
 _log = logging.getLogger(__name__)
@@ -77,6 +79,7 @@ class Agent:
         supervisor: told about crashes and restarts; it watches the services.
         health: told how the parts are.
         started: when this process began.
+        figures: counts at the ports; None when nobody wants to know.
 
     Raises:
         ConfigurationError: the device id cannot be a user of a broker.
@@ -94,9 +97,11 @@ class Agent:
         supervisor: Supervisor,
         health: Health,
         started: Moment,
+        figures: Figures | None = None,
     ) -> None:
         self._config = config
-        self._journal = store.journal
+        self._figures = figures
+        self._journal: Journal = store.journal if figures is None else figures.journal(store.journal)
         self._clock = clock
         self._supervisor = supervisor
         self._health = health
@@ -105,12 +110,17 @@ class Agent:
         self._service_clock = ServiceClock(clock)
         spread_s = config.commands.poll.spread_s
         self._first_s = phase_s(config.device.device_id, "first contact", spread_s) if spread_s else 0.0
-        self._links = self._make_links(credentials, client)
+        links = self._make_links(credentials, client)
+        self._links = links if figures is None else figures.links(links)
         self._outbox = CarefulOutbox(store, self._links.settles_lazily)
         self._lanes: list[ServiceThread] = []
         self._build_sensors()
         self._build_uplink()
         self._build_commands()
+
+    def service_time(self) -> ServiceTime:
+        """What is known of the service's clock."""
+        return self._service_clock.estimate
 
     def start(self) -> None:
         """Start in the order in which results flow: nothing produces before its consumer is there."""
@@ -211,6 +221,8 @@ class Agent:
             max_payload_bytes=commands.max_payload_bytes,
             first_contact=commands.first_contact,
         )
+        if self._figures is not None:
+            self._figures.handlers = frozenset(registry.names())
         controls = Controls(
             device_id=config.device.device_id,
             version=VERSION,

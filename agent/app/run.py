@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from agent.adapters.clocks import SystemClock
 from agent.adapters.sd_notify import make_notifier
@@ -25,6 +25,10 @@ from agent.errors import StorageError
 from agent.ports import Clock, Notifier
 from agent.runtime.health import Health
 from agent.runtime.supervisor import EXIT_CRASHED, EXIT_RESTART, EXIT_STOPPED, Ending, Supervisor
+
+if TYPE_CHECKING:
+    from agent.adapters.metrics_server import MetricsServer
+    from agent.app.figures import Figures
 
 __all__ = ["EXIT_CRASHED", "EXIT_RESTART", "EXIT_STOPPED", "run_agent"]
 
@@ -66,6 +70,7 @@ class _Life:
         self._status_path = status_path(config.state_dir, environ)
         self._supervisor = Supervisor(self._notifier, self._clock, on_change=self._tell_status)
         self._health = Health(self._clock, self._supervisor.changed)
+        self._figures = self._make_figures()
 
     def run(self) -> Ending:
         """Start in order, wait for the end, stop in reverse."""
@@ -83,6 +88,7 @@ class _Life:
             if early is not None:
                 return early
             agent: Agent | None = None
+            metrics: MetricsServer | None = None
             try:
                 self._supervisor.watch(lambda now_s: "the store does not answer" if store.stuck_for_s(now_s) else None)
                 agent = Agent(
@@ -94,7 +100,9 @@ class _Life:
                     supervisor=self._supervisor,
                     health=self._health,
                     started=self._started,
+                    figures=self._figures,
                 )
+                metrics = self._serve_metrics(agent, store)
                 agent.start()
                 _log.info("agent=ready version=%s device=%s", VERSION, config.device.device_id)
                 ending = self._supervisor.run()
@@ -105,6 +113,8 @@ class _Life:
             finally:
                 self._notifier.stopping()
                 _log.info("agent=stopping reason=%r", ending.reason)
+                if metrics is not None:
+                    metrics.stop()
                 if agent is not None:
                     agent.stop()
                 if not store.stop(_STORE_STOP_S):
@@ -130,6 +140,33 @@ class _Life:
                     return ending
             else:
                 return None
+
+    def _make_figures(self) -> Figures | None:
+        if self._config.metrics is None:
+            return None
+        # Only a device that serves figures carries what makes them; what is missing is told before the start.
+        from agent.app import metrics as _needs_its_library
+        from agent.app.figures import Figures
+
+        del _needs_its_library
+        return Figures(self._clock)
+
+    def _serve_metrics(self, agent: Agent, store: StoreService) -> MetricsServer | None:
+        if self._config.metrics is None or self._figures is None:
+            return None
+        from agent.app.metrics import Sources, serve_metrics
+
+        sources = Sources(
+            clock=self._clock,
+            started=self._started,
+            figures=self._figures,
+            parts=self._health.parts,
+            outbox=store.outbox.stats,
+            service_time=agent.service_time,
+        )
+        server = serve_metrics(self._config.metrics, sources)
+        _log.info("metrics=%s", server.address)
+        return server
 
     def _tell_incident(self, text: str) -> None:
         _log.error("store=replaced %s", text)

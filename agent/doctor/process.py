@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import socket
+from importlib.util import find_spec
 from typing import Final
 
 from agent.doctor.findings import Check, Finding, failed, ok, skipped, warning
-from agent.doctor.subject import Subject
+from agent.doctor.subject import Subject, words_of
 
 _LOW: Final = 0.05
 _LOW_KB: Final = 32 * 1024
 _MANY_RESTARTS: Final = 5
+_READER_TIMEOUT_S: Final = 3.0
 
 
 def _agent(subject: Subject) -> Finding:
@@ -91,9 +94,36 @@ def _count(text: str | None, name: str) -> int | None:
     return None
 
 
+def _metrics(subject: Subject) -> Finding:
+    metrics = subject.config.metrics
+    if metrics is None:
+        return skipped("no figures are served: there is no section metrics")
+    if find_spec("prometheus_client") is None:
+        cause = "the package prometheus-client is not installed, and the agent does not start without it"
+        fix = "pip install 'device-agent[metrics]', or remove the section metrics"
+        return failed("the section metrics is there", cause, fix)
+    where = metrics.socket or f"{metrics.host}:{metrics.port}"
+    if subject.status.process_id is None or metrics.port == 0:
+        return ok(f"they are served at {where} while the agent runs")
+    try:
+        if metrics.socket is not None:
+            with socket.socket(socket.AF_UNIX) as reader:
+                reader.settimeout(_READER_TIMEOUT_S)
+                reader.connect(str(metrics.socket))
+        else:
+            socket.create_connection((metrics.host, metrics.port or 0), _READER_TIMEOUT_S).close()
+    except OSError as error:
+        cause = (
+            f"the agent runs, and nobody answers ({words_of(error)}): it was started with another configuration"
+        )
+        return warning(str(where), cause, "systemctl restart device-agent; for a socket also look at its mode")
+    return ok(f"they are served at {where}")
+
+
 CHECKS: Final = (
     Check("agent", "the agent's process and its parts", _agent, ("configuration",)),
     Check("restarts", "how often the agent had to be started again", _restarts, ("unit",)),
     Check("memory", "free memory", _memory),
     Check("oom_kills", "processes that the kernel killed for lack of memory", _oom_kills),
+    Check("metrics", "where the figures for Prometheus are served", _metrics, ("configuration",)),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import stat
 from contextlib import closing
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from agent.app.version import VERSION
 from agent.config.load import load_config
 from agent.core.outbox import Bounds
 from agent.core.values import SendOutcome
-from agent.doctor import setup
+from agent.doctor import process, setup
 from agent.doctor.findings import Finding, Verdict
 from agent.runtime.health import Part
 from tests.factories import make_reading
@@ -462,6 +463,24 @@ class TestProcess:
         device.boot_with_systemd(device_agent=GOOD_UNIT)
         device.put("/sys/fs/cgroup/system.slice/device-agent.service/memory.events", "oom 1\noom_kill 2\n")
         is_bad(device.look("oom_kills"), "failed", "201326592", "MemoryMax")
+
+
+class TestMetrics:
+    def test_none_are_configured(self, device):
+        is_skipped(device.look("metrics"))
+
+    def test_without_the_library(self, device, monkeypatch):
+        device.values["metrics"] = {"port": 9465}
+        monkeypatch.setattr(process, "find_spec", lambda _name: None)
+        is_bad(device.look("metrics"), "failed", "prometheus-client", "device-agent[metrics]")
+
+    def test_while_the_agent_runs_somebody_must_answer_there(self, device):
+        with socket.create_server(("127.0.0.1", 0)) as server, StateLock(device.state_dir):
+            device.values["metrics"] = {"port": server.getsockname()[1]}
+            is_ok(device.look("metrics"), "are served at")
+            device.values["metrics"] = {"socket": str(device.folder / "m.sock")}
+            is_bad(device.look("metrics"), "warning", "nobody answers", "restart")
+        is_ok(device.look("metrics"), "while the agent runs")
 
 
 def test_no_finding_of_a_local_check_holds_a_secret(device):
