@@ -113,9 +113,7 @@ def _metrics(subject: Subject) -> Finding:
         else:
             socket.create_connection((metrics.host, metrics.port or 0), _READER_TIMEOUT_S).close()
     except OSError as error:
-        cause = (
-            f"the agent runs, and nobody answers ({words_of(error)}): it was started with another configuration"
-        )
+        cause = f"the agent runs, and nobody answers ({words_of(error)}): it was started with another configuration"
         return warning(str(where), cause, "systemctl restart device-agent; for a socket also look at its mode")
     return ok(f"they are served at {where}")
 
