@@ -17,6 +17,8 @@ from agent.errors import ConfigurationError
 
 _AGENT_USER: Final = "device-agent"
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+# Of a key file. A group may be how the agent reads a file of root.
+_TOO_MUCH: Final = stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP
 _MEMORY_FILESYSTEMS: Final = frozenset({"tmpfs", "ramfs"})
 _STALE_S: Final = 3600.0
 _LEAST_BYTES: Final = 16 * 1024 * 1024
@@ -26,25 +28,40 @@ _MB: Final = 1_000_000
 
 def _key_files(subject: Subject) -> Finding:
     paths = _named_keys(subject)
-    loose = [path for path in paths if _mode(path) & _OTHERS]
+    loose = [path for path in paths if _mode(path) & _TOO_MUCH]
+    mend = _tighten(loose) if loose else None
+    if not all(map(subject.may_read, paths)):
+        return skipped("only root and the agent's user may read them: run the doctor as root")
     try:
         subject.credentials  # noqa: B018 - reading them is the check
     except ConfigurationError as error:
+        if subject.has_sealed_credentials:
+            return skipped("the unit hands over encrypted credentials, which only the service itself can read")
         cause, fix = cause_and_fix(error.faults[0])
-        return failed("the credentials cannot be used", cause, fix, _tighten(loose) if loose else None)
+        return failed("the credentials cannot be used", cause, fix, mend)
     if loose:
         seen = ", ".join(f"{path} has mode {_mode(path):o}" for path in loose)
-        names = " ".join(map(str, loose))
-        return warning(seen, "others than its owner may open it", f"chmod 600 {names}", _tighten(loose))
-    strangers = [
-        path for path in paths if path.stat().st_uid not in {0, os.geteuid(), _owner(subject.config.state_dir)}
-    ]
-    if strangers:
-        cause = "it belongs neither to root nor to the agent's user, so its owner can replace the key"
-        return warning(
-            f"{strangers[0]} belongs to user {strangers[0].stat().st_uid}", cause, f"chown root {strangers[0]}"
-        )
-    return ok(f"{', '.join(map(str, paths)) or 'the credentials'}: only their owner can open them")
+        cause = "others than its owner may open or change it"
+        return warning(seen, cause, f"chmod o=,g-wx {' '.join(map(str, loose))}", mend)
+    return _owned_by_strangers(subject, paths) or ok(
+        f"{', '.join(map(str, paths)) or 'the credentials'}: nobody else can open them"
+    )
+
+
+def _owned_by_strangers(subject: Subject, paths: list[Path]) -> Finding | None:
+    state = _status(subject.config.state_dir)
+    users = {0, subject.user_id, *([state.st_uid] if state else ())}
+    groups = {0, os.getegid(), *([state.st_gid] if state else ())}
+    for path in paths:
+        status = path.stat()
+        if status.st_uid not in users:
+            cause = "it belongs neither to root nor to the agent's user, so its owner can replace the key"
+            return warning(f"{path} belongs to user {status.st_uid}", cause, f"chown root {path}")
+        if status.st_mode & stat.S_IRGRP and status.st_gid not in groups:
+            # Not mended: perhaps that group is how the agent reads it.
+            cause = "a group that is neither root's nor the agent's may read it"
+            return warning(f"{path} belongs to group {status.st_gid}", cause, f"chmod g-r {path}, or chgrp it")
+    return None
 
 
 def _named_keys(subject: Subject) -> list[Path]:
@@ -62,8 +79,8 @@ def _named_keys(subject: Subject) -> list[Path]:
 def _tighten(paths: list[Path]) -> Callable[[], str]:
     def mend() -> str:
         for path in paths:
-            path.chmod(0o600)
-        return f"set mode 600 on {', '.join(map(str, paths))}"
+            path.chmod(_mode(path) & ~_TOO_MUCH)
+        return f"took from others the right to open {', '.join(map(str, paths))}"
 
     return mend
 
@@ -83,6 +100,8 @@ def _state_dir(subject: Subject) -> Finding:
         )
     if not state_dir.is_dir():
         return failed(f"{state_dir} is no directory", "something else has its name", "remove it, or set state_dir")
+    if subject.user_id not in {0, state_dir.stat().st_uid}:
+        return skipped(f"{state_dir} is another user's: run the doctor as root")
     found = check_state_dir(state_dir)
     if found.verdict is not CheckVerdict.OK:
         cause, fix = cause_and_fix(found.text)
@@ -191,11 +210,11 @@ def _mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def _owner(path: Path) -> int:
+def _status(path: Path) -> os.stat_result | None:
     try:
-        return path.stat().st_uid
+        return path.stat()
     except OSError:
-        return 0
+        return None
 
 
 _CONFIGURED: Final = ("configuration",)

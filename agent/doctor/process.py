@@ -6,7 +6,7 @@ import socket
 from importlib.util import find_spec
 from typing import Final
 
-from agent.doctor.findings import Check, Finding, failed, ok, skipped, warning
+from agent.doctor.findings import Check, Finding, cause_and_fix, failed, ok, skipped, warning
 from agent.doctor.subject import Subject, words_of
 
 _LOW: Final = 0.05
@@ -28,9 +28,8 @@ def _agent(subject: Subject) -> Finding:
     if bad:
         name, part = next(iter(bad.items()))
         names = ", ".join(f"{each} {bad[each].state}" for each in bad)
-        return warning(
-            f"{seen}; {names}", part.detail or f"{name} is {part.state}", "see the check of that part in this list"
-        )
+        cause, fix = cause_and_fix(part.detail or f"{name} is {part.state}: look at the check of that part")
+        return warning(f"{seen}; {names}", cause, fix)
     return ok(f"{seen}, and all {len(status.told.parts)} parts of it are well")
 
 

@@ -67,6 +67,7 @@ class Subject:
         run: runs a system program and returns its output; None when it is not there or failed.
         wall: this machine's clock, seconds since the epoch.
         room: how much room a file system has (statvfs(3)).
+        user_id: who runs the doctor; this process's user by default.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Subject:
         run: Callable[[Sequence[str]], str | None] | None = None,
         wall: Callable[[], float] = time.time,
         room: Callable[[Path], os.statvfs_result] = os.statvfs,
+        user_id: int | None = None,
     ) -> None:
         self._load = load
         self.environ = environ
@@ -85,6 +87,7 @@ class Subject:
         self.run = run or run_command
         self.wall = wall
         self.room = room
+        self.user_id = os.geteuid() if user_id is None else user_id
 
     @cached_property
     def loaded(self) -> LoadedConfig:
@@ -108,8 +111,11 @@ class Subject:
             ConfigurationError: they cannot be read by whoever runs the doctor, or are wrong.
         """
         auth = self.config.auth
+        fields = type(auth).model_fields
         given = {
-            f"{name}_file": path for name, path in self.unit_credentials if f"{name}_file" in type(auth).model_fields
+            f"{name}_file": path
+            for name, path in _credentials_of(self.unit.get("LoadCredential", ""), self.path)
+            if f"{name}_file" in fields
         }
         try:
             return read_credentials(auth, self.environ)
@@ -135,10 +141,18 @@ class Subject:
 
     @cached_property
     def unit_credentials(self) -> tuple[tuple[str, Path], ...]:
-        """Name and file of each credential that the unit hands over."""
-        words = f"{self.unit.get('LoadCredential', '')} {self.unit.get('LoadCredentialEncrypted', '')}".split()
-        pairs = (word.partition(":") for word in words)
-        return tuple((name, self.path(path)) for name, _, path in pairs if path.startswith("/"))
+        """Name and file of each credential that the unit hands over, the encrypted ones too."""
+        words = f"{self.unit.get('LoadCredential', '')} {self.unit.get('LoadCredentialEncrypted', '')}"
+        return _credentials_of(words, self.path)
+
+    @property
+    def has_sealed_credentials(self) -> bool:
+        """The unit hands over credentials that nobody but the service itself can read."""
+        return bool(self.unit.get("LoadCredentialEncrypted"))
+
+    def may_read(self, path: Path) -> bool:
+        """Whether whoever runs the doctor may read this file."""
+        return self.user_id == 0 or path.stat().st_uid == self.user_id or bool(path.stat().st_mode & 0o044)
 
     def unit_of(self, name: str) -> Mapping[str, str]:
         """Properties of a unit, also of one that is not there; empty when systemd cannot be asked."""
@@ -189,6 +203,11 @@ class Subject:
             return self.path(absolute).read_text("utf-8", "replace")
         except OSError:
             return None
+
+
+def _credentials_of(words: str, place: Callable[[str], Path]) -> tuple[tuple[str, Path], ...]:
+    pairs = (word.partition(":") for word in words.split())
+    return tuple((name, place(path)) for name, _, path in pairs if path.startswith("/"))
 
 
 def run_command(argv: Sequence[str]) -> str | None:

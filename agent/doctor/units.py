@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from agent.app.plugins import load_handlers
 from agent.doctor.findings import Check, Finding, failed, ok, skipped, warning
 from agent.doctor.subject import HELPER, UNIT, Subject
+from agent.handlers.registry import BUILT_IN
 
 _NO_SYSTEMD: Final = "this machine was not booted with systemd"
 _INSTALL: Final = "copy systemd/device-agent.service to /etc/systemd/system, then: systemctl enable --now device-agent"
@@ -69,11 +71,16 @@ def _unit_credentials(subject: Subject) -> Finding:
 def _helper_unit(subject: Subject) -> Finding:
     if not subject.has_systemd:
         return skipped(_NO_SYSTEMD)
-    if "reboot" not in load_handlers(subject.config).names():
+    listing = load_handlers(subject.config).listing()
+    if not any(info.name == "reboot" and info.origin == BUILT_IN and info.status == "ready" for info in listing):
         return skipped("the handler reboot is not in use")
-    helper = subject.unit_of(HELPER)
+    return judge_helper(subject.unit_of(HELPER))
+
+
+def judge_helper(helper: Mapping[str, str]) -> Finding:
+    """Of the properties of its path unit: does somebody wait for the agent's requests?"""
     if helper.get("LoadState") == "loaded" and helper.get("ActiveState") == "active":
-        return ok(f"{HELPER} is {helper.get('ActiveState')}")
+        return ok(f"{HELPER} waits for requests")
     cause = "the agent's sandbox may not reboot the device; its helper unit does, and that does not run"
     seen = f"{HELPER} is {helper.get('LoadState', 'not there')}, {helper.get('ActiveState', 'inactive')}"
     fix = f"install its units, systemctl enable --now {HELPER}; or set commands.handlers.reboot.enabled: false"

@@ -109,7 +109,7 @@ class TestProgram:
         assert "msk_doctor" not in found.output
         mended = self.run("--config", str(config), "--offline", "--fix")
         assert mended.exit_code == 0, mended.output
-        assert re.search(r"^ +fixed set mode 600", mended.output, re.MULTILINE)
+        assert re.search(r"^ +fixed took from others", mended.output, re.MULTILINE)
 
     def test_json_has_all_of_it(self, config):
         found = self.run("--config", str(config), "--offline", "--json")

@@ -18,7 +18,7 @@ from agent.app.version import VERSION
 from agent.config.load import load_config
 from agent.core.outbox import Bounds
 from agent.core.values import SendOutcome
-from agent.doctor import process, setup
+from agent.doctor import process, setup, units
 from agent.doctor.findings import Finding, Verdict
 from agent.runtime.health import Part
 from tests.factories import make_reading
@@ -135,12 +135,16 @@ class TestFiles:
     def test_key_files_that_only_their_owner_opens(self, device):
         is_ok(device.look("key_files"), "api_key", "secret_key")
 
-    def test_a_key_file_that_a_group_opens_is_mended(self, device):
+    def test_a_key_file_that_the_agents_group_reads_is_left_as_it_is(self, device):
         device.keys["secret_key"].chmod(0o640)
-        finding = device.look("key_files")
-        is_bad(finding, "warning", "others than its owner", "chmod 600")
+        is_ok(device.look("key_files"))
+
+    def test_a_key_file_that_a_group_may_change_is_mended(self, device):
+        device.keys["secret_key"].chmod(0o660)
+        is_bad(device.look("key_files"), "warning", "open or change it", "chmod o=,g-wx")
         result = device.examine("key_files", fix=True)
-        assert "set mode 600" in result.fixed
+        assert "took from others" in result.fixed
+        assert stat.S_IMODE(device.keys["secret_key"].stat().st_mode) == 0o640
         is_ok(result.finding)
 
     def test_a_key_file_that_everybody_opens_is_refused_by_the_agent_and_mended(self, device):
@@ -156,12 +160,18 @@ class TestFiles:
         path = device.key("device.key", "pem", 0o644)
         device.values["mqtt"] = {"host": "localhost", "tls": True, "cert_file": path, "key_file": path}
         device.values["auth"] = {"mode": "bearer", "token_file": device.key("token", "dat_1")}
-        is_bad(device.look("key_files"), "warning", "others than its owner", "device.key")
+        is_bad(device.look("key_files"), "warning", "open or change it", "device.key")
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
     def test_a_key_file_of_a_stranger(self, device):
         os.chown(device.keys["api_key"], 54321, -1)
         is_bad(device.look("key_files"), "warning", "neither to root nor", "chown root")
+        os.chown(device.keys["api_key"], 0, 54321)
+        is_ok(device.look("key_files"))
+        device.keys["api_key"].chmod(0o640)
+        finding = device.look("key_files")
+        is_bad(finding, "warning", "neither root's nor the agent's", "chmod g-r")
+        assert finding.mend is None
 
     def test_what_the_unit_hands_over_stands_in_for_files_that_are_not_named(self, device):
         for name in ("api_key", "secret_key"):
@@ -173,6 +183,17 @@ class TestFiles:
         is_ok(device.look("key_files"), "secret_key")
         (device.system / "etc/device-agent/secret_key").unlink()
         is_bad(device.look("key_files"), "failed", "secret_key", "")
+
+    def test_credentials_that_only_the_service_can_read(self, device):
+        device.put("/etc/x/token.enc", "sealed")
+        device.values["auth"] = {"mode": "bearer"}
+        device.boot_with_systemd(device_agent={"LoadCredentialEncrypted": "token:/etc/x/token.enc"})
+        is_skipped(device.look("key_files"))
+
+    def test_whoever_may_not_read_them_is_told_so(self, device):
+        device.options["user_id"] = 54321
+        is_skipped(device.look("key_files"))
+        is_skipped(device.look("state_dir"))
 
     def test_a_state_directory_as_it_should_be(self, device):
         is_ok(device.look("state_dir"), "mode 700")
@@ -374,6 +395,14 @@ class TestUnits:
         device.boot_with_systemd(device_agent={**GOOD_UNIT, **changes})
         is_bad(device.look(check), verdict, *why)
 
+    def test_the_helper_waits_for_requests_or_is_missing(self, device):
+        device.boot_with_systemd(device_agent=GOOD_UNIT)
+        device.values["commands"] = {"handlers": {"reboot": {"enabled": False}}}
+        is_skipped(device.look("helper_unit"))
+        is_ok(units.judge_helper({"LoadState": "loaded", "ActiveState": "active"}))
+        is_bad(units.judge_helper({"LoadState": "not-found"}), "warning", "sandbox", "enable --now")
+        is_bad(units.judge_helper({"LoadState": "loaded", "ActiveState": "failed"}), "warning", "sandbox", "reboot")
+
     def test_credentials_that_are_there(self, device):
         device.put("/etc/x/token", "dat_1")
         device.boot_with_systemd(device_agent={**GOOD_UNIT, "LoadCredential": "token:/etc/x/token"})
@@ -436,7 +465,7 @@ class TestProcess:
             tell_status(device, parts={"uplink": Part("ok", 0.0)})
             is_ok(device.look("agent"), str(os.getpid()))
             tell_status(device, parts={"uplink": Part("unreachable", 0.0, "cannot connect: check the network")})
-            is_bad(device.look("agent"), "warning", "cannot connect", "check of that part")
+            is_bad(device.look("agent"), "warning", "cannot connect", "check the network")
 
     def test_one_that_died_one_that_was_stopped_and_one_that_never_ran(self, device):
         is_bad(device.look("agent"), "warning", "not started", "systemctl start")
