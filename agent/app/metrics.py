@@ -47,6 +47,7 @@ class Sources:
     Args:
         clock: both clocks.
         started: when this process began.
+        starts: how many there were with this store.
         figures: what was counted at the ports.
         parts: how the agent's parts are, by name.
         outbox: what waits; may raise :class:`~agent.errors.StorageError`.
@@ -58,6 +59,7 @@ class Sources:
         *,
         clock: Clock,
         started: Moment,
+        starts: int,
         figures: Figures,
         parts: Callable[[], Mapping[str, Part]],
         outbox: Callable[[], OutboxStats],
@@ -65,6 +67,7 @@ class Sources:
     ) -> None:
         self.clock = clock
         self.started = started
+        self.starts = starts
         self.figures = figures
         self.parts = parts
         self.outbox = outbox
@@ -83,6 +86,7 @@ class AgentCollector(Collector):
         yield InfoMetricFamily(_PREFIX, "The program", {"version": VERSION, "python": platform.python_version()})
         uptime_s = now.monotonic_s - sources.started.monotonic_s
         yield GaugeMetricFamily(f"{_PREFIX}_uptime_seconds", "Since the start of this process", uptime_s)
+        yield CounterMetricFamily(f"{_PREFIX}_starts", "Starts with this store", sources.starts)
         threads = threading.active_count()
         yield GaugeMetricFamily(f"{_PREFIX}_threads", "Threads of this process", threads)
         part_ok = GaugeMetricFamily(f"{_PREFIX}_part_ok", "1 while this part is well", labels=["part"])

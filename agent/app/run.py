@@ -154,11 +154,13 @@ class _Life:
     def _serve_metrics(self, agent: Agent, store: StoreService) -> MetricsServer | None:
         if self._config.metrics is None or self._figures is None:
             return None
+        from agent.app.figures import count_start
         from agent.app.metrics import Sources, serve_metrics
 
         sources = Sources(
             clock=self._clock,
             started=self._started,
+            starts=count_start(store.journal),
             figures=self._figures,
             parts=self._health.parts,
             outbox=store.outbox.stats,

@@ -93,6 +93,7 @@ def test_the_figures_of_a_running_agent(bench, service):
     assert found["device_agent_command_duration_seconds_count",] >= 1
     assert found["device_agent_requests_total", "readings", "ok"] > 0
     assert found["device_agent_part_ok", "commands"] == 1
+    assert found["device_agent_starts_total",] == 1
     assert found["device_agent_process_resident_memory_bytes",] > 0
     assert abs(found["device_agent_service_clock_offset_seconds",]) < 5
     _, checks, _ = doctor(bench.config, "--offline")

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from pydantic import ValidationError
 
 from agent.adapters.metrics_server import MetricsServer
-from agent.app.figures import DURATIONS_S, OTHER, Figures
+from agent.app.figures import DURATIONS_S, OTHER, Figures, count_start
 from agent.app.links import Links
 from agent.app.metrics import Sources, make_page
 from agent.config.metrics import MetricsConfig
@@ -49,6 +49,7 @@ def sources(clock, figures, **changes) -> Sources:
     members = {
         "clock": clock,
         "started": clock.now(),
+        "starts": 3,
         "figures": figures,
         "parts": dict,
         "outbox": FakeOutbox(clock).stats,
@@ -137,6 +138,14 @@ class TestCounting:
         }
         assert figures.rate_limited == 1
 
+    def test_starts_are_counted_over_restarts(self):
+        journal = FakeJournal()
+        assert [count_start(journal), count_start(journal)] == [1, 2]
+        journal.put_setting("starts", "rubbish")
+        assert count_start(journal) == 1
+        journal.fault = "the disk is full"
+        assert count_start(journal) == 0
+
     def test_what_is_not_counted_goes_through(self, figures):
         source = FakeCommandSource()
         counted = figures.links(links(source, FakeUplink())).source
@@ -168,6 +177,7 @@ class TestPage:
             clock, figures, started=began, parts=lambda: parts, outbox=outbox.stats, service_time=lambda: time
         )
         assert found["device_agent_uptime_seconds",] == 90
+        assert found["device_agent_starts_total",] == 3
         assert found["device_agent_part_ok", "uplink"] == 1
         assert found["device_agent_part_ok", "sensor:board"] == 0
         assert found["device_agent_commands_total", "ping", "succeeded"] == 1
