@@ -371,8 +371,6 @@ class Storm:
             "executables": {"program": {"argv": program, "contract": "once"}},
             "sensors": [{"name": name, "type": "sequence", "interval_s": 0.1} for name in SENSORS],
             "outbox": {"group_window_s": 0.05},
-            # It dies on purpose: safe mode would leave its handlers out.
-            "safe_mode": {"starts": 0},
         }
         device.state.mkdir(mode=0o700)
         (device.folder / "agent.yaml").write_text(yaml.safe_dump(configuration))

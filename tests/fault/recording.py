@@ -197,8 +197,6 @@ def write_config(path: Path, state: Path, base_url: str, effects: Path) -> None:
         "executables": {"program": {"argv": program, "contract": "once"}},
         "sensors": [{"name": name, "type": "sequence", "interval_s": 0.1} for name in ("a", "b")],
         "outbox": {"group_window_s": 0.05},
-        # It dies on purpose: safe mode would leave its handlers out.
-        "safe_mode": {"starts": 0},
     }
     path.write_text(yaml.safe_dump(configuration))
 
