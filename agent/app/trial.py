@@ -52,8 +52,8 @@ _RETRY_S: Final = 5.0
 NEVER: Final = (*PROTECTED, "commands.handlers.update_config", "commands.signing", "signing")
 """No command changes these, whatever the settings allow: identity, keys, and who may change what."""
 _MODE: Final = "mode"
-# They tell of the change itself, not of how the agent is with it.
-_NOT_JUDGED: Final = frozenset({"configuration", _MODE})
+# They tell of the change itself, or of what no configuration can help.
+_NOT_JUDGED: Final = frozenset({"configuration", _MODE, "clock"})
 _LINK: Final = "commands"
 _GOOD: Final = frozenset({PluginStatus.READY, PluginStatus.DISABLED})
 

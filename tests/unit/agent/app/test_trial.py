@@ -333,7 +333,7 @@ class TestWorse:
             ({"sensor:x": "ok"}, {"sensor:x": Part("failing", 0, "no bus")}, ["sensor:x is failing (no bus)"]),
             ({}, {"sensor:new": Part("failing", 0)}, ["sensor:new is failing"]),
             ({"mode": "safe"}, {"sensor:x": Part("failing", 0)}, []),
-            ({}, {"mode": Part("safe", 0), "configuration": Part("refused", 0)}, []),
+            ({}, {"mode": Part("safe", 0), "configuration": Part("refused", 0), "clock": Part("unsure", 0)}, []),
         ],
     )
     def test_what_counts_as_worse(self, before, now, words):
