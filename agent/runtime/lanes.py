@@ -172,7 +172,7 @@ class Lane(Actor):
         look = _Look(job)
         # A look changes nothing, so a cancel has nothing to end; it counts when the command would run.
         ended = self._run_job(look, entry, CancelSwitch())
-        self._hung = ended.hung or self._hung
+        self._note_hung(job, ended)
         if ended.outcome is None:
             return
         if look.is_undone and ended.outcome.status is OutcomeStatus.SUCCEEDED:
@@ -228,8 +228,7 @@ class Lane(Actor):
 
     def _take_end(self, entry: JournalEntry, job: Job, ended: Ended) -> None:
         command_id = entry.command.id
-        if ended.hung is not None:
-            self._hung = ended.hung
+        self._note_hung(job, ended)
         if ended.outcome is None:
             _log.warning("command=%s handler=%s state=left_running: the agent stops", command_id, job.handler)
             return
@@ -242,7 +241,12 @@ class Lane(Actor):
             self._conclude(entry, Outcome(OutcomeStatus.FAILED, None, text))
             return
         self._conclude(entry, ended.outcome)
-        if self._hung is not None:
+
+    def _note_hung(self, job: Job, ended: Ended) -> None:
+        if ended.hung is None:
+            return
+        self._hung = ended.hung
+        if ended.outcome is not None:
             self._parts.health.put(self.name, "blocked", f"{job.handler} was given up and does not return")
 
     def _stops_within(self, seconds: float) -> bool:
