@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from agent.core.commands import IllegalMove, canceled, indeterminate, start_entry
 from agent.core.run_limits import RunLimits
-from agent.core.values import Contract, JournalEntry, Outcome, OutcomeStatus, Report
+from agent.core.values import CommandState, Contract, JournalEntry, Outcome, OutcomeStatus, Report
 from agent.errors import StorageError
 from agent.ports import Clock, Journal
 from agent.runtime.complaints import Complaints
@@ -36,9 +36,10 @@ class Errand:
         switch: takes it back once it has begun.
         began: its lane runs it.
         settled: how it ended without a run; None while it may run.
+        is_written: the journal has that end, and the uplink was told.
     """
 
-    __slots__ = ("began", "entry", "is_started", "lane", "settled", "switch", "verify")
+    __slots__ = ("began", "entry", "is_started", "is_written", "lane", "settled", "switch", "verify")
 
     def __init__(self, entry: JournalEntry, lane: str, *, is_started: bool = False, verify: bool = False) -> None:
         self.entry = entry
@@ -48,6 +49,7 @@ class Errand:
         self.switch = CancelSwitch()
         self.began = False
         self.settled: Outcome | None = None
+        self.is_written = False
 
 
 class Desk(Protocol):
@@ -150,7 +152,8 @@ class Lane(Actor):
             return
         settled = self._desk.begin(errand)
         if settled is not None:
-            self._conclude(entry, settled)
+            if not errand.is_written:
+                self._conclude(entry, settled)
         elif errand.verify:
             self._verify(errand, job)
         else:
@@ -284,12 +287,17 @@ class Lane(Actor):
             try:
                 finished.append(parts.journal.finish(command_id, outcome, parts.clock.now()))
             except IllegalMove:
-                _log.debug("command=%s was concluded while it waited", command_id)
+                # Concluded while it waited, or a write that failed is there after all, or a damaged journal lost it.
+                known = parts.journal.known([command_id]).get(command_id)
+                if known is None:
+                    _log.error("command=%s state=forgotten: the journal lost it while it ran", command_id)
+                elif known.state is CommandState.FINISHED:
+                    finished.append(known)
 
         finished: list[JournalEntry] = []
         if self._commit(finish, "outcome") and finished:
             parts.on_finished(finished[-1])
-            tell_outcome(command_id, entry.handler, outcome)
+            tell_outcome(command_id, entry.handler, finished[-1].outcome or outcome)
             self._desk.concluded(command_id)
 
     def _commit(self, write: Callable[[], None], what: str) -> bool:
