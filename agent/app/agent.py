@@ -132,10 +132,10 @@ class Agent:
         figures: Figures | None = None,
     ) -> None:
         self._config = config
-        self._figures = figures
         self._upkeep = upkeep
         self._safe_mode = safe_mode
         self._on_trial = on_trial
+        self._figures = figures
         journal: Journal = store.journal if figures is None else figures.journal(store.journal)
         self._journal = cast("Journal", HeldBack(journal, self._is_held))
         self._clock = clock

@@ -160,7 +160,7 @@ class _Life:
                     on_trial=None if trial is None else trial.command_id,
                     figures=self._figures,
                 )
-                self._serve_metrics(self._agent, store)
+                self._metrics = self._serve_metrics(self._agent, store)
                 self._agent.start()
                 self._look_after()
                 _log.info("agent=ready version=%s device=%s", VERSION, config.device.device_id)
@@ -216,34 +216,6 @@ class _Life:
                     return ending
             else:
                 return None
-
-    def _make_figures(self) -> Figures | None:
-        if self._config.metrics is None:
-            return None
-        # Only a device that serves figures carries what makes them; what is missing is told before the start.
-        from agent.app import metrics as _needs_its_library
-        from agent.app.figures import Figures
-
-        del _needs_its_library
-        return Figures(self._clock)
-
-    def _serve_metrics(self, agent: Agent, store: StoreService) -> None:
-        if self._config.metrics is None or self._figures is None:
-            return
-        from agent.app.figures import count_start
-        from agent.app.metrics import Sources, serve_metrics
-
-        sources = Sources(
-            clock=self._clock,
-            started=self._started,
-            starts=count_start(store.journal),
-            figures=self._figures,
-            parts=self._health.parts,
-            outbox=store.outbox.stats,
-            service_time=agent.service_time,
-        )
-        self._metrics = serve_metrics(self._config.metrics, sources)
-        _log.info("metrics=%s", self._metrics.address)
 
     def _look_after(self) -> None:
         """What has its time after a start: to call it healthy, to leave safe mode, to judge a new configuration."""
@@ -354,6 +326,35 @@ class _Life:
             plugins=lambda: self._agent.plugins() if self._agent is not None else (),
             mode=f"safe: {why}" if why else "normal",
         )
+
+    def _make_figures(self) -> Figures | None:
+        if self._config.metrics is None:
+            return None
+        # Only a device that serves figures carries what makes them; what is missing is told before the start.
+        from agent.app import metrics as _needs_its_library
+        from agent.app.figures import Figures
+
+        del _needs_its_library
+        return Figures(self._clock)
+
+    def _serve_metrics(self, agent: Agent, store: StoreService) -> MetricsServer | None:
+        if self._config.metrics is None or self._figures is None:
+            return None
+        from agent.app.figures import count_start
+        from agent.app.metrics import Sources, serve_metrics
+
+        sources = Sources(
+            clock=self._clock,
+            started=self._started,
+            starts=count_start(store.journal),
+            figures=self._figures,
+            parts=self._health.parts,
+            outbox=store.outbox.stats,
+            service_time=agent.service_time,
+        )
+        server = serve_metrics(self._config.metrics, sources)
+        _log.info("metrics=%s", server.address)
+        return server
 
     def _tell_incident(self, text: str) -> None:
         _log.error("store=replaced %s", text)
