@@ -42,7 +42,7 @@ class LinkParts:
 
     Attributes:
         fraction: random numbers in [0, 1).
-        wall_of: the wall time of a moment as far as it can be trusted.
+        wall_of: when a moment was, epoch seconds; None when nobody can say.
         first_s: how long after the start the first contact comes, seconds.
         poll_is_set: somebody set the poll interval, so no poll is held.
         on_connected: the other side is there again: back-offs have lost their reason. Called from another thread.

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping
 from typing import Final
 
-from agent.adapters.clocks import SystemClock
+from agent.adapters.clocks import SystemClock, asleep_s
 from agent.adapters.sd_notify import make_notifier
 from agent.adapters.sqlite_store import FILE_NAME
 from agent.adapters.store_service import StoreService
@@ -64,7 +64,7 @@ class _Life:
         self._started: Moment = self._clock.now()
         self._notifier: Notifier = make_notifier(environ)
         self._status_path = status_path(config.state_dir, environ)
-        self._supervisor = Supervisor(self._notifier, self._clock, on_change=self._tell_status)
+        self._supervisor = Supervisor(self._notifier, self._clock, on_change=self._tell_status, asleep_s=asleep_s)
         self._health = Health(self._clock, self._supervisor.changed)
 
     def run(self) -> Ending:
@@ -75,6 +75,7 @@ class _Life:
             clock=self._clock,
             bounds=Bounds(config.outbox.max_rows, config.outbox.max_bytes, config.outbox.max_age_s),
             group_window_s=config.outbox.group_window_s,
+            trusts_wall=False,
             on_incident=self._tell_incident,
         )
         ending = Ending("never started", EXIT_CRASHED)

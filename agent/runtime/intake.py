@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from agent.core.commands import CommandRules, Triage, Verdict, recover, start_entry, triage
-from agent.core.timekeeping import is_plausible
 from agent.core.values import Command, CommandPoll, CommandState, Contract, JournalEntry, Moment, Recall
 from agent.ports import Clock, Journal
 from agent.runtime.lanes import Dispatcher
@@ -93,11 +92,11 @@ class Intake:
                 self._dispatcher.dispatch(entry)
 
     def _forget(self, listed_ids: Sequence[str], older_than_s: float) -> None:
-        now = self._clock.now()
-        if now.monotonic_s < self._forget_at_s or not is_plausible(now.wall_s):
+        now_s, service_now_s = self._clock.now().monotonic_s, self._service_now()
+        if now_s < self._forget_at_s or service_now_s is None:
             return
-        self._forget_at_s = now.monotonic_s + _FORGET_EVERY_S
-        gone = self._journal.forget(listed_ids, now.wall_s - older_than_s)
+        self._forget_at_s = now_s + _FORGET_EVERY_S
+        gone = self._journal.forget(listed_ids, service_now_s - older_than_s)
         if gone:
             _log.info("journal=tidied forgotten=%d commands that the service no longer lists", gone)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from agent.core.commands import CommandRules, refuse_at_start
+from agent.core.timekeeping import service_time_at_least
 from agent.core.values import CommandState, Contract, JournalEntry, JsonObject, Outcome, OutcomeStatus, Report
 from agent.errors import StorageError
 from agent.ports import Clock, Journal
@@ -58,6 +59,7 @@ class LaneParts:
         service_now: the service's clock, epoch seconds; None when nobody can say.
         on_finished: this command's result waits for the uplink.
         on_progress: how a running command goes; may be lost.
+        holds: True for a command that must not begin yet; whoever says so dispatches it again.
     """
 
     def __init__(
@@ -71,8 +73,10 @@ class LaneParts:
         service_now: Callable[[], float | None],
         on_finished: Callable[[JournalEntry], object],
         on_progress: Callable[[Report], object],
+        holds: Callable[[JournalEntry], bool] = lambda _entry: False,
         repeat_after_s: float = 300.0,
     ) -> None:
+        self.holds = holds
         self.journal = journal
         self.jobs = jobs
         self.runner = runner
@@ -112,9 +116,9 @@ class Lane(Actor):
 
     def _run(self, entry: JournalEntry, *, is_started: bool) -> None:
         parts, command_id = self._parts, entry.command.id
-        if not is_started and not self._is_current(entry):
+        if not is_started and (not self._is_current(entry) or parts.holds(entry)):
             return
-        expired = refuse_at_start(entry, parts.service_now())
+        expired = refuse_at_start(entry, self._service_now(entry))
         if expired is not None:
             self._conclude(entry, expired)
             return
@@ -137,6 +141,12 @@ class Lane(Actor):
         self._take_end(entry, job, ended)
         self.patience_s = _SLACK_S
 
+    def _service_now(self, entry: JournalEntry) -> float | None:
+        now_s = self._parts.service_now()
+        if now_s is None:
+            return service_time_at_least(entry.command, entry.received, self._parts.clock.now())
+        return now_s
+
     def _is_current(self, entry: JournalEntry) -> bool:
         """The journal still has this command as it was when it was handed over: no command runs twice by mistake."""
         try:
@@ -149,10 +159,9 @@ class Lane(Actor):
 
     def _run_job(self, job: Job, entry: JournalEntry) -> Ended:
         report = self._parts.on_progress
-        started_wall_s = self._parts.clock.now().wall_s
 
         def report_progress(result: JsonObject | None) -> None:
-            report(Report(entry.command.id, IN_PROGRESS, result, started_at=started_wall_s))
+            report(Report(entry.command.id, IN_PROGRESS, result))
 
         attempt = Attempt(
             command_id=entry.command.id,

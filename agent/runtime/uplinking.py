@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from agent.core.commands import IllegalMove
-from agent.core.values import CommandState, JournalEntry, Report, StoredReading
+from agent.core.values import CommandState, JournalEntry, Moment, Report, StoredReading
 from agent.errors import Conflict, InvalidMessage, NotFound, Offline, Refused, ServiceError, StorageError
 from agent.ports import Clock, Journal, Outbox, Uplink
 from agent.runtime.complaints import Complaints
@@ -42,6 +42,7 @@ class UplinkService(Actor):
         first_s: how long after the start the first request comes, seconds.
         batch_size: how many readings go at once.
         settle_s: how long after a new reading the outbox has committed it, seconds.
+        wall_of: when a moment was, epoch seconds; None when nobody can say.
         look_s: how often to look without being told, seconds.
         last_s: how long the stop may go on handing over readings, seconds.
         repeats_batches: the other side may know a batch only as a whole, so the same readings go together again; False
@@ -62,6 +63,7 @@ class UplinkService(Actor):
         patience: Patience,
         health: Health,
         on_server_time: Callable[[float], None] = lambda _wall_s: None,
+        wall_of: Callable[[Moment], float | None] = lambda moment: moment.wall_s,
         first_s: float = 0.0,
         batch_size: int = 500,
         settle_s: float = 1.0,
@@ -79,6 +81,7 @@ class UplinkService(Actor):
         self._patience = patience
         self._health = health
         self._on_server_time = on_server_time
+        self._wall_of = wall_of
         self._batch_size = batch_size
         self._settle_s = settle_s
         self._look_s = look_s
@@ -182,7 +185,7 @@ class UplinkService(Actor):
         self._progress.pop(command_id, None)
 
     def _report(self, entry: JournalEntry) -> None:
-        report = _as_report(entry)
+        report = _as_report(entry, self._wall_of)
         command_id = entry.command.id
         try:
             self._tell(report)
@@ -265,7 +268,7 @@ class UplinkService(Actor):
         return self._clock.now().monotonic_s
 
 
-def _as_report(entry: JournalEntry) -> Report:
+def _as_report(entry: JournalEntry, wall_of: Callable[[Moment], float | None]) -> Report:
     outcome = entry.outcome
     if outcome is None:
         # The journal writes state and outcome in one transaction; a row without is a row of a broken disk.
@@ -275,6 +278,6 @@ def _as_report(entry: JournalEntry) -> Report:
         status=str(outcome.status),
         result=outcome.result,
         error=outcome.error,
-        started_at=entry.started.wall_s if entry.started else None,
-        finished_at=entry.finished.wall_s if entry.finished else None,
+        started_at=wall_of(entry.started) if entry.started else None,
+        finished_at=wall_of(entry.finished) if entry.finished else None,
     )
