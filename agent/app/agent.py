@@ -218,6 +218,7 @@ class Agent:
             settle_s=config.outbox.group_window_s + 0.05,
             repeat_after_s=config.logging.repeat_after_s,
             repeats_batches=self._links.repeats_batches,
+            takes_arrays=self._links.takes_arrays,
         )
         self._uplink = self._service(uplink)
 

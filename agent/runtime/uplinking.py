@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from agent.core.commands import IllegalMove
+from agent.core.outbox import is_live
 from agent.core.values import CommandState, JournalEntry, Moment, Report, StoredReading
 from agent.errors import Conflict, InvalidMessage, NotFound, Offline, Refused, ServiceError, StorageError
 from agent.ports import Clock, Journal, Outbox, Uplink
@@ -28,6 +29,9 @@ _TOLD_KEPT: Final = 1000
 # An earlier process that had more than this waiting sent arrays, and remembered the last one.
 _RESENT_SINGLY: Final = 1000
 _STORE_RETRY_S: Final = 5.0
+# A backlog that goes reading by reading takes as long as it took to grow, but no longer than this.
+_DRAIN_MAX_S: Final = 3600.0
+_AWAY_UNKNOWN_S: Final = 600.0
 
 
 class UplinkService(Actor):
@@ -44,6 +48,7 @@ class UplinkService(Actor):
         settle_s: how long after a new reading the outbox has committed it, seconds.
         wall_of: when a moment was, epoch seconds; None when nobody can say.
         look_s: how often to look without being told, seconds.
+        takes_arrays: one request carries many readings; else each is a request of its own, and a backlog is paced.
         last_s: how long the stop may go on handing over readings, seconds.
         repeats_batches: the other side may know a batch only as a whole, so the same readings go together again; False
             where it knows each reading by its own key.
@@ -71,8 +76,10 @@ class UplinkService(Actor):
         last_s: float = 1.0,
         repeat_after_s: float = 300.0,
         repeats_batches: bool = True,
+        takes_arrays: Callable[[], bool] = lambda: True,
     ) -> None:
         super().__init__(PART)
+        self._takes_arrays = takes_arrays
         self._repeats_batches = repeats_batches
         self._uplink = uplink
         self._journal = journal
@@ -92,12 +99,17 @@ class UplinkService(Actor):
         self._told: dict[str, bool] = {}
         self._in_flight: tuple[int, ...] = ()
         self._singly_to = 0
+        self._away_since_s: float | None = None
+        self._pace_s = 0.0
+        self._backlog_at_s = 0.0
         # What an earlier process left is sent at once.
         self._due_s = self._now_s()
         self._not_before_s = self._due_s + first_s
 
     def begin(self) -> None:
         """Remember what an earlier process may have sent without learning its fate."""
+        # How long it could not be sent is not known; a fleet whose power comes back has a backlog all at once.
+        self._away_since_s = self._now_s() - _AWAY_UNKNOWN_S
         if not self._repeats_batches:
             return
         try:
@@ -218,6 +230,8 @@ class UplinkService(Actor):
 
     def _send_readings(self) -> bool:
         found = self._outbox.next_batch(self._batch_size)
+        if not self._takes_arrays():
+            found = self._paced(found)
         batch = self._same_again(found) or self._singly(found) or found
         if not batch:
             return False
@@ -230,11 +244,34 @@ class UplinkService(Actor):
             text = f"reading={key} was refused for good and is set aside: {reason}"
             self._complaints.tell(f"refused {reason.split(':', 1)[0]}", text)
         self._outbox.settle(outcome)
+        self._away_since_s = None
         if len(outcome.delivered) + len(outcome.refused) == len(batch):
             self._in_flight = ()
         return len(outcome.delivered) + len(outcome.refused) > 0 and (
             len(found) == self._batch_size or len(batch) < len(found)
         )
+
+    def _paced(self, found: Sequence[StoredReading]) -> Sequence[StoredReading]:
+        """The live ones, and of the backlog one at a time: each is a request of its own, and a fleet has one quota.
+
+        So a backlog costs the service no more requests in a minute than the readings did that it consists of.
+        """
+        now = self._clock.now()
+        live = [stored for stored in found if is_live(stored.reading.at, now)]
+        if len(live) == len(found):
+            self._pace_s = 0.0
+            return found
+        if self._away_since_s is not None:
+            away_s = min(now.monotonic_s - self._away_since_s, _DRAIN_MAX_S)
+            self._pace_s = away_s / self._outbox.stats().rows
+            self._backlog_at_s = now.monotonic_s
+        if now.monotonic_s < self._backlog_at_s:
+            chosen: Sequence[StoredReading] = live
+        else:
+            chosen = found[: len(live) + 1]
+            self._backlog_at_s = now.monotonic_s + self._pace_s
+        self._due_s = min(self._due_s, self._backlog_at_s)
+        return chosen
 
     def _same_again(self, found: Sequence[StoredReading]) -> Sequence[StoredReading]:
         """The batch whose fate is unknown, if there is one: sent again as it was, the service can tell it is the same.
@@ -257,6 +294,8 @@ class UplinkService(Actor):
 
     def _back_off(self, error: ServiceError | InvalidMessage) -> None:
         delay_s = self._patience.failed(error)
+        if self._away_since_s is None:
+            self._away_since_s = self._now_s()
         self._not_before_s = self._now_s() + delay_s
         self._due_s = self._not_before_s
         state, text, every_s = describe(error)
