@@ -168,7 +168,6 @@ def test_a_thousand_devices_come_back_from_ten_minutes_without_the_service_and_c
     peak = max(after) / (STEADY_PER_MINUTE / 60)
     asked = sum(count for second, count in quota.asked.items() if second >= OUTAGE_S[1])
     refused = sum(quota.refused.values())
-    print(f"peak {peak:.2f} x steady over 10 s, {refused} of {asked} refused")
     assert peak <= 2.0
     assert refused < 0.01 * asked
     # Everything that was read is stored once, the newest perhaps not yet.

@@ -159,7 +159,7 @@ class VirtualDevice:
                 outbox=outbox,
                 clock=clock,
                 health=health,
-                post=lambda message: self.sensing.post(message),
+                post=lambda message: self.sensing.post(message),  # noqa: PLW0108 - it is being made
                 on_accepted=lambda: self.uplink.post(UplinkService.READING),
                 submit=lambda task, _name: task(),
             ),
