@@ -98,6 +98,7 @@ class UplinkService(Actor):
         self._fresh: dict[str, JournalEntry] = {}
         self._told: dict[str, bool] = {}
         self._in_flight: tuple[int, ...] = ()
+        self._noted: tuple[int, ...] = ()
         self._singly_to = 0
         self._away_since_s: float | None = None
         self._pace_s = 0.0
@@ -108,13 +109,14 @@ class UplinkService(Actor):
 
     def begin(self) -> None:
         """Remember what an earlier process may have sent without learning its fate."""
-        # How long it could not be sent is not known; a fleet whose power comes back has a backlog all at once.
-        self._away_since_s = self._now_s() - _AWAY_UNKNOWN_S
-        if not self._repeats_batches:
-            return
         try:
-            self._in_flight = tuple(json.loads(self._journal.setting(IN_FLIGHT) or "[]"))
-            if self._outbox.stats().rows <= _RESENT_SINGLY:
+            rows = self._outbox.stats().rows
+            # How long it could not be sent is not known; a fleet whose power comes back has a backlog all at once.
+            self._away_since_s = self._now_s() - _AWAY_UNKNOWN_S if rows else None
+            if not self._repeats_batches:
+                return
+            self._noted = self._in_flight = tuple(json.loads(self._journal.setting(IN_FLIGHT) or "[]"))
+            if rows <= _RESENT_SINGLY:
                 waiting = self._outbox.next_batch(_RESENT_SINGLY)
                 self._singly_to = max((stored.key for stored in waiting), default=0)
         except (StorageError, ValueError, TypeError) as error:
@@ -236,7 +238,7 @@ class UplinkService(Actor):
         if not batch:
             return False
         if self._repeats_batches:
-            self._remember([stored.key for stored in batch] if len(batch) > 1 else [])
+            self._remember(tuple(stored.key for stored in batch))
         outcome = self._uplink.send(batch)
         if outcome.server_time is not None:
             self._on_server_time(outcome.server_time)
@@ -278,19 +280,22 @@ class UplinkService(Actor):
 
         Its idempotency key follows from what is in it, so the same readings must go together again.
         """
-        wanted = set(self._in_flight)
-        return [stored for stored in found if stored.key in wanted]
+        by_key = {stored.key: stored for stored in found}
+        return [by_key[key] for key in self._in_flight if key in by_key]
 
     def _singly(self, found: Sequence[StoredReading]) -> Sequence[StoredReading]:
         """The first of those that an earlier process may have sent alone: alone again, so its own key counts."""
         return [stored for stored in found if stored.key <= self._singly_to][:1]
 
-    def _remember(self, keys: list[int]) -> None:
-        """Before the first byte leaves: which readings go together."""
-        if tuple(keys) == self._in_flight:
-            return
-        self._journal.put_setting(IN_FLIGHT, json.dumps(keys) if keys else None)
-        self._in_flight = tuple(keys)
+    def _remember(self, keys: tuple[int, ...]) -> None:
+        """Before the first byte leaves: which readings go together, or which one goes alone.
+
+        What goes alone is not written down: the next process sends each of those that it finds alone.
+        """
+        if len(keys) > 1 and keys != self._noted:
+            self._journal.put_setting(IN_FLIGHT, json.dumps(keys))
+            self._noted = keys
+        self._in_flight = keys
 
     def _back_off(self, error: ServiceError | InvalidMessage) -> None:
         delay_s = self._patience.failed(error)
