@@ -16,14 +16,15 @@ from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials
 from agent.core.polling import PollIntervals
 from agent.core.schedule import phase_s
-from agent.core.values import Moment, SendOutcome
+from agent.core.values import JournalEntry, Moment, SendOutcome
 from agent.ports import Clock
 from agent.runtime.controls import Controls
+from agent.runtime.dispatcher import Dispatcher
 from agent.runtime.health import Health
 from agent.runtime.intake import Intake, resume
 from agent.runtime.intervals import POLL, Intervals
 from agent.runtime.jobs import JobRunner
-from agent.runtime.lanes import Dispatcher, LaneParts
+from agent.runtime.lanes import LaneParts
 from agent.runtime.patience import Patience
 from agent.runtime.sensing import IntervalChanged, SensingService
 from agent.runtime.service import Actor, ServiceThread
@@ -33,6 +34,7 @@ from agent.runtime.sourcing import SourceService
 from agent.runtime.supervisor import EXIT_RESTART, Supervisor
 from agent.runtime.uplinking import UplinkService
 from agent.runtime.waiting_for_time import WaitingForTime
+from agent.runtime.withdrawals import Withdrawals
 from agent.sensors.reader import SensorReader
 
 if TYPE_CHECKING:
@@ -173,6 +175,9 @@ class Agent:
     def _told_time(self, server_time: float) -> None:
         self._service_clock.observe(server_time, resolution_s=_NOTICE_RESOLUTION_S)
 
+    def _dispatch_again(self, entry: JournalEntry, verify: bool) -> None:  # noqa: FBT001 - as it was held
+        self._dispatcher.dispatch(entry, verify=verify)
+
     def _connected(self) -> None:
         self._uplink.post(UplinkService.CONNECTED)
         self._source.post(SourceService.CONNECTED)
@@ -230,6 +235,8 @@ class Agent:
             handler_key=commands.handler_key,
             max_payload_bytes=commands.max_payload_bytes,
             first_contact=commands.first_contact,
+            max_waiting=commands.max_waiting,
+            max_waiting_per_lane=commands.max_waiting_per_lane,
         )
         controls = Controls(
             device_id=config.device.device_id,
@@ -238,6 +245,7 @@ class Agent:
             reader=self._reader,
             intervals=self._intervals,
             restart=lambda reason: self._supervisor.end(f"restart: {reason}", EXIT_RESTART),
+            cancel=self._cancel,
         )
         waiting = WaitingForTime(self._clock, self._service_clock.now)
         parts = LaneParts(
@@ -251,11 +259,13 @@ class Agent:
             service_now=self._service_clock.now,
             on_finished=self._uplink.post,
             on_progress=self._uplink.post,
+            wall_of=self._service_clock.recorded_at,
             holds=waiting.holds,
+            progress_every_s=commands.progress_every_s,
             repeat_after_s=config.logging.repeat_after_s,
         )
         self._dispatcher = Dispatcher(parts, self._rules, self._start_lane, commands.max_lanes)
-        self._service_clock.when_known(lambda: waiting.release(self._dispatcher.dispatch))
+        self._service_clock.when_known(lambda: waiting.release(self._dispatch_again))
         intake = Intake(
             journal=self._journal,
             rules=self._rules,
@@ -268,6 +278,7 @@ class Agent:
         source = SourceService(
             source=self._links.source,
             take=intake.take,
+            look=Withdrawals(self._links.source, self._dispatcher).look,
             intervals=self._poll_intervals,
             wait_s=self._links.poll_wait_s,
             is_busy=self._dispatcher.is_busy,
@@ -295,6 +306,9 @@ class Agent:
 
     def _post_to_sensing(self, message: object) -> bool:
         return self._sensing.post(message)
+
+    def _cancel(self, command_id: str, why: str) -> str:
+        return self._dispatcher.cancel(command_id, why)
 
     def _poll_intervals(self) -> PollIntervals:
         poll, idle_s = self._config.commands.poll, self._intervals.get(POLL)

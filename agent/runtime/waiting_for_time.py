@@ -28,23 +28,28 @@ class WaitingForTime:
         self._clock = clock
         self._service_now = service_now
         self._lock = threading.Lock()
-        self._held: dict[str, JournalEntry] = {}
+        self._held: dict[str, tuple[JournalEntry, bool]] = {}
 
-    def holds(self, entry: JournalEntry) -> bool:
-        """True when this command has to wait; :meth:`release` gives it back."""
+    def holds(self, entry: JournalEntry, verify: bool) -> bool:  # noqa: FBT001 - a port of the lanes
+        """True when this command has to wait; :meth:`release` gives it back.
+
+        Args:
+            entry: as the journal has it.
+            verify: its handler is first asked how it ended.
+        """
         if entry.command.expires_at is None or entry.received.boot_id == self._clock.now().boot_id:
             return False
         with self._lock:
             # Asked with the lock held: whoever learns the time now finds it in here, or it does not wait.
             if self._service_now() is not None:
                 return False
-            self._held[entry.command.id] = entry
+            self._held[entry.command.id] = (entry, verify)
         _log.info("command=%s state=waiting: it may have expired, and nobody has told the time yet", entry.command.id)
         return True
 
-    def release(self, dispatch: Callable[[JournalEntry], object]) -> None:
+    def release(self, dispatch: Callable[[JournalEntry, bool], object]) -> None:
         """The time is known: hand all of them on."""
         with self._lock:
             held, self._held = list(self._held.values()), {}
-        for entry in held:
-            dispatch(entry)
+        for entry, verify in held:
+            dispatch(entry, verify)

@@ -7,21 +7,23 @@ outbox, the way to the service) is the test's.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from agent.core.commands import CommandRules, HandlerRule
 from agent.core.polling import PollIntervals
 from agent.core.reporting import ReportRule
+from agent.core.run_limits import RunLimits
 from agent.core.schedule import phase_s
-from agent.core.values import Command, Contract, Moment, Outcome, OutcomeStatus
+from agent.core.values import Command, Contract, JournalEntry, Moment, Outcome, OutcomeStatus
 from agent.ports import Clock, CommandSource, Journal, Outbox, Uplink
+from agent.runtime.dispatcher import Dispatcher
 from agent.runtime.health import Health
 from agent.runtime.intake import Intake, resume
 from agent.runtime.intervals import Intervals
 from agent.runtime.jig import Jig
 from agent.runtime.jobs import Attempt, Ended, Job
-from agent.runtime.lanes import Dispatcher, Lane, LaneParts
+from agent.runtime.lanes import Lane, LaneParts
 from agent.runtime.patience import Patience
 from agent.runtime.sensing import SensingService
 from agent.runtime.sourcing import SourceService
@@ -68,11 +70,15 @@ class _Inline:
     effects: list[str]
     contract: Contract
     handler: str = "ping"
-    timeout_s: float = 5.0
+    limits: RunLimits = field(default_factory=lambda: RunLimits(5.0))
+    unwind_s: float = 1.0
 
     def run(self, attempt: Attempt) -> Outcome:
         self.effects.append(self.command_id)
         return Outcome(OutcomeStatus.SUCCEEDED)
+
+    def verify(self, attempt: Attempt) -> Outcome | None:
+        raise AssertionError("its handler has no verify hook")
 
 
 class VirtualDevice:
@@ -134,12 +140,17 @@ class VirtualDevice:
             service_now=service_clock.now,
             on_finished=self.uplink.post,
             on_progress=self.uplink.post,
+            wall_of=service_clock.recorded_at,
             holds=waiting.holds,
         )
         self._lanes: list[Jig] = []
         rules = CommandRules({"ping": HandlerRule(contract, "ping")})
         dispatcher = Dispatcher(parts, rules, self._start_lane, 8)
-        service_clock.when_known(lambda: waiting.release(dispatcher.dispatch))
+
+        def dispatch_again(entry: JournalEntry, verify: bool) -> None:  # noqa: FBT001 - as it was held
+            dispatcher.dispatch(entry, verify=verify)
+
+        service_clock.when_known(lambda: waiting.release(dispatch_again))
         intake = Intake(
             journal=journal,
             rules=rules,

@@ -22,6 +22,8 @@ MAY: dict[str, str] = {
     "adapters/mqtt_uplink.py": "default of a parameter, for tests",
     "adapters/http_uplink.py": "default of a parameter, for tests",
     "runtime/uplinking.py": "default of a parameter, for tests",
+    "runtime/lanes.py": "default of a parameter, for tests",
+    "runtime/listed.py": "with moments whose wall clock the intake has replaced by the true time",
     "runtime/health.py": "shows since when, to a person",
     "handlers/ping.py": "answers what the device believes",
     "wire/token_keeper.py": "when to renew tokens read from a file; a wrong clock makes it early or late, no more",
