@@ -8,6 +8,8 @@ VENV ?= .venv
 DEMO_OUT ?= demo-output
 # Further options of `fleet-simulator demo`, such as DEMO_FLAGS=--keep
 DEMO_FLAGS ?=
+# Where `make soak` writes its rounds down; called again it goes on there.
+SOAK_OUT ?= soak-output
 # Test processes: a number, auto (one per core), or 0 to run them in one process.
 TEST_JOBS ?= auto
 # Further options of pytest, such as PYTEST_FLAGS="-k outbox -x"
@@ -25,10 +27,10 @@ LOCK = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-ind
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test chaos faults check format docs bench lock clean
+.PHONY: help setup demo test chaos faults soak powercuts check format docs bench lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 setup: $(VENV)/.installed-dev ## the virtual environment with everything for development
 
@@ -43,6 +45,12 @@ chaos: $(VENV)/.installed-dev ## broker, gateway, agent, service: killed 500 tim
 
 faults: $(VENV)/.installed-dev ## an agent through 200 faults of the network, drawn at random (half an hour)
 	@FAULT_ROUNDS=$${FAULT_ROUNDS:-200} $(BIN)/python -m pytest --numprocesses 0 tests/fault/test_network_faults.py
+
+soak: $(VENV)/.installed-dev ## agents and their service killed SOAK_CYCLES=15000 times; goes on in soak-output/ (an hour or so)
+	@$(BIN)/python -m tests.fault.soak --cycles $${SOAK_CYCLES:-15000} --seed $${SOAK_SEED:-1} --out $(SOAK_OUT)
+
+powercuts: $(VENV)/.installed-dev ## a power cut at every sync of a recorded life, an agent started on every image (a quarter of an hour)
+	@POWER_CUT_REVIVED=1 POWER_CUT_SECTORS=4 $(BIN)/python -m pytest --numprocesses 0 tests/fault/test_power_cuts.py
 
 check: $(VENV)/.installed-dev ## lint, format, types, import rules, lock files, generated documents
 	@$(BIN)/ruff check .
@@ -71,7 +79,7 @@ lock: $(VENV)/.installed-dev ## write requirements/ from pyproject.toml (needs t
 	@$(LOCK) --constraints requirements/dev.txt --group build --output-file requirements/build.txt
 
 clean: ## remove what these targets made
-	rm -rf $(VENV) $(DEMO_OUT) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DEMO_OUT) $(SOAK_OUT) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find agent simulator tests benchmarks examples tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # --- the virtual environment ---------------------------------------------------------------------------------------

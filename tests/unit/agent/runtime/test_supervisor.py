@@ -109,3 +109,23 @@ def test_after_a_suspend_everybody_is_woken_and_the_sleep_is_no_fault(caplog):
     assert woken == [5.0 + 8 * 3600]
     assert notifier.told.count("WATCHDOG=1") == 1
     assert "watchdog" not in caplog.text
+
+
+def test_what_is_scheduled_is_called_in_the_main_thread_when_its_time_has_come():
+    clock = FakeClock()
+    supervisor = Supervisor(FakeNotifier(), clock, on_change=lambda: "")
+    called: list[tuple[str, str]] = []
+
+    def note(name: str) -> None:
+        called.append((name, threading.current_thread().name))
+        if name == "second":
+            supervisor.end("done", EXIT_STOPPED)
+
+    schedule = threading.Thread(target=lambda: supervisor.schedule(20.0, lambda: note("second")))
+    schedule.start()
+    schedule.join()
+    supervisor.schedule(10.0, lambda: note("first"))
+    supervisor.schedule(30.0, lambda: note("never"))
+    clock.advance(25.0)
+    assert supervisor.run().reason == "done"
+    assert called == [("first", "MainThread"), ("second", "MainThread")]
