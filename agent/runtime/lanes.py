@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from agent.core.commands import IllegalMove, canceled, indeterminate, start_entry
 from agent.core.run_limits import RunLimits
-from agent.core.values import CommandState, Contract, JournalEntry, Outcome, OutcomeStatus, Report
+from agent.core.values import CommandState, Contract, JournalEntry, Moment, Outcome, OutcomeStatus, Report
 from agent.errors import StorageError
 from agent.ports import Clock, Journal
 from agent.runtime.complaints import Complaints
@@ -79,6 +79,8 @@ class LaneParts:
         service_now: the service's clock, epoch seconds; None when nobody can say.
         on_finished: this command's result waits for the uplink.
         on_progress: how a running command goes; may be lost.
+        wall_of: when a moment was, epoch seconds; None when nobody can say.
+        holds: True for an errand that must not begin yet; whoever says so dispatches it again.
         progress_every_s: one report of progress in this time at most, for each command, seconds.
     """
 
@@ -93,9 +95,13 @@ class LaneParts:
         service_now: Callable[[], float | None],
         on_finished: Callable[[JournalEntry], object],
         on_progress: Callable[[Report], object],
+        wall_of: Callable[[Moment], float | None] = lambda moment: moment.wall_s,
+        holds: Callable[[JournalEntry, bool], bool] = lambda _entry, _verify: False,
         progress_every_s: float = 1.0,
         repeat_after_s: float = 300.0,
     ) -> None:
+        self.wall_of = wall_of
+        self.holds = holds
         self.journal = journal
         self.jobs = jobs
         self.runner = runner
@@ -137,7 +143,7 @@ class Lane(Actor):
 
     def _take(self, errand: Errand) -> None:
         entry = errand.entry
-        if not errand.is_started and not self._is_current(entry):
+        if not errand.is_started and (not self._is_current(entry) or self._parts.holds(entry, errand.verify)):
             return
         job = self._parts.jobs.prepare(entry.command)
         if isinstance(job, Outcome):
