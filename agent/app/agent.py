@@ -217,6 +217,7 @@ class Agent:
             clock=self._clock,
             reader=self._reader,
             intervals=self._intervals,
+            journal=self._journal,
             restart=lambda reason: self._supervisor.end(f"restart: {reason}", EXIT_RESTART),
         )
         parts = LaneParts(

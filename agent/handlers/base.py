@@ -88,6 +88,18 @@ class AgentControls(Protocol):
         """Who this device is: device id, agent version, machine, boot id, uptime."""
         ...
 
+    def recall(self, name: str) -> str | None:
+        """What :meth:`remember` stored under this name; None when nothing was."""
+        ...
+
+    def remember(self, name: str, value: str | None) -> None:
+        """Store a short text that survives a crash and a restart, or forget it with None. One name, one value.
+
+        Raises:
+            StorageError: it is not stored.
+        """
+        ...
+
     def request_restart(self, reason: str) -> None:
         """End the agent's process in order once the running commands are journaled; the service manager starts it."""
         ...

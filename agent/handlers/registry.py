@@ -40,6 +40,7 @@ _BUILT_INS: Final[Mapping[str, str]] = {
     "identify": "agent.handlers.identify:Identify",
     "ping": "agent.handlers.ping:Ping",
     "read_sensors": "agent.handlers.read_sensors:ReadSensors",
+    "reboot": "agent.handlers.reboot:Reboot",
     "restart_agent": "agent.handlers.restart_agent:RestartAgent",
     "run": "agent.handlers.run:Run",
     "set_interval": "agent.handlers.set_interval:SetInterval",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from agent.core.values import JsonObject
-from agent.ports import Clock
+from agent.ports import Clock, Journal
 from agent.runtime.intervals import Intervals
 
 
@@ -47,6 +47,7 @@ class Controls:
     """The agent's side of ``CommandContext.controls``.
 
     Args:
+        journal: keeps what handlers remember.
         restart: told the reason; returns at once.
     """
 
@@ -58,6 +59,7 @@ class Controls:
         clock: Clock,
         reader: Reader,
         intervals: Intervals,
+        journal: Journal,
         restart: Callable[[str], None],
     ) -> None:
         self._device_id = device_id
@@ -65,6 +67,7 @@ class Controls:
         self._clock = clock
         self._reader = reader
         self._intervals = intervals
+        self._journal = journal
         self._restart = restart
 
     def read_sensors(self, names: list[str] | None) -> Mapping[str, Mapping[str, float] | str]:
@@ -95,6 +98,22 @@ class Controls:
             "uptime_s": round(now.monotonic_s, 1),
         }
 
+    def recall(self, name: str) -> str | None:
+        """What a handler stored under this name; None when nothing was."""
+        return self._journal.setting(_key(name))
+
+    def remember(self, name: str, value: str | None) -> None:
+        """Store a handler's short text beside the journal, or forget it with None.
+
+        Raises:
+            StorageError: it is not stored.
+        """
+        self._journal.put_setting(_key(name), value)
+
     def request_restart(self, reason: str) -> None:
         """End the agent's process in order; whoever started it starts it again."""
         self._restart(reason)
+
+
+def _key(name: str) -> str:
+    return f"handler.{name}"

@@ -170,7 +170,7 @@ class Lane(Actor):
         if ended.outcome is None:
             _log.warning("command=%s handler=%s state=left_running: the agent stops", command_id, job.handler)
             return
-        if job.contract is Contract.RESTARTS_DEVICE and entry.attempts == 0 and _went_well(ended.outcome):
+        if job.contract is Contract.RESTARTS_DEVICE and self._awaits_restart(entry, ended.outcome):
             # Its success is that somebody comes after us and finds it started.
             if self._parts.stopping.wait(job.timeout_s):
                 return
@@ -180,6 +180,11 @@ class Lane(Actor):
         self._conclude(entry, ended.outcome)
         if self._hung is not None:
             self._parts.health.put(self.name, "blocked", f"{job.handler} ran into its timeout and does not return")
+
+    def _awaits_restart(self, entry: JournalEntry, outcome: Outcome) -> bool:
+        """The handler has asked for the restart: in its first run, or in a later one that the agent's stop ended."""
+        is_open = entry.attempts == 0 or (outcome.result is None and self._parts.stopping.is_set())
+        return is_open and _went_well(outcome)
 
     def _is_blocked(self, job: Job) -> bool:
         if self._hung is None:

@@ -21,7 +21,9 @@ class FakeControls:
             "boiler": "no answer within 10 s",
         }
         self.intervals = {"board": 60.0, "poll": 30.0}
+        self.boot_id = "boot-1"
         self.restarts: list[str] = []
+        self.notes: dict[str, str | None] = {}
 
     def read_sensors(self, names: list[str] | None) -> Mapping[str, Mapping[str, float] | str]:
         return dict(self.sensors) if names is None else {name: self.sensors[name] for name in names}
@@ -34,7 +36,13 @@ class FakeControls:
         return self.intervals[name]
 
     def identity(self) -> JsonObject:
-        return {"device_id": "device-1", "agent_version": "0.1.0"}
+        return {"device_id": "device-1", "agent_version": "0.1.0", "boot_id": self.boot_id}
+
+    def recall(self, name: str) -> str | None:
+        return self.notes.get(name)
+
+    def remember(self, name: str, value: str | None) -> None:
+        self.notes[name] = value
 
     def request_restart(self, reason: str) -> None:
         self.restarts.append(reason)

@@ -17,7 +17,7 @@ from agent.handlers.loaded import InvalidPayload
 from agent.handlers.registry import HandlerRegistry, HandlerSection
 from agent.plugins import PluginStatus
 
-BUILT_INS = ["identify", "ping", "read_sensors", "restart_agent", "run", "set_interval"]
+BUILT_INS = ["identify", "ping", "read_sensors", "reboot", "restart_agent", "run", "set_interval"]
 
 DOOR = """
 from datetime import datetime

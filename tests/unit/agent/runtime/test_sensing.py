@@ -193,6 +193,7 @@ def test_controls_answer_with_values_and_reasons():
         clock=bench.clock,
         reader=bench.reader,
         intervals=bench.intervals,
+        journal=FakeJournal(),
         restart=restarts.append,
     )
     assert controls.read_sensors(None) == {"good": {"t": 1.0}, "bad": "no such bus"}
@@ -201,3 +202,21 @@ def test_controls_answer_with_values_and_reasons():
     assert restarts == ["because"]
     with pytest.raises(KeyError):
         controls.read_sensors(["none"])
+
+
+def test_what_a_handler_remembers_is_kept_in_the_journal_apart_from_other_settings():
+    bench, journal = Bench(), FakeJournal()
+    controls = Controls(
+        device_id="d1",
+        version="1",
+        clock=bench.clock,
+        reader=bench.reader,
+        intervals=bench.intervals,
+        journal=journal,
+        restart=pytest.fail,
+    )
+    controls.remember("interval.board", "a note")
+    assert journal.setting("interval.board") is None
+    assert controls.recall("interval.board") == "a note"
+    controls.remember("interval.board", None)
+    assert controls.recall("interval.board") is None
