@@ -49,6 +49,7 @@ class Controls:
     Args:
         journal: keeps what handlers remember.
         restart: told the reason; returns at once.
+        cancel: takes another command back; see :meth:`agent.runtime.dispatcher.Dispatcher.cancel`.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Controls:
         intervals: Intervals,
         journal: Journal,
         restart: Callable[[str], None],
+        cancel: Callable[[str, str], str],
     ) -> None:
         self._device_id = device_id
         self._version = version
@@ -69,6 +71,7 @@ class Controls:
         self._intervals = intervals
         self._journal = journal
         self._restart = restart
+        self._cancel = cancel
 
     def read_sensors(self, names: list[str] | None) -> Mapping[str, Mapping[str, float] | str]:
         """Read sensors now: name -> named numbers, or a sentence saying why it could not be read.
@@ -109,6 +112,10 @@ class Controls:
             StorageError: it is not stored.
         """
         self._journal.put_setting(_key(name), value)
+
+    def cancel_command(self, command_id: str, why: str) -> str:
+        """See :meth:`agent.runtime.dispatcher.Dispatcher.cancel`."""
+        return self._cancel(command_id, why)
 
     def request_restart(self, reason: str) -> None:
         """End the agent's process in order; whoever started it starts it again."""

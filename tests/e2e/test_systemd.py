@@ -27,7 +27,7 @@ from tests.http_witness import Witness, witness
 from tests.nspawn import Container
 
 # The tree is made within the first test's time.
-pytestmark = pytest.mark.timeout(480)
+pytestmark = pytest.mark.timeout(900)
 
 UNIT = "device-agent.service"
 HELPER = "device-agent-helper.service"

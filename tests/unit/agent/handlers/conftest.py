@@ -24,6 +24,8 @@ class FakeControls:
         self.boot_id = "boot-1"
         self.restarts: list[str] = []
         self.notes: dict[str, str | None] = {}
+        self.commands: dict[str, str] = {}
+        self.canceled: list[tuple[str, str]] = []
 
     def read_sensors(self, names: list[str] | None) -> Mapping[str, Mapping[str, float] | str]:
         return dict(self.sensors) if names is None else {name: self.sensors[name] for name in names}
@@ -43,6 +45,10 @@ class FakeControls:
 
     def remember(self, name: str, value: str | None) -> None:
         self.notes[name] = value
+
+    def cancel_command(self, command_id: str, why: str) -> str:
+        self.canceled.append((command_id, why))
+        return self.commands.get(command_id, "unknown")
 
     def request_restart(self, reason: str) -> None:
         self.restarts.append(reason)

@@ -195,6 +195,7 @@ def test_controls_answer_with_values_and_reasons():
         intervals=bench.intervals,
         journal=FakeJournal(),
         restart=restarts.append,
+        cancel=lambda command_id, why: f"{command_id} {why}",
     )
     assert controls.read_sensors(None) == {"good": {"t": 1.0}, "bad": "no such bus"}
     assert controls.identity()["device_id"] == "d1"
@@ -214,6 +215,7 @@ def test_what_a_handler_remembers_is_kept_in_the_journal_apart_from_other_settin
         intervals=bench.intervals,
         journal=journal,
         restart=pytest.fail,
+        cancel=pytest.fail,
     )
     controls.remember("interval.board", "a note")
     assert journal.setting("interval.board") is None
