@@ -10,6 +10,7 @@ import pytest
 
 from agent.core.values import JsonObject
 from agent.handlers.base import CommandContext
+from tests.fakes import FakeUpkeep
 
 
 class FakeControls:
@@ -24,6 +25,7 @@ class FakeControls:
         self.boot_id = "boot-1"
         self.restarts: list[str] = []
         self.notes: dict[str, str | None] = {}
+        self.upkeep = FakeUpkeep()
         self.commands: dict[str, str] = {}
         self.canceled: list[tuple[str, str]] = []
 

@@ -11,8 +11,8 @@ from agent.runtime.controls import Controls
 from agent.runtime.health import Health
 from agent.runtime.intervals import POLL, Intervals
 from agent.runtime.jig import Jig
-from agent.runtime.sensing import IntervalChanged, SensingService
-from tests.fakes import FakeClock, FakeJournal, FakeOutbox
+from agent.runtime.sensing import IntervalChanged, RulesChanged, SensingService
+from tests.fakes import FakeClock, FakeJournal, FakeOutbox, FakeUpkeep
 
 
 @dataclass(frozen=True)
@@ -187,6 +187,7 @@ class TestIntervals:
 def test_controls_answer_with_values_and_reasons():
     bench = Bench(good=Result({"t": 1.0}), bad=Result(error="no such bus"))
     restarts: list[str] = []
+    upkeep = FakeUpkeep()
     controls = Controls(
         device_id="d1",
         version="1",
@@ -195,8 +196,11 @@ def test_controls_answer_with_values_and_reasons():
         intervals=bench.intervals,
         journal=FakeJournal(),
         restart=restarts.append,
+        upkeep=upkeep,
         cancel=lambda command_id, why: f"{command_id} {why}",
     )
+    assert controls.upkeep is upkeep
+    assert controls.identity()["mode"] == "normal"
     assert controls.read_sensors(None) == {"good": {"t": 1.0}, "bad": "no such bus"}
     assert controls.identity()["device_id"] == "d1"
     controls.request_restart("because")
@@ -215,6 +219,7 @@ def test_what_a_handler_remembers_is_kept_in_the_journal_apart_from_other_settin
         intervals=bench.intervals,
         journal=journal,
         restart=pytest.fail,
+        upkeep=FakeUpkeep(),
         cancel=pytest.fail,
     )
     controls.remember("interval.board", "a note")
@@ -222,3 +227,25 @@ def test_what_a_handler_remembers_is_kept_in_the_journal_apart_from_other_settin
     assert controls.recall("interval.board") == "a note"
     controls.remember("interval.board", None)
     assert controls.recall("interval.board") is None
+
+
+def test_what_the_configuration_says_later_counts_unless_an_interval_was_set():
+    changed: list[str] = []
+    intervals = Intervals(FakeJournal(), {"board": 60.0, "poll": 30.0}, on_change=changed.append)
+    intervals.set("poll", 5.0)
+    changed.clear()
+    intervals.configure({"board": 20.0, "poll": 40.0})
+    assert (intervals.get("board"), intervals.get("poll")) == (20.0, 5.0)
+    assert sorted(changed) == ["board", "poll"]
+    intervals.set("poll", None)
+    assert intervals.get("poll") == 40.0
+
+
+def test_other_rules_count_from_the_next_reading_on():
+    bench = Bench()
+    bench.run(130)
+    before = bench.outbox.stats().accepted
+    bench.jig.post(RulesChanged({"board": ReportRule(when=ReportWhen.CHANGE)}))
+    bench.run(300)
+    assert before >= 2
+    assert bench.outbox.stats().accepted == before
