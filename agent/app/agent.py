@@ -329,6 +329,7 @@ class Agent:
             clock=self._clock,
             reader=self._reader,
             intervals=self._intervals,
+            journal=self._journal,
             restart=lambda reason: self._supervisor.end(f"restart: {reason}", EXIT_RESTART),
             upkeep=self._upkeep,
             mode=f"safe: {self._safe_mode}" if self._safe_mode else "normal",
