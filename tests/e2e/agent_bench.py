@@ -20,6 +20,8 @@ from agent.wire.products import NewProduct
 from agent.wire.secret import Secret
 
 SOON_S = 30.0
+START_S = 60.0
+"""A start takes a second of processor time, and the machine may have other work."""
 API_KEY = "mk_bench"
 SECRET_KEY = "msk_bench_canary"
 
@@ -139,7 +141,7 @@ class AgentBench:
     def start(self, *, until: str = "agent=ready", **environ: str) -> AgentProcess:
         agent = AgentProcess(self.config, **environ)
         self._agents.append(agent)
-        agent.wait_for(until)
+        agent.wait_for(until, START_S)
         return agent
 
     def send(self, **payload: Any) -> str:
