@@ -19,7 +19,8 @@ from agent.wire.onboarding import RegisterDevice
 from agent.wire.products import NewProduct
 from agent.wire.secret import Secret
 
-SOON_S = 30.0
+SOON_S = 60.0
+"""Nothing waits that long on a machine that has nothing else to do; a busy one is no failure."""
 START_S = 60.0
 """A start takes a second of processor time, and the machine may have other work."""
 API_KEY = "mk_bench"
