@@ -171,6 +171,8 @@ class Rig:
             "executables": {"append": {"argv": effect, "contract": "once"}},
             "sensors": [{"name": "witness", "type": "program", "interval_s": 0.1, "settings": {"argv": witness}}],
             "outbox": {"group_window_s": 0.05},
+            # Being killed is what this agent is for.
+            "safe_mode": {"starts": 0},
         }
         (self.folder / "state").mkdir(mode=0o700)
         (self.folder / "agent.yaml").write_text(yaml.safe_dump(configuration))
