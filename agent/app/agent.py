@@ -33,6 +33,7 @@ from agent.runtime.uplinking import UplinkService
 from agent.sensors.reader import SensorReader
 
 if TYPE_CHECKING:
+    from agent.core.signed import Seals
     from agent.wire.device_client import DeviceClient
 
 _log = logging.getLogger(__name__)
@@ -79,7 +80,7 @@ class Agent:
         started: when this process began.
 
     Raises:
-        ConfigurationError: the device id cannot be a user of a broker.
+        ConfigurationError: the device id cannot be a user of a broker, or a trusted key cannot be used.
         StorageError: the journal cannot be read.
     """
 
@@ -210,6 +211,7 @@ class Agent:
             handler_key=commands.handler_key,
             max_payload_bytes=commands.max_payload_bytes,
             first_contact=commands.first_contact,
+            seals=self._read_seals(),
         )
         controls = Controls(
             device_id=config.device.device_id,
@@ -257,6 +259,13 @@ class Agent:
             repeat_after_s=config.logging.repeat_after_s,
         )
         self._source = self._service(source)
+
+    def _read_seals(self) -> Seals | None:
+        if self._config.commands.signing.mode == "off":
+            return None
+        from agent.app.signing import make_seals  # cryptography, only where commands are signed
+
+        return make_seals(self._config)
 
     def _service(self, actor: Actor) -> ServiceThread:
         service = ServiceThread(actor, self._clock, self._supervisor.crashed)

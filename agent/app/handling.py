@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from agent.core.commands import CommandRules, FirstContact, HandlerRule
 from agent.core.values import Command, Contract, JsonObject, Outcome, OutcomeStatus
@@ -14,13 +14,21 @@ from agent.handlers.loaded import InvalidPayload, LoadedHandler
 from agent.handlers.registry import HandlerRegistry
 from agent.runtime.jobs import Attempt
 
+if TYPE_CHECKING:
+    from agent.core.signed import Seals
+
 _log = logging.getLogger(__name__)
 
 _ERROR_CHARACTERS: Final = 1000
 
 
 def command_rules(
-    registry: HandlerRegistry, *, handler_key: str, max_payload_bytes: int, first_contact: str
+    registry: HandlerRegistry,
+    *,
+    handler_key: str,
+    max_payload_bytes: int,
+    first_contact: str,
+    seals: Seals | None = None,
 ) -> CommandRules:
     """What triage goes by, out of the registry and the configuration."""
 
@@ -39,6 +47,7 @@ def command_rules(
         handler_key=handler_key,
         max_payload_bytes=max_payload_bytes,
         first_contact=FirstContact(first_contact),
+        seals=seals,
     )
 
 

@@ -33,9 +33,9 @@ state directory, a second agent with the same id): only an idempotent handler ru
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from agent.core.values import (
     Command,
@@ -48,6 +48,10 @@ from agent.core.values import (
     OutcomeStatus,
 )
 from agent.errors import AgentError
+from agent.wire.limits import SIGNED_MEMBER
+
+if TYPE_CHECKING:
+    from agent.core.signed import Seals, Unsealed
 
 ATTEMPTS_MAX: Final = 3
 """An idempotent handler that takes the agent down with it is not started more often than this."""
@@ -199,6 +203,7 @@ class CommandRules:
         handler_key: the payload's member that names the handler.
         max_payload_bytes: larger payloads are refused unread.
         first_contact: the policy for history.
+        seals: what signed commands have to be; None where none are taken.
     """
 
     handlers: Mapping[str, HandlerRule]
@@ -206,6 +211,12 @@ class CommandRules:
     handler_key: str = "command"
     max_payload_bytes: int = 65_536
     first_contact: FirstContact = FirstContact.SKIP_HISTORY
+    seals: Seals | None = None
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The journal's settings that :func:`triage` has to be given."""
+        return () if self.seals is None else self.seals.settings
 
     def handler_of(self, payload: JsonObject) -> str:
         """The name that the payload gives; empty when it gives none."""
@@ -234,10 +245,14 @@ class Triage:
 
     Attributes:
         first_contact: ``entries`` goes to the journal even when it is empty.
+        settings: what the journal must store in the same transaction as ``entries``.
+        signers: command id -> who signed it, for the log.
     """
 
     decisions: tuple[Decision, ...] = ()
     first_contact: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
+    signers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def entries(self) -> tuple[JournalEntry, ...]:
@@ -259,6 +274,7 @@ def triage(
     service_now_s: float | None,
     first_contact: bool = False,
     history_lost: bool = False,
+    settings: Mapping[str, str] | None = None,
 ) -> Triage:
     """Decide on a list of commands, oldest first. One pass; 10,000 old commands take milliseconds.
 
@@ -271,9 +287,18 @@ def triage(
         first_contact: the journal is empty: it has never seen a list.
         history_lost: the journal replaced an unreadable one (setting :data:`HISTORY_LOST`): whether an open command
             has run is not known, so only idempotent ones run and the others end as ``indeterminate``.
+        settings: the journal's, of the names in ``rules.settings``.
     """
-    pass_ = _Pass(rules, received, service_now_s, first_contact or history_lost, history_lost)
     listed = list(commands)
+    unsealed: Unsealed | None = None
+    if rules.seals is not None:
+        leave = {each.id for each in listed if each.id in known or (each.status or "").lower() in FINAL_STATUSES}
+        unsealed = rules.seals.unseal(
+            listed, leave, settings or {}, max_bytes=rules.max_payload_bytes, service_now_s=service_now_s
+        )
+        listed = unsealed.commands
+    refusals = {} if unsealed is None else unsealed.refusals
+    pass_ = _Pass(rules, received, service_now_s, first_contact or history_lost, history_lost, refusals)
     newest = pass_.newest_of_each_handler(listed) if rules.first_contact is FirstContact.LATEST else frozenset()
     seen: set[str] = set()
     decisions: list[Decision] = []
@@ -284,7 +309,9 @@ def triage(
         else:
             decisions.append(pass_.decide(command, is_newest=command.id in newest))
         seen.add(command.id)
-    return Triage(tuple(decisions), first_contact or history_lost)
+    if unsealed is None:
+        return Triage(tuple(decisions), first_contact or history_lost)
+    return Triage(tuple(decisions), first_contact or history_lost, unsealed.settings, unsealed.signers)
 
 
 def refuse_at_start(entry: JournalEntry, service_now_s: float | None) -> Outcome | None:
@@ -301,6 +328,7 @@ class _Pass:
     service_now_s: float | None
     first_contact: bool
     history_lost: bool
+    refusals: Mapping[str, Outcome]
 
     def decide(self, command: Command, *, is_newest: bool) -> Decision:
         """The decision on a command that the journal does not know."""
@@ -346,9 +374,9 @@ class _Pass:
         if command.size_bytes > rules.max_payload_bytes:
             sizes = f"{command.size_bytes} bytes are more than this device's limit of {rules.max_payload_bytes}"
             return _rejected("payload_too_large", f"a command_payload of {sizes}")
-        expiry = _expiry(command, self.service_now_s)
-        if expiry is not None:
-            return expiry
+        refused = self._seal_refusal(command) or _expiry(command, self.service_now_s)
+        if refused is not None:
+            return refused
         if not handler:
             where = f"the command_payload has no text member {rules.handler_key!r} that names a handler"
             return _rejected("missing_command_name", where)
@@ -358,6 +386,13 @@ class _Pass:
         if handler not in rules.handlers:
             return _rejected("unknown_command", f"this device has no handler {handler[:80]!r}")
         return None
+
+    def _seal_refusal(self, command: Command) -> Outcome | None:
+        """Why the signature, its absence, or an envelope that is still closed forbids the command."""
+        if command.id not in self.refusals and SIGNED_MEMBER in command.payload:
+            sentence = "this device takes no signed commands; set commands.signing.mode to accept, or send it unsigned"
+            return _rejected("signature_not_accepted", sentence)
+        return self.refusals.get(command.id)
 
     def _doubt(self, handler: str, status: str) -> Outcome | None:
         """The outcome of a command that may have run in a life that this journal does not remember."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from agent.core.commands import CommandRules, Triage, Verdict, recover, start_entry, triage
 from agent.core.timekeeping import is_plausible
-from agent.core.values import Command, CommandPoll, CommandState, Contract, JournalEntry, Moment, Recall
+from agent.core.values import Admission, Command, CommandPoll, CommandState, Contract, JournalEntry, Moment, Recall
 from agent.ports import Clock, Journal
 from agent.runtime.lanes import Dispatcher
 from agent.wire.limits import TTL_MAX_S
@@ -61,7 +61,7 @@ class Intake:
         ids = [command.id for command in poll.commands]
         pass_ = _Pass(poll.commands, self._rules, self._dispatcher, self._clock.now(), self._service_now())
         try:
-            self._journal.decide(ids, pass_.choose)
+            self._journal.decide(ids, pass_.choose, self._rules.settings)
         except BaseException:
             pass_.is_over = True
             self._dispatcher.release(pass_.claimed)
@@ -120,7 +120,7 @@ class _Pass:
     claimed: set[str] = field(default_factory=set)
     is_over: bool = False
 
-    def choose(self, recall: Recall) -> Sequence[JournalEntry] | None:
+    def choose(self, recall: Recall) -> Admission | None:
         """What to admit; None when the journal need not be written."""
         if self.is_over:
             return None
@@ -132,12 +132,14 @@ class _Pass:
             service_now_s=self.service_now_s,
             first_contact=recall.is_empty,
             history_lost=recall.history_lost,
+            settings=recall.settings,
         )
         if not (result.entries or result.first_contact):
             return None
         admitted = [decision.entry for decision in result.of(Verdict.ADMIT) if decision.entry is not None]
         self.claimed.update(entry.command.id for entry in admitted if self.dispatcher.claim(entry))
-        return [start_entry(each, self.now) if each.command.id in self.claimed else each for each in result.entries]
+        entries = [start_entry(each, self.now) if each.command.id in self.claimed else each for each in result.entries]
+        return Admission(entries, result.settings)
 
 
 def resume(journal: Journal, rules: CommandRules, dispatcher: Dispatcher, clock: Clock, process_started: Moment) -> int:
@@ -165,14 +167,21 @@ def resume(journal: Journal, rules: CommandRules, dispatcher: Dispatcher, clock:
     return concluded
 
 
+def _signer(result: Triage, command_id: str) -> str:
+    signer = result.signers.get(command_id)
+    return f" signed by {signer}" if signer else ""
+
+
 def _tell(result: Triage) -> None:
     for decision in result.of(Verdict.REFUSE):
         entry: JournalEntry | None = decision.entry
         reason = entry.outcome.error if entry is not None and entry.outcome is not None else ""
-        _log.warning("command=%s state=rejected reason=%r", decision.command_id, reason)
+        signer = _signer(result, decision.command_id)
+        _log.warning("command=%s state=rejected reason=%r%s", decision.command_id, reason, signer)
     for decision in result.of(Verdict.ADMIT):
         handler = decision.entry.handler if decision.entry is not None else ""
-        _log.info("command=%s handler=%s state=received", decision.command_id, handler)
+        signer = _signer(result, decision.command_id)
+        _log.info("command=%s handler=%s state=received%s", decision.command_id, handler, signer)
     skipped = len(result.of(Verdict.SKIP))
     if skipped:
         why = "they were sent before this device's first contact; see commands.first_contact"
