@@ -103,8 +103,7 @@ def _tell(record: CommandRecord, *, as_json: bool) -> None:
         click.echo(json.dumps(record.model_dump(mode="json", exclude_none=True), ensure_ascii=False))
         return
     result = "" if record.result is None else f" {json.dumps(record.result, ensure_ascii=False)}"
-    error = "" if record.error is None else f" {record.error}"
-    click.echo(f"{record.id} {record.status or 'sent'}{result}{error}")
+    click.echo(f"{record.id} {record.status or 'sent'}{result} {record.error or record.status_reason or ''}".rstrip())
 
 
 def _credential(api_key: str | None, secret_key_file: Path | None, token_file: Path | None) -> KeyPair | BearerToken:
