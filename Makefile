@@ -12,6 +12,8 @@ DEMO_FLAGS ?=
 TEST_JOBS ?= auto
 # Further options of pytest, such as PYTEST_FLAGS="-k outbox -x"
 PYTEST_FLAGS ?=
+# One parser for `make fuzz`, by its name in tests/fuzz/targets.py; all of them when empty.
+FUZZ ?=
 # `make lock UPGRADE=--upgrade` takes newer versions; without it only what pyproject.toml forces changes.
 UPGRADE ?=
 
@@ -25,7 +27,7 @@ LOCK = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-ind
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test chaos check format docs bench lock clean
+.PHONY: help setup demo test chaos fuzz check format docs bench lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -40,6 +42,9 @@ test: $(VENV)/.installed-dev ## all tests
 
 chaos: $(VENV)/.installed-dev ## broker, gateway, agent, service: killed 500 times under load (half an hour)
 	@CHAOS_ROUNDS=$${CHAOS_ROUNDS:-500} $(BIN)/python -m pytest --numprocesses 0 tests/fault/test_gateway_chaos.py
+
+fuzz: $(VENV)/.installed-fuzz ## every parser for FUZZ_SECONDS (30) each, guided by coverage; FUZZ="name of one" picks some
+	@FUZZ_SECONDS=$${FUZZ_SECONDS:-30} $(BIN)/python tests/fuzz/run_atheris.py $(if $(FUZZ),"$(FUZZ)")
 
 check: $(VENV)/.installed-dev ## lint, format, types, import rules, lock files, generated documents
 	@$(BIN)/ruff check .
@@ -67,9 +72,10 @@ lock: $(VENV)/.installed-dev ## write requirements/ from pyproject.toml (needs t
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra signing --output-file requirements/signing.txt
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra postgres --output-file requirements/postgres.txt
 	@$(LOCK) --constraints requirements/dev.txt --group build --output-file requirements/build.txt
+	@$(LOCK) --group fuzz --output-file tests/fuzz/requirements.txt
 
 clean: ## remove what these targets made
-	rm -rf $(VENV) $(DEMO_OUT) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DEMO_OUT) .fuzz build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find agent simulator tests benchmarks examples tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # --- the virtual environment ---------------------------------------------------------------------------------------
@@ -93,3 +99,7 @@ $(VENV)/.installed-dev: $(VENV)/.made requirements/dev.txt pyproject.toml
 	@$(INSTALL_PINNED) -r requirements/dev.txt
 	@$(INSTALL_PROJECT)
 	@touch $(VENV)/.installed-demo $@
+
+$(VENV)/.installed-fuzz: $(VENV)/.installed-dev tests/fuzz/requirements.txt
+	@$(INSTALL_PINNED) -r tests/fuzz/requirements.txt
+	@touch $@

@@ -106,7 +106,10 @@ def query_of(pasted: str) -> str:
         SignInFailed: it has none.
     """
     text = pasted.strip().strip("'\"")
-    query = urlsplit(text).query if "?" in text else text
+    try:
+        query = urlsplit(text).query if "?" in text else text
+    except ValueError:  # such as a bracket where a host belongs
+        query = ""
     if "=" not in query:
         raise SignInFailed("that is not the address: copy all of what the browser's address line shows, from http on")
     return query

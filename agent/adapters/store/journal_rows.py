@@ -158,7 +158,7 @@ def to_entry(row: Sequence[Any]) -> JournalEntry:
     """
     try:
         return _parse(row)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise damage(f"command {str(row[0])[:64]!r} cannot be read: {error}") from error
 
 
