@@ -174,7 +174,7 @@ class Watch:
         outcome: Any = yield
         report = outcome.get_result()
         texts = [text for _, text in report.sections]
-        if report.longrepr is not None and not report.skipped:
+        if report.longrepr is not None:
             texts.append(str(report.longrepr))
         for text in texts:
             self.note(leaks_in(text.encode("utf-8", "replace")), "what it printed, logged or raised: ")

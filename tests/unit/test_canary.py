@@ -13,36 +13,74 @@ import pytest
 
 from agent.wire.signed_keys import SigningKey
 from tests import canary
-from tests.unit.test_guards import CONFTEST
+from tests.e2e.agent_bench import wait_until
 
 # Written apart, so that this file's own failures and the command lines below do not hold the mark.
 HEAD = """
 import base64, logging, os, subprocess, sys
 SECRET = "msk_x_" + "Canary" + "Secret7f3a9c"
 """
-PLANTED = {
-    "a log file": 'def test_it(tmp_path):\n    (tmp_path / "agent.log").write_text("key " + SECRET)',
-    "a database": 'def test_it(tmp_path):\n    (tmp_path / "agent.db").write_bytes(bytes(3000000) + SECRET.encode())',
-    "a folder of a wider fixture": (
-        "import pytest\n@pytest.fixture(scope='session')\ndef folder(tmp_path_factory):\n"
-        "    return tmp_path_factory.mktemp('x')\n"
-        "def test_it(folder):\n    (folder / 'status.json').write_text(SECRET)"
-    ),
-    "base64": (
-        'def test_it(tmp_path):\n    text = base64.b64encode(("user:" + SECRET).encode())\n'
-        '    (tmp_path / "trace").write_bytes(text)'
-    ),
-    "standard output": "def test_it():\n    print(SECRET)",
-    "the log": "def test_it():\n    logging.getLogger().warning('%s', SECRET)",
-    "a program's output": (
-        'def test_it():\n    code = \'print("Canary" + "Secret7f3a9c")\'\n'
-        "    subprocess.run([sys.executable, '-c', code], capture_output=True)"
-    ),
-    "a command line": "def test_it():\n    subprocess.run(['/bin/true', SECRET])",
-    "an environment": "def test_it():\n    subprocess.run(['/bin/true'], env={'KEY': SECRET})",
-    "a made key": 'def test_it(tmp_path):\n    (tmp_path / "config.yaml").write_text("msk_" + "local_" + "0a" * 20)',
-    "a device token": 'def test_it(tmp_path):\n    (tmp_path / "config.yaml").write_text("dat_" + "0a" * 20)',
-}
+CONFTEST = "from tests import canary\npytest_configure = canary.install\n"
+pytestmark = pytest.mark.timeout(300)
+
+PLANTED = """
+import pytest
+
+def test_a_log_file(tmp_path):
+    (tmp_path / "agent.log").write_text("key " + SECRET)
+
+def test_a_database(tmp_path):
+    (tmp_path / "agent.db").write_bytes(bytes(3000000) + SECRET.encode())
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("wider")
+
+def test_a_folder_of_a_wider_fixture(folder):
+    (folder / "status.json").write_text(SECRET)
+
+def test_base64(tmp_path):
+    (tmp_path / "trace").write_bytes(base64.b64encode(("user:" + SECRET).encode()))
+
+def test_a_made_key(tmp_path):
+    (tmp_path / "made.yaml").write_text("msk_" + "local_" + "0a" * 20)
+
+def test_a_device_token(tmp_path):
+    (tmp_path / "device.yaml").write_text("dat_" + "0a" * 20)
+
+def test_standard_output():
+    print(SECRET)
+
+def test_the_log():
+    logging.getLogger().warning("%s", SECRET)
+
+def test_a_programs_output():
+    subprocess.run([sys.executable, "-c", "print('Canary' + 'Secret7f3a9c')"], capture_output=True)
+
+def test_a_command_line():
+    subprocess.run(["/bin/true", SECRET])
+
+def test_an_environment():
+    subprocess.run(["/bin/true"], env={"KEY": SECRET})
+
+@pytest.mark.xfail(strict=True)
+def test_a_traceback():
+    raise ValueError("the key is " + SECRET)
+"""
+FOUND = [
+    "agent.log: the canary",
+    "agent.db: the canary",
+    "status.json: the canary",
+    "trace: the canary",
+    "made.yaml: a secret that begins with msk_local",
+    "device.yaml: a secret that begins with dat_",
+    "test_standard_output: what it printed, logged or raised: the canary",
+    "test_the_log: what it printed, logged or raised: the canary",
+    "test_a_programs_output: what a program printed: the canary",
+    "test_a_command_line: the arguments of a process: the canary",
+    "test_an_environment: the environment of a process: the canary",
+    "test_a_traceback: what it printed, logged or raised: the canary",
+]
 CLEAN = """
 def test_it(tmp_path):
     (tmp_path / "secret_key").write_text(SECRET)
@@ -53,7 +91,7 @@ def test_it(tmp_path):
 
 
 def run_pytest(folder: Path, source: str, *options: str) -> subprocess.CompletedProcess[str]:
-    shutil.copy(CONFTEST, folder / "conftest.py")
+    (folder / "conftest.py").write_text(CONFTEST)
     (folder / "test_it.py").write_text(HEAD + source)
     base = folder / "base"
     words = ["-q", "-p", "no:cacheprovider", "--rootdir", folder, f"--basetemp={base}", *options, folder / "test_it.py"]
@@ -62,26 +100,21 @@ def run_pytest(folder: Path, source: str, *options: str) -> subprocess.Completed
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
         check=False,
     )
-    shutil.rmtree(base, ignore_errors=True)  # or this run's own watch would find it
+    shutil.rmtree(base)  # or this run's own watch would find it
     return done
 
 
-@pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_leak_fails_the_run_and_is_named_without_being_repeated(tmp_path, name):
-    done = run_pytest(tmp_path, PLANTED[name])
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "secrets where they do not belong" in done.stdout
-    assert "1 passed" in done.stdout
-    assert canary.MARK not in done.stdout
-
-
-def test_a_leak_found_by_a_worker_fails_the_whole_run(tmp_path):
-    done = run_pytest(tmp_path, PLANTED["a log file"], "-n", "1")
-    assert done.returncode == 1
-    assert "agent.log: the canary" in done.stdout
+@pytest.mark.parametrize("processes", [[], ["-n", "1"]], ids=["in one process", "in a worker"])
+def test_planted_leaks_fail_the_run_and_are_named_without_being_repeated(tmp_path, processes):
+    done = run_pytest(tmp_path, PLANTED, *processes)
+    told = done.stdout + done.stderr
+    assert done.returncode == 1, told
+    assert "11 passed, 1 xfailed" in told
+    assert [each for each in FOUND if each not in told] == []
+    assert canary.MARK not in told.partition("secrets where they do not belong")[2]
 
 
 def test_a_secret_in_the_file_that_is_meant_to_hold_it_is_none(tmp_path):
@@ -105,7 +138,8 @@ def test_a_running_process_is_looked_at_with_its_children():
         popen.stdout.readline()
         assert list(canary.leaks_of_process(popen.pid)) == []
         canary.watch("sleep\x0060", "a word for this test")
-        assert any("a word for this test" in leak for leak in canary.leaks_of_process(popen.pid))
+        # The child may still be the shell that has not become "sleep" yet.
+        wait_until(lambda: any("a word for this test" in leak for leak in canary.leaks_of_process(popen.pid)))
     finally:
         canary.forget("a word for this test")
         os.killpg(popen.pid, signal.SIGKILL)
