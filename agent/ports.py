@@ -50,6 +50,14 @@ class CommandSource(Protocol):
         """The journal has committed these: the transport may forget them."""
         ...
 
+    def canceled(self, command_ids: Sequence[str]) -> frozenset[str]:
+        """Which of these the service has taken back; none where nobody can be asked.
+
+        Raises:
+            ServiceError: any class of it; it may be asked again.
+        """
+        ...
+
     def interrupt(self) -> None:
         """Make a held :meth:`poll` return soon. Called from another thread."""
         ...

@@ -275,9 +275,15 @@ class FakeCommandSource:
     Attributes:
         waits: the ``wait_s`` of each poll.
         acknowledged: every id, in order.
+        taken_back: the ids that the service has canceled.
+        asked: the ids of each question about that.
+        cancel_errors: raised by the next of these questions, one each.
     """
 
     def __init__(self, answers: Iterable[Scripted] = ()) -> None:
+        self.taken_back: set[str] = set()
+        self.asked: list[list[str]] = []
+        self.cancel_errors: deque[AgentError] = deque()
         self.answers: deque[Scripted] = deque(answers)
         self.waits: list[float] = []
         self.acknowledged: list[str] = []
@@ -295,6 +301,12 @@ class FakeCommandSource:
 
     def acknowledge(self, command_ids: Sequence[str]) -> None:
         self.acknowledged.extend(command_ids)
+
+    def canceled(self, command_ids: Sequence[str]) -> frozenset[str]:
+        self.asked.append(list(command_ids))
+        if self.cancel_errors:
+            raise self.cancel_errors.popleft()
+        return frozenset(self.taken_back.intersection(command_ids))
 
     def interrupt(self) -> None:
         self.interrupts += 1

@@ -18,11 +18,12 @@ from agent.core.schedule import phase_s
 from agent.core.values import Moment, SendOutcome
 from agent.ports import Clock
 from agent.runtime.controls import Controls
+from agent.runtime.dispatcher import Dispatcher
 from agent.runtime.health import Health
 from agent.runtime.intake import Intake, resume
 from agent.runtime.intervals import POLL, Intervals
 from agent.runtime.jobs import JobRunner
-from agent.runtime.lanes import Dispatcher, LaneParts
+from agent.runtime.lanes import LaneParts
 from agent.runtime.patience import Patience
 from agent.runtime.sensing import IntervalChanged, SensingService
 from agent.runtime.service import Actor, ServiceThread
@@ -30,6 +31,7 @@ from agent.runtime.service_clock import ServiceClock
 from agent.runtime.sourcing import SourceService
 from agent.runtime.supervisor import EXIT_RESTART, Supervisor
 from agent.runtime.uplinking import UplinkService
+from agent.runtime.withdrawals import Withdrawals
 from agent.sensors.reader import SensorReader
 
 if TYPE_CHECKING:
@@ -212,6 +214,8 @@ class Agent:
             max_payload_bytes=commands.max_payload_bytes,
             first_contact=commands.first_contact,
             seals=self._read_seals(),
+            max_waiting=commands.max_waiting,
+            max_waiting_per_lane=commands.max_waiting_per_lane,
         )
         controls = Controls(
             device_id=config.device.device_id,
@@ -220,6 +224,7 @@ class Agent:
             reader=self._reader,
             intervals=self._intervals,
             restart=lambda reason: self._supervisor.end(f"restart: {reason}", EXIT_RESTART),
+            cancel=self._cancel,
         )
         parts = LaneParts(
             journal=self._journal,
@@ -232,6 +237,7 @@ class Agent:
             service_now=self._service_clock.now,
             on_finished=self._uplink.post,
             on_progress=self._uplink.post,
+            progress_every_s=commands.progress_every_s,
             repeat_after_s=config.logging.repeat_after_s,
         )
         self._dispatcher = Dispatcher(parts, self._rules, self._start_lane, commands.max_lanes)
@@ -247,6 +253,7 @@ class Agent:
         source = SourceService(
             source=self._links.source,
             take=intake.take,
+            look=Withdrawals(self._links.source, self._dispatcher).look,
             intervals=self._poll_intervals,
             wait_s=self._links.poll_wait_s,
             is_busy=self._dispatcher.is_busy,
@@ -280,6 +287,9 @@ class Agent:
 
     def _post_to_sensing(self, message: object) -> bool:
         return self._sensing.post(message)
+
+    def _cancel(self, command_id: str, why: str) -> str:
+        return self._dispatcher.cancel(command_id, why)
 
     def _poll_intervals(self) -> PollIntervals:
         poll, idle_s = self._config.commands.poll, self._intervals.get(POLL)

@@ -22,6 +22,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from agent.core.commands import FINAL_STATUSES
 from agent.core.values import Command, JsonObject, Outcome, OutcomeStatus
 from agent.errors import InvalidSignature
 from agent.wire.limits import SIGNED_MEMBER
@@ -84,7 +85,7 @@ class Seals:
     def unseal(
         self,
         commands: Sequence[Command],
-        leave: Container[str],
+        known: Container[str],
         settings: Mapping[str, str],
         *,
         max_bytes: int,
@@ -94,7 +95,7 @@ class Seals:
 
         Args:
             commands: the list.
-            leave: ids that are not looked at: known, or over.
+            known: ids that the journal knows; neither they nor what is over is looked at.
             settings: the journal's, of the names in :attr:`settings`.
             max_bytes: what is larger is not looked at either; it is refused for that.
             service_now_s: the service's clock, epoch seconds; None when nobody can say.
@@ -102,8 +103,10 @@ class Seals:
         result = Unsealed(settings={})
         seen: set[str] = set()
         for command in commands:
-            is_ours = command.id not in seen and command.id not in leave and command.size_bytes <= max_bytes
+            is_over = (command.status or "").lower() in FINAL_STATUSES
+            is_new = not is_over and command.id not in seen and command.id not in known
             seen.add(command.id)
+            is_ours = is_new and command.size_bytes <= max_bytes
             result.commands.append(self._unseal(command, settings, service_now_s, result) if is_ours else command)
         return result
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from importlib.metadata import EntryPoint
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from pydantic import BaseModel
 
 from agent.core.values import JsonObject
-from agent.handlers.base import Handler
+from agent.handlers.base import Handler, Isolation
 from agent.handlers.loaded import InvalidPayload, LoadedHandler
 from agent.plugins import (
     PluginFault,
@@ -37,6 +37,7 @@ BUILT_IN: Final = "built-in"
 CONFIGURATION: Final = "configuration"
 
 _BUILT_INS: Final[Mapping[str, str]] = {
+    "cancel": "agent.handlers.cancel:Cancel",
     "identify": "agent.handlers.identify:Identify",
     "ping": "agent.handlers.ping:Ping",
     "read_sensors": "agent.handlers.read_sensors:ReadSensors",
@@ -54,12 +55,16 @@ class HandlerSection:
 
     Attributes:
         enabled: False switches it off.
-        timeout_s: replaces the handler's own timeout, seconds.
+        timeout_s, start_timeout_s, inactivity_timeout_s, max_attempts, isolation: replace the handler's own.
         settings: the handler's own settings, checked against its ``Settings``.
     """
 
     enabled: bool = True
     timeout_s: float | None = None
+    start_timeout_s: float | None = None
+    inactivity_timeout_s: float | None = None
+    max_attempts: int | None = None
+    isolation: Isolation | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -149,7 +154,8 @@ class _Loading:
         """Those that the configuration declares."""
         for name, settings in executables.items():
             self._owners[name] = CONFIGURATION
-            self._add(name, CONFIGURATION, partial(_executable, name, settings))
+            section = self._sections.get(name, HandlerSection())
+            self._add(name, CONFIGURATION, partial(_executable, name, settings, section.isolation), target="")
 
     def add_built_ins(self) -> None:
         """Ours, unless an executable of the configuration has the name."""
@@ -158,7 +164,7 @@ class _Loading:
                 self._clash(name, BUILT_IN, f"the configuration's executable {name!r} is used instead of the built-in")
                 continue
             self._owners[name] = BUILT_IN
-            self._add(name, BUILT_IN, partial(self._built_in, name, target))
+            self._add(name, BUILT_IN, partial(self._built_in, name, target), target=target)
 
     def add_entry_points(self, points: Iterable[EntryPoint]) -> None:
         """What is installed, unless the name is taken or two packages want it."""
@@ -175,7 +181,7 @@ class _Loading:
                     packages = ", ".join(sorted(origin_of(rival) for rival in rivals))
                     self._clash(name, origin_of(point), f"{packages} all bring {name!r}: uninstall all but one")
                 else:
-                    self._add(name, origin_of(point), partial(self._installed, name, point))
+                    self._add(name, origin_of(point), partial(self._installed, name, point), target=point.value)
         self._owners |= {name: "installed" for name in by_name if name not in self._owners}
 
     def note_unknown_sections(self) -> None:
@@ -189,7 +195,7 @@ class _Loading:
         sentence = reason[:1].upper() + reason[1:] + "."
         self.listing.append(PluginInfo(name, "handler", origin, PluginStatus.CLASH, sentence))
 
-    def _add(self, name: str, origin: str, create: Callable[[], Handler]) -> None:
+    def _add(self, name: str, origin: str, create: Callable[[], Handler], *, target: str) -> None:
         section = self._sections.get(name, HandlerSection())
         if not section.enabled:
             reason = f"The configuration switched handler {name!r} off."
@@ -202,8 +208,19 @@ class _Loading:
             self.listing.append(PluginInfo(name, "handler", origin, fault.status, fault.reason))
             return
         timeout_s = handler.run_timeout_s() if section.timeout_s is None else section.timeout_s
-        lane = handler.lane or name
-        self.handlers[name] = LoadedHandler(name, handler, handler.contract, timeout_s, lane)
+        self.handlers[name] = LoadedHandler(
+            name,
+            handler,
+            handler.contract,
+            timeout_s,
+            handler.lane or name,
+            start_timeout_s=section.start_timeout_s or handler.start_timeout_s,
+            inactivity_timeout_s=section.inactivity_timeout_s or handler.inactivity_timeout_s,
+            max_attempts=section.max_attempts or handler.max_attempts,
+            isolation=section.isolation or handler.isolation,
+            target=target,
+            settings=section.settings,
+        )
         self.listing.append(
             PluginInfo(
                 name,
@@ -243,7 +260,10 @@ class _Loading:
             raise PluginFault(PluginStatus.NOT_CREATED, reason) from error
 
 
-def _executable(name: str, settings: Mapping[str, Any]) -> Handler:
+def _executable(name: str, settings: Mapping[str, Any], isolation: Isolation | None) -> Handler:
+    if isolation is not None:
+        reason = f"executable {name!r} is a process of its own already: remove isolation."
+        raise PluginFault(PluginStatus.INVALID_SETTINGS, reason)
     # Only here: a device without executables does not carry what runs them.
     from agent.handlers.executable import ExecutableSettings, executable_handler
 
@@ -255,6 +275,15 @@ def _executable(name: str, settings: Mapping[str, Any]) -> Handler:
 
 
 def _check(name: str, handler: Handler) -> None:
+    limits = {"start_timeout_s": handler.start_timeout_s, "inactivity_timeout_s": handler.inactivity_timeout_s}
+    wrong = [limit for limit, seconds in limits.items() if seconds is not None and seconds <= 0]
+    wrong += ["max_attempts"] if handler.max_attempts < 1 else []
+    if wrong:
+        reason = f"handler {name!r}: its {' and '.join(wrong)} must be above 0: mend the class."
+        raise PluginFault(PluginStatus.NOT_A_PLUGIN, reason)
+    if handler.isolation not in get_args(Isolation):
+        reason = f"handler {name!r}: its isolation is {handler.isolation!r}: mend the class, 'thread' or 'process'."
+        raise PluginFault(PluginStatus.NOT_A_PLUGIN, reason)
     try:
         handler.check()
     except (Exception, SystemExit) as error:

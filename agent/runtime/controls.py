@@ -48,6 +48,7 @@ class Controls:
 
     Args:
         restart: told the reason; returns at once.
+        cancel: takes another command back; see :meth:`agent.runtime.dispatcher.Dispatcher.cancel`.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Controls:
         reader: Reader,
         intervals: Intervals,
         restart: Callable[[str], None],
+        cancel: Callable[[str, str], str],
     ) -> None:
         self._device_id = device_id
         self._version = version
@@ -66,6 +68,7 @@ class Controls:
         self._reader = reader
         self._intervals = intervals
         self._restart = restart
+        self._cancel = cancel
 
     def read_sensors(self, names: list[str] | None) -> Mapping[str, Mapping[str, float] | str]:
         """Read sensors now: name -> named numbers, or a sentence saying why it could not be read.
@@ -94,6 +97,10 @@ class Controls:
             "boot_id": now.boot_id,
             "uptime_s": round(now.monotonic_s, 1),
         }
+
+    def cancel_command(self, command_id: str, why: str) -> str:
+        """See :meth:`agent.runtime.dispatcher.Dispatcher.cancel`."""
+        return self._cancel(command_id, why)
 
     def request_restart(self, reason: str) -> None:
         """End the agent's process in order; whoever started it starts it again."""

@@ -17,7 +17,7 @@ from agent.handlers.loaded import InvalidPayload
 from agent.handlers.registry import HandlerRegistry, HandlerSection
 from agent.plugins import PluginStatus
 
-BUILT_INS = ["identify", "ping", "read_sensors", "restart_agent", "run", "set_interval"]
+BUILT_INS = ["cancel", "identify", "ping", "read_sensors", "restart_agent", "run", "set_interval"]
 
 DOOR = """
 from datetime import datetime
@@ -99,6 +99,50 @@ def test_the_configuration_gives_settings_and_a_timeout(entry_point):
     sections = {"open_door": HandlerSection(timeout_s=1.5, settings={"pin": 9})}
     loaded = load(entry_point("open_door", "Door"), sections=sections).get("open_door")
     assert (loaded.timeout_s, loaded.handler.settings.pin) == (1.5, 9)
+
+
+def test_the_configuration_goes_before_what_the_class_says_about_limits_attempts_and_isolation(entry_point):
+    text = DOOR.replace(
+        "lane = ",
+        "start_timeout_s, inactivity_timeout_s, max_attempts, isolation = 90.0, 20.0, 5, 'process'\n    lane = ",
+    )
+    own = load(entry_point("open_door", "Door", text)).get("open_door")
+    assert (own.start_timeout_s, own.inactivity_timeout_s, own.max_attempts, own.isolation) == (90, 20, 5, "process")
+    section = HandlerSection(start_timeout_s=9, inactivity_timeout_s=2, max_attempts=1, isolation="thread")
+    set_ = load(entry_point("open_door", "Door", text), sections={"open_door": section}).get("open_door")
+    assert (set_.start_timeout_s, set_.inactivity_timeout_s, set_.max_attempts, set_.isolation) == (9, 2, 1, "thread")
+    assert set_.target.endswith(":Door")
+
+
+@pytest.mark.parametrize(
+    ("attribute", "reason"),
+    [
+        ("start_timeout_s = 0", "start_timeout_s must be above 0"),
+        ("inactivity_timeout_s = -1.0", "inactivity_timeout_s must be above 0"),
+        ("max_attempts = 0", "max_attempts must be above 0"),
+        ("isolation = 'proces'", "isolation is 'proces'"),
+    ],
+)
+def test_a_class_that_says_nonsense_about_its_limits_is_no_plug_in(entry_point, attribute, reason):
+    text = DOOR.replace("lane = ", f"{attribute}\n    lane = ")
+    info = info_of(load(entry_point("open_door", "Door", text)), "open_door")
+    assert info.status is PluginStatus.NOT_A_PLUGIN
+    assert reason in info.reason
+
+
+def test_an_executable_takes_no_isolation_since_it_is_a_process(entry_point):
+    sections = {"valve": HandlerSection(isolation="process")}
+    registry = load(sections=sections, executables={"valve": {"argv": ["true"]}})
+    assert info_of(registry, "valve").status is PluginStatus.INVALID_SETTINGS
+    assert "process of its own already" in info_of(registry, "valve").reason
+
+
+def test_only_a_handler_with_a_verify_hook_verifies(entry_point):
+    hook = DOOR.replace("lane = ", "def verify(self, payload, context): return None\n    lane = ")
+    executables = {"valve": {"argv": ["true"]}, "tap": {"argv": ["true"], "verify": ["true"]}}
+    registry = load(entry_point("open_door", "Door", hook), entry_point("knock", "knock"), executables=executables)
+    verifying = {name for name in registry.names() if registry.get(name).handler.verifies()}
+    assert verifying == {"open_door", "tap"}
 
 
 def test_a_handler_that_is_switched_off_is_listed_and_not_used(entry_point):

@@ -194,6 +194,7 @@ def test_controls_answer_with_values_and_reasons():
         reader=bench.reader,
         intervals=bench.intervals,
         restart=restarts.append,
+        cancel=lambda command_id, why: f"{command_id} {why}",
     )
     assert controls.read_sensors(None) == {"good": {"t": 1.0}, "bad": "no such bus"}
     assert controls.identity()["device_id"] == "d1"
