@@ -205,6 +205,10 @@ class Notifier(Protocol):
         """Stop has begun."""
         ...
 
+    def reloading(self) -> None:
+        """A configuration is being taken over; :meth:`ready` says that it is done."""
+        ...
+
     @property
     def watchdog_interval_s(self) -> float | None:
         """How often :meth:`alive` must come; None when nobody watches."""

@@ -22,6 +22,7 @@ from agent.core.values import (
     CommandPoll,
     CommandState,
     JournalEntry,
+    JsonObject,
     Moment,
     OutboxStats,
     Outcome,
@@ -32,6 +33,7 @@ from agent.core.values import (
     StoredReading,
 )
 from agent.errors import AgentError, StorageError
+from agent.handlers.upkeep import Bundle, ConfigChange, UpkeepRefused
 
 START_WALL_S = 1_767_225_600.0
 """2026-01-01T00:00:00Z, where every fake clock starts."""
@@ -379,6 +381,38 @@ class FakeNotifier:
     def stopping(self) -> None:
         self.told.append("STOPPING=1")
 
+    def reloading(self) -> None:
+        self.told.append("RELOADING=1")
+
     @property
     def watchdog_interval_s(self) -> float | None:
         return self.watchdog_s
+
+
+class FakeUpkeep:
+    """Notes what it is asked for; with ``refusal`` it refuses everything."""
+
+    def __init__(self) -> None:
+        self.changes: list[ConfigChange] = []
+        self.levels: list[tuple[str, float, str]] = []
+        self.bundles: list[Bundle] = []
+        self.refusal: UpkeepRefused | None = None
+        self.bundle: JsonObject = {}
+
+    def try_configuration(self, change: ConfigChange) -> None:
+        self._refuse()
+        self.changes.append(change)
+
+    def set_log_level(self, level: str, for_s: float, logger: str) -> JsonObject:
+        self._refuse()
+        self.levels.append((level, for_s, logger))
+        return {"level": level}
+
+    def collect_diagnostics(self, bundle: Bundle) -> JsonObject:
+        self._refuse()
+        self.bundles.append(bundle)
+        return dict(self.bundle)
+
+    def _refuse(self) -> None:
+        if self.refusal is not None:
+            raise self.refusal

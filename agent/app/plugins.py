@@ -8,8 +8,13 @@ from agent.handlers.registry import HandlerRegistry, HandlerSection
 from agent.sensors.registry import SensorRegistry, SensorSection
 
 
-def load_handlers(config: AgentConfig) -> HandlerRegistry:
-    """Every handler that is built in, installed or declared; failing ones are listed, never raised."""
+def load_handlers(config: AgentConfig, *, safe_mode: bool = False) -> HandlerRegistry:
+    """Every handler that is built in, installed or declared; failing ones are listed, never raised.
+
+    Args:
+        config: its sections ``commands.handlers`` and ``executables`` count.
+        safe_mode: only those that mend.
+    """
     sections = {
         name: HandlerSection(
             enabled=handler.enabled,
@@ -22,7 +27,7 @@ def load_handlers(config: AgentConfig) -> HandlerRegistry:
         )
         for name, handler in config.commands.handlers.items()
     }
-    return HandlerRegistry.load(sections, config.executables)
+    return HandlerRegistry.load(sections, config.executables, safe_mode=safe_mode)
 
 
 def load_sensors(config: AgentConfig) -> SensorRegistry:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from agent.config.mqtt import MqttConfig
+from agent.config.safe_mode import SafeModeConfig
 from agent.config.section import Identifier, Name, Seconds, Section, is_this_machine, key
 
 KEY_PAIR_REFUSAL = (
@@ -436,6 +437,7 @@ class AgentConfig(Section):
     sensors: tuple[SensorConfig, ...] = key("What is read and sent, in this order.", default=())
     outbox: OutboxConfig = key("Bounds of the store of waiting readings.", default_factory=OutboxConfig)
     logging: LoggingConfig = key("What is logged.", default_factory=LoggingConfig)
+    safe_mode: SafeModeConfig = key("What an agent does that does not stay up.", default_factory=SafeModeConfig)
 
     @model_validator(mode="after")
     def _has_a_way(self) -> Self:
@@ -471,6 +473,18 @@ class AgentConfig(Section):
             )
         if "poll" in names:
             raise ValueError("sensors: 'poll' is what set_interval calls the command poll; choose another name")
+        return self
+
+    @model_validator(mode="after")
+    def _keeps_its_memory_to_itself(self) -> Self:
+        folders = self._handler("write_file").settings.get("folders")
+        for folder in folders if isinstance(folders, list | tuple) else ():
+            path = Path(str(folder))
+            if path.is_relative_to(self.state_dir) or self.state_dir.is_relative_to(path):
+                raise ValueError(
+                    f"commands.handlers.write_file: the folder {folder} and state_dir {self.state_dir} must not lie in "
+                    "each other: whoever may send files could rewrite the journal"
+                )
         return self
 
     def _handler(self, name: str) -> HandlerConfig:

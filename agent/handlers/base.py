@@ -24,13 +24,16 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, Self, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, get_type_hints
 
 from pydantic import BaseModel, ConfigDict
 
 from agent.core.commands import ATTEMPTS_MAX
 from agent.core.values import Contract, JsonObject, Outcome, OutcomeStatus
 from agent.errors import AgentError
+
+if TYPE_CHECKING:
+    from agent.handlers.upkeep import Upkeep
 
 
 class HandlerPayload(BaseModel):
@@ -134,6 +137,11 @@ class AgentControls(Protocol):
 
     def request_restart(self, reason: str) -> None:
         """End the agent's process in order once the running commands are journaled; the service manager starts it."""
+        ...
+
+    @property
+    def upkeep(self) -> Upkeep:
+        """What keeps the agent itself going: its configuration, its log, its diagnostics."""
         ...
 
 

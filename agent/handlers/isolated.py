@@ -158,8 +158,8 @@ class _Conversation:
 
 
 def control_names() -> frozenset[str]:
-    """What a handler may ask of the agent, also out of a process of its own."""
-    return frozenset(name for name in vars(AgentControls) if not name.startswith("_"))
+    """What a handler may ask of the agent, also out of a process of its own: calls, not ``upkeep``."""
+    return frozenset(name for name, member in vars(AgentControls).items() if callable(member) and name[0] != "_")
 
 
 def _conclude(run: ProgramRun, end: dict[str, Any] | None) -> object:

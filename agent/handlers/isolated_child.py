@@ -19,13 +19,16 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from agent.core.values import JsonObject
 from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerRejected, Verified
 from agent.handlers.isolated import LINE_BYTES, control_names
 from agent.handlers.loaded import InvalidPayload, LoadedHandler
 from agent.plugins import describe, parse_settings
+
+if TYPE_CHECKING:
+    from agent.handlers.upkeep import Upkeep
 
 _PR_SET_PDEATHSIG: Final = 1
 _LOG_CHARACTERS: Final = 2000
@@ -59,6 +62,15 @@ class RemoteControls:
         self._voice = voice
         self._answers = answers
         self._lock = threading.Lock()
+
+    @property
+    def upkeep(self) -> Upkeep:
+        """Only the agent's own handlers mend the agent, and they run in it.
+
+        Raises:
+            HandlerFailed: always.
+        """
+        raise HandlerFailed("control_not_available", "the agent offers no 'upkeep' to a handler's process")
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name not in control_names():

@@ -38,13 +38,34 @@ CONFIGURATION: Final = "configuration"
 
 _BUILT_INS: Final[Mapping[str, str]] = {
     "cancel": "agent.handlers.cancel:Cancel",
+    "collect_diagnostics": "agent.handlers.collect_diagnostics:CollectDiagnostics",
     "identify": "agent.handlers.identify:Identify",
+    "log_level": "agent.handlers.log_level:LogLevel",
     "ping": "agent.handlers.ping:Ping",
     "read_sensors": "agent.handlers.read_sensors:ReadSensors",
     "restart_agent": "agent.handlers.restart_agent:RestartAgent",
     "run": "agent.handlers.run:Run",
     "set_interval": "agent.handlers.set_interval:SetInterval",
+    "update_config": "agent.handlers.update_config:UpdateConfig",
+    "write_file": "agent.handlers.write_file:WriteFile",
 }
+# Built-ins that do nothing until their section says where; without one they are not even imported.
+_ON_REQUEST: Final[Mapping[str, str]] = {
+    "write_file": "it needs a folder in commands.handlers.write_file.settings.folders",
+}
+MENDING: Final = frozenset(
+    {
+        "cancel",
+        "collect_diagnostics",
+        "identify",
+        "log_level",
+        "ping",
+        "reboot",
+        "restart_agent",
+        "update_config",
+    }
+)
+"""The built-ins that are there in safe mode: what looks at a device, and what mends it."""
 
 _log = logging.getLogger(__name__)
 
@@ -83,6 +104,7 @@ class HandlerRegistry:
         executables: Mapping[str, Mapping[str, Any]] | None = None,
         *,
         entry_points: Iterable[EntryPoint] | None = None,
+        safe_mode: bool = False,
     ) -> HandlerRegistry:
         """Load, configure and check every handler; a failing one is listed and logged, never raised.
 
@@ -90,15 +112,16 @@ class HandlerRegistry:
             sections: the configuration's ``commands.handlers`` by name.
             executables: the configuration's ``executables`` by name, each checked against ``ExecutableSettings``.
             entry_points: what is installed; None looks it up, once per process.
+            safe_mode: only the built-ins in :data:`MENDING`; all others are listed and nothing of theirs is imported.
         """
         points = installed_entry_points(GROUP) if entry_points is None else tuple(entry_points)
-        loading = _Loading(sections or {})
+        loading = _Loading(sections or {}, safe_mode=safe_mode)
         loading.add_executables(executables or {})
         loading.add_built_ins()
         loading.add_entry_points(points)
         loading.note_unknown_sections()
         for info in loading.listing:
-            if info.status not in {PluginStatus.READY, PluginStatus.DISABLED}:
+            if info.status not in {PluginStatus.READY, PluginStatus.DISABLED, PluginStatus.SAFE_MODE}:
                 _log.warning("handler %s is %s: %s", info.name, info.status, info.reason)
         return cls(loading.handlers, loading.listing)
 
@@ -144,7 +167,8 @@ class HandlerRegistry:
 class _Loading:
     """One pass over the three origins; the first that takes a name keeps it."""
 
-    def __init__(self, sections: Mapping[str, HandlerSection]) -> None:
+    def __init__(self, sections: Mapping[str, HandlerSection], *, safe_mode: bool = False) -> None:
+        self._safe_mode = safe_mode
         self.handlers: dict[str, LoadedHandler] = {}
         self.listing: list[PluginInfo] = []
         self._sections = sections
@@ -199,6 +223,14 @@ class _Loading:
         section = self._sections.get(name, HandlerSection())
         if not section.enabled:
             reason = f"The configuration switched handler {name!r} off."
+            self.listing.append(PluginInfo(name, "handler", origin, PluginStatus.DISABLED, reason))
+            return
+        if self._safe_mode and (origin != BUILT_IN or name not in MENDING):
+            reason = f"The agent is in safe mode, where handler {name!r} is left alone."
+            self.listing.append(PluginInfo(name, "handler", origin, PluginStatus.SAFE_MODE, reason))
+            return
+        if origin == BUILT_IN and name in _ON_REQUEST and name not in self._sections:
+            reason = f"Handler {name!r} is off: {_ON_REQUEST[name]}."
             self.listing.append(PluginInfo(name, "handler", origin, PluginStatus.DISABLED, reason))
             return
         try:

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from agent.core.commands import IllegalMove, canceled, indeterminate, start_entry
 from agent.core.run_limits import RunLimits
-from agent.core.values import Contract, JournalEntry, Outcome, OutcomeStatus, Report
+from agent.core.values import CommandState, Contract, JournalEntry, Outcome, OutcomeStatus, Report
 from agent.errors import StorageError
 from agent.ports import Clock, Journal
 from agent.runtime.complaints import Complaints
@@ -280,12 +280,17 @@ class Lane(Actor):
             try:
                 finished.append(parts.journal.finish(command_id, outcome, parts.clock.now()))
             except IllegalMove:
-                _log.debug("command=%s was concluded while it waited", command_id)
+                # Concluded while it waited, or a write that failed is there after all, or a damaged journal lost it.
+                known = parts.journal.known([command_id]).get(command_id)
+                if known is None:
+                    _log.error("command=%s state=forgotten: the journal lost it while it ran", command_id)
+                elif known.state is CommandState.FINISHED:
+                    finished.append(known)
 
         finished: list[JournalEntry] = []
         if self._commit(finish, "outcome") and finished:
             parts.on_finished(finished[-1])
-            tell_outcome(command_id, entry.handler, outcome)
+            tell_outcome(command_id, entry.handler, finished[-1].outcome or outcome)
             self._desk.concluded(command_id)
 
     def _commit(self, write: Callable[[], None], what: str) -> bool:

@@ -23,6 +23,7 @@ from agent.adapters.sqlite_store import SqliteStore
 from agent.adapters.store.outbox_rows import to_values
 from agent.adapters.store.snapshot import apply_wal
 from agent.app.status_file import read_status
+from agent.config.layer import parse_layer, read_trial
 from agent.config.load import load_config
 from agent.config.text import read_document
 from agent.errors import AgentError, ConfigurationError, InvalidMessage, InvalidQr, StorageError, UnexpectedAnswer
@@ -434,6 +435,19 @@ def _notify(raw: bytes) -> None:
 )
 def _status_file(raw: bytes) -> None:
     read_status(in_file(raw, "status.json"))
+
+
+@target(
+    "configuration trial",
+    b'{"command_id":"c","phase":"trying","max_starts":3,"probation_s":60.0,"sha256":"a","base_sha256":"b","changed":["x"]}',
+)
+def _trial(raw: bytes) -> None:
+    read_trial(in_file(raw, "trial/config.d/trial.json").parent.parent)
+
+
+@target("configuration layer", b"logging: {level: debug}\n", b"auth: {}", raises=(ConfigurationError,))
+def _layer(raw: bytes) -> None:
+    parse_layer(raw.decode("utf-8", "replace"), "a command")
 
 
 @target("boot id", b"5a1f7f4e-0c5e-4f0a-8b58-000000000000\n")

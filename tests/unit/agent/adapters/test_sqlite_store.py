@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from agent.adapters.sqlite_store import SqliteStore
+from agent.adapters.store.salvage import begin_replacing, move_aside
 from agent.adapters.store.schema import PAGE_BYTES, VERSION
 from agent.core.commands import HISTORY_LOST
 from agent.core.values import CommandState, SendOutcome
@@ -215,6 +216,47 @@ def test_a_value_that_makes_no_sense_is_damage_that_is_found_in_use_and_costs_th
         assert len(store.incidents) == 1
         assert set(store.known([f"c{n}" for n in range(20)])) >= {f"c{n}" for n in range(20)} - {"c7"}
         assert store.stats().rows == 20
+
+
+def test_damage_that_sqlite_tells_is_believed_once_the_file_was_looked_through(path):
+    fill(path, 3, 3)
+    told = sqlite3.DatabaseError("database disk image is malformed")
+    told.sqlite_errorcode, told.sqlite_errorname = sqlite3.SQLITE_CORRUPT, "SQLITE_CORRUPT"
+    with closing(open_store(path)) as store:
+        store.replace_damaged(told)
+        assert (store.incidents, store.stats().rows) == ([], 3)
+        store.replace_damaged(told)
+        assert (len(store.incidents), store.stats().rows) == (1, 3)
+
+
+@pytest.mark.parametrize("reached", ["noted", "moved", "begun"])
+def test_a_replacement_that_was_cut_short_is_finished_at_the_next_start(path, reached):
+    fill(path, 20, 20)
+    aside = begin_replacing(path, FakeClock().now().wall_s)
+    if reached != "noted":
+        move_aside(path, aside)
+    if reached == "begun":
+        path.write_bytes(b"half a new file")
+    for _ in range(2):
+        with closing(open_store(path)) as store:
+            assert set(store.known([f"c{n}" for n in range(20)])) == {f"c{n}" for n in range(20)}
+            assert store.stats().rows == 20
+            assert store.setting(HISTORY_LOST) == "1"
+    assert damaged_files(path) == [aside]
+
+
+def test_a_commit_that_failed_and_comes_back_out_of_the_log_is_taken_back(path):
+    with closing(open_store(path)) as store:
+        store.put(make_reading({"first": 1}))
+        store.settle(SendOutcome(delivered=(1,)))
+        # What a commit leaves in the log when only its sync fails.
+        store._db.execute("INSERT INTO reading (key, origin, mono, wall, body) VALUES (2, 1, 0, 0, '{\"failed\": 1}')")
+        store._db.execute("DELETE FROM reading WHERE key = 1")
+        store.reopen()
+        assert store.next_batch(10) == []
+        store.put(make_reading({"second": 2}))
+        (again,) = store.next_batch(10)
+        assert (again.key, again.reading.values) == (2, {"second": 2})
 
 
 def test_damaged_files_of_the_same_second_do_not_overwrite_each_other(path):

@@ -10,6 +10,7 @@ import pytest
 
 from agent.core.values import JsonObject
 from agent.handlers.base import CommandContext
+from tests.fakes import FakeUpkeep
 
 
 class FakeControls:
@@ -22,6 +23,7 @@ class FakeControls:
         }
         self.intervals = {"board": 60.0, "poll": 30.0}
         self.restarts: list[str] = []
+        self.upkeep = FakeUpkeep()
         self.commands: dict[str, str] = {}
         self.canceled: list[tuple[str, str]] = []
 

@@ -14,10 +14,22 @@ from hypothesis import strategies as st
 from agent.core.values import Contract
 from agent.handlers.base import handler
 from agent.handlers.loaded import InvalidPayload
-from agent.handlers.registry import HandlerRegistry, HandlerSection
+from agent.handlers.registry import MENDING, HandlerRegistry, HandlerSection
 from agent.plugins import PluginStatus
 
-BUILT_INS = ["cancel", "identify", "ping", "read_sensors", "restart_agent", "run", "set_interval"]
+BUILT_INS = [
+    "cancel",
+    "collect_diagnostics",
+    "identify",
+    "log_level",
+    "ping",
+    "read_sensors",
+    "restart_agent",
+    "run",
+    "set_interval",
+    "update_config",
+]
+ON_REQUEST = ["write_file"]
 
 DOOR = """
 from datetime import datetime
@@ -77,9 +89,29 @@ def info_of(registry: HandlerRegistry, name: str):
 def test_the_built_in_handlers_are_there_without_any_configuration():
     registry = load()
     assert registry.names() == BUILT_INS
-    assert {info.status for info in registry.listing()} == {PluginStatus.READY}
+    ready = [info for info in registry.listing() if info.name not in ON_REQUEST]
+    assert {info.status for info in ready} == {PluginStatus.READY}
     assert {info.origin for info in registry.listing()} == {"built-in"}
-    assert all(info.description and info.contract and info.timeout_s for info in registry.listing())
+    assert all(info.description and info.contract and info.timeout_s for info in ready)
+
+
+@pytest.mark.parametrize("name", ON_REQUEST)
+def test_a_built_in_that_needs_settings_is_off_without_them_and_says_which(name):
+    info = info_of(load(), name)
+    assert info.status is PluginStatus.DISABLED
+    assert f"commands.handlers.{name}.settings" in info.reason
+
+
+def test_in_safe_mode_only_what_mends_is_loaded_and_the_rest_is_listed(entry_point):
+    broken = entry_point("knock", "knock", "raise RuntimeError('never imported')")
+    sections = {"valve": {"argv": ["/bin/true"]}}
+    registry = HandlerRegistry.load({}, sections, entry_points=[broken], safe_mode=True)
+    assert set(registry.names()) <= MENDING
+    assert {"ping", "update_config", "restart_agent"} <= set(registry.names())
+    for name in ("knock", "valve", "run"):
+        assert info_of(registry, name).status is PluginStatus.SAFE_MODE
+    refused = registry.validate({"command": "knock", "times": 1}, "command")
+    assert str(refused).startswith("handler_unusable: handler 'knock' is left_alone_in_safe_mode")
 
 
 def test_a_handler_class_and_a_handler_function_are_found_by_entry_point(entry_point):

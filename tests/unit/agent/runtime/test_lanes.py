@@ -202,6 +202,35 @@ def test_nothing_runs_that_cannot_be_journaled(caplog):
     assert "the disk is full" in caplog.text
 
 
+def test_an_outcome_whose_failed_write_is_there_after_all_is_taken_as_written():
+    bench = Bench()
+
+    def work(attempt: Attempt) -> Outcome:
+        bench.journal.finish(attempt.command_id, DONE, bench.clock.now())
+        return DONE
+
+    bench.work = work
+    bench.admit(make_entry("c1"))
+    bench.process_all()
+    assert (bench.state("c1"), bench.results) == (CommandState.FINISHED, 1)
+
+
+def test_an_outcome_that_a_replaced_journal_no_longer_knows_does_not_take_the_lane_down(caplog):
+    bench = Bench()
+
+    def work(attempt: Attempt) -> Outcome:
+        bench.journal.entries.pop("c1", None)
+        return DONE
+
+    bench.work = work
+    bench.admit(make_entry("c1"))
+    bench.process_all()
+    assert "c1" in caplog.text
+    bench.admit(make_entry("c2"))
+    bench.process_all()
+    assert bench.state("c2") == CommandState.FINISHED
+
+
 def test_a_command_that_restarts_the_agent_stays_started_until_the_next_process():
     bench = Bench(contract=Contract.RESTARTS_DEVICE)
     bench.work = lambda attempt: bench.parts.stopping.set() or Outcome(OutcomeStatus.SUCCEEDED)
