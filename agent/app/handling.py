@@ -191,11 +191,11 @@ class HandlerJob:
 
 
 class _HandlerLog(logging.LoggerAdapter[logging.Logger]):
-    """Puts handler and command before each of a handler's lines."""
+    """Has handler and command put before each of a handler's lines (:mod:`agent.app.logs`)."""
 
     def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
-        extra = self.extra or {}
-        return f"handler={extra.get('handler')} command={extra.get('command')} {msg}", kwargs
+        # Not into the text itself: an id from outside may hold a percent sign.
+        return msg, {**kwargs, "extra": {**(kwargs.get("extra") or {}), "members": dict(self.extra or {})}}
 
 
 def _outcome_of(result: object, handler: str) -> Outcome:

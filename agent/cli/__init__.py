@@ -14,6 +14,7 @@ _COMMANDS: Final = {
     "check": "agent.cli.check:check",
     "config": "agent.cli.config:config",
     "diagnostics": "agent.cli.diagnostics:diagnostics",
+    "doctor": "agent.cli.doctor:doctor",
     "gateway": "agent.cli.gateway:gateway",
     "handlers": "agent.cli.plugins:handlers",
     "init": "agent.cli.init:init",

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from agent.config.metrics import MetricsConfig
 from agent.config.mqtt import MqttConfig
 from agent.config.safe_mode import SafeModeConfig
 from agent.config.section import Identifier, Name, Seconds, Section, is_this_machine, key
@@ -438,6 +439,10 @@ class AgentConfig(Section):
     outbox: OutboxConfig = key("Bounds of the store of waiting readings.", default_factory=OutboxConfig)
     logging: LoggingConfig = key("What is logged.", default_factory=LoggingConfig)
     safe_mode: SafeModeConfig = key("What an agent does that does not stay up.", default_factory=SafeModeConfig)
+    metrics: MetricsConfig | None = key(
+        "Figures for Prometheus, on a port of this machine or a socket. Without this section none are served.",
+        default=None,
+    )
 
     @model_validator(mode="after")
     def _has_a_way(self) -> Self:
