@@ -241,7 +241,7 @@ class Lane(Actor):
         if ended.outcome is None:
             _log.warning("command=%s handler=%s state=left_running: the agent stops", command_id, job.handler)
             return
-        if job.contract is Contract.RESTARTS_DEVICE and entry.attempts == 0 and _went_well(ended.outcome):
+        if job.contract is Contract.RESTARTS_DEVICE and self._awaits_restart(entry, ended.outcome):
             # Its success is that somebody comes after us and finds it started.
             within_s = job.limits.timeout_s
             if self._stops_within(within_s):
@@ -257,6 +257,11 @@ class Lane(Actor):
         self._hung = ended.hung
         if ended.outcome is not None:
             self._parts.health.put(self.name, "blocked", f"{job.handler} was given up and does not return")
+
+    def _awaits_restart(self, entry: JournalEntry, outcome: Outcome) -> bool:
+        """The handler has asked for the restart: in its first run, or in a later one that the agent's stop ended."""
+        is_open = entry.attempts == 0 or (outcome.result is None and self._parts.stopping.is_set())
+        return is_open and _went_well(outcome)
 
     def _stops_within(self, seconds: float) -> bool:
         while seconds > 0:
