@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tarfile
 import threading
-import time
 from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
@@ -144,6 +143,12 @@ def manage(bench):
         each.close()
 
 
+def part_of(bench: AgentBench, name: str) -> str | None:
+    """The state of a part of the agent, as it told it last."""
+    parts = json.loads((bench.state_dir / "status.json").read_text())["parts"]
+    return parts[name]["state"] if name in parts else None
+
+
 def poll_interval(bench: AgentBench) -> float:
     return load_config(bench.config, {}).config.commands.poll.idle_s
 
@@ -206,13 +211,12 @@ class TestReload:
         bench.config.write_text(good + "loging: {level: debug}\n")
         os.kill(agent.pid, signal.SIGHUP)
         assert "did you mean 'logging'?" in agent.wait_for("reload=refused")
-        status = json.loads((bench.state_dir / "status.json").read_text())
-        assert status["parts"]["configuration"]["state"] == "refused"
+        wait_until(lambda: part_of(bench, "configuration") == "refused", LONG_S)
 
-        bench.config.write_text(good.replace("interval_s: 60", "interval_s: 0.2") + "logging: {level: debug}\n")
+        bench.config.write_text(good.replace("interval_s: 60", "interval_s: 0.2").replace("idle_s: 1,", "idle_s: 2,"))
         os.kill(agent.pid, signal.SIGHUP)
         line = agent.wait_for("reload=done")
-        assert "logging.level" in line
+        assert "commands.poll.idle_s" in line
         assert "sensors.board.interval_s" in line
         wait_until(lambda: len(list(bench.client.sensor_data(bench.device_id))) >= 3, LONG_S)
 
@@ -247,8 +251,7 @@ class TestSafeMode:
         refused = bench.wait_for(bench.send(command="read_sensors"))
         assert refused.status == "rejected"
         assert "left_alone_in_safe_mode" in refused.status_reason
-        status = json.loads((bench.state_dir / "status.json").read_text())
-        assert status["parts"]["mode"]["state"] == "safe"
+        wait_until(lambda: part_of(bench, "mode") == "safe", LONG_S)
 
         trigger.unlink()
         restart = bench.send(command="restart_agent")
@@ -261,9 +264,9 @@ class TestDiagnostics:
     def test_the_bundle_comes_along_and_no_key_is_in_it(self, bench, service):
         bench.write_config(service.base_url, more="logging: {level: debug}\n" + BOARD)
         agent = bench.start(MY_SECRET="canary-of-the-environment")
-        leak = bench.send(command="ping", echo=f"{SECRET_KEY} canary-of-the-environment")
-        bench.wait_for(leak)
-        bench.wait_for(bench.send(command=SECRET_KEY))
+        # Somebody sends it, and the log says it: the handler's name is in the line about its refusal.
+        bench.wait_for(bench.send(command="ping", echo="canary-of-the-environment"))
+        bench.wait_for(bench.send(command="canary-of-the-environment"))
         record = bench.wait_for(bench.send(command="collect_diagnostics", inline=True), within_s=LONG_S)
         assert record.status == "succeeded"
         content = b64decode(record.result["base64"])
@@ -281,8 +284,8 @@ class TestLogLevel:
     def test_it_is_talkative_for_a_while(self, bench, service):
         bench.write_config(service.base_url)
         agent = bench.start()
-        bench.wait_for(bench.send(command="log_level", level="debug", for_s=0.5))
+        first = bench.wait_for(bench.send(command="log_level", level="error", for_s=0.5)).result
+        assert first["level"] == "error"
         agent.wait_for("log_level=back", LONG_S)
-        begun_s = time.monotonic()
-        assert bench.wait_for(bench.send(command="log_level", level="error", for_s=0)).result["level"] == "info"
-        assert time.monotonic() - begun_s < LONG_S
+        last = bench.wait_for(bench.send(command="log_level", level="error", for_s=0)).result
+        assert last["level"] == first["before"]
