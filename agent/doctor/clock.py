@@ -6,7 +6,7 @@ import time
 from typing import Final
 
 from agent.core.timekeeping import is_plausible
-from agent.doctor.findings import Check, Finding, failed, ok, skipped, warning
+from agent.doctor.findings import Check, Finding, failed, ok, warning
 from agent.doctor.subject import Subject
 
 # 2100-01-01: no device of today shows that rightly.
@@ -27,15 +27,8 @@ def _clock_plausible(subject: Subject) -> Finding:
 
 
 def _clock_synchronised(subject: Subject) -> Finding:
-    if not subject.has_systemd:
-        return skipped("this machine has no systemd to ask")
-    if subject.path(_SYNCHRONISED).exists():
-        return ok("systemd-timesyncd has set it from the network")
-    told = subject.run(["timedatectl", "show", "--property=NTPSynchronized", "--value"])
-    if told is None:
-        return skipped("timedatectl does not answer")
-    if told.strip() == "yes":
-        return ok("the kernel says that it is kept in step with the network")
+    if subject.is_synchronized(subject.path(_SYNCHRONISED)):
+        return ok("a time service keeps it in step with the network")
     cause = "no time service has set it since the start, or its servers (UDP port 123) cannot be reached"
     return warning("it runs by itself", cause, SET_IT)
 

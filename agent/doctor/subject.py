@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from agent.adapters.clocks import is_synchronized
 from agent.app.status import AgentStatus, look_at
 from agent.config import AgentConfig, Credentials, LoadedConfig, read_credentials
 from agent.errors import ConfigurationError, ServiceError
@@ -68,6 +69,7 @@ class Subject:
         wall: this machine's clock, seconds since the epoch.
         room: how much room a file system has (statvfs(3)).
         user_id: who runs the doctor; this process's user by default.
+        is_synchronized: whether a time service keeps the clock; given systemd-timesyncd's marker.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Subject:
         wall: Callable[[], float] = time.time,
         room: Callable[[Path], os.statvfs_result] = os.statvfs,
         user_id: int | None = None,
+        is_synchronized: Callable[[Path], bool] = is_synchronized,
     ) -> None:
         self._load = load
         self.environ = environ
@@ -87,6 +90,7 @@ class Subject:
         self.run = run or run_command
         self.wall = wall
         self.room = room
+        self.is_synchronized = is_synchronized
         self.user_id = os.geteuid() if user_id is None else user_id
 
     @cached_property

@@ -8,6 +8,7 @@ import socket
 import stat
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -127,15 +128,10 @@ class TestClock:
         is_ok(device.look("clock_plausible"), "2027-01-15")
 
     def test_a_clock_that_a_time_service_keeps(self, device):
-        is_skipped(device.look("clock_synchronised"))
-        device.boot_with_systemd()
-        is_skipped(device.look("clock_synchronised"))
-        device.programs["timedatectl show"] = "yes\n"
-        is_ok(device.look("clock_synchronised"), "kernel")
-        device.programs["timedatectl show"] = "no\n"
+        device.options["is_synchronized"] = Path.exists  # the kernel's word is this machine's, not the device's
         is_bad(device.look("clock_synchronised"), "warning", "no time service", "timedatectl")
         device.put("/run/systemd/timesync/synchronized")
-        is_ok(device.look("clock_synchronised"), "systemd-timesyncd")
+        is_ok(device.look("clock_synchronised"), "in step")
 
 
 class TestFiles:
