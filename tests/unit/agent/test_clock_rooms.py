@@ -28,6 +28,7 @@ MAY: dict[str, str] = {
     "handlers/ping.py": "answers what the device believes",
     "wire/token_keeper.py": "when to renew tokens read from a file; a wrong clock makes it early or late, no more",
     "wire/refreshing.py": "default of the above",
+    "app/diagnostics.py": "names bundles, and tidies them up by the times of files",
     "app/run.py": "the status file, for a person",
     "app/logs.py": "dates log lines, as the device believes",
     "app/status.py": "likewise",
