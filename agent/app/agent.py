@@ -16,6 +16,7 @@ from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials
 from agent.core.polling import PollIntervals
 from agent.core.schedule import phase_s
+from agent.core.timekeeping import ServiceTime
 from agent.core.values import CommandState, JournalEntry, Moment, Outcome, SendOutcome
 from agent.plugins import PluginInfo
 from agent.ports import Clock, Journal
@@ -40,6 +41,8 @@ from agent.sensors.reader import SensorReader
 from agent.sensors.registry import SensorRegistry
 
 if TYPE_CHECKING:
+    from agent.app.figures import Figures
+    from agent.core.signed import Seals
     from agent.handlers.upkeep import Upkeep
     from agent.wire.device_client import DeviceClient
 
@@ -111,9 +114,10 @@ class Agent:
         upkeep: what the handlers that mend ask of the agent.
         safe_mode: why the agent runs with its mending handlers only, one sentence; empty when it runs with all.
         on_trial: the command whose configuration is on trial: its end is told by :meth:`conclude`.
+        figures: counts at the ports; None when nobody wants to know.
 
     Raises:
-        ConfigurationError: the device id cannot be a user of a broker.
+        ConfigurationError: the device id cannot be a user of a broker, or a trusted key cannot be used.
         StorageError: the journal cannot be read.
     """
 
@@ -131,12 +135,15 @@ class Agent:
         upkeep: Upkeep,
         safe_mode: str = "",
         on_trial: str | None = None,
+        figures: Figures | None = None,
     ) -> None:
         self._config = config
         self._upkeep = upkeep
         self._safe_mode = safe_mode
         self._on_trial = on_trial
-        self._journal = cast("Journal", HeldBack(store.journal, self._is_held))
+        self._figures = figures
+        journal: Journal = store.journal if figures is None else figures.journal(store.journal)
+        self._journal = cast("Journal", HeldBack(journal, self._is_held))
         self._clock = clock
         self._supervisor = supervisor
         self._health = health
@@ -155,12 +162,17 @@ class Agent:
         self._on_server_time = _ignore if client is not None else self._told_time
         spread_s = config.commands.poll.spread_s
         self._first_s = phase_s(config.device.device_id, "first contact", spread_s) if spread_s else 0.0
-        self._links = self._make_links(credentials, client)
+        links = self._make_links(credentials, client)
+        self._links = links if figures is None else figures.links(links)
         self._outbox = CarefulOutbox(store, self._links.settles_lazily)
         self._lanes: list[ServiceThread] = []
         self._build_sensors()
         self._build_uplink()
         self._build_commands()
+
+    def service_time(self) -> ServiceTime:
+        """What is known of the service's clock."""
+        return self._service_clock.estimate
 
     def start(self) -> None:
         """Start in the order in which results flow: nothing produces before its consumer is there."""
@@ -307,15 +319,19 @@ class Agent:
             handler_key=commands.handler_key,
             max_payload_bytes=commands.max_payload_bytes,
             first_contact=commands.first_contact,
+            seals=self._read_seals(),
             max_waiting=commands.max_waiting,
             max_waiting_per_lane=commands.max_waiting_per_lane,
         )
+        if self._figures is not None:
+            self._figures.handlers = frozenset(registry.names())
         controls = Controls(
             device_id=config.device.device_id,
             version=VERSION,
             clock=self._clock,
             reader=self._reader,
             intervals=self._intervals,
+            journal=self._journal,
             restart=lambda reason: self._supervisor.end(f"restart: {reason}", EXIT_RESTART),
             upkeep=self._upkeep,
             mode=f"safe: {self._safe_mode}" if self._safe_mode else "normal",
@@ -365,6 +381,13 @@ class Agent:
             repeat_after_s=config.logging.repeat_after_s,
         )
         self._source = self._service(source)
+
+    def _read_seals(self) -> Seals | None:
+        if self._config.commands.signing.mode == "off":
+            return None
+        from agent.app.signing import make_seals  # cryptography, only where commands are signed
+
+        return make_seals(self._config)
 
     def _service(self, actor: Actor) -> ServiceThread:
         service = ServiceThread(actor, self._clock, self._supervisor.crashed)

@@ -119,6 +119,8 @@ def check_all(load: Callable[[], LoadedConfig], environ: Mapping[str, str], *, o
             findings.append(_check_tokens(config, environ))
     except ConfigurationError as error:
         findings += [Finding("configuration", Verdict.FAILED, fault) for fault in error.faults]
+    if config.commands.signing.mode != "off":
+        findings += _check_signing(config)
     findings += _check_handlers(config)
     findings += _check_sensors(config)
     findings.append(check_state_dir(config.state_dir))
@@ -132,6 +134,16 @@ def check_all(load: Callable[[], LoadedConfig], environ: Mapping[str, str], *, o
 def _check_tokens(config: AgentConfig, environ: Mapping[str, str]) -> Finding:
     standing = look_at_tokens(config, environ, time.time())
     return Finding("tokens", Verdict.OK if standing.is_usable else Verdict.FAILED, standing.text)
+
+
+def _check_signing(config: AgentConfig) -> list[Finding]:
+    from agent.app.signing import make_seals  # cryptography, only where commands are signed
+
+    try:
+        key_ids = make_seals(config).key_ids
+    except ConfigurationError as error:
+        return [Finding("configuration", Verdict.FAILED, fault) for fault in error.faults]
+    return [Finding("signing", Verdict.OK, f"{config.commands.signing.mode}; trusted: {', '.join(key_ids)}")]
 
 
 def _check_handlers(config: AgentConfig) -> list[Finding]:
@@ -205,11 +217,8 @@ def _check_broker(config: AgentConfig, mqtt: MqttConfig, credentials: Credential
         # A second connection with the same id would throw the agent's out.
         text = f"left alone, since the running agent (process {holder}) is connected: see device-agent status"
         return Finding("broker", Verdict.OK, text)
-    from agent.adapters.mqtt_probe import probe
-
     try:
-        broker = make_broker(config, mqtt)
-        version = probe(broker, config.device.device_id, make_token(credentials)(), mqtt.version)
+        text = try_broker(config, mqtt, credentials)
     except ConfigurationError as error:
         return Finding("configuration", Verdict.FAILED, error.faults[0])
     except LockedOut as error:
@@ -218,4 +227,18 @@ def _check_broker(config: AgentConfig, mqtt: MqttConfig, credentials: Credential
         return Finding(
             "broker", Verdict.FAILED if error.state == "bad_certificate" else Verdict.UNREACHABLE, str(error)
         )
-    return Finding("broker", Verdict.OK, f"{broker} takes this device's token and speaks MQTT {version}")
+    return Finding("broker", Verdict.OK, text)
+
+
+def try_broker(config: AgentConfig, mqtt: MqttConfig, credentials: Credentials) -> str:
+    """Connect and subscribe once as this device, which a running agent would not survive; a sentence when it worked.
+
+    Raises:
+        ConfigurationError: the device id cannot be a user of a broker.
+        Offline: it did not work, and why.
+    """
+    from agent.adapters.mqtt_probe import probe
+
+    broker = make_broker(config, mqtt)
+    version = probe(broker, config.device.device_id, make_token(credentials)(), mqtt.version)
+    return f"{broker} takes this device's token and speaks MQTT {version}"

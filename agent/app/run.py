@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from agent.adapters.clocks import SystemClock, asleep_s
 from agent.adapters.sd_notify import make_notifier
@@ -37,6 +37,10 @@ from agent.runtime.supervisor import (
     Ending,
     Supervisor,
 )
+
+if TYPE_CHECKING:
+    from agent.adapters.metrics_server import MetricsServer
+    from agent.app.figures import Figures
 
 __all__ = ["EXIT_CRASHED", "EXIT_REPLACE", "EXIT_RESTART", "EXIT_STOPPED", "run_agent"]
 
@@ -111,6 +115,8 @@ class _Life:
         self._status_path = status_path(self._config.state_dir, environ)
         self._supervisor = Supervisor(self._notifier, self._clock, on_change=self._changed, asleep_s=asleep_s)
         self._health = Health(self._clock, self._supervisor.changed)
+        self._figures = self._make_figures()
+        self._metrics: MetricsServer | None = None
         self._wants_reload = threading.Event()
         self._agent: Agent | None = None
         self._upkeep = AgentUpkeep(
@@ -153,7 +159,9 @@ class _Life:
                     upkeep=self._upkeep,
                     safe_mode=self._starting.notes.why,
                     on_trial=None if trial is None else trial.command_id,
+                    figures=self._figures,
                 )
+                self._metrics = self._serve_metrics(self._agent, store)
                 self._agent.start()
                 self._look_after()
                 _log.info("agent=ready version=%s device=%s", VERSION, config.device.device_id)
@@ -178,6 +186,8 @@ class _Life:
         if ending.exit_code != EXIT_REPLACE:  # to the service manager the service goes on
             self._notifier.stopping()
         _log.info("agent=stopping reason=%r", ending.reason)
+        if self._metrics is not None:
+            self._metrics.stop()
         if self._agent is not None:
             self._agent.stop()
         if not store.stop(_STORE_STOP_S):
@@ -317,6 +327,35 @@ class _Life:
             plugins=lambda: self._agent.plugins() if self._agent is not None else (),
             mode=f"safe: {why}" if why else "normal",
         )
+
+    def _make_figures(self) -> Figures | None:
+        if self._config.metrics is None:
+            return None
+        # Only a device that serves figures carries what makes them; what is missing is told before the start.
+        from agent.app import metrics as _needs_its_library
+        from agent.app.figures import Figures
+
+        del _needs_its_library
+        return Figures(self._clock)
+
+    def _serve_metrics(self, agent: Agent, store: StoreService) -> MetricsServer | None:
+        if self._config.metrics is None or self._figures is None:
+            return None
+        from agent.app.figures import count_start
+        from agent.app.metrics import Sources, serve_metrics
+
+        sources = Sources(
+            clock=self._clock,
+            started=self._started,
+            starts=count_start(store.journal),
+            figures=self._figures,
+            parts=self._health.parts,
+            outbox=store.outbox.stats,
+            service_time=agent.service_time,
+        )
+        server = serve_metrics(self._config.metrics, sources)
+        _log.info("metrics=%s", server.address)
+        return server
 
     def _tell_incident(self, text: str) -> None:
         _log.error("store=replaced %s", text)

@@ -270,6 +270,9 @@ class Dispatcher:
             return False
         with self._lock:
             self._behind.pop(command_id, None)
+            errand = self._errands.get(command_id)
+            if errand is not None:
+                errand.is_written = True
         tell_outcome(command_id, entry.handler, outcome)
         parts.on_finished(finished)
         return True
