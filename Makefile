@@ -27,7 +27,7 @@ LOCK = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-ind
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test chaos soak powercuts check format docs bench lock clean
+.PHONY: help setup demo test chaos faults soak powercuts check format docs bench lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -42,6 +42,9 @@ test: $(VENV)/.installed-dev ## all tests
 
 chaos: $(VENV)/.installed-dev ## broker, gateway, agent, service: killed 500 times under load (half an hour)
 	@CHAOS_ROUNDS=$${CHAOS_ROUNDS:-500} $(BIN)/python -m pytest --numprocesses 0 tests/fault/test_gateway_chaos.py
+
+faults: $(VENV)/.installed-dev ## an agent through 200 faults of the network, drawn at random (half an hour)
+	@FAULT_ROUNDS=$${FAULT_ROUNDS:-200} $(BIN)/python -m pytest --numprocesses 0 tests/fault/test_network_faults.py
 
 soak: $(VENV)/.installed-dev ## agents and their service killed SOAK_CYCLES=15000 times; goes on in soak-output/ (an hour or so)
 	@$(BIN)/python -m tests.fault.soak --cycles $${SOAK_CYCLES:-15000} --seed $${SOAK_SEED:-1} --out $(SOAK_OUT)

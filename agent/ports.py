@@ -5,9 +5,10 @@ Errors: every method may raise the errors of :mod:`agent.errors` that its docstr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from agent.core.timekeeping import BootTime
 from agent.core.values import (
     CommandPoll,
     JournalEntry,
@@ -137,7 +138,13 @@ class Journal(Protocol):
         ...
 
     def forget(self, listed_ids: Sequence[str], older_than_wall_s: float) -> int:
-        """Delete ``reported`` and ``skipped`` entries that the service no longer lists and that are older; how many."""
+        """Delete ``reported`` and ``skipped`` entries that the service no longer lists and that are older; how many.
+
+        Args:
+            listed_ids: what the service lists.
+            older_than_wall_s: true time, epoch seconds. An entry of a boot whose time nobody knows is as old as its
+                first survival of this call.
+        """
         ...
 
     def is_empty(self) -> bool:
@@ -174,6 +181,22 @@ class Outbox(Protocol):
 
     def stats(self) -> OutboxStats:
         """What it holds."""
+        ...
+
+
+class BootTimes(Protocol):
+    """What is known of the time of each boot that something waits from."""
+
+    def known(self) -> Mapping[str, BootTime]:
+        """Boot id -> its time.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        ...
+
+    def learn(self, boot_id: str, time: BootTime) -> None:
+        """Keep this, in place of what was known before. Returns at once; it may be lost, but no reading with it."""
         ...
 
 

@@ -20,7 +20,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -53,11 +53,21 @@ def require_program(name: str, package: str | None = None) -> str:
         package: the Debian package that brings it; the program's own name by default.
     """
     path = shutil.which(name)
-    if path:
-        return path
-    reason = f"the program {name!r} is missing: apt-get install {package or name}"
+    if not path:
+        reason = f"the program {name!r} is missing: apt-get install {package or name}"
+        do_without(reason, "add it to PACKAGES in .ci/run")
+    return path
+
+
+def do_without(reason: str, fix: str) -> NoReturn:
+    """This machine lacks what the test needs: skip it, or fail on CI, where a skip would be a hole.
+
+    Args:
+        reason: what is missing.
+        fix: how to bring it to CI.
+    """
     if ON_CI:
-        pytest.fail(f"{reason} (add it to PACKAGES in .ci/run)", pytrace=False)
+        pytest.fail(f"{reason} ({fix})", pytrace=False)
     pytest.skip(reason)
 
 

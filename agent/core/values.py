@@ -211,7 +211,7 @@ class OutboxStats:
     Attributes:
         rows: readings waiting.
         size_bytes: their JSON text.
-        oldest_wall_s: when the oldest waiting one was read, epoch seconds.
+        oldest_wall_s: when the oldest waiting one was read, epoch seconds; None when none waits or nobody knows.
         set_aside: readings refused for good and kept with their reason.
         dropped: readings dropped at a bound, ever.
         accepted, delivered: readings taken in and handed over, ever.

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from agent.core.commands import CommandRules, Triage, Verdict, start_entry, triage
 from agent.core.recovery import recover
-from agent.core.timekeeping import is_plausible
 from agent.core.values import Command, CommandPoll, CommandState, Contract, JournalEntry, Moment, Recall
 from agent.ports import Clock, Journal
 from agent.runtime.dispatcher import Dispatcher
@@ -84,7 +83,9 @@ class Intake:
         if self._only_pushed:
             self._forget_old()
         elif not poll.pushed:
-            self._listed.saw(ids, result, self._clock.now())
+            # By the true time; 0 where nobody knows it, and then nothing is forgotten.
+            now = replace(self._clock.now(), wall_s=self._service_now() or 0.0)
+            self._listed.saw(ids, result, now)
         return len(admitted)
 
     def _resume_forgotten(self, result: Triage) -> None:
@@ -99,11 +100,11 @@ class Intake:
                 self._dispatcher.dispatch(entry)
 
     def _forget_old(self) -> None:
-        now = self._clock.now()
-        if now.monotonic_s < self._forget_at_s or not is_plausible(now.wall_s):
+        now_s, service_now_s = self._clock.now().monotonic_s, self._service_now()
+        if now_s < self._forget_at_s or service_now_s is None:
             return
-        self._forget_at_s = now.monotonic_s + _FORGET_EVERY_S
-        gone = self._journal.forget((), now.wall_s - _REMEMBER_PUSHED_S)
+        self._forget_at_s = now_s + _FORGET_EVERY_S
+        gone = self._journal.forget((), service_now_s - _REMEMBER_PUSHED_S)
         if gone:
             _log.info("journal=tidied forgotten=%d commands that are too old to come again", gone)
 

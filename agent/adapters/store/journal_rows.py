@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
+from agent.adapters.store.boot_rows import BootRows
 from agent.adapters.store.failures import damage
 from agent.core.commands import (
     HISTORY_LOST,
@@ -33,10 +34,16 @@ _CHUNK: Final = 500
 
 
 class JournalRows:
-    """Commands and settings over one connection."""
+    """Commands and settings over one connection.
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    Args:
+        connection: the store's.
+        boots: what is known of the time that entries are from.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, boots: BootRows) -> None:
         self._db = connection
+        self._boots = boots
 
     def known(self, command_ids: Sequence[str]) -> dict[str, JournalEntry]:
         """The entries with these ids."""
@@ -88,12 +95,29 @@ class JournalRows:
         arguments = (limit,) if "?" not in names else (json.dumps(wanted), limit)
         return [to_entry(row) for row in self._db.execute(sql, arguments)]
 
-    def forget(self, listed_ids: Iterable[str], older_than_wall_s: float) -> int:
-        """Delete entries that are over, no longer listed and older; how many."""
+    def forget(self, listed_ids: Iterable[str], older_than_wall_s: float, now: Moment) -> int:
+        """Delete entries that are over, no longer listed and older; how many.
+
+        Where nobody knows when one was received, its age counts from ``now`` on: what was forgotten too early could
+        run a second time.
+        """
         listed = set(listed_ids)
         over = tuple(str(state) for state in OVER_STATES)
-        sql = "SELECT id FROM command WHERE state IN (?, ?) AND received_wall < ?"
-        gone = [row[0] for row in self._db.execute(sql, (*over, older_than_wall_s)) if row[0] not in listed]
+        sql = "SELECT id, received_mono, received_wall, received_boot FROM command WHERE state IN (?, ?)"
+        gone: list[str] = []
+        ageless: list[str] = []
+        for command_id, *received in self._db.execute(sql, over):
+            if command_id in listed:
+                continue
+            if not self._boots.is_dated(received[2]):
+                ageless.append(command_id)
+            elif self._boots.dated(Moment(*received)).wall_s < older_than_wall_s:
+                gone.append(command_id)
+        if self._boots.is_dated(now.boot_id):
+            self._db.executemany(
+                "UPDATE command SET received_mono = ?, received_wall = ?, received_boot = ? WHERE id = ?",
+                [(now.monotonic_s, now.wall_s, now.boot_id, each) for each in ageless],
+            )
         self._db.executemany("DELETE FROM command WHERE id = ?", [(each,) for each in gone])
         return len(gone)
 

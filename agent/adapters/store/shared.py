@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from agent.adapters.sqlite_store import SqliteStore
 from agent.adapters.store.outbox_rows import Draft, to_draft
+from agent.core.timekeeping import BootTime
 from agent.core.values import JournalEntry, Moment, OutboxStats, Outcome, Reading, Recall, SendOutcome, StoredReading
 
 _T = TypeVar("_T")
@@ -21,6 +22,10 @@ class Writer(Protocol):
 
     def look_and_write(self, look: Callable[[SqliteStore], Callable[[SqliteStore], None] | None]) -> None:
         """Have the writer look, and commit what follows from it; None means that nothing does."""
+        ...
+
+    def submit(self, work: Callable[[SqliteStore], object]) -> None:
+        """Have the writer do and commit this soon; nobody waits, and nobody learns whether it failed."""
         ...
 
     def buffer(self, draft: Draft) -> None:
@@ -86,6 +91,21 @@ class SharedJournal:
     def put_setting(self, name: str, value: str | None) -> None:
         """See :class:`agent.ports.Journal`."""
         self._writer.call(lambda store: store.put_setting(name, value), writes=True)
+
+
+class SharedBootTimes:
+    """The :class:`~agent.ports.BootTimes` for every thread."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    def known(self) -> Mapping[str, BootTime]:
+        """See :class:`agent.ports.BootTimes`."""
+        return self._writer.call(lambda store: store.known_times(), writes=False)
+
+    def learn(self, boot_id: str, time: BootTime) -> None:
+        """See :class:`agent.ports.BootTimes`."""
+        self._writer.submit(lambda store: store.learn_time(boot_id, time))
 
 
 class SharedOutbox:
