@@ -10,6 +10,7 @@ from typing import Protocol
 
 from agent.core.timekeeping import BootTime
 from agent.core.values import (
+    Admission,
     CommandPoll,
     JournalEntry,
     Moment,
@@ -104,18 +105,26 @@ class Journal(Protocol):
         """The entries with these ids."""
         ...
 
-    def decide(self, command_ids: Sequence[str], choose: Callable[[Recall], Sequence[JournalEntry] | None]) -> None:
+    def decide(
+        self,
+        command_ids: Sequence[str],
+        choose: Callable[[Recall], Admission | None],
+        settings: Sequence[str] = (),
+    ) -> None:
         """Look at what is known and :meth:`admit` what ``choose`` makes of it, with nobody in between.
+
+        The entries and the settings of the admission are one transaction: both are there after a crash, or neither.
 
         Args:
             command_ids: what to look for.
             choose: must be quick and may not use the journal; called once, in any thread. None admits nothing, and
                 then nothing is written.
+            settings: names of settings that the decision needs.
         """
         ...
 
-    def admit(self, entries: Sequence[JournalEntry]) -> None:
-        """Add new entries, all or none; an id that is there already is left as it is.
+    def admit(self, entries: Sequence[JournalEntry], settings: Mapping[str, str] | None = None) -> None:
+        """Add new entries and store these settings, all or none; an id that is there already is left as it is.
 
         Admitting nothing is a write, too: it says that the first contact took place.
         """

@@ -26,7 +26,17 @@ from agent.adapters.store.outbox_rows import Draft, OutboxRows, to_draft
 from agent.adapters.store.schema import connect, prepare
 from agent.core.outbox import Bounds, DropReason
 from agent.core.timekeeping import BootTime
-from agent.core.values import JournalEntry, Moment, OutboxStats, Outcome, Reading, Recall, SendOutcome, StoredReading
+from agent.core.values import (
+    Admission,
+    JournalEntry,
+    Moment,
+    OutboxStats,
+    Outcome,
+    Reading,
+    Recall,
+    SendOutcome,
+    StoredReading,
+)
 from agent.errors import StorageError
 from agent.ports import Clock
 
@@ -292,21 +302,23 @@ class SqliteStore:
         with self._looking():
             return self._journal.known(command_ids)
 
-    def recall(self, command_ids: Sequence[str]) -> Recall:
-        """What the journal knows of these commands, and of itself."""
+    def recall(self, command_ids: Sequence[str], settings: Sequence[str] = ()) -> Recall:
+        """What the journal knows of these commands and settings, and of itself."""
         with self._looking():
-            return self._journal.recall(command_ids)
+            return self._journal.recall(command_ids, settings)
 
-    def decide(self, command_ids: Sequence[str], choose: Callable[[Recall], Sequence[JournalEntry] | None]) -> None:
+    def decide(
+        self, command_ids: Sequence[str], choose: Callable[[Recall], Admission | None], settings: Sequence[str] = ()
+    ) -> None:
         """See :class:`agent.ports.Journal`."""
-        entries = choose(self.recall(command_ids))
-        if entries is not None:
-            self.admit(entries)
+        admission = choose(self.recall(command_ids, settings))
+        if admission is not None:
+            self.admit(admission.entries, admission.settings)
 
-    def admit(self, entries: Sequence[JournalEntry]) -> None:
+    def admit(self, entries: Sequence[JournalEntry], settings: Mapping[str, str] | None = None) -> None:
         """See :class:`agent.ports.Journal`."""
         with self.transaction():
-            self._journal.admit(entries)
+            self._journal.admit(entries, settings)
 
     def start(self, command_id: str, at: Moment) -> None:
         """See :class:`agent.ports.Journal`."""

@@ -42,6 +42,7 @@ from agent.sensors.registry import SensorRegistry
 
 if TYPE_CHECKING:
     from agent.app.figures import Figures
+    from agent.core.signed import Seals
     from agent.handlers.upkeep import Upkeep
     from agent.wire.device_client import DeviceClient
 
@@ -116,7 +117,7 @@ class Agent:
         figures: counts at the ports; None when nobody wants to know.
 
     Raises:
-        ConfigurationError: the device id cannot be a user of a broker.
+        ConfigurationError: the device id cannot be a user of a broker, or a trusted key cannot be used.
         StorageError: the journal cannot be read.
     """
 
@@ -318,6 +319,7 @@ class Agent:
             handler_key=commands.handler_key,
             max_payload_bytes=commands.max_payload_bytes,
             first_contact=commands.first_contact,
+            seals=self._read_seals(),
             max_waiting=commands.max_waiting,
             max_waiting_per_lane=commands.max_waiting_per_lane,
         )
@@ -379,6 +381,13 @@ class Agent:
             repeat_after_s=config.logging.repeat_after_s,
         )
         self._source = self._service(source)
+
+    def _read_seals(self) -> Seals | None:
+        if self._config.commands.signing.mode == "off":
+            return None
+        from agent.app.signing import make_seals  # cryptography, only where commands are signed
+
+        return make_seals(self._config)
 
     def _service(self, actor: Actor) -> ServiceThread:
         service = ServiceThread(actor, self._clock, self._supervisor.crashed)

@@ -9,7 +9,7 @@ from typing import Final
 
 from agent.core.commands import CommandRules, Triage, Verdict, start_entry, triage
 from agent.core.recovery import recover
-from agent.core.values import Command, CommandPoll, CommandState, Contract, JournalEntry, Moment, Recall
+from agent.core.values import Admission, Command, CommandPoll, CommandState, Contract, JournalEntry, Moment, Recall
 from agent.ports import Clock, Journal
 from agent.runtime.dispatcher import Dispatcher
 from agent.runtime.listed import ListedWindow
@@ -61,7 +61,7 @@ class Intake:
         ids = [command.id for command in poll.commands]
         pass_ = _Pass(poll.commands, self._rules, self._dispatcher, self._clock.now(), self._service_now())
         try:
-            self._journal.decide(ids, pass_.choose)
+            self._journal.decide(ids, pass_.choose, self._rules.settings)
         except BaseException:
             pass_.is_over = True
             self._dispatcher.release(pass_.claimed)
@@ -127,7 +127,7 @@ class _Pass:
     claimed: set[str] = field(default_factory=set)
     is_over: bool = False
 
-    def choose(self, recall: Recall) -> Sequence[JournalEntry] | None:
+    def choose(self, recall: Recall) -> Admission | None:
         """What to admit; None when the journal need not be written."""
         if self.is_over:
             return None
@@ -139,13 +139,15 @@ class _Pass:
             service_now_s=self.service_now_s,
             first_contact=recall.is_empty,
             history_lost=recall.history_lost,
+            settings=recall.settings,
             waiting=self.dispatcher.waiting(),
         )
         if not (result.entries or result.first_contact):
             return None
         admitted = [decision.entry for decision in result.of(Verdict.ADMIT) if decision.entry is not None]
         self.claimed.update(entry.command.id for entry in admitted if self.dispatcher.claim(entry))
-        return [start_entry(each, self.now) if each.command.id in self.claimed else each for each in result.entries]
+        entries = [start_entry(each, self.now) if each.command.id in self.claimed else each for each in result.entries]
+        return Admission(entries, result.settings)
 
 
 def resume(journal: Journal, rules: CommandRules, dispatcher: Dispatcher, clock: Clock, process_started: Moment) -> int:
@@ -181,14 +183,21 @@ def resume(journal: Journal, rules: CommandRules, dispatcher: Dispatcher, clock:
     return concluded
 
 
+def _signer(result: Triage, command_id: str) -> str:
+    signer = result.signers.get(command_id)
+    return f" signed by {signer}" if signer else ""
+
+
 def _tell(result: Triage) -> None:
     for decision in result.of(Verdict.REFUSE):
         entry: JournalEntry | None = decision.entry
         reason = entry.outcome.error if entry is not None and entry.outcome is not None else ""
-        _log.warning("command=%s state=rejected reason=%r", decision.command_id, reason)
+        signer = _signer(result, decision.command_id)
+        _log.warning("command=%s state=rejected reason=%r%s", decision.command_id, reason, signer)
     for decision in result.of(Verdict.ADMIT):
         handler = decision.entry.handler if decision.entry is not None else ""
-        _log.info("command=%s handler=%s state=received", decision.command_id, handler)
+        signer = _signer(result, decision.command_id)
+        _log.info("command=%s handler=%s state=received%s", decision.command_id, handler, signer)
     skipped = len(result.of(Verdict.SKIP))
     if skipped:
         why = "they were sent before this device's first contact; see commands.first_contact"

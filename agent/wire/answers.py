@@ -121,7 +121,7 @@ def read_body(response: httpx.Response, max_bytes: int, check_deadline: Callable
             response.status_code,
         )
     inflate = _Inflater() if "gzip" in encoding else None
-    if inflate is None and declared.isdigit() and int(declared) > max_bytes:
+    if inflate is None and declared.isascii() and declared.isdigit() and int(declared) > max_bytes:
         raise _too_large(max_bytes, response.status_code)
     parts: list[bytes] = []
     size = 0
@@ -231,8 +231,10 @@ def read_retry_after(headers: httpx.Headers) -> float | None:
     if until is not None and now is not None:
         return min(max(until - now, 0.0), _RETRY_MAX_S)
     items = dict(part.strip().partition("=")[::2] for part in headers.get("ratelimit", "").split(";"))
-    if items.get("r") == "0" and items.get("t", "").isdigit():
-        return min(float(items["t"][:10]), _RETRY_MAX_S)
+    seconds = items.get("t", "")
+    # Headers are Latin-1 text, and "²" counts as a digit there without being a number.
+    if items.get("r") == "0" and seconds.isascii() and seconds.isdigit():
+        return min(float(seconds[:10]), _RETRY_MAX_S)
     return None
 
 

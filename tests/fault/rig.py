@@ -28,9 +28,9 @@ from agent.wire.secret import Secret
 from agent.wire.sensor_data import PostSensorData
 from simulator.children import ChildProcess, Children, program_path
 from simulator.demo import programs
+from tests.canary import SECRET_KEY
 
 API_KEY = "mk_fault_0123456789"
-SECRET_KEY = "msk_fault_0123456789"
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)")
 _READY_S = 30.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -54,16 +54,19 @@ class JournalRows:
             found.update((row[0], to_entry(row)) for row in rows)
         return found
 
-    def recall(self, command_ids: Sequence[str]) -> Recall:
-        """What is known of these commands, and of the journal itself."""
-        return Recall(self.known(command_ids), self.is_empty(), self.setting(HISTORY_LOST) is not None)
+    def recall(self, command_ids: Sequence[str], settings: Sequence[str] = ()) -> Recall:
+        """What is known of these commands and settings, and of the journal itself."""
+        found = {name: value for name in settings if (value := self.setting(name)) is not None}
+        return Recall(self.known(command_ids), self.is_empty(), self.setting(HISTORY_LOST) is not None, found)
 
-    def admit(self, entries: Sequence[JournalEntry]) -> None:
+    def admit(self, entries: Sequence[JournalEntry], settings: Mapping[str, str] | None = None) -> None:
         """Add new entries; from now on the journal has had its first contact and knows its history again."""
         rows = [to_row(entry) for entry in entries]
         self._db.executemany(f"INSERT OR IGNORE INTO command ({_COLUMNS}) VALUES ({_VALUES})", rows)  # noqa: S608
         self._db.execute("INSERT OR IGNORE INTO meta VALUES (?, 1)", (_CONTACTED,))
         self.put_setting(HISTORY_LOST, None)
+        for name, value in (settings or {}).items():
+            self.put_setting(name, value)
 
     def start(self, command_id: str, at: Moment) -> None:
         """``received`` -> ``started``."""
@@ -179,7 +182,7 @@ def to_entry(row: Sequence[Any]) -> JournalEntry:
     """
     try:
         return _parse(row)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise damage(f"command {str(row[0])[:64]!r} cannot be read: {error}") from error
 
 

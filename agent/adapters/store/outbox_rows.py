@@ -62,7 +62,7 @@ def to_values(body: str) -> dict[str, float]:
     """
     try:
         values = json.loads(body)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise damage(f"a reading cannot be read: {error}") from error
     if not isinstance(values, dict):
         raise damage("a reading is not an object")

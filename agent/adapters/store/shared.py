@@ -8,7 +8,17 @@ from typing import Protocol, TypeVar
 from agent.adapters.sqlite_store import SqliteStore
 from agent.adapters.store.outbox_rows import Draft, to_draft
 from agent.core.timekeeping import BootTime
-from agent.core.values import JournalEntry, Moment, OutboxStats, Outcome, Reading, Recall, SendOutcome, StoredReading
+from agent.core.values import (
+    Admission,
+    JournalEntry,
+    Moment,
+    OutboxStats,
+    Outcome,
+    Reading,
+    Recall,
+    SendOutcome,
+    StoredReading,
+)
 
 _T = TypeVar("_T")
 
@@ -47,18 +57,20 @@ class SharedJournal:
         """See :class:`agent.ports.Journal`."""
         return self._writer.call(lambda store: store.known(command_ids), writes=False)
 
-    def decide(self, command_ids: Sequence[str], choose: Callable[[Recall], Sequence[JournalEntry] | None]) -> None:
+    def decide(
+        self, command_ids: Sequence[str], choose: Callable[[Recall], Admission | None], settings: Sequence[str] = ()
+    ) -> None:
         """See :class:`agent.ports.Journal`. Both halves in one turn of the writer: its caller waits once."""
 
         def look(store: SqliteStore) -> Callable[[SqliteStore], None] | None:
-            entries = choose(store.recall(command_ids))
-            return None if entries is None else lambda then: then.admit(entries)
+            admission = choose(store.recall(command_ids, settings))
+            return None if admission is None else lambda then: then.admit(admission.entries, admission.settings)
 
         self._writer.look_and_write(look)
 
-    def admit(self, entries: Sequence[JournalEntry]) -> None:
+    def admit(self, entries: Sequence[JournalEntry], settings: Mapping[str, str] | None = None) -> None:
         """See :class:`agent.ports.Journal`."""
-        self._writer.call(lambda store: store.admit(entries), writes=True)
+        self._writer.call(lambda store: store.admit(entries, settings), writes=True)
 
     def start(self, command_id: str, at: Moment) -> None:
         """See :class:`agent.ports.Journal`."""
