@@ -291,9 +291,10 @@ class UplinkService(Actor):
     def _remember(self, keys: tuple[int, ...]) -> None:
         """Before the first byte leaves: which readings go together, or which one goes alone.
 
-        What goes alone is not written down: the next process sends each of those that it finds alone.
+        What goes alone among few is not written down: the next process sends each of those that it finds alone.
         """
-        if len(keys) > 1 and keys != self._noted:
+        is_found_alone = len(keys) == 1 and self._outbox.stats().rows <= _RESENT_SINGLY // 2
+        if not is_found_alone and keys != self._noted:
             self._journal.put_setting(IN_FLIGHT, json.dumps(keys))
             self._noted = keys
         self._in_flight = keys

@@ -245,6 +245,18 @@ def test_after_a_crash_what_may_have_been_sent_alone_goes_alone_again():
     assert [[each.key for each in batch] for batch in bench.uplink.sent] == [[1], [2], [3, 4]]
 
 
+def test_after_a_crash_what_was_sent_alone_in_a_crowd_goes_alone_again():
+    bench = Bench()
+    bench.put(1.0, 2.0)
+    bench.start()
+    bench.put(*range(3, 1200))
+    bench.uplink.lose_answers.append(TransportError("lost"))
+    bench.jig.process_all()
+    bench.start()
+    bench.jig.process_all()
+    assert [[each.key for each in batch] for batch in bench.uplink.sent[:2]] == [[1], [1]]
+
+
 def test_a_broken_note_of_what_was_sent_does_not_stop_the_uplink():
     bench = Bench()
     bench.store.settings[IN_FLIGHT] = "{nonsense"
