@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import service_running
+from tests import canary, service_running
 from tests.mosquitto import Mosquitto, find_mosquitto, mosquitto
 from tests.postgresql import Cluster, cluster, find_programs
 
@@ -128,7 +128,7 @@ _OUR_PREFIXES = ("DEVICE_AGENT_", "FLEET_SIMULATOR_", "DEVICE_GATEWAY_")
 _SERVICE_MANAGER = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "CREDENTIALS_DIRECTORY", "STATE_DIRECTORY")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Forget what the developer's shell has set, and guard the network, before anything of ours is imported."""
     for name in list(os.environ):
         if name.lower().endswith("_proxy") or name.startswith(_OUR_PREFIXES) or name in _SERVICE_MANAGER:
@@ -136,6 +136,7 @@ def pytest_configure() -> None:
     if not _guard:
         _guard.append(_NetworkGuard())
         sys.addaudithook(_guard[0])
+    canary.install(config)
 
 
 @pytest.fixture(autouse=True)

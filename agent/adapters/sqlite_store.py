@@ -14,17 +14,29 @@ import fcntl
 import os
 import sqlite3
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
+from agent.adapters.store.boot_rows import BootRows
 from agent.adapters.store.failures import REPLACING, check, damage, explain, is_damage, is_suspect
 from agent.adapters.store.journal_rows import JournalRows
 from agent.adapters.store.outbox_rows import Draft, OutboxRows, to_draft
 from agent.adapters.store.schema import connect, prepare
 from agent.core.outbox import Bounds, DropReason
-from agent.core.values import JournalEntry, Moment, OutboxStats, Outcome, Reading, Recall, SendOutcome, StoredReading
+from agent.core.timekeeping import BootTime
+from agent.core.values import (
+    Admission,
+    JournalEntry,
+    Moment,
+    OutboxStats,
+    Outcome,
+    Reading,
+    Recall,
+    SendOutcome,
+    StoredReading,
+)
 from agent.errors import StorageError
 from agent.ports import Clock
 
@@ -43,6 +55,7 @@ class SqliteStore:
         clock: for the age of readings and the time of incidents.
         bounds: how much may wait in the outbox.
         max_pages: how many pages the file may grow to; None leaves SQLite's own bound.
+        trusts_wall: the wall clock counts for a boot whose time nobody has told; a device's may show anything.
 
     Raises:
         StorageError: it cannot be opened now; the text names the fix.
@@ -52,12 +65,21 @@ class SqliteStore:
         incidents: what happened to the file at this start, one sentence each.
     """
 
-    def __init__(self, path: Path, *, clock: Clock, bounds: Bounds | None = None, max_pages: int | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Clock,
+        bounds: Bounds | None = None,
+        max_pages: int | None = None,
+        trusts_wall: bool = True,
+    ) -> None:
         self.path = path
         self.incidents: list[str] = []
         self._clock = clock
         self._bounds = bounds or Bounds()
         self._max_pages = max_pages
+        self._trusts_wall = trusts_wall
         # The highest key of a reading that a commit of this process is known to have stored.
         self._last_key: int | None = None
         # SQLite found damage in use: the file is looked through before that is believed.
@@ -78,9 +100,11 @@ class SqliteStore:
     def _use(self, connection: sqlite3.Connection) -> None:
         """Take this connection from now on."""
         try:
-            self._journal = JournalRows(connection)
-            self._outbox = OutboxRows(connection, self._bounds, _store_id(connection))
+            self._boots = BootRows(connection, trusts_wall=self._trusts_wall)
+            self._journal = JournalRows(connection, self._boots)
+            self._outbox = OutboxRows(connection, self._bounds, _store_id(connection), self._boots)
             self._outbox.forget_unused_origins()
+            self._boots.forget_unused(self._clock.now().boot_id)
             if self._last_key is not None:
                 # A commit that failed, and was told so, may have come back out of the log.
                 self._outbox.take_back(self._last_key)
@@ -278,21 +302,23 @@ class SqliteStore:
         with self._looking():
             return self._journal.known(command_ids)
 
-    def recall(self, command_ids: Sequence[str]) -> Recall:
-        """What the journal knows of these commands, and of itself."""
+    def recall(self, command_ids: Sequence[str], settings: Sequence[str] = ()) -> Recall:
+        """What the journal knows of these commands and settings, and of itself."""
         with self._looking():
-            return self._journal.recall(command_ids)
+            return self._journal.recall(command_ids, settings)
 
-    def decide(self, command_ids: Sequence[str], choose: Callable[[Recall], Sequence[JournalEntry] | None]) -> None:
+    def decide(
+        self, command_ids: Sequence[str], choose: Callable[[Recall], Admission | None], settings: Sequence[str] = ()
+    ) -> None:
         """See :class:`agent.ports.Journal`."""
-        entries = choose(self.recall(command_ids))
-        if entries is not None:
-            self.admit(entries)
+        admission = choose(self.recall(command_ids, settings))
+        if admission is not None:
+            self.admit(admission.entries, admission.settings)
 
-    def admit(self, entries: Sequence[JournalEntry]) -> None:
+    def admit(self, entries: Sequence[JournalEntry], settings: Mapping[str, str] | None = None) -> None:
         """See :class:`agent.ports.Journal`."""
         with self.transaction():
-            self._journal.admit(entries)
+            self._journal.admit(entries, settings)
 
     def start(self, command_id: str, at: Moment) -> None:
         """See :class:`agent.ports.Journal`."""
@@ -317,7 +343,7 @@ class SqliteStore:
     def forget(self, listed_ids: Sequence[str], older_than_wall_s: float) -> int:
         """See :class:`agent.ports.Journal`."""
         with self.transaction():
-            return self._journal.forget(listed_ids, older_than_wall_s)
+            return self._journal.forget(listed_ids, older_than_wall_s, self._clock.now())
 
     def is_empty(self) -> bool:
         """See :class:`agent.ports.Journal`."""
@@ -334,6 +360,18 @@ class SqliteStore:
         with self.transaction():
             self._journal.put_setting(name, value)
 
+    # --- BootTimes ------------------------------------------------------------------------------------------------
+
+    def known_times(self) -> Mapping[str, BootTime]:
+        """See :class:`agent.ports.BootTimes`."""
+        self._ensure_open()
+        return dict(self._boots.known)
+
+    def learn_time(self, boot_id: str, time: BootTime) -> None:
+        """See :class:`agent.ports.BootTimes`; here it is on the disk when this returns."""
+        with self.transaction():
+            self._boots.learn(boot_id, time)
+
     # --- Outbox ---------------------------------------------------------------------------------------------------
 
     def put(self, reading: Reading, *, wait: bool = False) -> None:  # noqa: ARG002 - here every put waits
@@ -343,12 +381,12 @@ class SqliteStore:
     def put_drafts(self, drafts: Sequence[Draft]) -> None:
         """Accept many readings with one commit."""
         with self.transaction():
-            self._outbox.put(drafts, self._clock.now())
+            self._outbox.put(drafts, self._boots.dated(self._clock.now()))
 
     def next_batch(self, limit: int) -> list[StoredReading]:
         """See :class:`agent.ports.Outbox`."""
         with self._looking():
-            return self._outbox.next_batch(limit, self._clock.now())
+            return self._outbox.next_batch(limit, self._boots.dated(self._clock.now()))
 
     def settle(self, outcome: SendOutcome) -> None:
         """See :class:`agent.ports.Outbox`."""

@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar, cast
 from agent.adapters.sqlite_store import SqliteStore
 from agent.adapters.store.failures import error_name, is_damage
 from agent.adapters.store.outbox_rows import Draft
-from agent.adapters.store.shared import SharedJournal, SharedOutbox
+from agent.adapters.store.shared import SharedBootTimes, SharedJournal, SharedOutbox
 from agent.core.outbox import Bounds
 from agent.core.values import SendOutcome
 from agent.errors import AgentError, StorageError
@@ -106,7 +106,7 @@ class StoreService:
         lazy_settle: the service knows idempotency keys, so the deletion of delivered readings may wait up to
             :data:`SETTLE_WITHIN_S` for the next commit. May be set later, when the service's extensions are known.
         buffer_max: readings in memory at most.
-        max_pages: as for the store.
+        max_pages, trusts_wall: as for the store.
         on_incident: told each incident, from the writer's thread; by default it is logged as an error.
 
     Attributes:
@@ -125,6 +125,7 @@ class StoreService:
         lazy_settle: bool = False,
         buffer_max: int = BUFFER_MAX,
         max_pages: int | None = None,
+        trusts_wall: bool = True,
         on_incident: Callable[[str], None] | None = None,
     ) -> None:
         self.path = path
@@ -138,6 +139,7 @@ class StoreService:
         self._buffer_max = buffer_max
         self._flush_at = min(_FLUSH_AT, max(1, buffer_max // 2))
         self._max_pages = max_pages
+        self._trusts_wall = trusts_wall
         self._on_incident = on_incident or (lambda text: _log.error("store=replaced %s", text))
         self._changed = threading.Condition()
         self._requests: deque[_Request] = deque()
@@ -155,6 +157,7 @@ class StoreService:
         self._gave_up = False
         self.journal = SharedJournal(self)
         self.outbox = SharedOutbox(self)
+        self.boot_times = SharedBootTimes(self)
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -194,7 +197,13 @@ class StoreService:
 
     def _run(self) -> None:
         try:
-            self._store = SqliteStore(self.path, clock=self._clock, bounds=self._bounds, max_pages=self._max_pages)
+            self._store = SqliteStore(
+                self.path,
+                clock=self._clock,
+                bounds=self._bounds,
+                max_pages=self._max_pages,
+                trusts_wall=self._trusts_wall,
+            )
             self._tell_incidents(self._store)
         except BaseException as error:  # noqa: BLE001 - handed to the thread that called start
             self._opening_errors.append(error)
@@ -242,6 +251,13 @@ class StoreService:
             StorageError: as :meth:`call`.
         """
         self._have_done(_Request(look, writes=False, may_write=True))
+
+    def submit(self, work: Callable[[SqliteStore], object]) -> None:
+        """Have the writer do and commit this soon; nobody waits, and nobody learns whether it failed."""
+        with self._changed:
+            if not self._closing and len(self._requests) < _REQUESTS_MAX:
+                self._requests.append(_Request(work, writes=True))
+                self._changed.notify_all()
 
     def _have_done(self, request: _Request) -> None:
         with self._changed:

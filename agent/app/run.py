@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from agent.adapters.clocks import SystemClock
+from agent.adapters.clocks import SystemClock, asleep_s
 from agent.adapters.sd_notify import make_notifier
 from agent.adapters.sqlite_store import FILE_NAME
 from agent.adapters.store_service import StoreService
@@ -113,7 +113,7 @@ class _Life:
         self._started: Moment = self._clock.now()
         self._notifier: Notifier = make_notifier(environ)
         self._status_path = status_path(self._config.state_dir, environ)
-        self._supervisor = Supervisor(self._notifier, self._clock, on_change=self._changed)
+        self._supervisor = Supervisor(self._notifier, self._clock, on_change=self._changed, asleep_s=asleep_s)
         self._health = Health(self._clock, self._supervisor.changed)
         self._figures = self._make_figures()
         self._metrics: MetricsServer | None = None
@@ -136,6 +136,7 @@ class _Life:
             clock=self._clock,
             bounds=Bounds(config.outbox.max_rows, config.outbox.max_bytes, config.outbox.max_age_s),
             group_window_s=config.outbox.group_window_s,
+            trusts_wall=False,
             on_incident=self._tell_incident,
         )
         ending = Ending("never started", EXIT_CRASHED)

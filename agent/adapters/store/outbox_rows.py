@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from agent.adapters.store.boot_rows import BootRows
 from agent.adapters.store.failures import damage
 from agent.core.outbox import Bounds, DropReason, Held, choose_next, evict
 from agent.core.values import Moment, OutboxStats, Reading, SendOutcome, StoredReading
@@ -61,7 +62,7 @@ def to_values(body: str) -> dict[str, float]:
     """
     try:
         values = json.loads(body)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise damage(f"a reading cannot be read: {error}") from error
     if not isinstance(values, dict):
         raise damage("a reading is not an object")
@@ -87,10 +88,12 @@ class OutboxRows:
         connection: the store's.
         bounds: how much may wait.
         store_id: of this file, part of the idempotency keys that it gives.
+        boots: what is known of the time that rows are from; every decision goes by that and by no wall clock.
     """
 
-    def __init__(self, connection: sqlite3.Connection, bounds: Bounds, store_id: str) -> None:
+    def __init__(self, connection: sqlite3.Connection, bounds: Bounds, store_id: str, boots: BootRows) -> None:
         self._db = connection
+        self._boots = boots
         self._bounds = bounds
         self._store_id = store_id
         # How often each was handed out in this process; writing that down at each try would wear the flash.
@@ -231,9 +234,9 @@ class OutboxRows:
         """What it holds; what only waits for its deletion counts as delivered."""
         totals = self._count()
         oldest = next((held for held in self._held(_FIRST_SQL) if held.key not in self._hidden), None)
-        stored = read_stats(
-            self._db, totals.rows, totals.size_bytes, totals.last_key, oldest.at.wall_s if oldest else None
-        )
+        # 0 stands for a time that nobody knows.
+        oldest_wall_s = (oldest.at.wall_s or None) if oldest else None
+        stored = read_stats(self._db, totals.rows, totals.size_bytes, totals.last_key, oldest_wall_s)
         hidden = len(self._hidden)
         return replace(
             stored,
@@ -271,7 +274,7 @@ class OutboxRows:
         cursor = self._db.execute(sql)
         try:
             for key, size_bytes, mono, wall, boot_id in cursor:
-                yield Held(key, size_bytes, Moment(mono, wall, boot_id))
+                yield Held(key, size_bytes, self._boots.dated(Moment(mono, wall, boot_id)))
         finally:
             cursor.close()
 

@@ -23,6 +23,7 @@ from agent.core.commands import HISTORY_LOST
 _KEPT: Final = {
     # table: (columns, order). Readings without their origin could not be stamped, so it comes first.
     "origin": ("id, boot_id, store_id", "id"),
+    "boot": ("boot_id, low, high, mono", "boot_id"),
     "command": ("*", "seq"),
     "setting": ("name, value", "name"),
     "incident": ("id, wall_s, text", "id"),

@@ -20,7 +20,12 @@ from typing import Final
 from agent.errors import ConfigurationError
 
 # Version -> what turns a file of the version before into it. A new file gets the tables and then every step.
-_STEPS: Final[dict[int, str]] = {}
+_STEPS: Final[dict[int, str]] = {
+    # The true time of a boot minus its monotonic clock, as two bounds learned at ``mono``; no row: nobody knows it.
+    3: """
+CREATE TABLE boot (boot_id TEXT PRIMARY KEY, low REAL NOT NULL, high REAL NOT NULL, mono REAL NOT NULL) WITHOUT ROWID;
+""",
+}
 
 VERSION: Final = 1 + len(_STEPS)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from agent.adapters.store.failures import explained
 from agent.adapters.store.outbox_rows import read_stats
-from agent.adapters.store.schema import VERSION, read_version
+from agent.adapters.store.schema import VERSION, prepare, read_version
 from agent.adapters.store.snapshot import read_snapshot
 from agent.core.values import OutboxStats
 from agent.errors import StorageError
@@ -61,6 +61,7 @@ class StoreStatus:
         settings: what survives a restart.
         incidents: what happened to the file, newest first.
         file_bytes: the database.
+        undated: how many waiting readings are of a boot whose time nobody knows (yet).
     """
 
     commands: Mapping[str, int]
@@ -71,6 +72,7 @@ class StoreStatus:
     settings: Mapping[str, str]
     incidents: tuple[str, ...]
     file_bytes: int
+    undated: int = 0
 
 
 def read_status(path: Path, *, last: int = 10) -> StoreStatus | None:
@@ -93,13 +95,16 @@ def read_status(path: Path, *, last: int = 10) -> StoreStatus | None:
             return None
         if version > VERSION:
             raise StorageError(f"{path}: a newer device-agent wrote it: use that one's 'device-agent status'")
+        prepare(connection, path)  # the copy in memory
         return _read(connection, last, len(content))
 
 
 def _read(connection: sqlite3.Connection, last: int, file_bytes: int) -> StoreStatus:
     rows, size_bytes, last_key, oldest_wall_s = connection.execute(
         "SELECT count(body), coalesce(sum(length(body)), 0), coalesce(max(key), 0), "
-        "(SELECT wall FROM reading WHERE body IS NOT NULL ORDER BY key LIMIT 1) FROM reading"
+        "(SELECT coalesce(reading.mono + (low + high) / 2, wall) FROM reading JOIN origin ON origin.id = origin "
+        "LEFT JOIN boot USING (boot_id)"
+        " WHERE body IS NOT NULL ORDER BY key LIMIT 1) FROM reading"
     ).fetchone()
     lines = connection.execute(
         "SELECT id, handler, state, outcome, error, attempts, received_wall, finished_wall FROM command "
@@ -115,7 +120,16 @@ def _read(connection: sqlite3.Connection, last: int, file_bytes: int) -> StoreSt
         settings=dict(_pairs(connection.execute("SELECT name, value FROM setting ORDER BY name"))),
         incidents=_texts(connection, "SELECT text FROM incident ORDER BY id DESC LIMIT ?", last),
         file_bytes=file_bytes,
+        undated=_count_undated(connection),
     )
+
+
+def _count_undated(connection: sqlite3.Connection) -> int:
+    (undated,) = connection.execute(
+        "SELECT count(*) FROM reading JOIN origin ON origin.id = origin "
+        "WHERE body IS NOT NULL AND boot_id NOT IN (SELECT boot_id FROM boot)"
+    ).fetchone()
+    return int(undated)
 
 
 def _texts(connection: sqlite3.Connection, sql: str, last: int) -> tuple[str, ...]:

@@ -544,6 +544,7 @@ def test_a_claimed_command_that_is_canceled_before_its_lane_comes_to_it_never_ru
     bench.process_all()
     assert bench.runs == []
     assert (bench.outcome("c1").error or "").startswith("canceled: ")
+    assert bench.results == 1
 
 
 def test_a_command_that_is_canceled_while_it_runs_is_told_to_end_and_keeps_what_it_had_done():
