@@ -25,6 +25,8 @@ PYTHON = (3, 11)
 _PACKAGES = "systemd,systemd-sysv,dbus,python3"
 _ATTEMPTS = 3
 _MAKE_S = 600
+# It mounts /proc and starts programs: both end with it, also when it is killed because its time is up.
+_APART = ("setpriv", "--pdeathsig=KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc")
 # This Debian survives no power cut, and need not.
 _DPKG = (
     "force-unsafe-io\npath-exclude=/usr/share/doc/*\npath-exclude=/usr/share/man/*\npath-exclude=/usr/share/locale/*\n"
@@ -51,12 +53,12 @@ def shared_tree(run_id: str) -> Iterator[Path]:
     tree, users = folder / "tree", folder / "users"
     users.mkdir(parents=True, exist_ok=True)
     mine = users / str(os.getpid())
-    with _alone(folder):
-        mine.touch()
-        if not tree.exists():
-            _make(folder / "making")
-            (folder / "making").rename(tree)
     try:
+        with _alone(folder):
+            mine.touch()
+            if not tree.exists():
+                _make(folder / "making")
+                (folder / "making").rename(tree)
         yield tree
     finally:
         with _alone(folder):
@@ -89,10 +91,11 @@ def _debootstrap(tree: Path) -> None:
     for attempt in range(1, _ATTEMPTS + 1):
         shutil.rmtree(tree, ignore_errors=True)
         try:
-            _run("debootstrap", "--foreign", "--variant=minbase", f"--include={_PACKAGES}", "bookworm", str(tree))
+            packages = f"--include={_PACKAGES}"
+            _run(*_APART, "debootstrap", "--foreign", "--variant=minbase", packages, "bookworm", str(tree))
             (tree / "etc/dpkg/dpkg.cfg.d").mkdir(parents=True, exist_ok=True)
             (tree / "etc/dpkg/dpkg.cfg.d/tree").write_text(_DPKG)
-            _run("chroot", str(tree), "/debootstrap/debootstrap", "--second-stage")
+            _run(*_APART, "chroot", str(tree), "/debootstrap/debootstrap", "--second-stage")
         except RuntimeError:
             if attempt == _ATTEMPTS:
                 raise
