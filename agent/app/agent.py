@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from agent.adapters.store_service import StoreService
 from agent.app.handling import RegistryJobs, command_rules
 from agent.app.links import LinkParts, Links, make_links
-from agent.app.plugins import load_handlers, load_sensors, report_rules
+from agent.app.plugins import load_handlers, load_sensors, priorities, report_rules
 from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials
 from agent.core.polling import PollIntervals
@@ -23,6 +23,7 @@ from agent.runtime.intake import Intake, resume
 from agent.runtime.intervals import POLL, Intervals
 from agent.runtime.jobs import JobRunner
 from agent.runtime.lanes import Dispatcher, LaneParts
+from agent.runtime.ledger import Ledger
 from agent.runtime.patience import Patience
 from agent.runtime.sensing import IntervalChanged, SensingService
 from agent.runtime.service import Actor, ServiceThread
@@ -57,6 +58,7 @@ class CarefulOutbox:
         self._settles_lazily = settles_lazily
         self.put = store.outbox.put
         self.next_batch = store.outbox.next_batch
+        self.again = store.outbox.again
         self.stats = store.outbox.stats
 
     def settle(self, outcome: SendOutcome) -> None:
@@ -76,6 +78,7 @@ class Agent:
         clock: both clocks.
         supervisor: told about crashes and restarts; it watches the services.
         health: told how the parts are.
+        ledger: told what goes over the network.
         started: when this process began.
 
     Raises:
@@ -93,6 +96,7 @@ class Agent:
         clock: Clock,
         supervisor: Supervisor,
         health: Health,
+        ledger: Ledger,
         started: Moment,
     ) -> None:
         self._config = config
@@ -100,6 +104,7 @@ class Agent:
         self._clock = clock
         self._supervisor = supervisor
         self._health = health
+        self._ledger = ledger
         self._started = started
         self._fraction = random.Random().random  # noqa: S311 - spreads waits, guards nothing
         self._service_clock = ServiceClock(clock)
@@ -152,6 +157,7 @@ class Agent:
             first_s=self._first_s,
             poll_is_set=lambda: self._intervals.is_set(POLL),
             on_connected=self._connected,
+            on_traffic=self._ledger.count,
         )
         return make_links(self._config, credentials, client, parts)
 
@@ -174,6 +180,7 @@ class Agent:
         sensing = SensingService(
             device_id=config.device.device_id,
             rules={name: rule for name, rule in report_rules(config).items() if name in ready},
+            priorities=priorities(config),
             reader=self._reader,
             intervals=self._intervals,
             outbox=self._outbox,

@@ -214,10 +214,13 @@ class UplinkService(Actor):
                 _log.info("command=%s its progress is not wanted: %s", command_id, error)
 
     def _send_readings(self) -> bool:
-        found = self._outbox.next_batch(self._batch_size)
-        batch = self._same_again(found) or self._singly(found) or found
+        # The batch whose fate is unknown goes again as it was: its idempotency key follows from what is in it.
+        again = self._outbox.again(self._in_flight) if self._in_flight else []
+        found = again or self._outbox.next_batch(self._batch_size)
+        batch = again or self._singly(found) or found
         if not batch:
             return False
+        is_all = batch is found and len(found) < self._batch_size and not self._in_flight
         if self._repeats_batches:
             self._remember([stored.key for stored in batch] if len(batch) > 1 else [])
         outcome = self._uplink.send(batch)
@@ -229,17 +232,7 @@ class UplinkService(Actor):
         self._outbox.settle(outcome)
         if len(outcome.delivered) + len(outcome.refused) == len(batch):
             self._in_flight = ()
-        return len(outcome.delivered) + len(outcome.refused) > 0 and (
-            len(found) == self._batch_size or len(batch) < len(found)
-        )
-
-    def _same_again(self, found: Sequence[StoredReading]) -> Sequence[StoredReading]:
-        """The batch whose fate is unknown, if there is one: sent again as it was, the service can tell it is the same.
-
-        Its idempotency key follows from what is in it, so the same readings must go together again.
-        """
-        wanted = set(self._in_flight)
-        return [stored for stored in found if stored.key in wanted]
+        return len(outcome.delivered) + len(outcome.refused) > 0 and not is_all
 
     def _singly(self, found: Sequence[StoredReading]) -> Sequence[StoredReading]:
         """The first of those that an earlier process may have sent alone: alone again, so its own key counts."""

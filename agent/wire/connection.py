@@ -31,6 +31,7 @@ from agent.wire.secret import redact
 _CONNECT_MAX_S: Final = 5.0
 _BODY_MAX_S: Final = 60.0
 _PORT_MAX: Final = 65_535
+_START_LINE_BYTES: Final = 18
 _LIMITS: Final = httpx.Limits(max_connections=4, max_keepalive_connections=4, keepalive_expiry=60.0)
 
 
@@ -56,6 +57,10 @@ class Connection:
         user_agent: the ``User-Agent`` header.
         monotonic: the clock for the bound on a whole answer.
 
+    Attributes:
+        on_traffic: told after each exchange how many bytes of HTTP were sent and received, without those of TLS and
+            TCP; streams are left out.
+
     Raises:
         ConfigurationError: the base URL cannot be used.
     """
@@ -79,6 +84,7 @@ class Connection:
         self._transport = transport
         self._headers = {"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "gzip"}
         self._monotonic = monotonic
+        self.on_traffic: Callable[[int, int], None] = lambda _sent_bytes, _received_bytes: None
         self._lock = threading.Lock()
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._is_interrupted = False
@@ -274,14 +280,19 @@ class Connection:
     def _exchange(self, client: httpx.Client, request: httpx.Request, wait_s: float, *, interruptible: bool) -> Answer:
         deadline = self._monotonic() + wait_s + max(_BODY_MAX_S, self._timeout_s)
         fault: TransportError | None = None
+        received_bytes = 0
         try:
             response = client.send(request, auth=self._auth, stream=True, follow_redirects=False)
             try:
                 content = self._read(response, deadline)
             finally:
+                received_bytes = _head_bytes(response.headers) + response.num_bytes_downloaded
                 response.close()
         except FAULTS as exc:
             fault = explain(exc, self.origin, self._timeout_s + wait_s, self._redact)
+        finally:
+            sent_bytes = _head_bytes(request.headers) + len(request.url.raw_path) + len(request.content)
+            self.on_traffic(sent_bytes, received_bytes)
         if fault is not None:  # raised out here so that no httpx error, which holds the request, hangs on it
             if interruptible:
                 self._end_if_interrupted()
@@ -329,6 +340,11 @@ class Connection:
 
     def _redact(self, text: str) -> str:
         return redact(text) if self._auth is None else self._auth.redact(text)
+
+
+def _head_bytes(headers: httpx.Headers) -> int:
+    """A message's head on the wire, but for the path: RFC 9112, sections 3 and 4."""
+    return _START_LINE_BYTES + sum(len(name) + len(value) + 4 for name, value in headers.raw)
 
 
 def _check_base_url(base_url: str) -> httpx.URL:

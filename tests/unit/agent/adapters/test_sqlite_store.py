@@ -132,7 +132,7 @@ def test_an_empty_file_is_a_new_one_and_no_incident(path):
         assert store.is_empty()
 
 
-@pytest.mark.parametrize(("keep", "at_least"), [(0.3, 5), (0.6, 45), (0.9, 60)])
+@pytest.mark.parametrize(("keep", "at_least"), [(0.4, 5), (0.6, 45), (0.9, 60)])
 def test_a_torn_file_gives_back_what_is_left_of_it(path, keep, at_least):
     fill(path)
     size = path.stat().st_size
