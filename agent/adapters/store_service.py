@@ -25,7 +25,7 @@ from agent.adapters.store.failures import error_name, is_damage
 from agent.adapters.store.outbox_rows import Draft
 from agent.adapters.store.reserve import Reserve
 from agent.adapters.store.room import FreeBytes
-from agent.adapters.store.schema import wal_bytes
+from agent.adapters.store.schema import load_bytes
 from agent.adapters.store.shared import SharedJournal, SharedOutbox
 from agent.adapters.store.waiting import Buffer, Load, Request, Rider
 from agent.core.outbox import Bounds
@@ -58,8 +58,6 @@ _RETRY_CAP_S: Final = 10.0
 _REOPEN_FROM: Final = 3
 _WORTH_REOPENING: Final = ("SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN")
 _DISK_FULL: Final = "SQLITE_FULL"
-# A commit takes this share of the log along at most, so that the log stays within its bound.
-_LOAD_SHARE: Final = 4
 # So often an idle writer shows that it lives.
 _TICK_S: Final = 10.0
 _PATIENCE_S: Final = 30.0
@@ -111,7 +109,7 @@ class StoreService:
         self._clock = clock
         self._bounds = bounds or Bounds()
         self._group_window_s = group_window_s
-        self._load_bytes = wal_bytes(self._bounds.max_bytes) // _LOAD_SHARE
+        self._load_bytes = load_bytes(self._bounds.max_bytes)
         self._reserve = Reserve(path.with_name(f"{path.name}.reserve"), self._bounds.reserve_bytes)
         self._free_bytes = free_bytes
         self._rider = rider

@@ -304,7 +304,7 @@ class OutboxConfig(Section):
     )
     max_bytes: Annotated[int, Field(ge=1024**2, le=16 * 1024**3)] = key(
         "What the store takes on the disk at most: commands and readings, the write-ahead log (a quarter of this, at "
-        "most 2 MiB) and the reserve. The file keeps the size that it once had and is used again from within.",
+        "most 4 MiB) and the reserve. The file keeps the size that it once had and is used again from within.",
         unit="bytes",
         why="Fit it to your flash.",
         default=64 * 1024 * 1024,

@@ -131,7 +131,7 @@ class WhenFull(StrEnum):
     DROP_OLDEST = "drop-oldest"
     """The oldest reading of the lowest priority."""
     THIN_OUT = "thin-out"
-    """Every second reading of the older half of the lowest priority."""
+    """Readings of the older half of the lowest priority: it is kept at a lower and lower resolution."""
     BLOCK = "block"
     """The new reading."""
 
@@ -235,9 +235,21 @@ def kept_together(in_flight: frozenset[int], waiting: int) -> frozenset[int]:
     return in_flight if 2 * len(in_flight) <= waiting else frozenset()
 
 
-def thin_out(stretch: Sequence[Held]) -> Sequence[Held]:
-    """What goes so that half the resolution is left: every second, never the first."""
-    return stretch[1::2]
+def thin_out(stretch: Sequence[Held], distance: int, kept: int) -> list[Held]:
+    """What goes so that those that stay are ``distance`` keys apart; with 2 every second one of an unbroken row.
+
+    Args:
+        stretch: waiting readings, oldest first.
+        distance: at least so far apart.
+        kept: the key of the last one that stayed before this stretch; negative when there is none.
+    """
+    gone: list[Held] = []
+    for held in stretch:
+        if kept >= 0 and held.key - kept < distance:
+            gone.append(held)
+        else:
+            kept = held.key
+    return gone
 
 
 def fitting(sizes_bytes: Sequence[int], shortage: Shortage) -> int:

@@ -23,6 +23,7 @@ from typing import Any, Final
 from agent.adapters.store.failures import damage
 from agent.adapters.store.gap_rows import GapRows
 from agent.adapters.store.room import DiskRoom
+from agent.adapters.store.thinner import Thinner
 from agent.core.gaps import Gap, gaps_of
 from agent.core.outbox import (
     NEVER_STORED,
@@ -36,7 +37,6 @@ from agent.core.outbox import (
     evict,
     fitting,
     kept_together,
-    thin_out,
     too_old,
 )
 from agent.core.values import Moment, OutboxStats, Priority, Reading, SendOutcome, StoredReading
@@ -51,10 +51,6 @@ _HELD_SQL: Final = (
 _OLDEST_SQL: Final = f"{_HELD_SQL} key >= ? AND priority >= 0 ORDER BY key"
 _NEWEST_SQL: Final = f"{_HELD_SQL} key >= ? AND priority >= 0 ORDER BY key DESC"
 _QUEUE_SQL: Final = f"{_HELD_SQL} key >= ? AND priority = ? ORDER BY key"
-_STRETCH_SQL: Final = f"{_HELD_SQL} key > ? AND key <= ? AND priority = ? ORDER BY key LIMIT ?"
-_MIDDLE_SQL: Final = (
-    "SELECT key FROM reading WHERE body IS NOT NULL AND key >= ? AND priority = ? ORDER BY key LIMIT 1 OFFSET ?"
-)
 _ONE_SQL: Final = (
     "SELECT key, store_id, body, mono, wall, boot_id, priority FROM reading JOIN origin ON origin.id = origin "
     "WHERE key = ? AND body IS NOT NULL"
@@ -67,11 +63,9 @@ _COUNT_SQL: Final = (
     )
     + " FROM reading"
 )
-_BEFORE_ANY: Final = -1
 # A transaction must stay small; what a bound that was just lowered makes too much goes with the commits that follow.
 _GO_AT_ONCE: Final = 2_000
 _ROUNDS_MAX: Final = 50
-_STRETCH: Final = 256
 # So few are not worth thinning out.
 _THIN_MIN: Final = 16
 # The wall clock was set: ages across boots are others now.
@@ -153,6 +147,7 @@ class OutboxRows:
         self._store_id = store_id
         self._room = room
         self._gaps = GapRows(connection)
+        self._thinner = Thinner(connection, lambda where, arguments: self._held(_HELD_SQL + where, *arguments))
         # How often each was handed out in this process; writing that down at each try would wear the flash.
         self._tried: OrderedDict[int, int] = OrderedDict()
         self._totals: _Totals | None = None
@@ -164,8 +159,6 @@ class OutboxRows:
         self._in_flight: frozenset[int] = frozenset()
         self._age_due_s = self._age_spare_s = 0.0
         self._age_clock: tuple[str, float] = ("", 0.0)
-        # A round of thinning out: the last key that was looked at, and the key where the newer half begins.
-        self._thinned_to = self._thin_until = 0
 
     @property
     def hidden(self) -> tuple[int, ...]:
@@ -265,25 +258,13 @@ class OutboxRows:
         return evict((self._free(self._queue(rank)) for rank in lowest_first), shortage, limit)
 
     def _thin_out(self) -> Sequence[Held]:
-        """The next step of a round over the older half of the lowest priority that has many readings."""
+        """A step of a round over the older half of the lowest priority that has many readings."""
         totals = self._count()
         rank = max((rank for rank in Priority if rank >= 0 and totals.rows[rank] > _THIN_MIN), default=None)
         if rank is None:
             return ()
-        stretch = self._stretch(rank)
-        if len(stretch) < 2:  # noqa: PLR2004 - of two one can go
-            (self._thin_until,) = self._db.execute(
-                _MIDDLE_SQL, (totals.first[rank], rank, totals.rows[rank] // 2)
-            ).fetchone() or (0,)
-            self._thinned_to = _BEFORE_ANY
-            stretch = self._stretch(rank)
-        if not stretch:
-            return ()
-        self._thinned_to = stretch[-1].key
-        return thin_out(list(self._free(stretch)))
-
-    def _stretch(self, rank: Priority) -> list[Held]:
-        return list(self._held(_STRETCH_SQL, self._thinned_to, self._thin_until, rank, _STRETCH))
+        kept = kept_together(self._in_flight, totals.waiting)
+        return self._thinner.step(rank, totals.rows[rank], totals.first[rank], kept)
 
     def _drop_too_old(self, now: Moment) -> int:
         """Drop for age, where that may have something to do since it was last looked at."""

@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
-from agent.adapters.store.schema import PAGE_BYTES, wal_bytes
+from agent.adapters.store.schema import PAGE_BYTES, load_bytes, wal_bytes
 from agent.core.outbox import RELIEVED_AT, Bounds, DropReason
 
 FreeBytes = Callable[[], int | None]
@@ -46,7 +46,9 @@ class DiskRoom:
         self._db = connection
         self._free_bytes = free_bytes
         self._keep_free_bytes = bounds.keep_free_bytes
-        self._limit_bytes = bounds.max_bytes - wal_bytes(bounds.max_bytes) - bounds.reserve_bytes
+        # A commit takes new pages before it frees those of what gives way.
+        beside_bytes = wal_bytes(bounds.max_bytes) + load_bytes(bounds.max_bytes) + bounds.reserve_bytes
+        self._limit_bytes = bounds.max_bytes - beside_bytes
         # While others need the file system, the file may not grow beyond what it was then.
         self._frozen_bytes: int | None = None
 

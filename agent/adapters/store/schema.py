@@ -37,10 +37,11 @@ CREATE TABLE open_gap (
 VERSION: Final = 1 + len(_STEPS)
 
 PAGE_BYTES: Final = 1024
-WAL_MAX_BYTES: Final = 2 * 1024 * 1024
+WAL_MAX_BYTES: Final = 4 * 1024 * 1024
 """The write-ahead log of a store that may be large."""
 
 _WAL_SHARE: Final = 4
+_LOAD_SHARE: Final = 8
 _FRAME_BYTES: Final = PAGE_BYTES + 24
 _CACHE_KIB: Final = 1024
 
@@ -85,9 +86,14 @@ CREATE TABLE gap (reason TEXT PRIMARY KEY, rows INTEGER NOT NULL, from_wall REAL
 def wal_bytes(max_bytes: int) -> int:
     """How much of a store's bound its write-ahead log may take.
 
-    The log is written back at half of that, and a commit is kept well below the other half.
+    The log is written back when a quarter of that is used; the rest is for what one commit adds.
     """
     return min(WAL_MAX_BYTES, max_bytes // _WAL_SHARE)
+
+
+def load_bytes(max_bytes: int) -> int:
+    """How much of readings one commit may take along: dropping as many others for them writes pages, too."""
+    return wal_bytes(max_bytes) // _LOAD_SHARE
 
 
 def connect(path: Path, *, max_pages: int | None = None, log_bytes: int = WAL_MAX_BYTES) -> sqlite3.Connection:
@@ -112,7 +118,7 @@ def connect(path: Path, *, max_pages: int | None = None, log_bytes: int = WAL_MA
         connection.execute("PRAGMA trusted_schema=OFF")
         connection.execute("PRAGMA temp_store=MEMORY")
         connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
-        connection.execute(f"PRAGMA wal_autocheckpoint={max(1, log_bytes // 2 // _FRAME_BYTES):d}").fetchone()
+        connection.execute(f"PRAGMA wal_autocheckpoint={max(1, log_bytes // 4 // _FRAME_BYTES):d}").fetchone()
         connection.execute(f"PRAGMA journal_size_limit={log_bytes:d}").fetchone()
         if max_pages is not None:
             connection.execute(f"PRAGMA max_page_count={max_pages:d}").fetchone()
