@@ -205,7 +205,7 @@ class StoreService:
         try:
             store = attempt()
         except StorageError as error:
-            if error_name(error.__cause__) != _DISK_FULL:
+            if not _says_full(error):
                 raise
             self._reserve.give_back()
             store = attempt()
@@ -392,7 +392,7 @@ class StoreService:
         if self._is_disk_full and self._reserve.take():
             self._is_disk_full = False
         error = self._attempt(store, writes) if not self._is_disk_full else None
-        if error is not None and error_name(error.__cause__) == _DISK_FULL:
+        if _says_full(error):
             self._is_disk_full = True
             self._reserve.give_back()
             store.write_back()
@@ -402,6 +402,8 @@ class StoreService:
         fault = error or StorageError(f"{self.path}: there is no room left for readings: free space on its disk")
         commands = [request for request in writes if not request.of_readings]
         failure = self._attempt(store, commands, readings=False)
+        # The log must not take the room that it needs to be written back; and written back it begins anew.
+        store.write_back()
         self._conclude(store, commands, failure, fault)
         for request in writes:
             if request.of_readings:
@@ -520,6 +522,10 @@ class StoreService:
             self.incidents.append(text)
             self._on_incident(text)
         store.incidents.clear()
+
+
+def _says_full(error: StorageError | None) -> bool:
+    return error is not None and error_name(error.__cause__) == _DISK_FULL
 
 
 def _putting(draft: Draft) -> Request:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -178,7 +179,7 @@ def test_thinning_out_keeps_the_whole_time_at_a_resolution_that_falls_with_age(c
     assert len(kept) <= 1000
     assert kept[0] == 0
     assert kept[-400:] == list(range(19_600, 20_000))
-    steps = [later - earlier for earlier, later in zip(kept, kept[1:], strict=False)]
+    steps = [later - earlier for earlier, later in pairwise(kept)]
     # No part of the time is empty: nearly the whole of it is there at about the same resolution.
     assert max(steps) <= 256
     assert sum(steps[:300]) > 10_000

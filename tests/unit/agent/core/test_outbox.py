@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -166,7 +168,7 @@ def test_thinning_out_leaves_readings_that_are_far_enough_apart_and_none_could_s
     gone = {each.key for each in thin_out(stretch, distance, kept)}
     left = [each.key for each in stretch if each.key not in gone]
     ends = [kept, *left] if kept >= 0 else left
-    assert all(later - earlier >= distance for earlier, later in zip(ends, ends[1:], strict=False))
+    assert all(later - earlier >= distance for earlier, later in pairwise(ends))
     assert all(key - max(end for end in ends if end < key) < distance for key in gone)
 
 
