@@ -23,9 +23,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime as dt
+import logging
 import os
 import platform
-import subprocess
 import sys
 import tempfile
 import threading
@@ -50,19 +50,11 @@ from agent.wire.auth import KeyPair  # noqa: E402
 from agent.wire.device_client import DeviceClient  # noqa: E402
 from agent.wire.extensions import BATCH_SENSOR_DATA  # noqa: E402
 from agent.wire.secret import Secret  # noqa: E402
+from benchmarks.service_ingest import SERVICE, make_device, server  # noqa: E402
 
 BAR_ACCEPTED, BAR_DRAINED = 20_000, 500
 BATCH = 500
 MIB = 1024**2
-SERVICE = """
-import sys
-from pathlib import Path
-from simulator.service.config import ServiceConfig
-from simulator.service.server import RunningService
-with RunningService(ServiceConfig(state_dir=Path(sys.argv[1]), port=0, quota_per_minute=None)) as service:
-    print("ready", service.url, flush=True)
-    sys.stdin.read()
-"""
 
 
 class VirtualClock:
@@ -72,9 +64,11 @@ class VirtualClock:
         self.moment = Moment(1000.0, time.time(), "benchmark")
 
     def now(self) -> Moment:
+        """See :class:`agent.ports.Clock`."""
         return self.moment
 
     def advance(self, seconds: float) -> None:
+        """Both clocks go on."""
         now = self.moment
         self.moment = Moment(now.monotonic_s + seconds, now.wall_s + seconds, now.boot_id)
 
@@ -87,12 +81,14 @@ class CountingService:
         self.taken = 0
 
     def send(self, readings: Sequence[StoredReading]) -> SendOutcome:
+        """See :meth:`agent.ports.Uplink.send`."""
         if self.is_away:
             raise TransportError("no network")
         self.taken += len(readings)
         return SendOutcome(tuple(stored.key for stored in readings))
 
     def report(self, report: Report) -> float | None:
+        """There are no commands here."""
         raise AssertionError(report)
 
     def close(self) -> None:
@@ -100,11 +96,13 @@ class CountingService:
 
 
 def reading(number: int, at: Moment) -> Reading:
+    """Three named numbers, 60 bytes of JSON."""
     return Reading({"n": number, "temperature_c": 21.5, "pressure_hpa": 1013.25}, at)
 
 
 @contextlib.contextmanager
 def opened(folder: Path, clock: SystemClock | VirtualClock, window_s: float = 1.0) -> Iterator[StoreService]:
+    """A store of its own, removed at the end."""
     with tempfile.TemporaryDirectory(dir=folder) as own:
         store = StoreService(Path(own, "agent.db"), clock=clock, group_window_s=window_s)
         store.start()
@@ -151,6 +149,7 @@ class NoArrays(Discovery):
     """As if the service did not take arrays."""
 
     def offers(self, extension: str) -> bool:
+        """As the service says, but for arrays."""
         return extension != BATCH_SENSOR_DATA and super().offers(extension)
 
 
@@ -212,8 +211,48 @@ def three_days(folder: Path, hours: int) -> tuple[float, float, float, int]:
 
 
 def rss_bytes() -> int:
+    """The resident set of this process."""
     return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def keys() -> KeyPair:
+    """Of the service in the other process."""
     return KeyPair("mk_benchmark", Secret("msk_benchmark"))
+
+
+def main() -> int:
+    """Measure, print the table; 1 when a bar is missed."""
+    logging.disable(logging.ERROR)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--readings", type=int, default=200_000, help="accepted in the grouped run")
+    parser.add_argument("--backlog", type=int, default=20_000, help="drained with arrays; a tenth one by one")
+    parser.add_argument("--hours", type=int, default=72, help="offline")
+    parser.add_argument("--dir", type=Path, default=Path.cwd(), help="on the disk to measure")
+    options = parser.parse_args()
+    grouped = max(accepted_grouped(options.dir, options.readings) for _ in range(3))
+    alone = {threads: accepted_alone(options.dir, 2_000, threads) for threads in (1, 16)}
+    with tempfile.TemporaryDirectory(dir=options.dir) as folder, server(SERVICE, folder) as base_url:
+        device_id = make_device(base_url)
+        arrays = drained(options.dir, base_url, device_id, options.backlog, Discovery)
+        singly = drained(options.dir, base_url, device_id, options.backlog // 10, NoArrays)
+    offline_mib, draining_mib, disk_mib, rate = three_days(options.dir, options.hours)
+    rows = [
+        ("accepted, grouped, the best of 3", f"{grouped:,.0f}/s", f">= {BAR_ACCEPTED:,}/s"),
+        ("accepted, each alone, 1 thread", f"{alone[1]:,.0f}/s", ""),
+        ("accepted, each alone, 16 threads", f"{alone[16]:,.0f}/s", ""),
+        ("drained over HTTP, arrays", f"{arrays:,.0f}/s", f">= {BAR_DRAINED}/s"),
+        ("drained over HTTP, one by one", f"{singly:,.0f}/s", ""),
+        (f"{options.hours} h offline: on the disk", f"{disk_mib:.1f} MiB", ""),
+        (f"{options.hours} h offline: memory grew by", f"{offline_mib:.1f} MiB", ""),
+        ("while draining: memory grew by", f"{draining_mib:.1f} MiB", ""),
+        ("draining, without a network", f"{rate:,}/s", ""),
+    ]
+    today = f"{dt.datetime.now(dt.UTC):%Y-%m-%d}"
+    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {today}\n")
+    for name, found, bar in rows:
+        print(f"{name:<36} {found:>14}   {bar}")
+    return 0 if grouped >= BAR_ACCEPTED and arrays >= BAR_DRAINED else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
