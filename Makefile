@@ -8,6 +8,8 @@ VENV ?= .venv
 DEMO_OUT ?= demo-output
 # Further options of `fleet-simulator demo`, such as DEMO_FLAGS=--keep
 DEMO_FLAGS ?=
+# Where `make soak` writes its rounds down; called again it goes on there.
+SOAK_OUT ?= soak-output
 # Test processes: a number, auto (one per core), or 0 to run them in one process.
 TEST_JOBS ?= auto
 # Further options of pytest, such as PYTEST_FLAGS="-k outbox -x"
@@ -25,10 +27,10 @@ LOCK = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-ind
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test chaos check format docs bench lock clean
+.PHONY: help setup demo test chaos soak powercuts check format docs bench lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 setup: $(VENV)/.installed-dev ## the virtual environment with everything for development
 
@@ -40,6 +42,12 @@ test: $(VENV)/.installed-dev ## all tests
 
 chaos: $(VENV)/.installed-dev ## broker, gateway, agent, service: killed 500 times under load (half an hour)
 	@CHAOS_ROUNDS=$${CHAOS_ROUNDS:-500} $(BIN)/python -m pytest --numprocesses 0 tests/fault/test_gateway_chaos.py
+
+soak: $(VENV)/.installed-dev ## agents and their service killed SOAK_CYCLES=15000 times; goes on in soak-output/ (an hour or so)
+	@$(BIN)/python -m tests.fault.soak --cycles $${SOAK_CYCLES:-15000} --seed $${SOAK_SEED:-1} --out $(SOAK_OUT)
+
+powercuts: $(VENV)/.installed-dev ## a power cut at every sync of a recorded life, an agent started on every image (a quarter of an hour)
+	@POWER_CUT_REVIVED=1 POWER_CUT_SECTORS=4 $(BIN)/python -m pytest --numprocesses 0 tests/fault/test_power_cuts.py
 
 check: $(VENV)/.installed-dev ## lint, format, types, import rules, lock files, generated documents
 	@$(BIN)/ruff check .
@@ -64,11 +72,12 @@ lock: $(VENV)/.installed-dev ## write requirements/ from pyproject.toml (needs t
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --output-file requirements/base.txt
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra simulator --output-file requirements/simulator.txt
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra gateway --output-file requirements/gateway.txt
+	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra metrics --output-file requirements/metrics.txt
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra postgres --output-file requirements/postgres.txt
 	@$(LOCK) --constraints requirements/dev.txt --group build --output-file requirements/build.txt
 
 clean: ## remove what these targets made
-	rm -rf $(VENV) $(DEMO_OUT) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DEMO_OUT) $(SOAK_OUT) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find agent simulator tests benchmarks examples tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # --- the virtual environment ---------------------------------------------------------------------------------------

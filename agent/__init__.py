@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         HandlerRejected,
         HandlerSettings,
         NoPayload,
+        Verified,
         handler,
     )
     from agent.sensors.base import Sensor, SensorFailed, SensorSettings
@@ -37,6 +38,7 @@ __all__ = [
     "Sensor",
     "SensorFailed",
     "SensorSettings",
+    "Verified",
     "handler",
 ]
 
@@ -53,6 +55,7 @@ _HOMES: Final = {
             "HandlerRejected",
             "HandlerSettings",
             "NoPayload",
+            "Verified",
             "handler",
         ],
         "agent.handlers.base",

@@ -35,6 +35,8 @@ class PluginStatus(StrEnum):
     INVALID_SETTINGS = "invalid_settings"
     NOT_CREATED = "not_created"
     """Its constructor failed."""
+    SAFE_MODE = "left_alone_in_safe_mode"
+    """The agent is in safe mode, and it is nothing that mends."""
     CHECK_FAILED = "check_failed"
     """Its own check says that it cannot work here."""
 

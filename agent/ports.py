@@ -49,6 +49,14 @@ class CommandSource(Protocol):
         """The journal has committed these: the transport may forget them."""
         ...
 
+    def canceled(self, command_ids: Sequence[str]) -> frozenset[str]:
+        """Which of these the service has taken back; none where nobody can be asked.
+
+        Raises:
+            ServiceError: any class of it; it may be asked again.
+        """
+        ...
+
     def interrupt(self) -> None:
         """Make a held :meth:`poll` return soon. Called from another thread."""
         ...
@@ -194,6 +202,10 @@ class Notifier(Protocol):
 
     def stopping(self) -> None:
         """Stop has begun."""
+        ...
+
+    def reloading(self) -> None:
+        """A configuration is being taken over; :meth:`ready` says that it is done."""
         ...
 
     @property

@@ -57,13 +57,15 @@ class Authority:
         self.certificate = folder / "ca.pem"
         self.certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, name: str, *, expired: bool = False) -> Pair:
-        """A certificate for ``name``, the host ``localhost`` and the address 127.0.0.1."""
+    def issue(self, name: str, *, expired: bool = False, not_yet: bool = False, host: str = "localhost") -> Pair:
+        """A certificate for ``name``, ``host`` and, if that is ``localhost``, the address 127.0.0.1."""
         key = ec.generate_private_key(ec.SECP256R1())
         today = dt.datetime.now(dt.UTC)
-        end = today - _DAY if expired else today + 30 * _DAY
+        end = today - _DAY if expired else today + 90 * _DAY if not_yet else today + 30 * _DAY
         subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-        names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        names: list[x509.GeneralName] = [x509.DNSName(host)]
+        if host == "localhost":
+            names.append(x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
         signed = (
             self._builder(subject, key.public_key(), end - 60 * _DAY, end)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)

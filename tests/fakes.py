@@ -35,6 +35,7 @@ from agent.core.values import (
     CommandPoll,
     CommandState,
     JournalEntry,
+    JsonObject,
     Moment,
     OutboxStats,
     Outcome,
@@ -46,6 +47,7 @@ from agent.core.values import (
     StoredReading,
 )
 from agent.errors import AgentError, StorageError
+from agent.handlers.upkeep import Bundle, ConfigChange, UpkeepRefused
 
 START_WALL_S = 1_767_225_600.0
 """2026-01-01T00:00:00Z, where every fake clock starts."""
@@ -346,9 +348,15 @@ class FakeCommandSource:
     Attributes:
         waits: the ``wait_s`` of each poll.
         acknowledged: every id, in order.
+        taken_back: the ids that the service has canceled.
+        asked: the ids of each question about that.
+        cancel_errors: raised by the next of these questions, one each.
     """
 
     def __init__(self, answers: Iterable[Scripted] = ()) -> None:
+        self.taken_back: set[str] = set()
+        self.asked: list[list[str]] = []
+        self.cancel_errors: deque[AgentError] = deque()
         self.answers: deque[Scripted] = deque(answers)
         self.waits: list[float] = []
         self.acknowledged: list[str] = []
@@ -366,6 +374,12 @@ class FakeCommandSource:
 
     def acknowledge(self, command_ids: Sequence[str]) -> None:
         self.acknowledged.extend(command_ids)
+
+    def canceled(self, command_ids: Sequence[str]) -> frozenset[str]:
+        self.asked.append(list(command_ids))
+        if self.cancel_errors:
+            raise self.cancel_errors.popleft()
+        return frozenset(self.taken_back.intersection(command_ids))
 
     def interrupt(self) -> None:
         self.interrupts += 1
@@ -438,6 +452,38 @@ class FakeNotifier:
     def stopping(self) -> None:
         self.told.append("STOPPING=1")
 
+    def reloading(self) -> None:
+        self.told.append("RELOADING=1")
+
     @property
     def watchdog_interval_s(self) -> float | None:
         return self.watchdog_s
+
+
+class FakeUpkeep:
+    """Notes what it is asked for; with ``refusal`` it refuses everything."""
+
+    def __init__(self) -> None:
+        self.changes: list[ConfigChange] = []
+        self.levels: list[tuple[str, float, str]] = []
+        self.bundles: list[Bundle] = []
+        self.refusal: UpkeepRefused | None = None
+        self.bundle: JsonObject = {}
+
+    def try_configuration(self, change: ConfigChange) -> None:
+        self._refuse()
+        self.changes.append(change)
+
+    def set_log_level(self, level: str, for_s: float, logger: str) -> JsonObject:
+        self._refuse()
+        self.levels.append((level, for_s, logger))
+        return {"level": level}
+
+    def collect_diagnostics(self, bundle: Bundle) -> JsonObject:
+        self._refuse()
+        self.bundles.append(bundle)
+        return dict(self.bundle)
+
+    def _refuse(self) -> None:
+        if self.refusal is not None:
+            raise self.refusal

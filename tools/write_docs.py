@@ -46,10 +46,10 @@ Two programs, two files: [the agent's](#the-agent) and [the gateway's](#the-gate
 Every key of the agent's YAML file. Written by `make docs` from the JSON Schema that `device-agent config schema`
 prints. `device-agent init` writes a file to start from, `device-agent check` finds all faults of one at once.
 
-A value comes from the first of these that has it: the environment, the file, the default below. Secrets are never
-written into the file: keys name files that hold them, or systemd credentials bring them. In the environment a key is
-called `DEVICE_AGENT_` and its path in capitals, with two underscores for each dot: `DEVICE_AGENT_SERVICE__BASE_URL`. A
-list or a mapping is written as YAML in brackets.
+A value comes from the first of these that has it: the environment, what the command `update_config` changed, the file,
+the default below. Secrets are never written into the file: keys name files that hold them, or systemd credentials bring
+them. In the environment a key is called `DEVICE_AGENT_` and its path in capitals, with two underscores for each dot:
+`DEVICE_AGENT_SERVICE__BASE_URL`. A list or a mapping is written as YAML in brackets.
 
 A key in `<...>` stands for a name of your choice, `[]` for each item of a list.
 """

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from agent.adapters.discovery import Discovery
 from agent.adapters.records import read_records
 from agent.core.values import CommandPoll
-from agent.wire.commands import OPEN
+from agent.wire.commands import OPEN, CommandStatus
 from agent.wire.device_client import DeviceClient
 from agent.wire.extensions import LONG_POLL
 
@@ -53,6 +53,14 @@ class HttpSource:
         """
         del command_ids
         self._etag = self._unacknowledged
+
+    def canceled(self, command_ids: Sequence[str]) -> frozenset[str]:
+        """See :meth:`agent.ports.CommandSource.canceled`: one more list, of the canceled ones."""
+        answer = self._client.device_commands(self._device_id, status=CommandStatus.CANCELED)
+        commands, _ = read_records(answer.records, self._device_id)
+        # A service that ignores the filter lists others, too.
+        listed = {command.id for command in commands if command.status == CommandStatus.CANCELED}
+        return frozenset(listed.intersection(command_ids))
 
     def interrupt(self) -> None:
         """End a held poll."""

@@ -93,6 +93,10 @@ class HybridSource:
             self._truth.acknowledge(command_ids)
         self._push.acknowledge(command_ids)
 
+    def canceled(self, command_ids: Sequence[str]) -> frozenset[str]:
+        """See :meth:`agent.ports.CommandSource.canceled`: asked where the list comes from."""
+        return self._truth.canceled(command_ids)
+
     def interrupt(self) -> None:
         """End a poll that waits, on either way."""
         self._push.interrupt()

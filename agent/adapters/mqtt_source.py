@@ -87,6 +87,11 @@ class MqttSource:
             for arrival in pending.arrivals if pending is not None else ():
                 self._connection.acknowledge(arrival)
 
+    def canceled(self, command_ids: Sequence[str]) -> frozenset[str]:
+        """None: a command that was taken back is pushed again, with that status."""
+        del command_ids
+        return frozenset()
+
     def interrupt(self) -> None:
         """End a :meth:`poll` that waits."""
         with self._changed:

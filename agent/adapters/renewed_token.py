@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from agent.wire.secret import Secret, looks_like_token_set
+from agent.wire.secret import Secret, looks_like_token_set, never_show
 
 _log = logging.getLogger(__name__)
 
@@ -51,6 +51,7 @@ class RenewedToken:
         if looks_like_token_set(text):
             _log.warning("auth=stale token_file %s holds a token set now: restart the agent to use it", self._path)
         elif text and text.isprintable() and " " not in text:
+            never_show(text)
             self._token = Secret(text)
         else:
             _log.warning("auth=stale token_file %s holds no token, so the last one stays", self._path)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import time
 from collections.abc import Mapping
 from typing import Final
 
@@ -31,6 +32,9 @@ class NullNotifier:
         """See :class:`agent.ports.Notifier`."""
 
     def stopping(self) -> None:
+        """See :class:`agent.ports.Notifier`."""
+
+    def reloading(self) -> None:
         """See :class:`agent.ports.Notifier`."""
 
     @property
@@ -74,6 +78,10 @@ class SdNotifier:
     def stopping(self) -> None:
         """See :class:`agent.ports.Notifier`."""
         self._send("STOPPING=1")
+
+    def reloading(self) -> None:
+        """See :class:`agent.ports.Notifier`; with the time, so that systemd can tell an old message (sd_notify(3))."""
+        self._send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     @property
     def watchdog_interval_s(self) -> float | None:

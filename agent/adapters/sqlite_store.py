@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-from agent.adapters.store.failures import check, damage, explain, is_damage, is_suspect
+from agent.adapters.store.failures import REPLACING, check, damage, explain, is_damage, is_suspect
 from agent.adapters.store.journal_rows import JournalRows
 from agent.adapters.store.outbox_rows import Draft, OutboxRows, to_draft
 from agent.adapters.store.room import DiskRoom, FreeBytes, free_bytes_beside
@@ -76,6 +76,10 @@ class SqliteStore:
         self._bounds = bounds or Bounds()
         self._max_pages = max_pages
         self._free_bytes = free_bytes or free_bytes_beside(path)
+        # The highest key of a reading that a commit of this process is known to have stored.
+        self._last_key: int | None = None
+        # SQLite found damage in use: the file is looked through before that is believed.
+        self._is_doubted = False
         self._lock = _lock(path)
         try:
             self._open()
@@ -96,6 +100,10 @@ class SqliteStore:
             room = DiskRoom(connection, self._bounds, self._free_bytes)
             self._outbox = OutboxRows(connection, self._bounds, _store_id(connection), room)
             self._outbox.forget_unused_origins()
+            if self._last_key is not None:
+                # A commit that failed, and was told so, may have come back out of the log.
+                self._outbox.take_back(self._last_key)
+            self._last_key = self._outbox.highest_key()
         except sqlite3.Error:
             connection.close()
             raise
@@ -104,7 +112,9 @@ class SqliteStore:
         self._in_transaction = False
 
     def _open_or_replace(self) -> sqlite3.Connection:
-        suspect = is_suspect(self.path)
+        if self.path.with_name(self.path.name + REPLACING).exists():
+            return self._replace(damage("its replacement was interrupted"))
+        suspect = self._is_doubted or is_suspect(self.path)
         try:
             connection = self._connect()
         except sqlite3.DatabaseError as error:
@@ -130,14 +140,18 @@ class SqliteStore:
 
     def _replace(self, error: sqlite3.Error, connection: sqlite3.Connection | None = None) -> sqlite3.Connection:
         """Move the damaged file aside and go on with a new one that holds what can be salvaged."""
-        from agent.adapters.store.salvage import move_aside, salvage  # only for a damaged file
+        # Only for a damaged file.
+        from agent.adapters.store.salvage import begin_replacing, end_replacing, move_aside, salvage
 
         wall_s = self._clock.now().wall_s
-        # The names change before the connection closes: closing would write the log back into the damaged file.
-        aside = move_aside(self.path, wall_s)
-        if connection is not None:
-            with suppress(sqlite3.Error):
-                connection.close()
+        try:
+            aside = begin_replacing(self.path, wall_s)
+            # The names change before the connection closes: closing would write the log back into the damaged file.
+            move_aside(self.path, aside)
+        finally:
+            if connection is not None:
+                with suppress(sqlite3.Error):
+                    connection.close()
         new = self._connect()
         try:
             prepare(new, self.path)
@@ -153,6 +167,7 @@ class SqliteStore:
                 (_INCIDENTS_MAX,),
             )
             new.execute("COMMIT")
+            end_replacing(self.path)
         except BaseException:
             new.close()
             raise
@@ -172,12 +187,19 @@ class SqliteStore:
         self._open()
         self._outbox.hide(hidden)
 
-    def replace_damaged(self) -> None:
+    def replace_damaged(self, found: BaseException | None = None) -> None:
         """Damage showed up in use: move the file aside and go on with what can be salvaged.
+
+        A disk that cannot be read for a moment looks like damage to SQLite. So what SQLite itself found (``found``) is
+        believed once the file was looked through anew, or when it is found again before anything could be written.
 
         Raises:
             StorageError: that failed, too; the next use tries again.
         """
+        if hasattr(found, "sqlite_errorcode") and not self._is_doubted:
+            self._is_doubted = True
+            self.reopen()
+            return
         hidden = self.hidden
         self._is_open = False
         try:
@@ -215,6 +237,7 @@ class SqliteStore:
             self._db.execute("BEGIN IMMEDIATE")
             self._in_transaction = True
             yield
+            last_key = self._outbox.highest_key()
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             self._roll_back()
@@ -223,6 +246,8 @@ class SqliteStore:
             self._roll_back()
             raise
         self._in_transaction = False
+        self._is_doubted = False
+        self._last_key = last_key
         self._outbox.committed()
 
     def attempt(self, work: Callable[[], _T]) -> _T:

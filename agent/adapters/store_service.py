@@ -505,7 +505,7 @@ class StoreService:
         if not is_damage(error.__cause__):
             return
         try:
-            store.replace_damaged()
+            store.replace_damaged(error.__cause__)
         except StorageError as failure:
             _log.error("store=failing %s", failure)
         self._tell_incidents(store)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from agent.adapters.store_service import StoreService
 from agent.app.handling import RegistryJobs, command_rules
@@ -15,25 +15,32 @@ from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials
 from agent.core.polling import PollIntervals
 from agent.core.schedule import phase_s
-from agent.core.values import Moment, SendOutcome
-from agent.ports import Clock
+from agent.core.timekeeping import ServiceTime
+from agent.core.values import CommandState, JournalEntry, Moment, Outcome, SendOutcome
+from agent.plugins import PluginInfo
+from agent.ports import Clock, Journal
 from agent.runtime.controls import Controls
+from agent.runtime.dispatcher import Dispatcher
 from agent.runtime.health import Health
 from agent.runtime.intake import Intake, resume
 from agent.runtime.intervals import POLL, Intervals
 from agent.runtime.jobs import JobRunner
-from agent.runtime.lanes import Dispatcher, LaneParts
+from agent.runtime.lanes import LaneParts
 from agent.runtime.ledger import Ledger
 from agent.runtime.patience import Patience
-from agent.runtime.sensing import IntervalChanged, SensingService
+from agent.runtime.sensing import IntervalChanged, RulesChanged, SensingService
 from agent.runtime.service import Actor, ServiceThread
 from agent.runtime.service_clock import ServiceClock
 from agent.runtime.sourcing import SourceService
 from agent.runtime.supervisor import EXIT_RESTART, Supervisor
 from agent.runtime.uplinking import UplinkService
+from agent.runtime.withdrawals import Withdrawals
 from agent.sensors.reader import SensorReader
+from agent.sensors.registry import SensorRegistry
 
 if TYPE_CHECKING:
+    from agent.app.figures import Figures
+    from agent.handlers.upkeep import Upkeep
     from agent.wire.device_client import DeviceClient
 
 _log = logging.getLogger(__name__)
@@ -67,6 +74,27 @@ class CarefulOutbox:
         self._store.outbox.settle(outcome)
 
 
+class HeldBack:
+    """A journal that does not show what was ``started`` and shall neither run nor be concluded by this process's start.
+
+    Args:
+        journal: everything else is its.
+        is_held: whether this entry is not to be shown.
+    """
+
+    def __init__(self, journal: Journal, is_held: Callable[[JournalEntry], bool]) -> None:
+        self._journal = journal
+        self._is_held = is_held
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._journal, name)
+
+    def in_state(self, *states: str, limit: int = 1000) -> list[JournalEntry]:
+        """See :meth:`agent.ports.Journal.in_state`."""
+        found = self._journal.in_state(*states, limit=limit)
+        return [each for each in found if each.state is not CommandState.STARTED or not self._is_held(each)]
+
+
 class Agent:
     """Everything that runs inside one agent.
 
@@ -80,6 +108,10 @@ class Agent:
         health: told how the parts are.
         ledger: told what goes over the network.
         started: when this process began.
+        upkeep: what the handlers that mend ask of the agent.
+        safe_mode: why the agent runs with its mending handlers only, one sentence; empty when it runs with all.
+        on_trial: the command whose configuration is on trial: its end is told by :meth:`conclude`.
+        figures: counts at the ports; None when nobody wants to know.
 
     Raises:
         ConfigurationError: the device id cannot be a user of a broker.
@@ -98,9 +130,18 @@ class Agent:
         health: Health,
         ledger: Ledger,
         started: Moment,
+        upkeep: Upkeep,
+        safe_mode: str = "",
+        on_trial: str | None = None,
+        figures: Figures | None = None,
     ) -> None:
         self._config = config
-        self._journal = store.journal
+        self._upkeep = upkeep
+        self._safe_mode = safe_mode
+        self._on_trial = on_trial
+        self._figures = figures
+        journal: Journal = store.journal if figures is None else figures.journal(store.journal)
+        self._journal = cast("Journal", HeldBack(journal, self._is_held))
         self._clock = clock
         self._supervisor = supervisor
         self._health = health
@@ -110,12 +151,17 @@ class Agent:
         self._service_clock = ServiceClock(clock)
         spread_s = config.commands.poll.spread_s
         self._first_s = phase_s(config.device.device_id, "first contact", spread_s) if spread_s else 0.0
-        self._links = self._make_links(credentials, client)
+        links = self._make_links(credentials, client)
+        self._links = links if figures is None else figures.links(links)
         self._outbox = CarefulOutbox(store, self._links.settles_lazily)
         self._lanes: list[ServiceThread] = []
         self._build_sensors()
         self._build_uplink()
         self._build_commands()
+
+    def service_time(self) -> ServiceTime:
+        """What is known of the service's clock."""
+        return self._service_clock.estimate
 
     def start(self) -> None:
         """Start in the order in which results flow: nothing produces before its consumer is there."""
@@ -126,6 +172,48 @@ class Agent:
             self._uplink.post(UplinkService.RESULT)
         self._sensing.start()
         self._source.start()
+
+    def conclude(self, command_id: str, outcome: Outcome) -> None:
+        """End a command that no lane of this process runs, unless it has ended already.
+
+        Raises:
+            StorageError: it could not be written.
+        """
+        entry = self._journal.known([command_id]).get(command_id)
+        if entry is not None and entry.state in {CommandState.RECEIVED, CommandState.STARTED}:
+            self._journal.finish(command_id, outcome, self._clock.now())
+            _log.info("command=%s handler=%s state=%s", command_id, entry.handler, outcome.status)
+            self._uplink.post(UplinkService.RESULT)
+
+    def running(self) -> set[str]:
+        """The commands whose handlers are under way.
+
+        Raises:
+            StorageError: the journal cannot be read.
+        """
+        return {entry.command.id for entry in self._journal.in_state(CommandState.STARTED)}
+
+    def plugins(self) -> Sequence[PluginInfo]:
+        """Handlers and sensors, with their states."""
+        return [*self._handlers.listing(), *self._sensors.listing()]
+
+    def apply(self, config: AgentConfig) -> None:
+        """Take over what can change while everything runs: the intervals, and which readings are sent."""
+        self._config = config
+        self._intervals.configure(self._configured_intervals())
+        ready = set(self._reader.names())
+        self._sensing.post(RulesChanged({name: rule for name, rule in report_rules(config).items() if name in ready}))
+        self._source.post(IntervalChanged(POLL))
+
+    def _is_held(self, entry: JournalEntry) -> bool:
+        # What a handler began that safe mode has not loaded waits for the start that has it again.
+        is_left_alone = bool(self._safe_mode) and self._handlers.get(entry.handler) is None
+        return is_left_alone or entry.command.id == self._on_trial
+
+    def _configured_intervals(self) -> dict[str, float]:
+        ready = set(self._reader.names())
+        configured = {sensor.name: sensor.interval_s for sensor in self._config.sensors if sensor.name in ready}
+        return {**configured, POLL: self._config.commands.poll.idle_s}
 
     def stop(self) -> None:
         """Stop in reverse: no new commands, running handlers end, readings and results are flushed."""
@@ -167,16 +255,13 @@ class Agent:
 
     def _build_sensors(self) -> None:
         config = self._config
-        registry = load_sensors(config)
+        self._sensors = registry = SensorRegistry.load({}) if self._safe_mode else load_sensors(config)
         for info in registry.listing():
             if info.status not in {"ready", "disabled"}:
                 self._health.put(f"sensor:{info.name}", "unusable", info.reason)
         self._reader = SensorReader(registry.sensors())
         ready = set(self._reader.names())
-        configured = {sensor.name: sensor.interval_s for sensor in config.sensors if sensor.name in ready}
-        self._intervals = Intervals(
-            self._journal, {**configured, POLL: config.commands.poll.idle_s}, on_change=self._interval_changed
-        )
+        self._intervals = Intervals(self._journal, self._configured_intervals(), on_change=self._interval_changed)
         sensing = SensingService(
             device_id=config.device.device_id,
             rules={name: rule for name, rule in report_rules(config).items() if name in ready},
@@ -211,13 +296,17 @@ class Agent:
 
     def _build_commands(self) -> None:
         config, commands = self._config, self._config.commands
-        registry = load_handlers(config)
+        self._handlers = registry = load_handlers(config, safe_mode=bool(self._safe_mode))
         self._rules = command_rules(
             registry,
             handler_key=commands.handler_key,
             max_payload_bytes=commands.max_payload_bytes,
             first_contact=commands.first_contact,
+            max_waiting=commands.max_waiting,
+            max_waiting_per_lane=commands.max_waiting_per_lane,
         )
+        if self._figures is not None:
+            self._figures.handlers = frozenset(registry.names())
         controls = Controls(
             device_id=config.device.device_id,
             version=VERSION,
@@ -225,6 +314,9 @@ class Agent:
             reader=self._reader,
             intervals=self._intervals,
             restart=lambda reason: self._supervisor.end(f"restart: {reason}", EXIT_RESTART),
+            upkeep=self._upkeep,
+            mode=f"safe: {self._safe_mode}" if self._safe_mode else "normal",
+            cancel=self._cancel,
         )
         parts = LaneParts(
             journal=self._journal,
@@ -237,6 +329,7 @@ class Agent:
             service_now=self._service_clock.now,
             on_finished=self._uplink.post,
             on_progress=self._uplink.post,
+            progress_every_s=commands.progress_every_s,
             repeat_after_s=config.logging.repeat_after_s,
         )
         self._dispatcher = Dispatcher(parts, self._rules, self._start_lane, commands.max_lanes)
@@ -252,6 +345,7 @@ class Agent:
         source = SourceService(
             source=self._links.source,
             take=intake.take,
+            look=Withdrawals(self._links.source, self._dispatcher).look,
             intervals=self._poll_intervals,
             wait_s=self._links.poll_wait_s,
             is_busy=self._dispatcher.is_busy,
@@ -278,6 +372,9 @@ class Agent:
 
     def _post_to_sensing(self, message: object) -> bool:
         return self._sensing.post(message)
+
+    def _cancel(self, command_id: str, why: str) -> str:
+        return self._dispatcher.cancel(command_id, why)
 
     def _poll_intervals(self) -> PollIntervals:
         poll, idle_s = self._config.commands.poll, self._intervals.get(POLL)

@@ -205,11 +205,8 @@ def _check_broker(config: AgentConfig, mqtt: MqttConfig, credentials: Credential
         # A second connection with the same id would throw the agent's out.
         text = f"left alone, since the running agent (process {holder}) is connected: see device-agent status"
         return Finding("broker", Verdict.OK, text)
-    from agent.adapters.mqtt_probe import probe
-
     try:
-        broker = make_broker(config, mqtt)
-        version = probe(broker, config.device.device_id, make_token(credentials)(), mqtt.version)
+        text = try_broker(config, mqtt, credentials)
     except ConfigurationError as error:
         return Finding("configuration", Verdict.FAILED, error.faults[0])
     except LockedOut as error:
@@ -218,4 +215,18 @@ def _check_broker(config: AgentConfig, mqtt: MqttConfig, credentials: Credential
         return Finding(
             "broker", Verdict.FAILED if error.state == "bad_certificate" else Verdict.UNREACHABLE, str(error)
         )
-    return Finding("broker", Verdict.OK, f"{broker} takes this device's token and speaks MQTT {version}")
+    return Finding("broker", Verdict.OK, text)
+
+
+def try_broker(config: AgentConfig, mqtt: MqttConfig, credentials: Credentials) -> str:
+    """Connect and subscribe once as this device, which a running agent would not survive; a sentence when it worked.
+
+    Raises:
+        ConfigurationError: the device id cannot be a user of a broker.
+        Offline: it did not work, and why.
+    """
+    from agent.adapters.mqtt_probe import probe
+
+    broker = make_broker(config, mqtt)
+    version = probe(broker, config.device.device_id, make_token(credentials)(), mqtt.version)
+    return f"{broker} takes this device's token and speaks MQTT {version}"

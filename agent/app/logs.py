@@ -1,48 +1,86 @@
-"""Where log lines go and how they look: standard error, one line each, never a secret."""
+"""Where log lines go and how they look: standard error, one line each, bounded, never a secret.
+
+What stands in a line comes in part from outside: ids, a handler's words, a service's error texts. So a line is made of
+printable characters, only a traceback has further lines (each of them indented, so that none passes for a line of its
+own), and what looks like a secret or is one of this process's own is masked last of all, tracebacks included.
+
+Source: sd-daemon(3) for the priorities, journald.conf(5) for the length of a line (``LineMax``, 48 KiB).
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any, Final
 
-from agent.wire.secret import redact
+from agent.wire.secret import MASK, redact
 
 _PRIORITIES: Final = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
+
+# Characters; with four bytes for each and JSON's escapes a line still stays below journald's 48 KiB.
+_MESSAGE_MAX: Final = 3000
+_EXCEPTION_MAX: Final = 6000
+_VALUE_MAX: Final = 200
+_CUT: Final = "...[cut]..."
+
+# "command=%s handler=%s state=started" in a template of ours: the value is a word of ours or the next argument.
+_TEMPLATE: Final = re.compile(
+    r"%%|(?:(?<![\w.])(?P<name>[a-z_]+)=)?%(?P<form>[-#0 +]*\d*(?:\.\d+)?[a-zA-Z])"
+    r"|(?<![\w.])(?P<named>[a-z_]+)=(?P<word>[a-z_]+)(?![\w.-])"
+)
+# "sensor=board state=failing: ..." where the text was put together before: only what stands in front of it all.
+_LEADING: Final = re.compile(r"([a-z_]+)=([\w.-]{1,80})(:?)(?: |$)")
+# The API key is half of a pair and no secret (error texts name it); a log that leaves the device need not hold it.
+_API_KEY: Final = re.compile(r"\bmk_[\w~+/=-]{4,}")
+_OWN_MEMBERS: Final = frozenset({"time", "level", "logger", "thread", "message", "exception"})
 
 
 class TextFormatter(logging.Formatter):
     """``time=... level=info thread=uplink text``; under journald with its priority instead of time and level."""
 
-    def __init__(self, *, under_journald: bool) -> None:
+    def __init__(self, *, under_journald: bool = False) -> None:
         super().__init__()
         self._under_journald = under_journald
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, and a traceback after it when there is one."""
+        """One line, and a traceback after it, indented, when there is one."""
         text = _message(record)
+        trace = _exception(record)
+        if trace:
+            text += "\n" + "\n".join(f"  | {line}" for line in trace.split("\n"))
         if self._under_journald:
-            priority = _PRIORITIES.get(record.levelno, 6)
-            # Every line of a traceback needs its priority too (sd-daemon(3)).
-            return "\n".join(f"<{priority}>{line}" for line in text.split("\n"))
+            # Every line of a traceback needs its priority too.
+            return "\n".join(f"{_priority(record)}{line}" for line in text.split("\n"))
         return f"time={_time(record)} level={record.levelname.lower()} thread={record.threadName} {text}"
 
 
 class JsonFormatter(logging.Formatter):
-    """One object per line."""
+    """One object per line; what the line says as ``key=value`` is a member of its own, beside ``message``."""
+
+    def __init__(self, *, under_journald: bool = False) -> None:
+        super().__init__()
+        self._under_journald = under_journald
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
         members: dict[str, Any] = {
             "time": _time(record),
             "level": record.levelname.lower(),
-            "thread": record.threadName,
             "logger": record.name,
+            "thread": record.threadName,
             "message": _message(record),
         }
-        return json.dumps(members, ensure_ascii=False)
+        for name, value in _fields(record):
+            if name not in _OWN_MEMBERS:
+                members.setdefault(name, _clean(value, _VALUE_MAX))
+        if trace := _exception(record):
+            members["exception"] = trace
+        # journald takes the priority off again, so what it stores is the object alone.
+        return f"{_priority(record) if self._under_journald else ''}{json.dumps(members, ensure_ascii=False)}"
 
 
 def set_up_logging(level: str, style: str, *, under_journald: bool = False) -> None:
@@ -51,10 +89,11 @@ def set_up_logging(level: str, style: str, *, under_journald: bool = False) -> N
     Args:
         level: ``debug``, ``info``, ``warning`` or ``error``.
         style: ``text`` or ``json``.
-        under_journald: standard error goes to journald, which has the time already.
+        under_journald: standard error goes to journald, which has the time already and takes a priority.
     """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter(under_journald=under_journald))
+    formatter = JsonFormatter if style == "json" else TextFormatter
+    handler.setFormatter(formatter(under_journald=under_journald))
     root = logging.getLogger()
     for old in list(root.handlers):
         root.removeHandler(old)
@@ -68,13 +107,87 @@ def set_up_logging(level: str, style: str, *, under_journald: bool = False) -> N
 
 
 def _message(record: logging.LogRecord) -> str:
-    text = record.getMessage()
-    if record.exc_info:
-        text = f"{text}\n{logging.Formatter().formatException(record.exc_info)}"
-    else:
-        # One event, one line: what comes from outside must not forge a second one.
-        text = text.replace("\r", " ").replace("\n", " ")
-    return redact(text)
+    try:
+        text = record.getMessage()
+    except Exception as error:  # noqa: BLE001 - a plug-in's format string; its line must not end the thread
+        text = f"{record.msg} (its arguments do not fit: {type(error).__name__})"
+    own = " ".join(f"{name}={value}" for name, value in _own_fields(record).items())
+    return _clean(f"{own} {text}" if own else text, _MESSAGE_MAX)
+
+
+def _own_fields(record: logging.LogRecord) -> dict[str, object]:
+    """What a logger adapter says of all its lines: ``extra={"members": {...}}``."""
+    members = getattr(record, "members", None)
+    return members if isinstance(members, dict) else {}
+
+
+def _exception(record: logging.LogRecord) -> str:
+    """The traceback, bounded; its end says what was raised, so its middle is what goes. Empty when there is none."""
+    if not record.exc_info or record.exc_info[0] is None:
+        return ""
+    # The record's own cache is left alone: it would be shown unmasked by another handler.
+    trace = _masked(logging.Formatter().formatException(record.exc_info))
+    return "\n".join(_printable(line) for line in _bounded(trace, _EXCEPTION_MAX).split("\n"))
+
+
+def _fields(record: logging.LogRecord) -> Iterator[tuple[str, str]]:
+    """What a line says as ``key=value``, read from its template: text from outside makes no field."""
+    error = record.exc_info[1] if record.exc_info else None
+    for name, value in _own_fields(record).items():
+        yield name, str(value)
+    arguments = record.args if isinstance(record.args, tuple) else ()
+    found = list(_template_fields(str(record.msg), arguments)) if arguments else []
+    yield from found
+    error = error or next((each for each in arguments if isinstance(each, BaseException)), None)
+    if not found and not _own_fields(record):
+        yield from _leading_fields(_message(record))
+    if error is not None:
+        yield "error", f"{type(error).__name__}: {error}"
+
+
+def _template_fields(template: str, arguments: tuple[object, ...]) -> Iterator[tuple[str, str]]:
+    position = 0
+    for match in _TEMPLATE.finditer(template):
+        if match["form"]:
+            if match["name"] and position < len(arguments):
+                yield match["name"], str(arguments[position])
+            position += 1
+        elif match["named"]:
+            yield match["named"], match["word"]
+
+
+def _leading_fields(text: str) -> Iterator[tuple[str, str]]:
+    """Of a text that was put together before it was logged: what stands in front of the first other word."""
+    while match := _LEADING.match(text):
+        yield match[1], match[2]
+        if match[3]:
+            return
+        text = text[match.end() :]
+
+
+def _clean(text: str, characters: int) -> str:
+    """One printable line without secrets, of at most so many characters. Masked first: half a secret is one, too."""
+    return _bounded(_printable(_masked(text)), characters)
+
+
+def _masked(text: str) -> str:
+    return _API_KEY.sub(MASK, redact(text))
+
+
+def _printable(text: str) -> str:
+    # A line end would forge a second line, an escape sequence would write over the terminal.
+    return text if text.isprintable() else "".join(each if each.isprintable() else " " for each in text)
+
+
+def _bounded(text: str, characters: int) -> str:
+    if len(text) <= characters:
+        return text
+    kept = (characters - len(_CUT)) // 2
+    return f"{text[:kept]}{_CUT}{text[-kept:]}"
+
+
+def _priority(record: logging.LogRecord) -> str:
+    return f"<{_PRIORITIES.get(record.levelno, 6)}>"
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -9,13 +9,26 @@ from agent.handlers.registry import HandlerRegistry, HandlerSection
 from agent.sensors.registry import SensorRegistry, SensorSection
 
 
-def load_handlers(config: AgentConfig) -> HandlerRegistry:
-    """Every handler that is built in, installed or declared; failing ones are listed, never raised."""
+def load_handlers(config: AgentConfig, *, safe_mode: bool = False) -> HandlerRegistry:
+    """Every handler that is built in, installed or declared; failing ones are listed, never raised.
+
+    Args:
+        config: its sections ``commands.handlers`` and ``executables`` count.
+        safe_mode: only those that mend.
+    """
     sections = {
-        name: HandlerSection(handler.enabled, handler.timeout_s, handler.settings)
+        name: HandlerSection(
+            enabled=handler.enabled,
+            timeout_s=handler.timeout_s,
+            start_timeout_s=handler.start_timeout_s,
+            inactivity_timeout_s=handler.inactivity_timeout_s,
+            max_attempts=handler.max_attempts,
+            isolation=handler.isolation,
+            settings=handler.settings,
+        )
         for name, handler in config.commands.handlers.items()
     }
-    return HandlerRegistry.load(sections, config.executables)
+    return HandlerRegistry.load(sections, config.executables, safe_mode=safe_mode)
 
 
 def load_sensors(config: AgentConfig) -> SensorRegistry:

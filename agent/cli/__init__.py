@@ -13,6 +13,8 @@ from agent.cli.lazy import LazyGroup
 _COMMANDS: Final = {
     "check": "agent.cli.check:check",
     "config": "agent.cli.config:config",
+    "diagnostics": "agent.cli.diagnostics:diagnostics",
+    "doctor": "agent.cli.doctor:doctor",
     "gateway": "agent.cli.gateway:gateway",
     "handlers": "agent.cli.plugins:handlers",
     "init": "agent.cli.init:init",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import click
 
-from agent.config.load import DEFAULT_PATH, LoadedConfig, load_config
+from agent.config.load import DEFAULT_PATH, FindLayer, LoadedConfig, find_layer, load_config
 from agent.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def end_with(findings: Sequence[Finding], *, as_json: bool) -> NoReturn:
     raise SystemExit(EXIT_CHECK_FAILED if Verdict.FAILED in verdicts else 0)
 
 
-def load(config_path: Path) -> LoadedConfig:
+def load(config_path: Path, find_layer: FindLayer = find_layer) -> LoadedConfig:
     """The configuration that a command works with.
 
     Raises:
@@ -76,7 +76,7 @@ def load(config_path: Path) -> LoadedConfig:
     """
     is_default = config_path == DEFAULT_PATH and not config_path.exists()
     from_environment = is_default and "DEVICE_AGENT_SERVICE__BASE_URL" in os.environ
-    return load_config(None if from_environment else config_path, os.environ)
+    return load_config(None if from_environment else config_path, os.environ, find_layer)
 
 
 @contextmanager

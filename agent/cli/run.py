@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -15,19 +17,30 @@ from agent.cli.options import config_option, configuration_faults_end_it, load
 @click.command()
 @config_option
 def run(config_path: Path) -> None:
-    """Run the agent until SIGTERM or Ctrl-C.
+    """Run the agent until SIGTERM or Ctrl-C; SIGHUP reads the configuration again.
 
     A command restart_agent ends it with exit code 75 under a service manager (NOTIFY_SOCKET is set), which starts it
-    again; started by hand it replaces itself by a new process image with the same process id.
+    again; started by hand it replaces itself by a new process image with the same process id. So it does, however it
+    was started, for a configuration that only a restart brings into force.
     """
+    # Whoever changes the file while the agent starts is heard as soon as somebody listens.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    # As it was: what the agent sets for itself must not reach the process image after it.
+    environ = dict(os.environ)
     with configuration_faults_end_it():
-        loaded = load(config_path)
+        from agent.app.starting import Starting
+
+        starting = Starting()
+        loaded = starting.load(lambda find_layer: load(config_path, find_layer))
         # What reading the file left behind is given back first: what is loaded from here on takes its place.
         gc.collect()
-        from agent.app.run import EXIT_RESTART, run_agent
+        from agent.app.run import EXIT_REPLACE, EXIT_RESTART, run_agent
 
-        exit_code = run_agent(loaded, os.environ)
-    if exit_code == EXIT_RESTART and not os.environ.get("NOTIFY_SOCKET"):
+        exit_code = run_agent(loaded, environ, starting, lambda: load(config_path))
+        starting.close()
+    if exit_code == EXIT_REPLACE or (exit_code == EXIT_RESTART and not environ.get("NOTIFY_SOCKET")):
+        exit_code = EXIT_RESTART
         sys.stderr.flush()
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - the very program that runs now
+        with contextlib.suppress(OSError):  # the program is not where it was: whoever started this starts it anew
+            os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environ)  # noqa: S606 - this very program
     sys.exit(exit_code)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agent.config.model import AuthConfig
 from agent.errors import ConfigurationError, InvalidMessage
-from agent.wire.secret import MAX_TOKEN_FILE_BYTES, Secret, looks_like_token_set
+from agent.wire.secret import MAX_TOKEN_FILE_BYTES, Secret, looks_like_token_set, never_show
 
 if TYPE_CHECKING:
     from agent.wire.tokens import TokenSet
@@ -132,6 +132,8 @@ def _read(key: str, name: str, path: Path | None, faults: list[str]) -> str:
     fault = fault or _fault_of(text, name)
     if fault:
         faults.append(f"{key}: {path}: {fault}")
+    if not looks_like_token_set(text):  # whose tokens are noted one by one
+        never_show(text)
     return text
 
 

@@ -17,9 +17,9 @@ from agent.config.model import AgentConfig, HandlerConfig, SensorConfig
 _WIDTH: Final = 110
 _HEAD: Final = (
     "Configuration of device-agent. Every key is here with its default; a line that begins with '#' and a key is the "
-    "default or an example. Environment variables go before this file: DEVICE_AGENT_SERVICE__BASE_URL sets "
-    "service.base_url. Secrets never stand here: they are in files of mode 600 or in systemd credentials. "
-    "Check it with: device-agent check --config THIS_FILE"
+    "default or an example. What the command update_config changed goes before this file, and environment variables "
+    "before both: DEVICE_AGENT_SERVICE__BASE_URL sets service.base_url. Secrets never stand here: they are in files of "
+    "mode 600 or in systemd credentials. Check it with: device-agent check --config THIS_FILE"
 )
 _EXAMPLES: Final[Mapping[str, tuple[type[BaseModel], str]]] = {
     "handlers": (HandlerConfig, "read_sensors"),

@@ -27,25 +27,83 @@ class LoadedConfig:
     Attributes:
         path: the file; None when everything came from the environment.
         variables: the environment variables that took part.
+        layer: the file with what ``update_config`` changed; None when there is none, or when it cannot be used.
+        layer_fault: why a layer that is there does not count; empty when none does not.
     """
 
     config: AgentConfig
     path: Path | None
     variables: tuple[str, ...]
+    layer: Path | None = None
+    layer_fault: str = ""
 
 
-def load_config(path: Path | None, environ: Mapping[str, str]) -> LoadedConfig:
-    """Defaults < file < environment.
+def find_layer(state_dir: Path) -> Path | None:
+    """The layer in force; None when there is none, or when this user may not look."""
+    try:
+        if not (state_dir / "config.d").is_dir():
+            return None
+        from agent.config.layer import layer_in_force  # only where update_config was ever used
+
+        return layer_in_force(state_dir)
+    except OSError:
+        return None
+
+
+FindLayer = Callable[[Path], Path | None]
+
+
+def load_config(path: Path | None, environ: Mapping[str, str], find_layer: FindLayer = find_layer) -> LoadedConfig:
+    """Defaults < file < what ``update_config`` changed < environment.
+
+    A layer of ``update_config`` that cannot be used does not count, since an agent that does not start could not take
+    a better one.
 
     Args:
         path: the file; None takes the defaults and the environment alone.
         environ: the environment, usually ``os.environ``.
+        find_layer: given the state directory, where the layer lies.
 
     Raises:
         ConfigurationError: every fault of file, environment and, when the section ``auth`` is whole, key files.
     """
+    layer = find_layer(_state_dir(path, environ))
+    fault = ""
+    if layer is not None:
+        from agent.config.layer import read_layer  # only where update_config was ever used
+
+        try:
+            config, origins = load_layered(path, environ, read_layer(layer))
+            return LoadedConfig(config, path, tuple(origins.values()), layer)
+        except ConfigurationError as error:
+            fault = f"{layer}: {'; '.join(error.faults)}"
     config, origins = load_model(AgentConfig, path, environ, PREFIX, _key_file_faults)
-    return LoadedConfig(config, path, tuple(origins.values()))
+    return LoadedConfig(config, path, tuple(origins.values()), None, fault)
+
+
+def load_layered(
+    path: Path | None, environ: Mapping[str, str], layer: Mapping[str, Any]
+) -> tuple[AgentConfig, dict[KeyPath, str]]:
+    """Defaults < file < these values < environment; which variable set which key.
+
+    Raises:
+        ConfigurationError: every fault.
+    """
+    return load_model(AgentConfig, path, environ, PREFIX, _key_file_faults, layer=layer)
+
+
+def _state_dir(path: Path | None, environ: Mapping[str, str]) -> Path:
+    """Where the layer would be, before anything else of the configuration counts; its faults are told later."""
+    given: Any = environ.get(f"{PREFIX}STATE_DIR", "").strip()
+    if not given and path is not None:
+        try:
+            values = _read(path).values
+        except ConfigurationError:
+            values = None
+        given = values.get("state_dir") if isinstance(values, dict) else None
+    if not isinstance(given, str) or not given:
+        given = environ.get("STATE_DIRECTORY", "").split(":", 1)[0]
+    return Path(given) if given else Path(AgentConfig.model_fields["state_dir"].default)
 
 
 def load_model(
@@ -54,6 +112,8 @@ def load_model(
     environ: Mapping[str, str],
     prefix: str,
     key_file_faults: Callable[[dict[str, Any], Mapping[str, str]], list[str]],
+    *,
+    layer: Mapping[str, Any] | None = None,
 ) -> tuple[ModelT, dict[KeyPath, str]]:
     """Any program's configuration: defaults < file < environment, ``state_dir`` from systemd where it is not given.
 
@@ -63,6 +123,7 @@ def load_model(
         environ: the environment.
         prefix: of the variables that set keys.
         key_file_faults: what is wrong with the key files, to be told with all other faults.
+        layer: values laid over the file's.
 
     Returns:
         The configuration, and which variable set which key.
@@ -75,11 +136,18 @@ def load_model(
         document.values = {}
     if not isinstance(document.values, dict):
         raise ConfigurationError(["the file must hold sections such as 'service:', not a list or a word"], str(path))
-    values = document.values
+    values: dict[str, Any] = document.values
     faults = list(document.faults)
+    told: dict[KeyPath, str] = {}
+    if layer is not None:
+        from agent.config.layer import merge, origins_of  # only where update_config was ever used
+
+        values = merge(values, layer)
+        told = origins_of(layer, "update_config")
     origins, variable_faults = overlay(values, environ, model.model_fields, prefix)
     faults += variable_faults
-    faults += _take_secrets_out(values, document.lines, origins)
+    told |= origins
+    faults += _take_secrets_out(values, document.lines, told)
     if "state_dir" not in values and environ.get("STATE_DIRECTORY"):
         # systemd gives a colon-separated list; ours is the only one of the unit.
         values["state_dir"] = environ["STATE_DIRECTORY"].split(":", 1)[0]
@@ -89,7 +157,7 @@ def load_model(
     except ValidationError as error:
         from agent.config.faults import sentences  # only for a file with faults
 
-        faults += sentences(error, model, document.lines, origins)
+        faults += sentences(error, model, document.lines, told)
     if faults or config is None:
         raise ConfigurationError(faults + key_file_faults(values, environ), str(path or "environment"))
     return config, origins

@@ -12,7 +12,9 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from agent.config.metrics import MetricsConfig
 from agent.config.mqtt import MqttConfig
+from agent.config.safe_mode import SafeModeConfig
 from agent.config.section import Identifier, Name, Seconds, Section, is_this_machine, key
 
 KEY_PAIR_REFUSAL = (
@@ -182,6 +184,34 @@ class HandlerConfig(Section):
         default=None,
         example=30,
     )
+    start_timeout_s: Seconds | None = key(
+        "How long a command may wait for its turn, then it is rejected with 'not_started_in_time' instead of running "
+        "late. Default: the handler's own, which is no limit unless it says otherwise.",
+        unit="s",
+        default=None,
+        example=120,
+    )
+    inactivity_timeout_s: Seconds | None = key(
+        "How long a run may go without a sign of life (progress, a heartbeat, output of a program), then the command "
+        "fails with 'inactive'. Default: the handler's own, which is no limit unless it says otherwise.",
+        unit="s",
+        default=None,
+        example=20,
+    )
+    max_attempts: Annotated[int, Field(ge=1, le=100)] | None = key(
+        "How often the handler may be started for one command when the agent ends in the middle of it. Default: the "
+        "handler's own, 3.",
+        why="A handler that takes the whole device down must come to an end.",
+        default=None,
+        example=5,
+    )
+    isolation: Literal["thread", "process"] | None = key(
+        "'process' runs a Python handler in an interpreter of its own, which is killed at its timeout and may crash "
+        "without harm; 'thread' runs it inside the agent. Default: the handler's own.",
+        why="A process costs some 20 MB and a part of a second for each command.",
+        default=None,
+        example="process",
+    )
     settings: dict[str, Any] = key(
         "The handler's own settings; device-agent handlers shows the handlers.", default_factory=dict
     )
@@ -221,6 +251,22 @@ class CommandsConfig(Section):
         "How many commands may run at the same time; each handler has a lane of its own until this many are there.",
         unit="lanes",
         default=8,
+    )
+    max_waiting: Annotated[int, Field(ge=1, le=100_000)] = key(
+        "At most this many commands are under way; further ones are rejected with 'too_many_waiting'. A handler that "
+        "has nothing to do takes its command all the same, so that 'cancel' gets through.",
+        unit="commands",
+        why="Bounds the memory and the hours of work that somebody can pile up here.",
+        default=1000,
+    )
+    max_waiting_per_lane: Annotated[int, Field(ge=1, le=100_000)] = key(
+        "The same for the commands of one lane.", unit="commands", default=200
+    )
+    progress_every_s: Annotated[float, Field(ge=0.1, le=3600)] = key(
+        "Progress of a running command is told to the service this often at most; the newest word counts.",
+        unit="s",
+        why="Each report is a request of the quota.",
+        default=2.0,
     )
     stop_grace_s: Annotated[float, Field(ge=0, le=60)] = key(
         "How long running commands may go on after SIGTERM.",
@@ -390,6 +436,11 @@ class AgentConfig(Section):
     sensors: tuple[SensorConfig, ...] = key("What is read and sent, in this order.", default=())
     outbox: OutboxConfig = key("Bounds of the store of waiting readings.", default_factory=OutboxConfig)
     logging: LoggingConfig = key("What is logged.", default_factory=LoggingConfig)
+    safe_mode: SafeModeConfig = key("What an agent does that does not stay up.", default_factory=SafeModeConfig)
+    metrics: MetricsConfig | None = key(
+        "Figures for Prometheus, on a port of this machine or a socket. Without this section none are served.",
+        default=None,
+    )
 
     @model_validator(mode="after")
     def _has_a_way(self) -> Self:
@@ -425,6 +476,18 @@ class AgentConfig(Section):
             )
         if "poll" in names:
             raise ValueError("sensors: 'poll' is what set_interval calls the command poll; choose another name")
+        return self
+
+    @model_validator(mode="after")
+    def _keeps_its_memory_to_itself(self) -> Self:
+        folders = self._handler("write_file").settings.get("folders")
+        for folder in folders if isinstance(folders, list | tuple) else ():
+            path = Path(str(folder))
+            if path.is_relative_to(self.state_dir) or self.state_dir.is_relative_to(path):
+                raise ValueError(
+                    f"commands.handlers.write_file: the folder {folder} and state_dir {self.state_dir} must not lie in "
+                    "each other: whoever may send files could rewrite the journal"
+                )
         return self
 
     def _handler(self, name: str) -> HandlerConfig:

@@ -1,4 +1,4 @@
-"""The life of a command on the device: which moves are legal, what to do with a listed one, what a crash means.
+"""The life of a command on the device: which moves are legal, and what to do with a listed one.
 
 Rules for the table :data:`MOVES`, and how it works:
 
@@ -6,18 +6,18 @@ Rules for the table :data:`MOVES`, and how it works:
 2. All legal moves are in the table. Applying an event is a look-up, and a missing entry *is* the error
    :class:`IllegalMove`: no code asks "is this allowed?" beside it.
 
-Handled here: new or known, history or work, expired, too large, nameless, unknown, invalid; which lane; what becomes
-of a command that a crash caught in ``started``; what the journal keeps of a command that is over.
+Handled here: new or known, history or work, expired, too large, nameless, unknown, invalid, one too many, taken back;
+which lane; what the journal keeps of a command that is over.
 
-Never handled here: committing, running, reporting, waiting.
+Never handled here: what a crash means (:mod:`agent.core.recovery`), how long a run may take
+(:mod:`agent.core.run_limits`), committing, running, reporting, waiting.
 
 Therefore the I/O layer must
 
 - give the journal ``Triage.entries`` before it acknowledges the list to the transport, and do so at first
   contact even when there are no entries: only then is the journal no longer empty, and the first command that is ever
   sent to this device is work, not history;
-- ask :func:`refuse_at_start` again when a lane comes to a command, which may have waited long;
-- call :func:`recover` for every entry in ``started`` before the lanes run.
+- ask :func:`refuse_at_start` again when a lane comes to a command, which may have waited long.
 
 First contact is the first list that this journal ever sees. A service that states ``queued``, ``delivered`` or
 ``in_progress`` says itself that a command is open, with an expiry that the sender chose: it is work also when it was
@@ -26,8 +26,9 @@ a log, so ``skip-history`` (the default) runs none of it: a command that was sen
 a plain server is not run, since the other way round a new device would open the door for last week's command.
 
 ``in_progress`` of a command that the journal does not know means that a life it does not remember began it (a wiped
-state directory, a second agent with the same id): only an idempotent handler runs then, any other command ends as
-``indeterminate``. After an unreadable journal was replaced the same holds for every open command.
+state directory, a second agent with the same id): only an idempotent handler runs then, one with a verify hook is
+asked (:attr:`Verdict.VERIFY`), any other command ends as ``indeterminate``. After an unreadable journal was replaced
+the same holds for every open command.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from agent.core.outbox import age_s
 from agent.core.values import (
     Command,
     CommandState,
@@ -50,7 +52,13 @@ from agent.core.values import (
 from agent.errors import AgentError
 
 ATTEMPTS_MAX: Final = 3
-"""An idempotent handler that takes the agent down with it is not started more often than this."""
+"""A handler that takes the agent down with it is not started more often than this, unless its rule says otherwise."""
+
+WAITING_MAX: Final = 1000
+"""So many commands wait for their lanes at most."""
+
+WAITING_PER_LANE_MAX: Final = 200
+"""So many commands wait for one lane at most."""
 
 HISTORY_LOST: Final = "history_lost"
 """Name of the journal setting that is present after an unreadable journal was replaced: until the next ``admit``."""
@@ -62,6 +70,7 @@ FINAL_STATUSES: Final = frozenset(
     | {"cancelled", "completed", "done", "executed", "error", "timeout"}
 )
 _BEGUN: Final = "in_progress"
+_CANCELED: Final = frozenset({"canceled", "cancelled"})
 
 
 class CommandEvent(StrEnum):
@@ -167,6 +176,10 @@ class Verdict(StrEnum):
     ADMIT = "admit"
     REFUSE = "refuse"
     SKIP = "skip"
+    VERIFY = "verify"
+    """Another life may have run it: admitted as ``started``, and its handler is asked how it ended."""
+    CANCEL = "cancel"
+    """It waits or runs here, and the service lists it as canceled."""
     DUPLICATE = "duplicate"
     CLOSED = "closed"
 
@@ -178,10 +191,16 @@ class HandlerRule:
     Attributes:
         contract: what it promises.
         lane: commands of one lane run one after the other.
+        start_timeout_s: how long a command may wait for its lane, seconds; None for as long as it likes.
+        max_attempts: how often it may be started for one command, its verify hook included.
+        verifies: it can tell after a crash how a command ended.
     """
 
     contract: Contract
     lane: str
+    start_timeout_s: float | None = None
+    max_attempts: int = ATTEMPTS_MAX
+    verifies: bool = False
 
 
 def _accept_all(_payload: JsonObject) -> str | None:
@@ -199,6 +218,7 @@ class CommandRules:
         handler_key: the payload's member that names the handler.
         max_payload_bytes: larger payloads are refused unread.
         first_contact: the policy for history.
+        max_waiting, max_waiting_per_lane: more commands may not wait; a lane in which none waits always takes one.
     """
 
     handlers: Mapping[str, HandlerRule]
@@ -206,6 +226,8 @@ class CommandRules:
     handler_key: str = "command"
     max_payload_bytes: int = 65_536
     first_contact: FirstContact = FirstContact.SKIP_HISTORY
+    max_waiting: int = WAITING_MAX
+    max_waiting_per_lane: int = WAITING_PER_LANE_MAX
 
     def handler_of(self, payload: JsonObject) -> str:
         """The name that the payload gives; empty when it gives none."""
@@ -219,7 +241,7 @@ class Decision:
 
     Attributes:
         entry: what the journal shall hold, or holds; None for ``CLOSED``, which needs no entry.
-        lane: where it runs; None unless admitted.
+        lane: where it runs; None unless it is admitted or to be verified.
     """
 
     command_id: str
@@ -242,7 +264,7 @@ class Triage:
     @property
     def entries(self) -> tuple[JournalEntry, ...]:
         """What the journal must commit, in this order."""
-        new = (Verdict.ADMIT, Verdict.REFUSE, Verdict.SKIP)
+        new = (Verdict.ADMIT, Verdict.REFUSE, Verdict.SKIP, Verdict.VERIFY)
         return tuple(d.entry for d in self.decisions if d.verdict in new and d.entry is not None)
 
     def of(self, verdict: Verdict) -> tuple[Decision, ...]:
@@ -259,6 +281,7 @@ def triage(
     service_now_s: float | None,
     first_contact: bool = False,
     history_lost: bool = False,
+    waiting: Mapping[str, int] | None = None,
 ) -> Triage:
     """Decide on a list of commands, oldest first. One pass; 10,000 old commands take milliseconds.
 
@@ -271,15 +294,19 @@ def triage(
         first_contact: the journal is empty: it has never seen a list.
         history_lost: the journal replaced an unreadable one (setting :data:`HISTORY_LOST`): whether an open command
             has run is not known, so only idempotent ones run and the others end as ``indeterminate``.
+        waiting: lane -> how many commands are in it by now, the running one included.
     """
-    pass_ = _Pass(rules, received, service_now_s, first_contact or history_lost, history_lost)
+    crowd = _Crowd(rules, dict(waiting or {}))
+    pass_ = _Pass(rules, received, service_now_s, first_contact or history_lost, history_lost, crowd)
     listed = list(commands)
     newest = pass_.newest_of_each_handler(listed) if rules.first_contact is FirstContact.LATEST else frozenset()
     seen: set[str] = set()
     decisions: list[Decision] = []
     for command in listed:
         entry = known.get(command.id)
-        if entry is not None or command.id in seen:
+        if entry is not None and _is_taken_back(command, entry):
+            decisions.append(Decision(command.id, Verdict.CANCEL, entry))
+        elif entry is not None or command.id in seen:
             decisions.append(Decision(command.id, Verdict.DUPLICATE, entry))
         else:
             decisions.append(pass_.decide(command, is_newest=command.id in newest))
@@ -287,9 +314,63 @@ def triage(
     return Triage(tuple(decisions), first_contact or history_lost)
 
 
-def refuse_at_start(entry: JournalEntry, service_now_s: float | None) -> Outcome | None:
-    """The outcome of a command that expired while it waited for its lane; None when it may start."""
-    return _expiry(entry.command, service_now_s)
+def refuse_at_start(
+    entry: JournalEntry,
+    service_now_s: float | None,
+    now: Moment | None = None,
+    start_timeout_s: float | None = None,
+) -> Outcome | None:
+    """The outcome of a command that waited too long for its lane; None when it may start.
+
+    Args:
+        entry: as the journal has it.
+        service_now_s: now, on the service's clock; None when nobody can say, and then nothing counts as expired.
+        now: this instant; only the start timeout asks for it.
+        start_timeout_s: its handler's. A command that was started before has kept it once and for all.
+    """
+    expired = _expiry(entry.command, service_now_s)
+    if expired is not None:
+        return expired
+    if start_timeout_s is None or now is None or entry.state is not CommandState.RECEIVED:
+        return None
+    waited_s = _waited_s(entry.received, now)
+    if waited_s <= start_timeout_s:
+        return None
+    text = f"it waited {waited_s:.0f} s for its lane, and its handler allows {start_timeout_s:g} s"
+    return _rejected("not_started_in_time", text)
+
+
+def _waited_s(received: Moment, now: Moment) -> float:
+    """How long a command has waited, as far as clocks can tell; across boots at least since this one began."""
+    age = age_s(received, now)
+    since_boot_s = now.monotonic_s if received.boot_id != now.boot_id else 0.0
+    return max(since_boot_s, age or 0.0)
+
+
+def _is_taken_back(command: Command, entry: JournalEntry) -> bool:
+    is_open = entry.state in (CommandState.RECEIVED, CommandState.STARTED)
+    return is_open and (command.status or "").lower() in _CANCELED
+
+
+@dataclass(frozen=True, slots=True)
+class _Crowd:
+    """How many commands are in each lane, counted on with each that is admitted."""
+
+    rules: CommandRules
+    lanes: dict[str, int]
+
+    def refuse(self, lane: str) -> Outcome | None:
+        """Why this lane takes no more; None when it has taken one more."""
+        here, rules = self.lanes.get(lane, 0), self.rules
+        # Whatever else waits, an idle lane takes its command: what cancels the others must get through.
+        if here and here >= rules.max_waiting_per_lane:
+            return _rejected("too_many_waiting", f"{here} commands are in lane {lane!r} already; send it again later")
+        everywhere = sum(self.lanes.values())
+        if here and everywhere >= rules.max_waiting:
+            text = f"{everywhere} commands are under way on this device already; send it again later"
+            return _rejected("too_many_waiting", text)
+        self.lanes[lane] = here + 1
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +382,7 @@ class _Pass:
     service_now_s: float | None
     first_contact: bool
     history_lost: bool
+    crowd: _Crowd
 
     def decide(self, command: Command, *, is_newest: bool) -> Decision:
         """The decision on a command that the journal does not know."""
@@ -311,12 +393,20 @@ class _Pass:
         if self.first_contact and status not in OPEN_STATUSES and not self._is_wanted(is_newest=is_newest):
             return self._put_away(command, handler, CommandEvent.SKIP, Verdict.SKIP, None)
         outcome = self._refusal(command, handler)
-        if outcome is None:
-            outcome = self._doubt(handler, status)
-        if outcome is not None:
-            return self._put_away(command, handler, CommandEvent.FINISH, Verdict.REFUSE, outcome)
+        doubt = None if outcome is not None else self._doubt(handler, status)
+        rule = self.rules.handlers.get(handler)
+        if rule is not None and outcome is None and (doubt is None or rule.verifies):
+            outcome = self.crowd.refuse(rule.lane)
+            if outcome is None:
+                return self._take(command, handler, rule, is_begun=doubt is not None)
+        return self._put_away(command, handler, CommandEvent.FINISH, Verdict.REFUSE, outcome or doubt)
+
+    def _take(self, command: Command, handler: str, rule: HandlerRule, *, is_begun: bool) -> Decision:
         entry = JournalEntry(command, advance(None, CommandEvent.ADMIT), handler, self.received)
-        return Decision(command.id, Verdict.ADMIT, entry, self.rules.handlers[handler].lane)
+        if not is_begun:
+            return Decision(command.id, Verdict.ADMIT, entry, rule.lane)
+        # As if this life had begun it: should it end before the handler was asked, the next one asks again.
+        return Decision(command.id, Verdict.VERIFY, start_entry(entry, self.received), rule.lane)
 
     def newest_of_each_handler(self, commands: Iterable[Command]) -> frozenset[str]:
         """The ids of the last command in the list for each handler, among those that are not over."""
@@ -364,9 +454,9 @@ class _Pass:
         if self.rules.handlers[handler].contract is Contract.IDEMPOTENT:
             return None
         if status == _BEGUN:
-            return _indeterminate("it was in progress already, and this device's journal does not know it")
+            return indeterminate("it was in progress already, and this device's journal does not know it")
         if self.history_lost:
-            return _indeterminate("this device's journal was lost, so whether it has run is not known")
+            return indeterminate("this device's journal was lost, so whether it has run is not known")
         return None
 
 
@@ -382,53 +472,18 @@ def _rejected(code: str, sentence: str) -> Outcome:
     return Outcome(OutcomeStatus.REJECTED, error=f"{code}: {sentence}")
 
 
-def _indeterminate(sentence: str) -> Outcome:
+def indeterminate(sentence: str) -> Outcome:
+    """Nobody knows whether it was done, and ``sentence`` says why."""
     return Outcome(OutcomeStatus.FAILED, error=f"indeterminate: {sentence}; it is not run again")
 
 
-# --- after a crash ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Recovery:
-    """What to do with a command that a crash caught in ``started``.
-
-    Attributes:
-        outcome: conclude it with this; None means run it again.
-        restarted: tell the handler that the process or boot that started the command is gone.
-    """
-
-    outcome: Outcome | None = None
-    restarted: bool = False
-
-
-def recover(
-    entry: JournalEntry, contract: Contract | None, process_started: Moment, *, attempts_max: int = ATTEMPTS_MAX
-) -> Recovery:
-    """Judge an entry in ``started`` that has no outcome.
+def canceled(why: str, *, began: bool) -> Outcome:
+    """The outcome of a command that somebody took back.
 
     Args:
-        entry: the journal's entry.
-        contract: its handler's; None when this agent no longer has the handler.
-        process_started: when this process began; anything started before that was started by another one.
-        attempts_max: how often a handler may be started for one command.
+        why: who or what did, such as ``by command 17``.
+        began: its handler had been started: it ends as ``failed``, else as ``rejected``.
     """
-    if contract is None:
-        return Recovery(_indeterminate(f"its handler {entry.handler!r} is gone, and a crash interrupted it"))
-    if contract is Contract.ONCE:
-        return Recovery(_indeterminate("the agent ended while it ran, and it must not run twice"))
-    restarted = _is_before(entry.started, process_started)
-    if contract is Contract.RESTARTS_DEVICE and not restarted:
-        return Recovery(_indeterminate("it was to restart the device, and the device did not restart"))
-    if entry.attempts >= attempts_max:
-        text = (
-            f"too_many_attempts: the agent ended {entry.attempts} times while it ran; find out why in the device's log"
-        )
-        return Recovery(Outcome(OutcomeStatus.FAILED, error=text))
-    return Recovery(restarted=restarted)
-
-
-def _is_before(started: Moment | None, process_started: Moment) -> bool:
-    if started is None or started.boot_id != process_started.boot_id:
-        return True
-    return started.monotonic_s < process_started.monotonic_s
+    status = OutcomeStatus.FAILED if began else OutcomeStatus.REJECTED
+    when = "while it ran" if began else "before it began"
+    return Outcome(status, error=f"canceled: {why}, {when}")

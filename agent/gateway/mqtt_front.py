@@ -30,7 +30,7 @@ from agent.runtime.patience import Patience
 from agent.wire import topics
 from agent.wire.commands import CommandResult
 from agent.wire.mqtt_messages import Receipt, Refusal, read_readings, read_result, read_status
-from agent.wire.secret import Secret
+from agent.wire.secret import Secret, never_show
 from agent.wire.times import parse_time
 from agent.wire.topics import Topic, TopicKind
 
@@ -372,7 +372,9 @@ def read_password(settings: MqttSettings) -> Secret:
     Raises:
         OSError: its file cannot be read.
     """
-    return Secret("" if settings.password_file is None else settings.password_file.read_text("utf-8").strip())
+    text = "" if settings.password_file is None else settings.password_file.read_text("utf-8").strip()
+    never_show(text)
+    return Secret(text)
 
 
 def look_at_broker(settings: MqttSettings) -> str | None:

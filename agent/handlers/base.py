@@ -24,12 +24,16 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, get_type_hints
 
 from pydantic import BaseModel, ConfigDict
 
-from agent.core.values import Contract, JsonObject
+from agent.core.commands import ATTEMPTS_MAX
+from agent.core.values import Contract, JsonObject, Outcome, OutcomeStatus
 from agent.errors import AgentError
+
+if TYPE_CHECKING:
+    from agent.handlers.upkeep import Upkeep
 
 
 class HandlerPayload(BaseModel):
@@ -62,6 +66,34 @@ class HandlerRejected(HandlerFailed):
     """The work was not begun: the command ends as ``rejected`` with this code and sentence."""
 
 
+class Verified:
+    """What a look at the world told about a command that a crash interrupted; see :meth:`Handler.verify`.
+
+    Attributes:
+        outcome: how it ended; None when it was not done and may run.
+    """
+
+    __slots__ = ("outcome",)
+
+    def __init__(self, outcome: Outcome | None) -> None:
+        self.outcome = outcome
+
+    @classmethod
+    def succeeded(cls, result: JsonObject | None = None) -> Self:
+        """It was done, with this result."""
+        return cls(Outcome(OutcomeStatus.SUCCEEDED, result))
+
+    @classmethod
+    def failed(cls, code: str, message: str) -> Self:
+        """It was tried and failed, with this code and sentence."""
+        return cls(Outcome(OutcomeStatus.FAILED, error=f"{code}: {message}"))
+
+    @classmethod
+    def not_done(cls) -> Self:
+        """It was certainly not done: it runs now."""
+        return cls(None)
+
+
 class AgentControls(Protocol):
     """What a handler may ask of the agent that runs it."""
 
@@ -88,8 +120,28 @@ class AgentControls(Protocol):
         """Who this device is: device id, agent version, machine, boot id, uptime."""
         ...
 
+    def cancel_command(self, command_id: str, why: str) -> str:
+        """Take another command back: one that waits never runs, one that runs is told to end.
+
+        Args:
+            command_id: the service's id of it.
+            why: who or what did, such as ``by command 17``; becomes part of its reason.
+
+        Returns:
+            How it was found: ``waiting``, ``running``, ``over`` or ``unknown``.
+
+        Raises:
+            StorageError: the journal fails.
+        """
+        ...
+
     def request_restart(self, reason: str) -> None:
         """End the agent's process in order once the running commands are journaled; the service manager starts it."""
+        ...
+
+    @property
+    def upkeep(self) -> Upkeep:
+        """What keeps the agent itself going: its configuration, its log, its diagnostics."""
         ...
 
 
@@ -105,7 +157,8 @@ class CommandContext:
         stopping: set when the handler shall end: timeout, cancel, or the agent stops.
         log: a logger that names the handler and the command.
         controls: what the handler may ask of the agent.
-        report_progress: tells the service ``in_progress`` with a partial result.
+        report_progress: tells the service ``in_progress`` with a partial result; a sign of life, too. It may be lost.
+        heartbeat: a sign of life, for a handler with an inactivity timeout that has nothing to report.
     """
 
     command_id: str
@@ -116,6 +169,10 @@ class CommandContext:
     log: logging.LoggerAdapter[logging.Logger]
     controls: AgentControls
     report_progress: Callable[[JsonObject], None]
+    heartbeat: Callable[[], None] = lambda: None
+
+
+Isolation = Literal["thread", "process"]
 
 
 class Handler(ABC):
@@ -124,16 +181,26 @@ class Handler(ABC):
     Class attributes:
         name: what ``command`` in the payload says.
         contract: what it promises; decides what a crash does. The default is the safe one.
-        timeout_s: how long one run may take, seconds; the configuration can change it.
+        timeout_s: how long one run may take, seconds.
+        start_timeout_s: how long a command may wait for its lane, seconds; None: as long as it likes.
+        inactivity_timeout_s: how long a run may go without a sign of life, seconds; None asks for none.
+        max_attempts: how often it may be started for one command when each run takes the agent down with it.
+        isolation: ``process`` runs it in an interpreter of its own, which can be killed and may crash.
         lane: handlers with the same lane run one after the other; by default each handler is its own lane.
         Payload: pydantic model of the payload without the member that names the handler.
         Settings: pydantic model of this handler's section in the configuration, or None.
+
+    The configuration can change the timeouts, ``max_attempts`` and ``isolation``.
     """
 
     name: ClassVar[str]
     description: ClassVar[str] = ""
     contract: ClassVar[Contract] = Contract.ONCE
     timeout_s: ClassVar[float] = 60.0
+    start_timeout_s: ClassVar[float | None] = None
+    inactivity_timeout_s: ClassVar[float | None] = None
+    max_attempts: ClassVar[int] = ATTEMPTS_MAX
+    isolation: ClassVar[Isolation] = "thread"
     lane: ClassVar[str | None] = None
     Payload: ClassVar[type[BaseModel]] = NoPayload
     Settings: ClassVar[type[BaseModel] | None] = None
@@ -152,9 +219,29 @@ class Handler(ABC):
         """How long one run may take, seconds; override it where the settings decide."""
         return self.timeout_s
 
+    def unwind_s(self) -> float:
+        """How long a run may take to end once ``context.stopping`` is set, seconds; then its lane is blocked."""
+        return 1.0
+
+    def verifies(self) -> bool:
+        """Whether :meth:`verify` can tell anything; by default whether a subclass has one."""
+        return type(self).verify is not Handler.verify
+
     @abstractmethod
     def handle(self, payload: Any, context: CommandContext) -> JsonObject | None:
         """Do the work; ``payload`` is a valid :attr:`Payload`. Runs in a thread of its own."""
+
+    def verify(self, payload: Any, context: CommandContext) -> Verified | None:  # noqa: ARG002 - for subclasses
+        """Look at the world: how did a command end that a crash interrupted?
+
+        Asked of a ``once`` handler, and of a ``restarts_device`` one whose restart did not come, instead of concluding
+        the command as ``indeterminate``. Runs in the handler's lane within the same limits as :meth:`handle`. It must
+        change nothing: it may be asked again.
+
+        Returns:
+            What it found; None when it cannot tell.
+        """
+        return None
 
 
 HandlerFunction = Callable[[Any, CommandContext], JsonObject | None]
@@ -165,11 +252,17 @@ def handler(
     *,
     contract: Contract = Contract.ONCE,
     timeout_s: float = 60.0,
+    start_timeout_s: float | None = None,
+    inactivity_timeout_s: float | None = None,
+    max_attempts: int = ATTEMPTS_MAX,
+    isolation: Isolation = "thread",
     lane: str | None = None,
+    verify: Callable[[Any, CommandContext], Verified | None] | None = None,
 ) -> Callable[[HandlerFunction], type[Handler]]:
     """Make a handler class out of a function ``(payload: SomeModel, context) -> result``.
 
-    The payload's model is the annotation of the first parameter.
+    The payload's model is the annotation of the first parameter. What is given here becomes the class's attributes;
+    ``verify`` becomes :meth:`Handler.verify`.
 
     Raises:
         TypeError: the first parameter has no pydantic model as its annotation.
@@ -189,17 +282,23 @@ def handler(
         def handle(self: Handler, payload: Any, context: CommandContext) -> JsonObject | None:  # noqa: ARG001
             return function(payload, context)
 
-        members = {
+        members: dict[str, Any] = {
             "name": name,
             "description": (function.__doc__ or "").strip().split("\n", 1)[0],
             "contract": contract,
             "timeout_s": timeout_s,
+            "start_timeout_s": start_timeout_s,
+            "inactivity_timeout_s": inactivity_timeout_s,
+            "max_attempts": max_attempts,
+            "isolation": isolation,
             "lane": lane,
             "Payload": model,
             "handle": handle,
             "__doc__": function.__doc__,
             "__module__": function.__module__,
         }
+        if verify is not None:
+            members["verify"] = lambda _self, payload, context: verify(payload, context)
         return type(function.__name__, (Handler,), members)
 
     return wrap

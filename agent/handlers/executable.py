@@ -12,7 +12,18 @@ else  failed      also when a signal, the timeout or the agent's stop ended it
 ====  ==========  ====================================================================
 
 Standard error is diagnostics: its end is kept, its last line is part of the reason when the program fails, and it
-never makes a run fail.
+never makes a run fail. Whatever it writes, to either output, is a sign of life.
+
+A second program may tell after a crash how a command ended (the setting ``verify``):
+
+====  =========================================================================================
+code  what it found
+====  =========================================================================================
+0     it was done; standard output becomes the result
+70    it was tried and failed (EX_SOFTWARE); the last line of standard error is the reason
+75    it was certainly not done (EX_TEMPFAIL of ``sysexits.h``): it runs now
+else  it cannot tell, and the command ends as ``indeterminate``
+====  =========================================================================================
 """
 
 from __future__ import annotations
@@ -25,9 +36,10 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from agent.core.commands import ATTEMPTS_MAX
 from agent.core.values import Contract, JsonObject
 from agent.errors import InvalidMessage
-from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerRejected, HandlerSettings
+from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerRejected, HandlerSettings, Verified
 from agent.process.bounds import DEFAULT_PATH, GRACE_S, MAX_OUTPUT_BYTES, OUTPUT_BYTES, Argument
 from agent.process.running import (
     Ending,
@@ -41,6 +53,10 @@ from agent.process.running import (
 from agent.wire.json_text import parse_object
 
 EXIT_REJECTED: Final = 64
+_EXIT_FAILED: Final = 70
+_EXIT_NOT_DONE: Final = 75
+# After SIGKILL a program may need a moment to be gone.
+_GONE_S: Final = 3.0
 
 
 class ExecutableSettings(HandlerSettings):
@@ -50,7 +66,13 @@ class ExecutableSettings(HandlerSettings):
     argv: tuple[Argument, ...] = Field(min_length=1, description="The program and its arguments; no shell sees them.")
     description: str = Field(default="", description="One line for a person.")
     contract: Contract = Field(default=Contract.ONCE, description="What a crash in the middle of it means.")
+    verify: tuple[Argument, ...] | None = Field(
+        default=None, min_length=1, description="The program that tells after a crash how a command ended."
+    )
     timeout_s: float = Field(default=60.0, gt=0, le=86400, description="After this its process group is ended, s.")
+    start_timeout_s: float | None = Field(default=None, gt=0, description="How long a command may wait for it, s.")
+    inactivity_timeout_s: float | None = Field(default=None, gt=0, description="How long it may write nothing, s.")
+    max_attempts: int = Field(default=ATTEMPTS_MAX, ge=1, le=100, description="So many starts for one command.")
     lane: str | None = Field(default=None, description="Handlers of one lane run one after the other.")
     output: Literal["json", "text"] = Field(default="json", description="What standard output is.")
     output_bytes: int = Field(default=OUTPUT_BYTES, ge=1, le=MAX_OUTPUT_BYTES, description="How much of it is kept.")
@@ -81,14 +103,45 @@ class Executable(Handler):
         """Longer than the program's own timeout, so that the program is ended and its last words are reported."""
         return own_timeout_first(self._program.timeout_s, self._program.grace_s)
 
+    def unwind_s(self) -> float:
+        """Its grace, and a moment to be gone."""
+        return self._program.grace_s + _GONE_S
+
+    def verifies(self) -> bool:
+        """Whether the settings name a program for it."""
+        return self._program.verify is not None
+
     def check(self) -> None:
-        """The program is there and may be run."""
-        fault = program_fault(self._program.argv, self._base_environment(), self._program.directory)
-        if fault:
-            raise ProgramNotStarted(fault)
+        """The programs are there and may be run."""
+        for argv in (self._program.argv, self._program.verify):
+            fault = None if argv is None else program_fault(argv, self._base_environment(), self._program.directory)
+            if fault:
+                raise ProgramNotStarted(fault)
 
     def handle(self, payload: Any, context: CommandContext) -> JsonObject | None:
         """Run it once, with the payload on its standard input."""
+        settings = self._program
+        run = self._run(settings.argv, payload, context)
+        if run.exit_code == EXIT_REJECTED and run.ending is Ending.EXITED:
+            raise HandlerRejected("rejected_by_program", last_line(run.diagnostics) or "the program gave no reason")
+        if self.contract is Contract.RESTARTS_DEVICE and not context.restarted and _was_swept_away(run):
+            return None  # the restart that it asked for: the run after it concludes the command
+        raise_unless_succeeded(run, settings.timeout_s)
+        return self._result(run)
+
+    def verify(self, payload: Any, context: CommandContext) -> Verified | None:
+        """Run the program that tells how a command ended, with the same input and environment."""
+        if self._program.verify is None:
+            return None
+        run = self._run(self._program.verify, payload, context)
+        if run.ending is Ending.EXITED and run.exit_code == _EXIT_NOT_DONE:
+            return Verified.not_done()
+        if run.ending is Ending.EXITED and run.exit_code == _EXIT_FAILED:
+            return Verified.failed("program_failed", last_line(run.diagnostics) or "the program gave no reason")
+        raise_unless_succeeded(run, self._program.timeout_s)
+        return Verified.succeeded(self._result(run))
+
+    def _run(self, argv: tuple[str, ...], payload: Any, context: CommandContext) -> ProgramRun:
         settings = self._program
         environment = {
             **self._base_environment(),
@@ -98,8 +151,8 @@ class Executable(Handler):
             "COMMAND_RESTARTED": "1" if context.restarted else "0",
             "DEVICE_ID": context.device_id,
         }
-        run = run_for_handler(
-            settings.argv,
+        return run_for_handler(
+            argv,
             context=context,
             timeout_s=settings.timeout_s,
             environment=environment,
@@ -108,11 +161,9 @@ class Executable(Handler):
             output_bytes=settings.output_bytes,
             grace_s=settings.grace_s,
         )
-        if run.exit_code == EXIT_REJECTED and run.ending is Ending.EXITED:
-            raise HandlerRejected("rejected_by_program", last_line(run.diagnostics) or "the program gave no reason")
-        if self.contract is Contract.RESTARTS_DEVICE and not context.restarted and _was_swept_away(run):
-            return None  # the restart that it asked for: the run after it concludes the command
-        raise_unless_succeeded(run, settings.timeout_s)
+
+    def _result(self, run: ProgramRun) -> JsonObject | None:
+        settings = self._program
         if settings.output == "text":
             return text_result(run, settings.output_bytes)
         return _json_result(run, settings.output_bytes)
@@ -128,6 +179,9 @@ def executable_handler(name: str, settings: ExecutableSettings) -> Handler:
         "description": settings.description or f"runs {settings.argv[0]}",
         "contract": settings.contract,
         "timeout_s": settings.timeout_s,
+        "start_timeout_s": settings.start_timeout_s,
+        "inactivity_timeout_s": settings.inactivity_timeout_s,
+        "max_attempts": settings.max_attempts,
         "lane": settings.lane,
         "__doc__": Executable.__doc__,
     }
@@ -171,6 +225,7 @@ def run_for_handler(
             directory=directory,
             output_bytes=output_bytes,
             grace_s=grace_s,
+            alive=context.heartbeat,
         )
     except ProgramNotStarted as error:
         raise HandlerFailed("program_not_started", str(error)) from error

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from agent.core.commands import ATTEMPTS_MAX
 from agent.core.values import Contract, JsonObject
-from agent.handlers.base import Handler
+from agent.handlers.base import Handler, Isolation
 from agent.plugins import describe, faults_of
 
 
@@ -37,6 +40,10 @@ class LoadedHandler:
         contract: what a crash in the middle means.
         timeout_s: after this many seconds ``context.stopping`` is set, by the configuration or the handler's own.
         lane: handlers with the same lane run one after the other.
+        start_timeout_s, inactivity_timeout_s, max_attempts, isolation: as in :class:`~agent.handlers.base.Handler`, by
+            the configuration or the handler's own.
+        target: where the class is, ``module:attribute``; empty for an executable, which is never isolated.
+        settings: its section of the configuration as it was written.
     """
 
     name: str
@@ -44,6 +51,12 @@ class LoadedHandler:
     contract: Contract
     timeout_s: float
     lane: str
+    start_timeout_s: float | None = None
+    inactivity_timeout_s: float | None = None
+    max_attempts: int = ATTEMPTS_MAX
+    isolation: Isolation = "thread"
+    target: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def validate(self, payload: JsonObject, handler_key: str) -> BaseModel | InvalidPayload:
         """The payload as the handler's model, or why it is none. Strict: ``"1"`` is no number.

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from importlib.metadata import EntryPoint
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from pydantic import BaseModel
 
 from agent.core.values import JsonObject
-from agent.handlers.base import Handler
+from agent.handlers.base import Handler, Isolation
 from agent.handlers.loaded import InvalidPayload, LoadedHandler
 from agent.plugins import (
     PluginFault,
@@ -37,13 +37,35 @@ BUILT_IN: Final = "built-in"
 CONFIGURATION: Final = "configuration"
 
 _BUILT_INS: Final[Mapping[str, str]] = {
+    "cancel": "agent.handlers.cancel:Cancel",
+    "collect_diagnostics": "agent.handlers.collect_diagnostics:CollectDiagnostics",
     "identify": "agent.handlers.identify:Identify",
+    "log_level": "agent.handlers.log_level:LogLevel",
     "ping": "agent.handlers.ping:Ping",
     "read_sensors": "agent.handlers.read_sensors:ReadSensors",
     "restart_agent": "agent.handlers.restart_agent:RestartAgent",
     "run": "agent.handlers.run:Run",
     "set_interval": "agent.handlers.set_interval:SetInterval",
+    "update_config": "agent.handlers.update_config:UpdateConfig",
+    "write_file": "agent.handlers.write_file:WriteFile",
 }
+# Built-ins that do nothing until their section says where; without one they are not even imported.
+_ON_REQUEST: Final[Mapping[str, str]] = {
+    "write_file": "it needs a folder in commands.handlers.write_file.settings.folders",
+}
+MENDING: Final = frozenset(
+    {
+        "cancel",
+        "collect_diagnostics",
+        "identify",
+        "log_level",
+        "ping",
+        "reboot",
+        "restart_agent",
+        "update_config",
+    }
+)
+"""The built-ins that are there in safe mode: what looks at a device, and what mends it."""
 
 _log = logging.getLogger(__name__)
 
@@ -54,12 +76,16 @@ class HandlerSection:
 
     Attributes:
         enabled: False switches it off.
-        timeout_s: replaces the handler's own timeout, seconds.
+        timeout_s, start_timeout_s, inactivity_timeout_s, max_attempts, isolation: replace the handler's own.
         settings: the handler's own settings, checked against its ``Settings``.
     """
 
     enabled: bool = True
     timeout_s: float | None = None
+    start_timeout_s: float | None = None
+    inactivity_timeout_s: float | None = None
+    max_attempts: int | None = None
+    isolation: Isolation | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -78,6 +104,7 @@ class HandlerRegistry:
         executables: Mapping[str, Mapping[str, Any]] | None = None,
         *,
         entry_points: Iterable[EntryPoint] | None = None,
+        safe_mode: bool = False,
     ) -> HandlerRegistry:
         """Load, configure and check every handler; a failing one is listed and logged, never raised.
 
@@ -85,15 +112,16 @@ class HandlerRegistry:
             sections: the configuration's ``commands.handlers`` by name.
             executables: the configuration's ``executables`` by name, each checked against ``ExecutableSettings``.
             entry_points: what is installed; None looks it up, once per process.
+            safe_mode: only the built-ins in :data:`MENDING`; all others are listed and nothing of theirs is imported.
         """
         points = installed_entry_points(GROUP) if entry_points is None else tuple(entry_points)
-        loading = _Loading(sections or {})
+        loading = _Loading(sections or {}, safe_mode=safe_mode)
         loading.add_executables(executables or {})
         loading.add_built_ins()
         loading.add_entry_points(points)
         loading.note_unknown_sections()
         for info in loading.listing:
-            if info.status not in {PluginStatus.READY, PluginStatus.DISABLED}:
+            if info.status not in {PluginStatus.READY, PluginStatus.DISABLED, PluginStatus.SAFE_MODE}:
                 _log.warning("handler %s is %s: %s", info.name, info.status, info.reason)
         return cls(loading.handlers, loading.listing)
 
@@ -139,7 +167,8 @@ class HandlerRegistry:
 class _Loading:
     """One pass over the three origins; the first that takes a name keeps it."""
 
-    def __init__(self, sections: Mapping[str, HandlerSection]) -> None:
+    def __init__(self, sections: Mapping[str, HandlerSection], *, safe_mode: bool = False) -> None:
+        self._safe_mode = safe_mode
         self.handlers: dict[str, LoadedHandler] = {}
         self.listing: list[PluginInfo] = []
         self._sections = sections
@@ -149,7 +178,8 @@ class _Loading:
         """Those that the configuration declares."""
         for name, settings in executables.items():
             self._owners[name] = CONFIGURATION
-            self._add(name, CONFIGURATION, partial(_executable, name, settings))
+            section = self._sections.get(name, HandlerSection())
+            self._add(name, CONFIGURATION, partial(_executable, name, settings, section.isolation), target="")
 
     def add_built_ins(self) -> None:
         """Ours, unless an executable of the configuration has the name."""
@@ -158,7 +188,7 @@ class _Loading:
                 self._clash(name, BUILT_IN, f"the configuration's executable {name!r} is used instead of the built-in")
                 continue
             self._owners[name] = BUILT_IN
-            self._add(name, BUILT_IN, partial(self._built_in, name, target))
+            self._add(name, BUILT_IN, partial(self._built_in, name, target), target=target)
 
     def add_entry_points(self, points: Iterable[EntryPoint]) -> None:
         """What is installed, unless the name is taken or two packages want it."""
@@ -175,7 +205,7 @@ class _Loading:
                     packages = ", ".join(sorted(origin_of(rival) for rival in rivals))
                     self._clash(name, origin_of(point), f"{packages} all bring {name!r}: uninstall all but one")
                 else:
-                    self._add(name, origin_of(point), partial(self._installed, name, point))
+                    self._add(name, origin_of(point), partial(self._installed, name, point), target=point.value)
         self._owners |= {name: "installed" for name in by_name if name not in self._owners}
 
     def note_unknown_sections(self) -> None:
@@ -189,10 +219,18 @@ class _Loading:
         sentence = reason[:1].upper() + reason[1:] + "."
         self.listing.append(PluginInfo(name, "handler", origin, PluginStatus.CLASH, sentence))
 
-    def _add(self, name: str, origin: str, create: Callable[[], Handler]) -> None:
+    def _add(self, name: str, origin: str, create: Callable[[], Handler], *, target: str) -> None:
         section = self._sections.get(name, HandlerSection())
         if not section.enabled:
             reason = f"The configuration switched handler {name!r} off."
+            self.listing.append(PluginInfo(name, "handler", origin, PluginStatus.DISABLED, reason))
+            return
+        if self._safe_mode and (origin != BUILT_IN or name not in MENDING):
+            reason = f"The agent is in safe mode, where handler {name!r} is left alone."
+            self.listing.append(PluginInfo(name, "handler", origin, PluginStatus.SAFE_MODE, reason))
+            return
+        if origin == BUILT_IN and name in _ON_REQUEST and name not in self._sections:
+            reason = f"Handler {name!r} is off: {_ON_REQUEST[name]}."
             self.listing.append(PluginInfo(name, "handler", origin, PluginStatus.DISABLED, reason))
             return
         try:
@@ -202,8 +240,19 @@ class _Loading:
             self.listing.append(PluginInfo(name, "handler", origin, fault.status, fault.reason))
             return
         timeout_s = handler.run_timeout_s() if section.timeout_s is None else section.timeout_s
-        lane = handler.lane or name
-        self.handlers[name] = LoadedHandler(name, handler, handler.contract, timeout_s, lane)
+        self.handlers[name] = LoadedHandler(
+            name,
+            handler,
+            handler.contract,
+            timeout_s,
+            handler.lane or name,
+            start_timeout_s=section.start_timeout_s or handler.start_timeout_s,
+            inactivity_timeout_s=section.inactivity_timeout_s or handler.inactivity_timeout_s,
+            max_attempts=section.max_attempts or handler.max_attempts,
+            isolation=section.isolation or handler.isolation,
+            target=target,
+            settings=section.settings,
+        )
         self.listing.append(
             PluginInfo(
                 name,
@@ -243,7 +292,10 @@ class _Loading:
             raise PluginFault(PluginStatus.NOT_CREATED, reason) from error
 
 
-def _executable(name: str, settings: Mapping[str, Any]) -> Handler:
+def _executable(name: str, settings: Mapping[str, Any], isolation: Isolation | None) -> Handler:
+    if isolation is not None:
+        reason = f"executable {name!r} is a process of its own already: remove isolation."
+        raise PluginFault(PluginStatus.INVALID_SETTINGS, reason)
     # Only here: a device without executables does not carry what runs them.
     from agent.handlers.executable import ExecutableSettings, executable_handler
 
@@ -255,6 +307,15 @@ def _executable(name: str, settings: Mapping[str, Any]) -> Handler:
 
 
 def _check(name: str, handler: Handler) -> None:
+    limits = {"start_timeout_s": handler.start_timeout_s, "inactivity_timeout_s": handler.inactivity_timeout_s}
+    wrong = [limit for limit, seconds in limits.items() if seconds is not None and seconds <= 0]
+    wrong += ["max_attempts"] if handler.max_attempts < 1 else []
+    if wrong:
+        reason = f"handler {name!r}: its {' and '.join(wrong)} must be above 0: mend the class."
+        raise PluginFault(PluginStatus.NOT_A_PLUGIN, reason)
+    if handler.isolation not in get_args(Isolation):
+        reason = f"handler {name!r}: its isolation is {handler.isolation!r}: mend the class, 'thread' or 'process'."
+        raise PluginFault(PluginStatus.NOT_A_PLUGIN, reason)
     try:
         handler.check()
     except (Exception, SystemExit) as error:

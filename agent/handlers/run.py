@@ -73,6 +73,10 @@ class Run(Handler):
         longest_s = max(program.timeout_s for program in self._programs.values())
         return own_timeout_first(longest_s, GRACE_S)
 
+    def unwind_s(self) -> float:
+        """A program's grace, and a moment to be gone."""
+        return GRACE_S + 3.0
+
     def check(self) -> None:
         """Each program is there and may be run.
 

@@ -17,7 +17,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -113,6 +113,8 @@ def run_program(
     output_bytes: int = OUTPUT_BYTES,
     diagnostics_bytes: int = DIAGNOSTICS_BYTES,
     grace_s: float = GRACE_S,
+    alive: Callable[[], None] | None = None,
+    answer: Callable[[bytes], bytes] | None = None,
 ) -> ProgramRun:
     """Run a program to its end and return what it said.
 
@@ -126,6 +128,9 @@ def run_program(
         output_bytes: how much of standard output is kept.
         diagnostics_bytes: how much of the end of standard error is kept.
         grace_s: from SIGTERM to SIGKILL.
+        alive: called whenever it has written something, to either output.
+        answer: makes its run a conversation: gets each piece of standard output as it comes, instead of ``output``,
+            and gives what goes to its standard input, which stays open. What it raises ends the program.
 
     Raises:
         ProgramNotStarted: it is missing, not executable, or the system refused.
@@ -133,7 +138,14 @@ def run_program(
     begun_s = time.monotonic()
     process = _start(argv, environment, directory)
     stop = stopping if stopping is not None else threading.Event()
-    with _Pipes(process, input_bytes, output_bytes, diagnostics_bytes) as pipes:
+    with _Pipes(
+        process,
+        input_bytes,
+        output_bytes=output_bytes,
+        diagnostics_bytes=diagnostics_bytes,
+        alive=alive,
+        answer=answer,
+    ) as pipes:
         try:
             ending = _wait(process, pipes, begun_s + timeout_s, stop, grace_s)
         finally:
@@ -222,7 +234,14 @@ class _Pipes:
     """The three pipes of a program, read and written without ever blocking."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], input_bytes: bytes, output_bytes: int, diagnostics_bytes: int
+        self,
+        process: subprocess.Popen[bytes],
+        input_bytes: bytes,
+        *,
+        output_bytes: int,
+        diagnostics_bytes: int,
+        alive: Callable[[], None] | None,
+        answer: Callable[[bytes], bytes] | None,
     ) -> None:
         self.output = bytearray()
         self.diagnostics = bytearray()
@@ -230,6 +249,8 @@ class _Pipes:
         self.reading = 2
         self._output_bytes = output_bytes
         self._diagnostics_bytes = diagnostics_bytes
+        self._alive = alive
+        self._answer = answer
         self._input = memoryview(input_bytes)
         self._selector = selectors.DefaultSelector()
         assert process.stdin is not None  # noqa: S101 - Popen was told to make all three
@@ -280,7 +301,14 @@ class _Pipes:
         self._input = self._input[written:]
         if not self._input:
             self._selector.unregister(pipe)
-            pipe.close()
+            if self._answer is None:
+                pipe.close()
+
+    def _feed(self, more: bytes) -> None:
+        stdin = self._pipes[0]
+        if not self._input:
+            self._selector.register(stdin, selectors.EVENT_WRITE, self._write)
+        self._input = memoryview(bytes(self._input) + more)
 
     def _read(self, pipe: IO[bytes]) -> bytes:
         try:
@@ -290,10 +318,17 @@ class _Pipes:
         if not chunk:
             self._selector.unregister(pipe)
             self.reading -= 1
+        elif self._alive is not None:
+            self._alive()
         return chunk
 
     def _read_output(self, pipe: IO[bytes]) -> None:
         chunk = self._read(pipe)
+        if self._answer is not None:
+            reply = self._answer(chunk) if chunk else b""
+            if reply:
+                self._feed(reply)
+            return
         room = self._output_bytes - len(self.output)
         self.output += chunk[:room]
         if len(chunk) > room:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from agent.core.values import JsonObject
 from agent.ports import Clock
 from agent.runtime.intervals import Intervals
+
+if TYPE_CHECKING:
+    from agent.handlers.upkeep import Upkeep
 
 
 class ReadResult(Protocol):
@@ -48,6 +51,9 @@ class Controls:
 
     Args:
         restart: told the reason; returns at once.
+        upkeep: what keeps the agent itself going.
+        mode: ``normal``, or why the agent is in safe mode.
+        cancel: takes another command back; see :meth:`agent.runtime.dispatcher.Dispatcher.cancel`.
     """
 
     def __init__(
@@ -59,13 +65,24 @@ class Controls:
         reader: Reader,
         intervals: Intervals,
         restart: Callable[[str], None],
+        upkeep: Upkeep,
+        mode: str = "normal",
+        cancel: Callable[[str, str], str],
     ) -> None:
+        self._mode = mode
         self._device_id = device_id
         self._version = version
         self._clock = clock
         self._reader = reader
         self._intervals = intervals
         self._restart = restart
+        self._upkeep = upkeep
+        self._cancel = cancel
+
+    @property
+    def upkeep(self) -> Upkeep:
+        """What keeps the agent itself going."""
+        return self._upkeep
 
     def read_sensors(self, names: list[str] | None) -> Mapping[str, Mapping[str, float] | str]:
         """Read sensors now: name -> named numbers, or a sentence saying why it could not be read.
@@ -86,6 +103,7 @@ class Controls:
         return {
             "device_id": self._device_id,
             "agent_version": self._version,
+            "mode": self._mode,
             "machine": platform.machine(),
             "system": f"{platform.system()} {platform.release()}",
             "host": platform.node(),
@@ -94,6 +112,10 @@ class Controls:
             "boot_id": now.boot_id,
             "uptime_s": round(now.monotonic_s, 1),
         }
+
+    def cancel_command(self, command_id: str, why: str) -> str:
+        """See :meth:`agent.runtime.dispatcher.Dispatcher.cancel`."""
+        return self._cancel(command_id, why)
 
     def request_restart(self, reason: str) -> None:
         """End the agent's process in order; whoever started it starts it again."""

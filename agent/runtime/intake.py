@@ -7,17 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from agent.core.commands import CommandRules, Triage, Verdict, recover, start_entry, triage
+from agent.core.commands import CommandRules, Triage, Verdict, start_entry, triage
+from agent.core.recovery import recover
 from agent.core.timekeeping import is_plausible
 from agent.core.values import Command, CommandPoll, CommandState, Contract, JournalEntry, Moment, Recall
 from agent.ports import Clock, Journal
-from agent.runtime.lanes import Dispatcher
+from agent.runtime.dispatcher import Dispatcher
+from agent.runtime.listed import ListedWindow
 from agent.wire.limits import TTL_MAX_S
 
 _log = logging.getLogger(__name__)
 
-# A command that the service stopped listing is remembered this much longer: a list may be cut short by mistake.
-_REMEMBER_S: Final = 86_400.0
 # Where no list ever comes, nothing may be pushed again that is older than this: no command lives as long.
 _REMEMBER_PUSHED_S: Final = TTL_MAX_S + 86_400.0
 _FORGET_EVERY_S: Final = 3600.0
@@ -51,6 +51,7 @@ class Intake:
         self._on_finished = on_finished
         self._only_pushed = only_pushed
         self._forget_at_s = 0.0
+        self._listed = ListedWindow(journal)
 
     def take(self, poll: CommandPoll) -> int:
         """Decide about every command in the list, commit, and only then dispatch; how many will run.
@@ -72,13 +73,18 @@ class Intake:
         for decision in admitted:
             if decision.entry is not None:
                 self._dispatcher.dispatch(decision.entry, claimed=decision.command_id in pass_.claimed)
+        for decision in result.of(Verdict.VERIFY):
+            if decision.entry is not None:
+                self._dispatcher.dispatch(decision.entry, verify=True)
+        for decision in result.of(Verdict.CANCEL):
+            self._dispatcher.cancel(decision.command_id, "by the service")
         if result.of(Verdict.REFUSE):
             self._on_finished()
         _tell(result)
         if self._only_pushed:
-            self._forget((), _REMEMBER_PUSHED_S)
+            self._forget_old()
         elif not poll.pushed:
-            self._forget(ids, _REMEMBER_S)
+            self._listed.saw(ids, result, self._clock.now())
         return len(admitted)
 
     def _resume_forgotten(self, result: Triage) -> None:
@@ -92,14 +98,14 @@ class Intake:
             if entry.state is CommandState.RECEIVED or is_idempotent:
                 self._dispatcher.dispatch(entry)
 
-    def _forget(self, listed_ids: Sequence[str], older_than_s: float) -> None:
+    def _forget_old(self) -> None:
         now = self._clock.now()
         if now.monotonic_s < self._forget_at_s or not is_plausible(now.wall_s):
             return
         self._forget_at_s = now.monotonic_s + _FORGET_EVERY_S
-        gone = self._journal.forget(listed_ids, now.wall_s - older_than_s)
+        gone = self._journal.forget((), now.wall_s - _REMEMBER_PUSHED_S)
         if gone:
-            _log.info("journal=tidied forgotten=%d commands that the service no longer lists", gone)
+            _log.info("journal=tidied forgotten=%d commands that are too old to come again", gone)
 
 
 @dataclass(slots=True)
@@ -132,6 +138,7 @@ class _Pass:
             service_now_s=self.service_now_s,
             first_contact=recall.is_empty,
             history_lost=recall.history_lost,
+            waiting=self.dispatcher.waiting(),
         )
         if not (result.entries or result.first_contact):
             return None
@@ -150,17 +157,25 @@ def resume(journal: Journal, rules: CommandRules, dispatcher: Dispatcher, clock:
         StorageError: the journal cannot be read or written.
     """
     concluded = 0
+    taken_back = dispatcher.cancels.load()
     for entry in journal.in_state(CommandState.STARTED):
-        rule = rules.handlers.get(entry.handler)
-        recovery = recover(entry, rule.contract if rule else None, process_started)
+        command_id, why = entry.command.id, taken_back.pop(entry.command.id, None)
+        recovery = recover(entry, rules.handlers.get(entry.handler), process_started, canceled_by=why)
         if recovery.outcome is not None:
-            why = recovery.outcome.error
-            _log.warning("command=%s handler=%s state=interrupted reason=%r", entry.command.id, entry.handler, why)
-            journal.finish(entry.command.id, recovery.outcome, clock.now())
+            error = recovery.outcome.error
+            _log.warning("command=%s handler=%s state=interrupted reason=%r", command_id, entry.handler, error)
+            journal.finish(command_id, recovery.outcome, clock.now())
+            dispatcher.cancels.drop(command_id)
             concluded += 1
+            continue
+        what = "its handler is asked how it ended" if recovery.verify else "it runs again"
+        _log.info("command=%s handler=%s state=interrupted: %s", command_id, entry.handler, what)
+        if recovery.verify and why is not None:
+            dispatcher.resume_canceled(entry, why)
         else:
-            _log.info("command=%s handler=%s state=interrupted: it runs again", entry.command.id, entry.handler)
-            dispatcher.dispatch(entry)
+            dispatcher.dispatch(entry, verify=recovery.verify)
+    for command_id in taken_back:
+        dispatcher.cancels.drop(command_id)  # it had its outcome before the crash
     dispatcher.refill()
     return concluded
 

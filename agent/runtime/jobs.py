@@ -6,17 +6,59 @@ import contextlib
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from agent.core.commands import canceled
+from agent.core.run_limits import RunLimits
 from agent.core.values import Command, Contract, JsonObject, Outcome, OutcomeStatus
 
 _log = logging.getLogger(__name__)
 
-_UNWIND_S: Final = 1.0
+# While a handler runs, its lane looks this often after those that wait behind it.
+_LOOK_S: Final = 1.0
 # Threads that wait for the next command: to start one takes longer than most handlers do.
 _RESTING_MAX: Final = 2
+
+
+class CancelSwitch:
+    """Whether one command was taken back, and who wakes when it is. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._wake: Callable[[], None] | None = None
+        self.reason: str | None = None
+
+    def pull(self, reason: str) -> None:
+        """Take the command back; the first reason stays."""
+        with self._lock:
+            if self.reason is not None:
+                return
+            self.reason = reason
+            wake = self._wake
+        if wake is not None:
+            wake()
+
+    def connect(self, wake: Callable[[], None]) -> None:
+        """Whom to wake; at once when it was pulled before."""
+        with self._lock:
+            self._wake = wake
+            was_pulled = self.reason is not None
+        if was_pulled:
+            wake()
+
+
+class LifeSign:
+    """When a run last showed that it is alive."""
+
+    def __init__(self) -> None:
+        self.at_s = 0.0
+
+    def give(self) -> None:
+        """It is alive now."""
+        self.at_s = time.monotonic()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +70,9 @@ class Attempt:
         restarted: the process or boot that started this command is no more.
         stopping: set when the handler shall end.
         report_progress: tells the service how far it is.
+        cancel: ends the run when it is pulled.
+        life: where the run gives its signs of life.
+        look: called about once a second while the run goes on.
     """
 
     command_id: str
@@ -35,6 +80,9 @@ class Attempt:
     restarted: bool
     stopping: threading.Event
     report_progress: Callable[[JsonObject], None]
+    cancel: CancelSwitch = field(default_factory=CancelSwitch)
+    life: LifeSign = field(default_factory=LifeSign)
+    look: Callable[[], None] = lambda: None
 
 
 class Job(Protocol):
@@ -51,12 +99,25 @@ class Job(Protocol):
         ...
 
     @property
-    def timeout_s(self) -> float:
-        """How long one run may take, seconds."""
+    def limits(self) -> RunLimits:
+        """How long one run may take."""
+        ...
+
+    @property
+    def unwind_s(self) -> float:
+        """How long it may take to end once it was told to, seconds."""
         ...
 
     def run(self, attempt: Attempt) -> Outcome:
         """Run the handler; whatever it raises becomes an outcome."""
+        ...
+
+    def verify(self, attempt: Attempt) -> Outcome | None:
+        """Ask the handler how an earlier run of the command ended; None when it was not done and may run.
+
+        Raises:
+            Exception: nobody can tell; the text says why.
+        """
         ...
 
 
@@ -101,21 +162,20 @@ class JobRunner:
     Args:
         stop_grace_s: how long a running handler may go on after :meth:`stop`, seconds.
         progress_after_s: after this long a run counts as long, and ``on_long`` is called once.
-        unwind_s: how long a handler may take to return after its timeout, seconds.
     """
 
-    def __init__(self, *, stop_grace_s: float, progress_after_s: float = 3.0, unwind_s: float = _UNWIND_S) -> None:
+    def __init__(self, *, stop_grace_s: float, progress_after_s: float = 3.0) -> None:
         self._stop_grace_s = stop_grace_s
         self._progress_after_s = progress_after_s
-        self._unwind_s = unwind_s
         self._lock = threading.Lock()
         self._stopped = False
         self._runs: set[_Run] = set()
         self._resting: list[_Worker] = []
 
     def run(self, job: Job, attempt: Attempt, on_long: Callable[[], None]) -> Ended:
-        """Run the job and wait for its end, its timeout or the stop."""
+        """Run the job and wait for its end, its limits, its cancel or the stop."""
         run = _Run(job, attempt)
+        attempt.cancel.connect(lambda: run.wake("cancel"))
         with self._lock:
             self._runs.add(run)
             if self._stopped:
@@ -156,28 +216,45 @@ class JobRunner:
             return True
 
     def _wait(self, run: _Run, on_long: Callable[[], None]) -> Ended:
+        attempt, limits = run.attempt, run.job.limits
+        begun_s = time.monotonic()
+        long_at_s: float | None = begun_s + self._progress_after_s
+        attempt.life.give()
+        if attempt.cancel.reason is not None:
+            return Ended(canceled(attempt.cancel.reason, began=False))
         self._start(run)
-        timeout_s = run.job.timeout_s
-        first_s = min(self._progress_after_s, timeout_s)
-        event = run.wait(first_s)
-        if event is None and timeout_s > first_s:
-            on_long()
-            event = run.wait(timeout_s - first_s)
-        if event == "done":
-            return Ended(run.outcome)
+        while True:
+            now_s = time.monotonic()
+            fault = limits.fault(run.job.handler, begun_s, attempt.life.at_s, now_s)
+            if fault is not None:
+                return self._unwind(run, fault)
+            if long_at_s is not None and now_s >= long_at_s:
+                long_at_s = None
+                on_long()
+            until_s = min(limits.ends_at(begun_s, attempt.life.at_s), now_s + _LOOK_S)
+            event = run.wait((until_s if long_at_s is None else min(until_s, long_at_s)) - now_s)
+            if event == "done":
+                return Ended(run.outcome)
+            if event == "cancel":
+                why = canceled(attempt.cancel.reason or "", began=True).error
+                return self._unwind(run, why or "")
+            if event == "stop":
+                attempt.stopping.set()
+                return Ended(run.outcome) if run.wait_done(self._stop_grace_s) else Ended(None, run)
+            attempt.look()
+
+    def _unwind(self, run: _Run, why: str) -> Ended:
+        """Tell the handler to end, and wait as long as it may take for that."""
         run.attempt.stopping.set()
-        if event == "stop":
-            return Ended(run.outcome) if run.wait_done(self._stop_grace_s) else Ended(None, run)
-        returned = run.wait_done(self._unwind_s)
-        result = run.outcome.result if run.outcome is not None else None
-        text = f"timeout: {run.job.handler!r} ran longer than {timeout_s:g} s"
-        if not returned:
-            text += " and has not returned; its lane is blocked until it does"
-        return Ended(Outcome(OutcomeStatus.FAILED, result, text), None if returned else run)
+        if not run.wait_done(run.job.unwind_s):
+            why += "; it has not returned, and its lane is blocked until it does"
+            return Ended(Outcome(OutcomeStatus.FAILED, None, why), run)
+        told = run.outcome or Outcome(OutcomeStatus.FAILED)
+        return Ended(Outcome(OutcomeStatus.FAILED, told.result, f"{why}; {told.error}" if told.error else why))
 
 
 class _Run:
-    """One job in a worker's thread; its lane waits for what comes first: done or stop."""
+    """One job in a worker's thread; its lane waits for what comes first: done, cancel or stop."""
 
     def __init__(self, job: Job, attempt: Attempt) -> None:
         self.job = job
@@ -195,7 +272,8 @@ class _Run:
         return None
 
     def wait_done(self, timeout_s: float) -> bool:
-        while (event := self.wait(timeout_s)) is not None:
+        until_s = time.monotonic() + timeout_s
+        while (event := self.wait(until_s - time.monotonic())) is not None:
             if event == "done":
                 return True
         return False

@@ -1,53 +1,72 @@
-"""Lanes: each runs its commands one after the other; the dispatcher makes them on demand and keeps them fed.
-
-The journal is the queue. What does not fit into a lane's mailbox stays there as ``received`` and is fetched when the
-lane has room again, so nothing is lost and memory stays bounded.
-"""
+"""Lanes: each runs its commands one after the other; :mod:`agent.runtime.dispatcher` keeps them fed."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Final, Protocol
 
-from agent.core.commands import CommandRules, refuse_at_start
-from agent.core.values import CommandState, Contract, JournalEntry, JsonObject, Outcome, OutcomeStatus, Report
+from agent.core.commands import IllegalMove, canceled, indeterminate, start_entry
+from agent.core.run_limits import RunLimits
+from agent.core.values import CommandState, Contract, JournalEntry, Outcome, OutcomeStatus, Report
 from agent.errors import StorageError
 from agent.ports import Clock, Journal
 from agent.runtime.complaints import Complaints
 from agent.runtime.health import Health
-from agent.runtime.jobs import Attempt, Ended, Hung, Job, JobRunner, Jobs
+from agent.runtime.jobs import Attempt, CancelSwitch, Ended, Hung, Job, JobRunner, Jobs
+from agent.runtime.progress import Progress
 from agent.runtime.service import Actor
 
 _log = logging.getLogger(__name__)
 
-IN_PROGRESS: Final = "in_progress"
 _STORE_RETRY_S: Final = 1.0
 _SLACK_S: Final = 30.0
-# For commands whose handler left with the last configuration: they are only rejected.
-_UNKNOWN_LANE: Final = "unknown"
+_LOOK_S: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True)
 class Errand:
-    """A command on its way into its lane.
+    """A command on its way through its lane. Shared with the dispatcher, which guards ``began`` and ``settled``.
 
     Attributes:
         entry: as it was before this run.
+        lane: its own lane's name, also where it shares another.
         is_started: the journal has it as ``started`` already: the commit that admitted it did that, too.
+        verify: a crash interrupted it, so its handler is first asked how it ended.
+        switch: takes it back once it has begun.
+        began: its lane runs it.
+        settled: how it ended without a run; None while it may run.
     """
 
-    entry: JournalEntry
-    is_started: bool = False
+    __slots__ = ("began", "entry", "is_started", "lane", "settled", "switch", "verify")
+
+    def __init__(self, entry: JournalEntry, lane: str, *, is_started: bool = False, verify: bool = False) -> None:
+        self.entry = entry
+        self.lane = lane
+        self.is_started = is_started
+        self.verify = verify
+        self.switch = CancelSwitch()
+        self.began = False
+        self.settled: Outcome | None = None
 
 
-class Post(Protocol):
-    """A running service, as far as the dispatcher sees it."""
+class Desk(Protocol):
+    """The dispatcher, as far as a lane sees it."""
 
-    def post(self, message: Errand) -> bool:
-        """Post a message; False when the mailbox is full or closed."""
+    def begin(self, errand: Errand) -> Outcome | None:
+        """It is its turn: None when it shall run now, else how it ended without a run."""
+        ...
+
+    def look(self) -> None:
+        """Conclude those that have waited too long. Called again and again while a lane makes others wait."""
+        ...
+
+    def concluded(self, command_id: str) -> None:
+        """Its outcome is in the journal."""
+        ...
+
+    def done(self, command_id: str) -> None:
+        """The lane is through with it, whatever came of it."""
         ...
 
 
@@ -58,6 +77,7 @@ class LaneParts:
         service_now: the service's clock, epoch seconds; None when nobody can say.
         on_finished: this command's result waits for the uplink.
         on_progress: how a running command goes; may be lost.
+        progress_every_s: one report of progress in this time at most, for each command, seconds.
     """
 
     def __init__(
@@ -71,6 +91,7 @@ class LaneParts:
         service_now: Callable[[], float | None],
         on_finished: Callable[[JournalEntry], object],
         on_progress: Callable[[Report], object],
+        progress_every_s: float = 1.0,
         repeat_after_s: float = 300.0,
     ) -> None:
         self.journal = journal
@@ -81,6 +102,7 @@ class LaneParts:
         self.service_now = service_now
         self.on_finished = on_finished
         self.on_progress = on_progress
+        self.progress_every_s = progress_every_s
         self.repeat_after_s = repeat_after_s
         self.stopping = threading.Event()
 
@@ -89,15 +111,15 @@ class Lane(Actor):
     """Runs the commands of one lane in order.
 
     Args:
-        on_done: told the id of each command that this lane is through with.
+        desk: told what becomes of each command.
     """
 
     capacity = 64
 
-    def __init__(self, name: str, parts: LaneParts, on_done: Callable[[str], None]) -> None:
+    def __init__(self, name: str, parts: LaneParts, desk: Desk) -> None:
         super().__init__(f"lane:{name}")
         self._parts = parts
-        self._on_done = on_done
+        self._desk = desk
         self._hung: Hung | None = None
         self._complaints = Complaints(_log, lambda: parts.clock.now().monotonic_s, parts.repeat_after_s)
         self.patience_s = _SLACK_S
@@ -106,36 +128,69 @@ class Lane(Actor):
         """Run one command: journal ``started``, handler, journal the outcome."""
         try:
             if not self._parts.stopping.is_set():
-                self._run(message.entry, is_started=message.is_started)
+                self._take(message)
         finally:
-            self._on_done(message.entry.command.id)
+            self._desk.done(message.entry.command.id)
+            self.patience_s = _SLACK_S
 
-    def _run(self, entry: JournalEntry, *, is_started: bool) -> None:
-        parts, command_id = self._parts, entry.command.id
-        if not is_started and not self._is_current(entry):
+    def _take(self, errand: Errand) -> None:
+        entry = errand.entry
+        if not errand.is_started and not self._is_current(entry):
             return
-        expired = refuse_at_start(entry, parts.service_now())
-        if expired is not None:
-            self._conclude(entry, expired)
-            return
-        job = parts.jobs.prepare(entry.command)
+        job = self._parts.jobs.prepare(entry.command)
         if isinstance(job, Outcome):
-            self._conclude(entry, job)
+            # One that ran before and can no longer be asked about was not refused: nobody knows how it ended.
+            self._conclude(entry, indeterminate(f"{job.error}") if errand.verify else job)
             return
-        if self._is_blocked(job):
-            if parts.stopping.is_set():
-                return
-            text = f"an earlier run of this lane ({self.name}) still hangs; restart_agent frees it"
-            self._conclude(entry, _rejected("lane_blocked", text))
+        if self._is_blocked(job, errand):
+            if not self._parts.stopping.is_set():
+                text = f"an earlier run of this lane ({self.name}) still hangs; restart_agent frees it"
+                blocked = indeterminate(text) if errand.verify else _rejected("lane_blocked", text)
+                self._conclude(entry, blocked)
             return
-        if not is_started and not self._commit(lambda: parts.journal.start(command_id, parts.clock.now()), "start"):
+        settled = self._desk.begin(errand)
+        if settled is not None:
+            self._conclude(entry, settled)
+        elif errand.verify:
+            self._verify(errand, job)
+        else:
+            self._run(errand, job, entry)
+
+    def _run(self, errand: Errand, job: Job, entry: JournalEntry) -> None:
+        if not errand.is_started and not self._start(entry):
             return
-        # A run may last as long as its timeout; only beyond that the lane itself is stuck.
-        self.patience_s = job.timeout_s + _SLACK_S
-        _log.info("command=%s handler=%s state=started attempt=%d", command_id, job.handler, entry.attempts + 1)
-        ended = self._run_job(job, entry)
-        self._take_end(entry, job, ended)
-        self.patience_s = _SLACK_S
+        _log.info("command=%s handler=%s state=started attempt=%d", entry.command.id, job.handler, entry.attempts + 1)
+        self._take_end(entry, job, self._run_job(job, entry, errand.switch))
+
+    def _verify(self, errand: Errand, job: Job) -> None:
+        """Ask the handler how an interrupted run ended, and act on the answer."""
+        entry = errand.entry
+        # Counted before it begins: a hook that takes the agent down with it must come to an end.
+        if not self._start(entry):
+            return
+        _log.info("command=%s handler=%s state=verifying", entry.command.id, job.handler)
+        look = _Look(job)
+        # A look changes nothing, so a cancel has nothing to end; it counts when the command would run.
+        ended = self._run_job(look, entry, CancelSwitch())
+        self._hung = ended.hung or self._hung
+        if ended.outcome is None:
+            return
+        if look.is_undone and ended.outcome.status is OutcomeStatus.SUCCEEDED:
+            why = errand.switch.reason
+            if why is not None:
+                self._conclude(entry, canceled(why, began=False))
+            else:
+                self._run(errand, job, start_entry(entry, self._parts.clock.now()))
+            return
+        told = look.told
+        if told is None:
+            text = f"the agent ended while it ran, and its verify hook did not tell: {ended.outcome.error}"
+            told = indeterminate(text)
+        self._conclude(entry, told)
+
+    def _start(self, entry: JournalEntry) -> bool:
+        parts = self._parts
+        return self._commit(lambda: parts.journal.start(entry.command.id, parts.clock.now()), "start")
 
     def _is_current(self, entry: JournalEntry) -> bool:
         """The journal still has this command as it was when it was handed over: no command runs twice by mistake."""
@@ -147,21 +202,29 @@ class Lane(Actor):
             return False
         return now is not None and now.state is entry.state and now.attempts == entry.attempts
 
-    def _run_job(self, job: Job, entry: JournalEntry) -> Ended:
-        report = self._parts.on_progress
-        started_wall_s = self._parts.clock.now().wall_s
+    def _run_job(self, job: Job, entry: JournalEntry, switch: CancelSwitch) -> Ended:
+        parts = self._parts
+        # A run may last as long as its timeout; only beyond that the lane itself is stuck.
+        self.patience_s = job.limits.timeout_s + job.unwind_s + _SLACK_S
+        progress = Progress(entry.command.id, parts.on_progress, parts.clock, parts.progress_every_s)
 
-        def report_progress(result: JsonObject | None) -> None:
-            report(Report(entry.command.id, IN_PROGRESS, result, started_at=started_wall_s))
+        def look() -> None:
+            progress.flush()
+            self._desk.look()
 
         attempt = Attempt(
             command_id=entry.command.id,
             number=entry.attempts + 1,
             restarted=entry.attempts > 0,
             stopping=threading.Event(),
-            report_progress=report_progress,
+            report_progress=progress.report,
+            cancel=switch,
+            look=look,
         )
-        return self._parts.runner.run(job, attempt, on_long=lambda: report_progress(None))
+        try:
+            return parts.runner.run(job, attempt, on_long=progress.report_long)
+        finally:
+            progress.close()
 
     def _take_end(self, entry: JournalEntry, job: Job, ended: Ended) -> None:
         command_id = entry.command.id
@@ -172,28 +235,40 @@ class Lane(Actor):
             return
         if job.contract is Contract.RESTARTS_DEVICE and entry.attempts == 0 and _went_well(ended.outcome):
             # Its success is that somebody comes after us and finds it started.
-            if self._parts.stopping.wait(job.timeout_s):
+            within_s = job.limits.timeout_s
+            if self._stops_within(within_s):
                 return
-            text = f"no_restart: {job.handler!r} asked for a restart that did not come within {job.timeout_s:g} s"
+            text = f"no_restart: {job.handler!r} asked for a restart that did not come within {within_s:g} s"
             self._conclude(entry, Outcome(OutcomeStatus.FAILED, None, text))
             return
         self._conclude(entry, ended.outcome)
         if self._hung is not None:
-            self._parts.health.put(self.name, "blocked", f"{job.handler} ran into its timeout and does not return")
+            self._parts.health.put(self.name, "blocked", f"{job.handler} was given up and does not return")
 
-    def _is_blocked(self, job: Job) -> bool:
+    def _stops_within(self, seconds: float) -> bool:
+        while seconds > 0:
+            step_s = min(seconds, _LOOK_S)
+            if self._parts.stopping.wait(step_s):
+                return True
+            seconds -= step_s
+            self._desk.look()
+        return False
+
+    def _is_blocked(self, job: Job, errand: Errand) -> bool:
         if self._hung is None:
             return False
         # It may return after all: as long as one run may take, its successors wait for it.
-        self.patience_s = job.timeout_s + _SLACK_S
-        deadline_s = self._parts.clock.now().monotonic_s + job.timeout_s
-        while self._hung.is_alive() and not self._parts.stopping.is_set():
+        within_s = job.limits.timeout_s
+        self.patience_s = within_s + _SLACK_S
+        deadline_s = self._parts.clock.now().monotonic_s + within_s
+        while self._hung.is_alive() and not self._parts.stopping.is_set() and errand.settled is None:
             left_s = deadline_s - self._parts.clock.now().monotonic_s
             if left_s <= 0:
                 return True
             self._hung.join(min(left_s, 0.5))
+            self._desk.look()
         if self._hung.is_alive():
-            return True
+            return errand.settled is None
         self._hung = None
         self._parts.health.put(self.name, "ok")
         return False
@@ -202,14 +277,21 @@ class Lane(Actor):
         command_id, parts = entry.command.id, self._parts
 
         def finish() -> None:
-            finished.append(parts.journal.finish(command_id, outcome, parts.clock.now()))
+            try:
+                finished.append(parts.journal.finish(command_id, outcome, parts.clock.now()))
+            except IllegalMove:
+                # Concluded while it waited, or a write that failed is there after all, or a damaged journal lost it.
+                known = parts.journal.known([command_id]).get(command_id)
+                if known is None:
+                    _log.error("command=%s state=forgotten: the journal lost it while it ran", command_id)
+                elif known.state is CommandState.FINISHED:
+                    finished.append(known)
 
         finished: list[JournalEntry] = []
-        if self._commit(finish, "outcome"):
+        if self._commit(finish, "outcome") and finished:
             parts.on_finished(finished[-1])
-            level = logging.INFO if outcome.status is OutcomeStatus.SUCCEEDED else logging.WARNING
-            why = f" reason={outcome.error!r}" if outcome.error else ""
-            _log.log(level, "command=%s handler=%s state=%s%s", command_id, entry.handler, outcome.status, why)
+            tell_outcome(command_id, entry.handler, finished[-1].outcome or outcome)
+            self._desk.concluded(command_id)
 
     def _commit(self, write: Callable[[], None], what: str) -> bool:
         """Write until it is written; False when the agent stops before that. Nothing runs that is not journaled."""
@@ -228,119 +310,39 @@ class Lane(Actor):
                 return True
 
 
-class Dispatcher:
-    """Hands commands to lanes.
+class _Look:
+    """A job that asks another one's handler how it ended.
 
-    Args:
-        parts: what lanes share.
-        rules: which handler runs in which lane.
-        start_lane: starts a service for an actor.
-        max_lanes: beyond this many, further lanes' commands share the last one.
+    Attributes:
+        told: what it answered in time; None while it did not.
+        is_undone: it was not done and may run.
     """
 
-    def __init__(
-        self,
-        parts: LaneParts,
-        rules: CommandRules,
-        start_lane: Callable[[Actor], Post],
-        max_lanes: int,
-    ) -> None:
-        self._parts = parts
-        self._rules = rules
-        self._start_lane = start_lane
-        self._max_lanes = max_lanes
-        self._lock = threading.Lock()
-        self._lanes: dict[str, Post] = {}
-        # Command id -> its lane.
-        self._queued: dict[str, str] = {}
-        self._is_behind = False
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self.handler = job.handler
+        self.contract = job.contract
+        self.limits: RunLimits = job.limits
+        self.unwind_s = job.unwind_s
+        self.told: Outcome | None = None
+        self.is_undone = False
 
-    def claim(self, entry: JournalEntry) -> bool:
-        """Keep a free lane for a new command, which may then be admitted as ``started``: one commit instead of two.
+    def run(self, attempt: Attempt) -> Outcome:
+        """The answer, or what was raised instead of one."""
+        told = self._job.verify(attempt)
+        self.told, self.is_undone = told, told is None
+        return Outcome(OutcomeStatus.SUCCEEDED)
 
-        Only for an idempotent handler. Should the agent end between that commit and the handler's first step, the
-        command runs at the next start; a handler that may run ``once`` would be concluded without having run.
+    def verify(self, attempt: Attempt) -> Outcome | None:
+        """Never asked: this is the question itself."""
+        return self._job.verify(attempt)
 
-        Returns:
-            True when the lane is its own. :meth:`dispatch` or :meth:`release` must follow.
-        """
-        rule = self._rules.handlers.get(entry.handler)
-        if rule is None or rule.contract is not Contract.IDEMPOTENT:
-            return False
-        with self._lock:
-            lane = self._lane_of(entry)
-            if self._is_behind or lane in self._queued.values() or self._parts.stopping.is_set():
-                return False
-            self._queued[entry.command.id] = lane
-            return True
 
-    def release(self, command_ids: Iterable[str]) -> None:
-        """Claimed, and then not admitted."""
-        with self._lock:
-            for command_id in command_ids:
-                self._queued.pop(command_id, None)
-
-    def dispatch(self, entry: JournalEntry, *, claimed: bool = False) -> bool:
-        """Put a ``received`` command, or a ``started`` one that shall run again, into its lane.
-
-        Args:
-            entry: as the journal has it, or had it before it was claimed.
-            claimed: see :meth:`claim`; the journal has it as ``started`` by now.
-
-        Returns:
-            False when the lane is full: the command waits in the journal and is fetched later.
-        """
-        command_id = entry.command.id
-        with self._lock:
-            if command_id in self._queued and not claimed:
-                return True
-            lane = self._lane_of(entry)
-            # Counted here, so that a claimed place is there when its command comes.
-            has_room = claimed or list(self._queued.values()).count(lane) < Lane.capacity
-            if has_room and self._lane(lane).post(Errand(entry, is_started=claimed)):
-                self._queued[command_id] = lane
-                return True
-            self._is_behind = True
-            return False
-
-    def refill(self) -> None:
-        """Fetch from the journal what did not fit before."""
-        try:
-            waiting = self._parts.journal.in_state(CommandState.RECEIVED)
-        except StorageError as error:
-            _log.error("journal=failing: waiting commands could not be read: %s", error)
-            return
-        for entry in waiting:
-            self.dispatch(entry)
-
-    def is_busy(self) -> bool:
-        """A command is under way."""
-        return bool(self._queued)
-
-    def stop(self) -> None:
-        """No further command begins; running ones are told to end."""
-        self._parts.stopping.set()
-        self._parts.runner.stop()
-
-    def _lane_of(self, entry: JournalEntry) -> str:
-        rule = self._rules.handlers.get(entry.handler)
-        name = rule.lane if rule else _UNKNOWN_LANE
-        is_one_too_many = name not in self._lanes and len(self._lanes) >= self._max_lanes
-        return list(self._lanes)[-1] if is_one_too_many else name
-
-    def _lane(self, name: str) -> Post:
-        if name not in self._lanes:
-            self._lanes[name] = self._start_lane(Lane(name, self._parts, self._done))
-        return self._lanes[name]
-
-    def _done(self, command_id: str) -> None:
-        with self._lock:
-            self._queued.pop(command_id, None)
-            is_time = self._is_behind and len(self._queued) <= Lane.capacity // 2
-            if is_time:
-                self._is_behind = False
-        if is_time and not self._parts.stopping.is_set():
-            self.refill()
+def tell_outcome(command_id: str, handler: str, outcome: Outcome) -> None:
+    """One log line about the end of a command."""
+    level = logging.INFO if outcome.status is OutcomeStatus.SUCCEEDED else logging.WARNING
+    why = f" reason={outcome.error!r}" if outcome.error else ""
+    _log.log(level, "command=%s handler=%s state=%s%s", command_id, handler, outcome.status, why)
 
 
 def _rejected(code: str, text: str) -> Outcome:

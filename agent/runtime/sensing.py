@@ -38,6 +38,13 @@ class IntervalChanged:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class RulesChanged:
+    """Other readings are worth sending: message to :class:`SensingService`."""
+
+    rules: Mapping[str, ReportRule]
+
+
 @dataclass(slots=True)
 class _Sensor:
     rule: ReportRule
@@ -125,8 +132,13 @@ class SensingService(Actor):
                 sensor.is_reading = True
                 self._begin_read(name)
 
-    def receive(self, message: SensorRead | IntervalChanged) -> None:
-        """A read came back, or an interval was set."""
+    def receive(self, message: SensorRead | IntervalChanged | RulesChanged) -> None:
+        """A read came back, an interval was set, or the rules changed."""
+        if isinstance(message, RulesChanged):
+            for name, rule in message.rules.items():
+                if name in self._sensors:
+                    self._sensors[name].rule = rule
+            return
         if isinstance(message, IntervalChanged):
             sensor = self._sensors.get(message.name)
             if sensor is not None:

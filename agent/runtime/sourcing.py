@@ -29,6 +29,7 @@ class SourceService(Actor):
     Args:
         take: decides about a poll's commands and commits them to the journal; returns how many are new. May raise
             :class:`~agent.errors.StorageError`: then nothing is acknowledged and the same list is asked for again.
+        look: looks at each answer once it is in the journal.
         intervals: the bounds in force now.
         wait_s: how long the service may hold a poll now, seconds; 0 forbids it.
         is_busy: a command is under way.
@@ -53,10 +54,12 @@ class SourceService(Actor):
         fraction: Callable[[], float],
         first_s: float = 0.0,
         repeat_after_s: float = 300.0,
+        look: Callable[[CommandPoll], None] = lambda _poll: None,
     ) -> None:
         super().__init__(PART)
         self._source = source
         self._take = take
+        self._look = look
         self._intervals = intervals
         self._wait_s = wait_s
         self._is_busy = is_busy
@@ -100,6 +103,7 @@ class SourceService(Actor):
             self._source.acknowledge([command.id for command in poll.commands])
             self._health.put("journal", "ok")
             self._complaints.settle("journal", "commands=ok: the journal can be written again")
+        self._look(poll)
         self._due_s = self._now_s() + self._delay_s(poll, new, took_s)
 
     def receive(self, message: IntervalChanged | str) -> None:

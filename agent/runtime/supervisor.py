@@ -23,6 +23,8 @@ EXIT_STOPPED: Final = 0
 EXIT_CRASHED: Final = 1
 EXIT_RESTART: Final = 75
 """``EX_TEMPFAIL`` of ``sysexits.h``: ended by ``restart_agent``; whoever started it shall start it again."""
+EXIT_REPLACE: Final = -1
+"""Never seen outside: the program is to be run anew in this very process, with another configuration."""
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +68,9 @@ class Supervisor:
         os.set_blocking(self._wake_writer, False)
         self._is_change_noted = threading.Event()
         self._was_stuck = False
+        self._appointments: list[tuple[float, int, Callable[[], object]]] = []
+        self._appointments_made = 0
+        self._lock = threading.Lock()
 
     def watch(self, probe: Probe) -> None:
         """Add something that must make progress. Before :meth:`run`."""
@@ -85,6 +90,15 @@ class Supervisor:
             self._is_change_noted.set()
             self._put(None)
 
+    def schedule(self, delay_s: float, call: Callable[[], object]) -> None:
+        """Have ``call`` called once in the main thread, that long from now on the monotonic clock. From any thread."""
+        due_s = self._clock.now().monotonic_s + delay_s
+        with self._lock:
+            self._appointments_made += 1
+            self._appointments.append((due_s, self._appointments_made, call))
+            self._appointments.sort(key=lambda each: each[:2])
+        self.changed()
+
     def wait(self, timeout_s: float) -> Ending | None:
         """Wait for the end before anything runs; None when it did not come within ``timeout_s``."""
         deadline_s = self._clock.now().monotonic_s + timeout_s
@@ -103,11 +117,12 @@ class Supervisor:
         while True:
             if self._makes_progress():
                 self._notifier.alive()
-            for event in self._take(timeout_s):
+            for event in self._take(self._until_appointment(timeout_s)):
                 if event is not None:
                     return event
                 self._is_change_noted.clear()
                 self._write_status()
+            self._keep_appointments()
 
     @contextlib.contextmanager
     def signals(self) -> Iterator[None]:
@@ -147,6 +162,21 @@ class Supervisor:
                 pass
         while self._events:
             yield self._events.popleft()
+
+    def _until_appointment(self, timeout_s: float) -> float:
+        with self._lock:
+            if not self._appointments:
+                return timeout_s
+            return min(timeout_s, max(0.0, self._appointments[0][0] - self._clock.now().monotonic_s))
+
+    def _keep_appointments(self) -> None:
+        now_s = self._clock.now().monotonic_s
+        while True:
+            with self._lock:
+                if not self._appointments or self._appointments[0][0] > now_s:
+                    return
+                call = self._appointments.pop(0)[2]
+            call()
 
     def _makes_progress(self) -> bool:
         now_s = self._clock.now().monotonic_s

@@ -111,7 +111,8 @@ class UplinkService(Actor):
             was_told = self._told.pop(message.command.id, False)
             if not was_told and len(self._fresh) < _FRESH_KEPT:
                 self._fresh[message.command.id] = message
-        if isinstance(message, Report):
+        # What was told already from the journal has ended: its progress may still have been on the way to here.
+        if isinstance(message, Report) and message.command_id not in self._told:
             self._progress.pop(message.command_id, None)
             self._progress[message.command_id] = message
             if len(self._progress) > _PROGRESS_KEPT:

@@ -12,7 +12,14 @@ MASK: Final = "**********"
 """What stands where a secret was."""
 
 # Also what was mistaken for another key, or belongs to somebody else, is not repeated.
-_LOOKS_SECRET: Final = re.compile(r"(?:msk|dat)_[\w.~+/=-]+|(?<=[Bb]earer )[\w.~+/=-]+")
+_LOOKS_SECRET: Final = re.compile(
+    r"(?:msk|dat)_[\w.~+/=-]+|(?:(?<=[Bb]earer )|(?<=[Bb]asic ))[\w.~+/=-]+"
+    r"|(?<=x-secret-key: )\S+"
+)
+# Of this process: a device has a handful, and each renewal makes two more.
+_KNOWN_MAX: Final = 32
+_KNOWN_CHARACTERS: Final = 8
+_known: list[str] = []
 
 
 class Secret:
@@ -55,8 +62,21 @@ class Secret:
         raise TypeError("a Secret is not pickled: hand it over by file or credential")
 
 
+def never_show(value: str) -> None:
+    """From now on :func:`redact` takes this value out of every text, whatever it looks like.
+
+    For the credentials that this process holds. The last 32 are remembered; what is shorter than 8 characters is not,
+    since it would take words out of every sentence.
+    """
+    if len(value) >= _KNOWN_CHARACTERS and value not in _known:
+        _known.append(value)
+        del _known[:-_KNOWN_MAX]
+
+
 def redact(text: str) -> str:
-    """The text without anything that looks like a secret key or a bearer token."""
+    """The text without this process's credentials and without anything that looks like a key or a bearer token."""
+    for value in sorted(_known, key=len, reverse=True):  # one may be the beginning of another
+        text = text.replace(value, MASK)
     return _LOOKS_SECRET.sub(MASK, text)
 
 

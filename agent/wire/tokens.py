@@ -18,7 +18,7 @@ from pydantic import ConfigDict
 from agent.errors import InvalidMessage
 from agent.wire.base import LooseTime, Received, Text
 from agent.wire.json_text import parse_json
-from agent.wire.secret import Secret
+from agent.wire.secret import Secret, never_show
 from agent.wire.sign_in import ReceivedSecret, TokenAnswer
 from agent.wire.times import to_rfc3339
 
@@ -54,6 +54,11 @@ class TokenSet:
     issued_at: float | None = None
     expires_at: float | None = None
     seed: str = ""
+
+    def __post_init__(self) -> None:
+        for token in (self.access_token, self.refresh_token):
+            if token is not None:
+                never_show(token.reveal())
 
     @property
     def fingerprint(self) -> str:

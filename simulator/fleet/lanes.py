@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from agent.core.commands import recover, refuse_at_start
+from agent.core.commands import HandlerRule, refuse_at_start
+from agent.core.recovery import recover
 from agent.core.values import CommandState, JournalEntry, Moment, Report
 from simulator.fleet.exchange import IN_PROGRESS
 from simulator.fleet.ledger import DeviceLedger, Effect
@@ -67,7 +68,8 @@ class Lanes:
         """
         for entry in self._journal.in_state(CommandState.STARTED):
             handler = self._handlers.get(entry.handler)
-            recovery = recover(entry, handler.contract if handler else None, started)
+            rule = HandlerRule(handler.contract, entry.handler) if handler else None
+            recovery = recover(entry, rule, started)
             if recovery.outcome is not None:
                 self._journal.finish(entry.command.id, recovery.outcome, started)
             else:

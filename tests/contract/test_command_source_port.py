@@ -168,6 +168,10 @@ class TestEverySource:
         source.acknowledge(list(known))
         assert {command.id for command in source.poll(0).commands} <= known
 
+    def test_what_was_not_canceled_is_not_called_canceled(self, source):
+        ids = [command.id for command in source.poll(0).commands]
+        assert source.canceled(ids) == frozenset()
+
     def test_acknowledging_and_closing_are_always_allowed(self, source):
         source.acknowledge([])
         source.acknowledge([command.id for command in source.poll(0).commands])
@@ -226,6 +230,15 @@ class TestHttp:
         assert not thread.is_alive()
         assert errors
         release.set()
+
+    def test_one_question_tells_which_commands_were_canceled(self, serve):
+        # A plain server may ignore the filter: then it lists others beside them.
+        records = [{**RECORDS[0], "status": "canceled"}, {**RECORDS[1], "status": "succeeded"}]
+        server, client = serve(listing(records))
+        assert make_source(client).canceled(["c2", "c1", "c0"]) == frozenset({"c2"})
+        assert [path for _, path, _ in server.asked if "status=canceled" in path] == [
+            "/devices/d1/commands?status=canceled"
+        ]
 
     def test_a_bad_record_hides_no_other_and_a_foreign_one_is_skipped(self, serve):
         records = [

@@ -23,6 +23,9 @@ _FIXES: Final = (
     ("SQLITE_NOMEM", "there is not enough memory"),
 )
 _DAMAGE: Final = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
+REPLACING: Final = ".replacing"
+"""What is appended to the database's name for the note that a damaged one is being replaced."""
+
 _CHECK_ALWAYS_BELOW_BYTES: Final = 8 * 1024 * 1024
 
 

@@ -188,6 +188,29 @@ class OutboxRows:
         self._age_due_s = 0.0
         self._gaps.forget_memory()
 
+    def highest_key(self) -> int:
+        """The highest key ever given; 0 for none."""
+        (highest,) = self._db.execute("SELECT coalesce(max(key), 0) FROM reading").fetchone()
+        return int(highest)
+
+    def take_back(self, last_key: int) -> None:
+        """Delete the readings above this key, which nobody knows to be stored and which are to be put again.
+
+        A commit whose sync failed is told as failed, and its readings stay in memory; but its pages are in the log, and
+        a connection that reads the log anew finds it whole.
+        """
+        if self.highest_key() <= last_key:
+            return
+        self._db.execute("BEGIN IMMEDIATE")
+        # The row that marks the highest key may have gone with that commit.
+        self._db.execute(
+            "INSERT OR IGNORE INTO reading (key, origin, mono, wall, body) "
+            "SELECT ?, origin, mono, wall, NULL FROM reading WHERE key > ? ORDER BY key LIMIT 1",
+            (last_key, last_key),
+        )
+        self._db.execute("DELETE FROM reading WHERE key > ?", (last_key,))
+        self._db.execute("COMMIT")
+
     # --- taking in ----------------------------------------------------------------------------------------------------
 
     def put(self, drafts: Sequence[Draft], now: Moment) -> int:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from agent.adapters.store.failures import REPLACING
 from agent.adapters.store.journal_rows import to_entry
 from agent.adapters.store.outbox_rows import to_values
 from agent.adapters.store.schema import PAGE_BYTES
@@ -34,28 +35,77 @@ _MAGIC: Final = b"SQLite format 3\0"
 _HOLE_MAX_BYTES: Final = 32 * 1024**3
 
 
-def move_aside(path: Path, wall_s: float) -> Path:
-    """Give the damaged file, with its write-ahead log, another name beside it; the new name.
+def begin_replacing(path: Path, wall_s: float) -> Path:
+    """Note on the disk under which name the damaged file will lie, before it is moved; the name.
+
+    A process that ends between the move and the end of the salvage would leave no file, and the next one would take
+    that for a new device: it would run again what has run. Where such a note is found, its replacement is finished.
 
     Raises:
         OSError: the directory cannot be written.
     """
+    note = path.with_name(path.name + REPLACING)
+    with suppress(FileNotFoundError):
+        if name := note.read_text("utf-8"):
+            return path.with_name(name)
+    aside = free_name(path, wall_s)
+    draft = path.with_name(f"{note.name}.new")
+    with draft.open("w", encoding="utf-8") as file:
+        file.write(aside.name)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.rename(note)
+    _sync_folder(path)
+    return aside
+
+
+def end_replacing(path: Path) -> None:
+    """The new file holds all that can be had: forget the note.
+
+    Raises:
+        OSError: the directory cannot be written.
+    """
+    path.with_name(path.name + REPLACING).unlink(missing_ok=True)
+    _sync_folder(path)
+
+
+def move_aside(path: Path, aside: Path) -> None:
+    """Give the damaged file, with its write-ahead log, another name beside it.
+
+    Where it has that name already, what is in its place is the unfinished new one of an earlier attempt, and goes.
+
+    Raises:
+        OSError: the directory cannot be written.
+    """
+    is_moved = aside.exists()
+    # The log first: SQLite finds it by the file's name, and a log left behind would be taken for the new file's.
+    for ending in ("-wal", "-shm", ""):
+        part = path.with_name(path.name + ending)
+        with suppress(FileNotFoundError):
+            if is_moved:
+                part.unlink()
+            else:
+                part.rename(aside.with_name(aside.name + ending))
+    _sync_folder(path)
+
+
+def free_name(path: Path, wall_s: float) -> Path:
+    """Where a file that is damaged at this moment may lie, beside it."""
     stamp = datetime.fromtimestamp(max(0.0, wall_s), UTC).strftime("%Y%m%dT%H%M%SZ")
     aside = path.with_name(f"{path.name}.damaged-{stamp}")
     number = 1
     while aside.exists():
         number += 1
         aside = path.with_name(f"{path.name}.damaged-{stamp}-{number}")
-    # The log first: SQLite finds it by the file's name, and a log left behind would be taken for the new file's.
-    for ending in ("-wal", "-shm", ""):
-        with suppress(FileNotFoundError):
-            path.with_name(path.name + ending).rename(aside.with_name(aside.name + ending))
+    return aside
+
+
+def _sync_folder(path: Path) -> None:
     directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)
     finally:
         os.close(directory)
-    return aside
 
 
 def salvage(damaged: Path, target: sqlite3.Connection) -> dict[str, int]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.adapters.store.failures import damage, is_damage
-from agent.adapters.store.salvage import move_aside
+from agent.adapters.store.salvage import free_name, move_aside
 from agent.errors import ConfigurationError
 
 FILE_NAME: Final = "gateway.db"
@@ -99,7 +99,8 @@ def _replace(
     path: Path, wall_s: float, error: sqlite3.Error, damaged: sqlite3.Connection | None
 ) -> tuple[sqlite3.Connection, str]:
     # The names change before the connection closes: closing would write the log back into the damaged file.
-    aside = move_aside(path, wall_s)
+    aside = free_name(path, wall_s)
+    move_aside(path, aside)
     if damaged is not None:
         damaged.close()
     connection = _connect(path)

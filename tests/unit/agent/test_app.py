@@ -14,13 +14,13 @@ import pytest
 
 from agent.adapters.renewed_token import RenewedToken
 from agent.adapters.token_file import PlainTokenFile
-from agent.app.handling import RegistryJobs, command_rules
+from agent.app.handling import HandlerCannotTell, RegistryJobs, command_rules
 from agent.app.lock import StateLock, holder_of
 from agent.app.logs import JsonFormatter, TextFormatter
 from agent.app.status_file import StatusFile, read_status, status_path, write_status
 from agent.core.values import Contract, Outcome, OutcomeStatus
 from agent.errors import ConfigurationError
-from agent.handlers.base import Handler, HandlerFailed, HandlerPayload, HandlerRejected
+from agent.handlers.base import Handler, HandlerFailed, HandlerPayload, HandlerRejected, Verified
 from agent.handlers.loaded import LoadedHandler
 from agent.handlers.registry import HandlerRegistry
 from agent.runtime.health import Part
@@ -169,6 +169,44 @@ class TestJobs:
     )
     def test_what_it_raises_is_the_outcome(self, do, status, error):
         assert self.run(do) == Outcome(status, error=error)
+
+    def test_progress_is_a_sign_of_life_and_a_copy_and_what_is_no_json_is_left_out(self, caplog):
+        told: list[dict] = []
+        attempt = Attempt("c1", 1, restarted=False, stopping=threading.Event(), report_progress=told.append)
+        job = self.jobs().prepare(make_command("c1", {"command": "door", "do": "open"}))
+        assert not isinstance(job, Outcome)
+        context = job._context(attempt)
+        state = {"percent": 1}
+        context.report_progress(state)
+        state["percent"] = 2
+        context.report_progress({"x": object()})
+        assert told == [{"percent": 1}]
+        assert "its progress is no JSON" in caplog.text
+        assert attempt.life.at_s > 0
+
+    @pytest.mark.parametrize(
+        ("found", "expected"),
+        [
+            (Verified.succeeded({"a": 1}), Outcome(OutcomeStatus.SUCCEEDED, {"a": 1})),
+            (Verified.failed("stuck", "it is"), Outcome(OutcomeStatus.FAILED, None, "stuck: it is")),
+            (Verified.not_done(), None),
+        ],
+    )
+    def test_a_verify_hook_tells_how_a_command_ended(self, found, expected):
+        assert self.verify(found) == expected
+
+    @pytest.mark.parametrize("found", [None, True, {"a": 1}])
+    def test_a_verify_hook_that_returns_anything_else_cannot_tell(self, found):
+        with pytest.raises(HandlerCannotTell):
+            self.verify(found)
+
+    def verify(self, found: object) -> Outcome | None:
+        job = self.jobs().prepare(make_command("c1", {"command": "door", "do": "open"}))
+        assert not isinstance(job, Outcome)
+        job.loaded.handler.verify = lambda payload, context: found
+        return job.verify(
+            Attempt("c1", 2, restarted=False, stopping=threading.Event(), report_progress=lambda result: None)
+        )
 
     @pytest.mark.parametrize("do", ["list", "nan", "object"])
     def test_what_cannot_travel_as_json_fails_and_says_that_it_ran(self, do):

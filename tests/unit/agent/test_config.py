@@ -161,6 +161,11 @@ class TestFaults:
         sensors = "sensors:\n  - {name: a, type: system}\n  - {name: a, type: file}\n"
         assert "two sensors are called 'a'" in faults_of(write(GOOD + sensors))[0]
 
+    @pytest.mark.parametrize("folder", ["/var/lib/device-agent", "/var/lib", "/var/lib/device-agent/files"])
+    def test_files_by_command_never_go_where_the_agents_memory_is(self, write, folder):
+        section = f"commands: {{handlers: {{write_file: {{settings: {{folders: [{folder}]}}}}}}}}\n"
+        assert "must not lie in each other" in faults_of(write(GOOD + section))[0]
+
     def test_a_file_that_is_not_there_says_how_to_make_one(self, tmp_path):
         assert "device-agent init" in faults_of(tmp_path / "none.yaml")[0]
 

@@ -14,6 +14,8 @@ import agent
 from agent.handlers.executable import ExecutableSettings
 from agent.handlers.registry import HandlerRegistry
 from agent.handlers.run import Program, Run
+from agent.handlers.update_config import UpdateConfig
+from agent.handlers.write_file import WriteFile
 from agent.plugins import PluginStatus
 from agent.sensors.registry import _BUILT_INS, SensorRegistry, SensorSection
 
@@ -77,11 +79,20 @@ def test_the_configuration_samples_are_what_the_models_take():
         for page in (HANDLERS, SENSORS)
         for sample in re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     ]
-    run, executables, sensors = samples
-    Run.Settings.model_validate(run["commands"]["handlers"]["run"]["settings"])
-    ExecutableSettings.model_validate(executables["executables"]["open_valve"])
+    models = {"run": Run.Settings, "update_config": UpdateConfig.Settings, "write_file": WriteFile.Settings}
+    sections = [pair for sample in samples for pair in sample.get("commands", {}).get("handlers", {}).items()]
+    assert {name for name, _ in sections} >= models.keys()
+    for name, section in sections:
+        if name in models:
+            models[name].model_validate(section["settings"])
+    executables = [settings for sample in samples for settings in sample.get("executables", {}).values()]
+    assert executables
+    for settings in executables:
+        ExecutableSettings.model_validate(settings)
+    sensors = [item for sample in samples for item in sample.get("sensors", [])]
     listing = SensorRegistry.load(
-        {item["name"]: SensorSection(item["type"], settings=item.get("settings", {})) for item in sensors["sensors"]},
+        {item["name"]: SensorSection(item["type"], settings=item.get("settings", {})) for item in sensors},
         entry_points=(),
     ).listing()
-    assert [info.status for info in listing] == [PluginStatus.READY] * 2
+    assert [info.status for info in listing] == [PluginStatus.READY] * len(sensors)
+    assert len(sensors) >= 2

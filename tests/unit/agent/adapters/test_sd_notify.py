@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import socket
 import sys
+import time
 import uuid
 from contextlib import closing
 
@@ -66,10 +67,19 @@ def test_a_watchdog_that_is_off_or_meant_for_another_process_is_not_fed(manager,
     assert notify(NOTIFY_SOCKET=manager[1], **environ).watchdog_interval_s is None
 
 
+def test_a_reload_is_told_with_its_time(manager, notify):
+    listener, address = manager
+    before = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+    notify(NOTIFY_SOCKET=address).reloading()
+    first, second = listener.recv(4096).decode().split("\n")
+    assert first == "RELOADING=1"
+    assert before <= int(second.removeprefix("MONOTONIC_USEC=")) <= before + 600e6
+
+
 def test_nobody_listens(notify):
     notifier = notify()
     assert isinstance(notifier, NullNotifier)
-    for call in (notifier.ready, notifier.alive, notifier.stopping, lambda: notifier.status("x")):
+    for call in (notifier.ready, notifier.alive, notifier.stopping, notifier.reloading, lambda: notifier.status("x")):
         call()
     assert notifier.watchdog_interval_s is None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import resource
 import sqlite3
 import subprocess
@@ -14,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from agent.adapters.sqlite_store import SqliteStore
+from agent.adapters.store.failures import is_damage
+from agent.adapters.store.salvage import begin_replacing, move_aside
 from agent.adapters.store.schema import PAGE_BYTES, VERSION
 from agent.core.commands import HISTORY_LOST
 from agent.core.values import CommandState, SendOutcome
@@ -217,11 +220,89 @@ def test_a_value_that_makes_no_sense_is_damage_that_is_found_in_use_and_costs_th
         assert store.stats().rows == 20
 
 
+def test_damage_that_sqlite_tells_is_believed_once_the_file_was_looked_through(path):
+    fill(path, 3, 3)
+    told = sqlite3.DatabaseError("database disk image is malformed")
+    told.sqlite_errorcode, told.sqlite_errorname = sqlite3.SQLITE_CORRUPT, "SQLITE_CORRUPT"
+    with closing(open_store(path)) as store:
+        store.replace_damaged(told)
+        assert (store.incidents, store.stats().rows) == ([], 3)
+        store.replace_damaged(told)
+        assert (len(store.incidents), store.stats().rows) == (1, 3)
+
+
+@pytest.mark.parametrize("reached", ["noted", "moved", "begun"])
+def test_a_replacement_that_was_cut_short_is_finished_at_the_next_start(path, reached):
+    fill(path, 20, 20)
+    aside = begin_replacing(path, FakeClock().now().wall_s)
+    if reached != "noted":
+        move_aside(path, aside)
+    if reached == "begun":
+        path.write_bytes(b"half a new file")
+    for _ in range(2):
+        with closing(open_store(path)) as store:
+            assert set(store.known([f"c{n}" for n in range(20)])) == {f"c{n}" for n in range(20)}
+            assert store.stats().rows == 20
+            assert store.setting(HISTORY_LOST) == "1"
+    assert damaged_files(path) == [aside]
+
+
+def test_a_commit_that_failed_and_comes_back_out_of_the_log_is_taken_back(path):
+    with closing(open_store(path)) as store:
+        store.put(make_reading({"first": 1}))
+        store.settle(SendOutcome(delivered=(1,)))
+        # What a commit leaves in the log when only its sync fails.
+        store._db.execute("INSERT INTO reading (key, origin, mono, wall, body) VALUES (2, 1, 0, 0, '{\"failed\": 1}')")
+        store._db.execute("DELETE FROM reading WHERE key = 1")
+        store.reopen()
+        assert store.next_batch(10) == []
+        store.put(make_reading({"second": 2}))
+        (again,) = store.next_batch(10)
+        assert (again.key, again.reading.values) == (2, {"second": 2})
+
+
 def test_damaged_files_of_the_same_second_do_not_overwrite_each_other(path):
     for number in range(3):
         path.write_bytes(b"rubbish %d" % number * 500)
         open_store(path).close()
     assert len({each.read_bytes() for each in damaged_files(path)}) == 3
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_flipped_bits_anywhere_in_file_and_log_never_stop_the_agent_and_nothing_is_made_up(path, seed):
+    """What is read back makes sense, keys stay unique, and the store takes new readings."""
+    chance = random.Random(seed)
+    fill(path, 60, 60)
+    with closing(open_store(path)) as store:
+        for n in range(60, 120):
+            store.put(make_reading({"n": n}))
+        # As the power would leave it: the log is full and nobody closed anything.
+        copies = {each: each.read_bytes() for each in (path, path.with_name("agent.db-wal"))}
+    for each, content in copies.items():
+        damaged = bytearray(content)
+        for _ in range(chance.randint(0, 3)):
+            damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
+        each.write_bytes(damaged)
+    with closing(open_store(path)) as store:
+        for _ in range(8):
+            # Damage that shows only in use is found by whoever reads it, and then the file is replaced, too.
+            try:
+                batch = store.next_batch(1000)
+                store.known([f"c{n}" for n in range(60)])
+                store.put(make_reading({"n": 1000}))
+                break
+            except StorageError as error:
+                if not is_damage(error.__cause__):
+                    raise
+                store.replace_damaged(error.__cause__)
+        else:
+            pytest.fail("the damage stays")
+        assert len({each.idempotency_key for each in batch}) == len(batch)
+        assert len({each.key for each in batch}) == len(batch) <= 120
+        assert all(isinstance(value, int | float) for each in batch for value in each.reading.values.values())
+        rows = store.stats().rows
+    with closing(open_store(path)) as store:
+        assert store.stats().rows == rows
 
 
 # --- a full or failing disk -----------------------------------------------------------------------------------------

@@ -19,7 +19,6 @@ from agent.core.commands import (
     Verdict,
     advance,
     finish_entry,
-    recover,
     refuse_at_start,
     report_entry,
     start_entry,
@@ -32,7 +31,6 @@ from agent.wire.commands import OPEN_STATES as WIRE_OPEN_STATES
 from tests.factories import make_command, make_entry, make_moment, make_outcome, make_rules
 
 NOW = make_moment()
-STARTED = make_moment(500.0)
 
 
 def decide(*commands, rules=None, known=None, now_s=None, **flags) -> Triage:
@@ -275,47 +273,86 @@ def test_ten_thousand_old_commands_are_triaged_well_under_a_second():
     assert len(first.of(Verdict.SKIP)) == len(again.of(Verdict.DUPLICATE)) == 10_000
 
 
-# --- after a crash ------------------------------------------------------------------------------------------------
+def test_an_illegal_move_is_one_of_our_errors():
+    assert issubclass(IllegalMove, AgentError)
 
 
-def started(attempts: int = 1, at=None) -> JournalEntry:
-    return make_entry(state=CommandState.STARTED, attempts=attempts, started=at or make_moment(400.0))
-
-
-def test_a_once_handler_that_a_crash_interrupted_is_indeterminate():
-    recovery = recover(started(), Contract.ONCE, STARTED)
-    assert recovery.outcome is not None
-    assert recovery.outcome.status == OutcomeStatus.FAILED
-    assert (recovery.outcome.error or "").startswith("indeterminate: ")
-
-
-def test_an_idempotent_handler_runs_again_until_it_was_tried_too_often():
-    assert recover(started(2), Contract.IDEMPOTENT, STARTED).outcome is None
-    outcome = recover(started(3), Contract.IDEMPOTENT, STARTED).outcome
-    assert outcome is not None
-    assert (outcome.error or "").startswith("too_many_attempts: ")
+# --- one too many, too late, taken back -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "at",
-    [make_moment(400.0), make_moment(9000.0, boot_id="boot-0")],
-    ids=["started by an earlier process", "started in an earlier boot"],
+    ("waiting", "admitted", "why"),
+    [
+        ({}, 3, "3 commands are in lane 'ping' already"),
+        ({"ping": 2}, 1, "3 commands are in lane 'ping' already"),
+        ({"ping": 3}, 0, "3 commands are in lane 'ping' already"),
+        ({"other": 9}, 1, "10 commands are under way on this device already"),
+    ],
 )
-def test_a_handler_that_restarts_the_device_goes_on_once_the_restart_has_happened(at):
-    recovery = recover(started(at=at), Contract.RESTARTS_DEVICE, STARTED)
-    assert (recovery.outcome, recovery.restarted) == (None, True)
+def test_beyond_the_caps_a_command_is_refused_with_a_code_and_an_idle_lane_always_takes_one(waiting, admitted, why):
+    rules = make_rules("ping", "other", max_waiting=10, max_waiting_per_lane=3)
+    commands = [make_command(f"c{number}", status="queued") for number in range(5)]
+    result = decide(*commands, rules=rules, waiting=waiting)
+    assert len(result.of(Verdict.ADMIT)) == admitted
+    for decision in result.of(Verdict.REFUSE):
+        assert decision.entry is not None
+        assert decision.entry.outcome is not None
+        assert decision.entry.outcome.error == f"too_many_waiting: {why}; send it again later"
 
 
-def test_a_handler_that_restarts_the_device_and_did_not_is_indeterminate():
-    recovery = recover(started(at=make_moment(501.0)), Contract.RESTARTS_DEVICE, STARTED)
-    assert recovery.outcome is not None
+@pytest.mark.parametrize(
+    ("received", "now", "limit_s", "refused"),
+    [
+        (make_moment(1000.0), make_moment(1030.0), 30.0, False),
+        (make_moment(1000.0), make_moment(1031.0), 30.0, True),
+        (make_moment(1000.0), make_moment(9000.0), None, False),
+        # The wall clock was set in between: only the monotonic one counts within a boot.
+        (make_moment(1000.0), make_moment(1010.0, wall_s=9e9), 30.0, False),
+        # Across boots the wall clock counts, where it was set both times.
+        (make_moment(1000.0), make_moment(5.0, wall_s=make_moment().wall_s + 40, boot_id="boot-2"), 30.0, True),
+        (make_moment(1000.0), make_moment(5.0, wall_s=make_moment().wall_s + 20, boot_id="boot-2"), 30.0, False),
+        # Where it was not, this boot's own age is what is certain.
+        (make_moment(1000.0, wall_s=7.0), make_moment(20.0, wall_s=20.0, boot_id="boot-2"), 30.0, False),
+        (make_moment(1000.0, wall_s=7.0), make_moment(31.0, wall_s=31.0, boot_id="boot-2"), 30.0, True),
+    ],
+)
+def test_the_start_timeout_goes_by_what_the_clocks_can_tell(received, now, limit_s, refused):
+    outcome = refuse_at_start(make_entry(received=received), None, now, limit_s)
+    assert (outcome is not None) is refused
+    if outcome is not None:
+        assert outcome.status is OutcomeStatus.REJECTED
+        assert (outcome.error or "").startswith("not_started_in_time: it waited ")
 
 
-def test_a_command_whose_handler_is_gone_is_concluded():
-    outcome = recover(started(), None, STARTED).outcome
-    assert outcome is not None
-    assert "'ping' is gone" in (outcome.error or "")
+def test_a_command_that_was_started_before_has_kept_its_start_timeout():
+    entry = make_entry(state=CommandState.STARTED, attempts=1)
+    assert refuse_at_start(entry, None, make_moment(99_000.0), 1.0) is None
 
 
-def test_an_illegal_move_is_one_of_our_errors():
-    assert issubclass(IllegalMove, AgentError)
+@pytest.mark.parametrize("status", ["canceled", "cancelled", "CANCELED"])
+@pytest.mark.parametrize(
+    ("state", "verdict"),
+    [
+        (CommandState.RECEIVED, Verdict.CANCEL),
+        (CommandState.STARTED, Verdict.CANCEL),
+        (CommandState.FINISHED, Verdict.DUPLICATE),
+        (CommandState.REPORTED, Verdict.DUPLICATE),
+        (CommandState.SKIPPED, Verdict.DUPLICATE),
+    ],
+)
+def test_a_command_under_way_that_is_listed_as_canceled_is_to_be_canceled(status, state, verdict):
+    known = {"c1": make_entry("c1", state)}
+    assert verdicts(decide(make_command("c1", status=status), known=known)) == {"c1": verdict}
+
+
+def test_a_command_that_is_listed_as_canceled_and_was_never_seen_is_none():
+    assert verdicts(decide(make_command("c1", status="canceled"))) == {"c1": Verdict.CLOSED}
+
+
+@pytest.mark.parametrize("flags", [{"history_lost": True}, {}])
+def test_what_another_life_may_have_run_is_asked_about_where_its_handler_can_tell(flags):
+    rules = CommandRules({"ping": HandlerRule(Contract.ONCE, "ping", verifies=True)})
+    (decision,) = decide(make_command("c1", status="in_progress"), rules=rules, **flags).of(Verdict.VERIFY)
+    assert decision.entry is not None
+    # As if this life had begun it: after another crash it is asked about again.
+    assert (decision.entry.state, decision.entry.attempts) == (CommandState.STARTED, 1)

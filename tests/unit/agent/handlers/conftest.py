@@ -10,6 +10,7 @@ import pytest
 
 from agent.core.values import JsonObject
 from agent.handlers.base import CommandContext
+from tests.fakes import FakeUpkeep
 
 
 class FakeControls:
@@ -22,6 +23,9 @@ class FakeControls:
         }
         self.intervals = {"board": 60.0, "poll": 30.0}
         self.restarts: list[str] = []
+        self.upkeep = FakeUpkeep()
+        self.commands: dict[str, str] = {}
+        self.canceled: list[tuple[str, str]] = []
 
     def read_sensors(self, names: list[str] | None) -> Mapping[str, Mapping[str, float] | str]:
         return dict(self.sensors) if names is None else {name: self.sensors[name] for name in names}
@@ -35,6 +39,10 @@ class FakeControls:
 
     def identity(self) -> JsonObject:
         return {"device_id": "device-1", "agent_version": "0.1.0"}
+
+    def cancel_command(self, command_id: str, why: str) -> str:
+        self.canceled.append((command_id, why))
+        return self.commands.get(command_id, "unknown")
 
     def request_restart(self, reason: str) -> None:
         self.restarts.append(reason)

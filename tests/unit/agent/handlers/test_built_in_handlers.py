@@ -5,12 +5,14 @@ import os
 import pytest
 
 from agent.handlers.base import HandlerFailed, HandlerRejected
+from agent.handlers.cancel import Cancel
 from agent.handlers.identify import Identify
 from agent.handlers.ping import Ping
 from agent.handlers.read_sensors import ReadSensors
 from agent.handlers.restart_agent import RestartAgent
 from agent.handlers.run import Run
 from agent.handlers.set_interval import SetInterval
+from agent.runtime.dispatcher import CONTROL_LANE
 from agent.wire.times import parse_time
 
 
@@ -233,3 +235,23 @@ def test_an_led_that_may_not_be_written_is_found_by_the_check(led):
         (led / "brightness").chmod(0o400)
     with pytest.raises(OSError, match="brightness"):
         identify_with(led).check()
+
+
+@pytest.mark.parametrize(
+    ("found", "is_canceled"), [("waiting", True), ("running", True), ("over", False), ("unknown", False)]
+)
+def test_cancel_answers_how_it_found_the_command(make_context, controls, found, is_canceled):
+    controls.commands = {"c9": found}
+    result = Cancel().handle(Cancel.Payload(command_id="c9"), make_context())
+    assert result == {"command_id": "c9", "found": found, "canceled": is_canceled}
+    assert controls.canceled == [("c9", "by command command-1")]
+
+
+def test_cancel_does_not_cancel_itself(make_context, controls):
+    with pytest.raises(HandlerRejected, match="cannot_cancel_itself"):
+        Cancel().handle(Cancel.Payload(command_id="command-1"), make_context())
+    assert controls.canceled == []
+
+
+def test_the_lane_of_cancel_is_the_one_that_is_never_shared():
+    assert Cancel.lane == CONTROL_LANE

@@ -6,9 +6,10 @@ import threading
 
 import pytest
 
-from agent.core.values import Contract
+from agent.core.values import Contract, Outcome, OutcomeStatus
 from agent.handlers.base import HandlerFailed, HandlerRejected
 from agent.handlers.executable import AnyPayload, ExecutableSettings, executable_handler
+from agent.process.running import ProgramNotStarted
 
 
 def script(text: str, **settings):
@@ -151,3 +152,59 @@ def test_two_executables_do_not_share_their_class():
     first = executable_handler("a", ExecutableSettings(argv=("true",)))
     second = executable_handler("b", ExecutableSettings(argv=("true",)))
     assert (first.name, second.name) == ("a", "b")
+
+
+# --- verify, and signs of life --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [
+        ("echo '{\"opened\": 3}'", Outcome(OutcomeStatus.SUCCEEDED, {"opened": 3})),
+        ("true", Outcome(OutcomeStatus.SUCCEEDED)),
+        (
+            "echo 'the valve is stuck' >&2; exit 70",
+            Outcome(OutcomeStatus.FAILED, None, "program_failed: the valve is stuck"),
+        ),
+        ("exit 75", None),
+    ],
+)
+def test_the_verify_program_tells_by_its_exit_code(make_context, text, outcome):
+    found = shell("exit 9", verify=("/bin/sh", "-c", text)).verify(payload(valve=3), make_context())
+    assert found is not None
+    assert found.outcome == outcome
+
+
+@pytest.mark.parametrize("text", ["exit 1", "exit 64", "kill -9 $$", "echo nonsense"])
+def test_a_verify_program_that_ends_otherwise_cannot_tell(make_context, text):
+    with pytest.raises(HandlerFailed):
+        shell("exit 9", verify=("/bin/sh", "-c", text)).verify(payload(), make_context())
+
+
+def test_the_verify_program_gets_the_payload_and_the_environment(make_context):
+    handler = shell("exit 9", verify=("/bin/sh", "-c", 'echo "{\\"got\\": $(cat), \\"id\\": \\"$COMMAND_ID\\"}"'))
+    found = handler.verify(payload(valve=3), make_context(attempt=2))
+    assert found is not None
+    assert found.outcome == Outcome(OutcomeStatus.SUCCEEDED, {"got": {"valve": 3}, "id": "command-1"})
+
+
+def test_an_executable_without_a_verify_program_cannot_tell(make_context):
+    assert shell("true").verify(payload(), make_context()) is None
+
+
+def test_a_verify_program_that_is_missing_is_found_at_the_start():
+    with pytest.raises(ProgramNotStarted, match="/no/such does not exist"):
+        shell("true", verify=("/no/such",)).check()
+
+
+@pytest.mark.parametrize("text", ["echo {}", "echo working >&2"])
+def test_what_a_program_writes_is_a_sign_of_life(make_context, text):
+    signs: list[None] = []
+    shell(text).handle(payload(), make_context(heartbeat=lambda: signs.append(None)))
+    assert signs
+
+
+def test_its_limits_are_those_of_its_settings():
+    handler = shell("true", start_timeout_s=90, inactivity_timeout_s=20, max_attempts=5, grace_s=7)
+    assert (handler.start_timeout_s, handler.inactivity_timeout_s, handler.max_attempts) == (90, 20, 5)
+    assert handler.unwind_s() > 7

@@ -14,10 +14,22 @@ from hypothesis import strategies as st
 from agent.core.values import Contract
 from agent.handlers.base import handler
 from agent.handlers.loaded import InvalidPayload
-from agent.handlers.registry import HandlerRegistry, HandlerSection
+from agent.handlers.registry import MENDING, HandlerRegistry, HandlerSection
 from agent.plugins import PluginStatus
 
-BUILT_INS = ["identify", "ping", "read_sensors", "restart_agent", "run", "set_interval"]
+BUILT_INS = [
+    "cancel",
+    "collect_diagnostics",
+    "identify",
+    "log_level",
+    "ping",
+    "read_sensors",
+    "restart_agent",
+    "run",
+    "set_interval",
+    "update_config",
+]
+ON_REQUEST = ["write_file"]
 
 DOOR = """
 from datetime import datetime
@@ -77,9 +89,29 @@ def info_of(registry: HandlerRegistry, name: str):
 def test_the_built_in_handlers_are_there_without_any_configuration():
     registry = load()
     assert registry.names() == BUILT_INS
-    assert {info.status for info in registry.listing()} == {PluginStatus.READY}
+    ready = [info for info in registry.listing() if info.name not in ON_REQUEST]
+    assert {info.status for info in ready} == {PluginStatus.READY}
     assert {info.origin for info in registry.listing()} == {"built-in"}
-    assert all(info.description and info.contract and info.timeout_s for info in registry.listing())
+    assert all(info.description and info.contract and info.timeout_s for info in ready)
+
+
+@pytest.mark.parametrize("name", ON_REQUEST)
+def test_a_built_in_that_needs_settings_is_off_without_them_and_says_which(name):
+    info = info_of(load(), name)
+    assert info.status is PluginStatus.DISABLED
+    assert f"commands.handlers.{name}.settings" in info.reason
+
+
+def test_in_safe_mode_only_what_mends_is_loaded_and_the_rest_is_listed(entry_point):
+    broken = entry_point("knock", "knock", "raise RuntimeError('never imported')")
+    sections = {"valve": {"argv": ["/bin/true"]}}
+    registry = HandlerRegistry.load({}, sections, entry_points=[broken], safe_mode=True)
+    assert set(registry.names()) <= MENDING
+    assert {"ping", "update_config", "restart_agent"} <= set(registry.names())
+    for name in ("knock", "valve", "run"):
+        assert info_of(registry, name).status is PluginStatus.SAFE_MODE
+    refused = registry.validate({"command": "knock", "times": 1}, "command")
+    assert str(refused).startswith("handler_unusable: handler 'knock' is left_alone_in_safe_mode")
 
 
 def test_a_handler_class_and_a_handler_function_are_found_by_entry_point(entry_point):
@@ -99,6 +131,50 @@ def test_the_configuration_gives_settings_and_a_timeout(entry_point):
     sections = {"open_door": HandlerSection(timeout_s=1.5, settings={"pin": 9})}
     loaded = load(entry_point("open_door", "Door"), sections=sections).get("open_door")
     assert (loaded.timeout_s, loaded.handler.settings.pin) == (1.5, 9)
+
+
+def test_the_configuration_goes_before_what_the_class_says_about_limits_attempts_and_isolation(entry_point):
+    text = DOOR.replace(
+        "lane = ",
+        "start_timeout_s, inactivity_timeout_s, max_attempts, isolation = 90.0, 20.0, 5, 'process'\n    lane = ",
+    )
+    own = load(entry_point("open_door", "Door", text)).get("open_door")
+    assert (own.start_timeout_s, own.inactivity_timeout_s, own.max_attempts, own.isolation) == (90, 20, 5, "process")
+    section = HandlerSection(start_timeout_s=9, inactivity_timeout_s=2, max_attempts=1, isolation="thread")
+    set_ = load(entry_point("open_door", "Door", text), sections={"open_door": section}).get("open_door")
+    assert (set_.start_timeout_s, set_.inactivity_timeout_s, set_.max_attempts, set_.isolation) == (9, 2, 1, "thread")
+    assert set_.target.endswith(":Door")
+
+
+@pytest.mark.parametrize(
+    ("attribute", "reason"),
+    [
+        ("start_timeout_s = 0", "start_timeout_s must be above 0"),
+        ("inactivity_timeout_s = -1.0", "inactivity_timeout_s must be above 0"),
+        ("max_attempts = 0", "max_attempts must be above 0"),
+        ("isolation = 'proces'", "isolation is 'proces'"),
+    ],
+)
+def test_a_class_that_says_nonsense_about_its_limits_is_no_plug_in(entry_point, attribute, reason):
+    text = DOOR.replace("lane = ", f"{attribute}\n    lane = ")
+    info = info_of(load(entry_point("open_door", "Door", text)), "open_door")
+    assert info.status is PluginStatus.NOT_A_PLUGIN
+    assert reason in info.reason
+
+
+def test_an_executable_takes_no_isolation_since_it_is_a_process(entry_point):
+    sections = {"valve": HandlerSection(isolation="process")}
+    registry = load(sections=sections, executables={"valve": {"argv": ["true"]}})
+    assert info_of(registry, "valve").status is PluginStatus.INVALID_SETTINGS
+    assert "process of its own already" in info_of(registry, "valve").reason
+
+
+def test_only_a_handler_with_a_verify_hook_verifies(entry_point):
+    hook = DOOR.replace("lane = ", "def verify(self, payload, context): return None\n    lane = ")
+    executables = {"valve": {"argv": ["true"]}, "tap": {"argv": ["true"], "verify": ["true"]}}
+    registry = load(entry_point("open_door", "Door", hook), entry_point("knock", "knock"), executables=executables)
+    verifying = {name for name in registry.names() if registry.get(name).handler.verifies()}
+    assert verifying == {"open_door", "tap"}
 
 
 def test_a_handler_that_is_switched_off_is_listed_and_not_used(entry_point):

@@ -4,17 +4,24 @@ from collections.abc import Iterable
 
 import pytest
 
-from agent.core.commands import HISTORY_LOST
+from agent.adapters.records import read_records
+from agent.core.commands import HISTORY_LOST, CommandRules, HandlerRule
 from agent.core.values import CommandPoll, CommandState, Contract, JournalEntry
 from agent.errors import StorageError
+from agent.runtime.cancels import Cancels
 from agent.runtime.intake import Intake, resume
+from agent.wire.commands import CommandRecord
 from tests.factories import make_command, make_entry, make_moment, make_outcome, make_rules
 from tests.fakes import START_WALL_S, FakeClock, FakeJournal
 
 
 class FakeDispatcher:
-    def __init__(self) -> None:
+    def __init__(self, journal: FakeJournal) -> None:
+        self.cancels = Cancels(journal)
         self.entries: list[JournalEntry] = []
+        self.verified: list[str] = []
+        self.canceled: list[tuple[str, str]] = []
+        self.in_lanes: dict[str, int] = {}
         self.refills = 0
         self.is_free = False
         self.claimed: list[str] = []
@@ -26,8 +33,20 @@ class FakeDispatcher:
     def release(self, command_ids: Iterable[str]) -> None:
         self.released += command_ids
 
-    def dispatch(self, entry: JournalEntry, *, claimed: bool = False) -> bool:
+    def waiting(self) -> dict[str, int]:
+        return self.in_lanes
+
+    def cancel(self, command_id: str, why: str) -> str:
+        self.canceled.append((command_id, why))
+        return "running"
+
+    def resume_canceled(self, entry: JournalEntry, why: str) -> None:
+        self.canceled.append((entry.command.id, why))
+        self.dispatch(entry, verify=True)
+
+    def dispatch(self, entry: JournalEntry, *, claimed: bool = False, verify: bool = False) -> bool:
         self.entries.append(entry)
+        self.verified += [entry.command.id] if verify else []
         self.claimed += [entry.command.id] if claimed else []
         return True
 
@@ -39,7 +58,7 @@ class Bench:
     def __init__(self, *, only_pushed: bool = False, **rules) -> None:
         self.clock = FakeClock()
         self.journal = FakeJournal()
-        self.dispatcher = FakeDispatcher()
+        self.dispatcher = FakeDispatcher(self.journal)
         self.results = 0
         self.service_now: float | None = START_WALL_S
         self.intake = Intake(
@@ -77,7 +96,8 @@ def test_a_command_whose_lane_is_free_is_started_with_the_commit_that_admits_it(
     bench.take(make_command("c1", status="queued"))
     entry = bench.journal.entries["c1"]
     assert (entry.state, entry.attempts) == (CommandState.STARTED, 1)
-    assert bench.journal.writes == ["admit", "admit"]
+    assert bench.journal.writes.count("admit") == 2
+    assert "start" not in bench.journal.writes
     assert bench.dispatcher.claimed == ["c1"]
 
 
@@ -154,20 +174,30 @@ def test_with_a_lost_journal_only_idempotent_commands_run():
     assert "indeterminate" in (bench.journal.entries["c1"].outcome.error or "")
 
 
-def test_what_the_service_no_longer_lists_is_forgotten_after_a_day():
+def test_with_a_lost_journal_a_handler_that_can_tell_is_asked():
     bench = Bench()
-    bench.journal.admit([make_entry("old", CommandState.REPORTED, received=make_moment(wall_s=START_WALL_S))])
-    bench.clock.advance(2 * 86_400)
-    bench.take()
-    assert "old" not in bench.journal.entries
+    bench.intake._rules = CommandRules({"ping": HandlerRule(Contract.ONCE, "ping", verifies=True)})
+    bench.journal.settings[HISTORY_LOST] = "1"
+    bench.take(make_command("c1", status="queued"))
+    assert bench.dispatcher.verified == ["c1"]
+    assert bench.journal.entries["c1"].state is CommandState.STARTED
 
 
-def test_a_clock_that_was_never_set_forgets_nothing():
-    bench = Bench()
-    bench.journal.admit([make_entry("old", CommandState.REPORTED, received=make_moment(wall_s=5.0))])
-    bench.clock.set_wall(3 * 86_400.0)
+def test_a_lane_that_is_full_refuses_the_next_command():
+    bench = Bench(max_waiting_per_lane=2)
     bench.take()
-    assert "old" in bench.journal.entries
+    bench.dispatcher.in_lanes = {"ping": 1}
+    assert bench.take(*(make_command(f"c{number}", status="queued") for number in range(3))) == 1
+    assert bench.journal.entries["c1"].outcome is not None
+    assert (bench.journal.entries["c1"].outcome.error or "").startswith("too_many_waiting: ")
+    assert bench.results == 1
+
+
+def test_a_command_under_way_that_is_listed_as_canceled_is_canceled():
+    bench = Bench()
+    bench.take(make_command("c1", status="queued"))
+    bench.take(make_command("c1", status="canceled"), make_command("never seen", status="canceled"))
+    assert bench.dispatcher.canceled == [("c1", "by the service")]
 
 
 @pytest.mark.parametrize(
@@ -179,7 +209,8 @@ def test_a_clock_that_was_never_set_forgets_nothing():
     ],
 )
 def test_after_a_crash_the_handlers_contract_decides(contract, state, error):
-    clock, journal, dispatcher = FakeClock(), FakeJournal(), FakeDispatcher()
+    clock, journal = FakeClock(), FakeJournal()
+    dispatcher = FakeDispatcher(journal)
     journal.admit([make_entry("c1")])
     journal.start("c1", clock.now())
     clock.advance(5)
@@ -193,6 +224,169 @@ def test_after_a_crash_the_handlers_contract_decides(contract, state, error):
         assert error in (entry.outcome.error or "")
         assert concluded == 1
     assert dispatcher.refills == 1
+
+
+@pytest.mark.parametrize(
+    ("contract", "dispatched", "error"),
+    [(Contract.ONCE, ["c1"], None), (Contract.IDEMPOTENT, [], "canceled: by command 9, while it ran")],
+)
+def test_a_cancel_is_remembered_over_a_crash(contract, dispatched, error):
+    clock, journal = FakeClock(), FakeJournal()
+    journal.admit([make_entry("c1")])
+    journal.start("c1", clock.now())
+    before = Cancels(journal)
+    before.add("c1", "by command 9")
+    before.add("long over", "by command 8")
+    clock.advance(5)
+    rules = CommandRules({"ping": HandlerRule(contract, "ping", verifies=True)})
+    dispatcher = FakeDispatcher(journal)
+    resume(journal, rules, dispatcher, clock, process_started=clock.now())
+    assert dispatcher.verified == dispatched
+    outcome = journal.entries["c1"].outcome
+    assert (None if outcome is None else outcome.error) == error
+    # What it still needs is kept, and nothing else.
+    assert Cancels(journal).load() == ({} if error else {"c1": "by command 9"})
+
+
+def test_a_pushed_record_that_says_canceled_takes_the_command_back():
+    bench = Bench()
+    bench.take(make_command("c1", status="queued"))
+    bench.intake.take(CommandPoll((make_command("c1", status="canceled"),), pushed=True))
+    assert bench.dispatcher.canceled == [("c1", "by the service")]
+
+
+def test_commands_without_an_id_are_told_apart_by_content_and_time():
+    def listed(*records: dict) -> tuple:
+        found, malformed = read_records([CommandRecord.receive(record) for record in records], "d1")
+        assert malformed == ()
+        return found
+
+    bench = Bench()
+    bench.take()
+    at = {"created_at": "2026-01-01T00:00:00Z"}
+    payload = {"command": "ping", "echo": {"a": 1, "b": 2}}
+    turned = {"echo": {"b": 2, "a": 1}, "command": "ping"}
+    assert bench.take(*listed({"command_payload": payload, **at})) == 1
+    # The same again, whatever the order of its members: after a restart of either side, for ever.
+    for _ in range(3):
+        assert bench.take(*listed({"command_payload": turned, **at}, {"command_payload": payload, **at})) == 0
+    later = {"command_payload": payload, "created_at": "2026-01-01T00:00:00.001Z"}
+    other = {"command_payload": {**payload, "echo": 3}, **at}
+    assert bench.take(*listed(later, other, {"command_payload": payload, **at})) == 2
+    assert len(set(bench.dispatched())) == 3
+
+
+class TestForgetting:
+    """An id is remembered for as long as the service lists it, and a day more."""
+
+    DAY_S = 86_400.0
+
+    def reported(self, bench: Bench, command_id: str, **members) -> None:
+        bench.take(make_command(command_id, **{"status": "queued", **members}))
+        bench.journal.start(command_id, bench.clock.now())
+        bench.journal.finish(command_id, make_outcome(), bench.clock.now())
+        bench.journal.reported([command_id])
+
+    def restarted(self, bench: Bench) -> Bench:
+        after = Bench()
+        after.clock, after.journal = bench.clock, bench.journal
+        after.intake = Intake(
+            journal=bench.journal,
+            rules=make_rules(),
+            dispatcher=after.dispatcher,
+            clock=bench.clock,
+            service_now=lambda: None,
+            on_finished=lambda: None,
+        )
+        return after
+
+    def test_what_was_in_no_list_for_a_whole_day_is_forgotten(self):
+        bench = Bench()
+        self.reported(bench, "old")
+        bench.take()
+        for _ in range(48):
+            bench.clock.advance(3600)
+            bench.take()
+        assert "old" not in bench.journal.entries
+
+    def test_one_empty_list_forgets_nothing_however_old_the_command_is(self):
+        bench = Bench()
+        command = make_command("old")
+        bench.take()
+        self.reported(bench, "old", status=None)
+        for _ in range(30):
+            bench.clock.advance(self.DAY_S / 2)
+            bench.take(command)
+            bench.take()
+            assert bench.take(command) == 0
+        assert bench.dispatched() == ["old"]
+
+    def test_a_plain_server_that_lists_for_ever_never_makes_a_command_run_twice(self):
+        bench = Bench()
+        bench.take()
+        commands = [make_command(f"c{number}") for number in range(150)]
+        for command in commands:
+            self.reported(bench, command.id, status=None)
+        for _ in range(20):
+            bench.clock.advance(self.DAY_S)
+            assert bench.take(*commands) == 0
+        assert len(bench.dispatched()) == len(commands)
+
+    def test_a_device_that_is_switched_off_every_night_forgets_too(self):
+        bench = Bench()
+        self.reported(bench, "old")
+        for boot in range(4):
+            bench.clock.advance(self.DAY_S / 2)
+            bench.clock.reboot(f"night-{boot}")
+            bench = self.restarted(bench)
+            bench.take()
+        assert "old" not in bench.journal.entries
+
+    def test_what_was_listed_before_the_restart_counts_after_it(self):
+        bench = Bench()
+        bench.take()
+        self.reported(bench, "old", status=None)
+        bench.take(make_command("old"))
+        bench.clock.advance(self.DAY_S)
+        bench.take(make_command("old"))
+        bench.clock.advance(self.DAY_S / 2)
+        bench = self.restarted(bench)
+        bench.take()  # cut short by mistake
+        bench.clock.advance(self.DAY_S / 2 + 1)
+        bench.take()
+        assert "old" in bench.journal.entries
+        assert bench.take(make_command("old")) == 0
+
+    @pytest.mark.parametrize("jump_s", [50 * 365 * DAY_S, -2 * DAY_S])
+    def test_a_wall_clock_that_jumps_forgets_nothing_that_was_listed_today(self, jump_s):
+        bench = Bench()
+        self.reported(bench, "old")
+        bench.take()
+        bench.clock.set_wall(bench.clock.now().wall_s + jump_s)
+        bench.take()
+        assert "old" in bench.journal.entries
+
+    def test_a_clock_that_was_never_set_forgets_nothing(self):
+        bench = Bench()
+        bench.journal.admit([make_entry("old", CommandState.REPORTED, received=make_moment(wall_s=5.0))])
+        for day in range(1, 5):
+            bench.clock.set_wall(day * self.DAY_S)
+            bench.take()
+        assert "old" in bench.journal.entries
+
+    def test_a_journal_that_fails_forgets_nothing_and_the_next_list_tries_again(self):
+        bench = Bench()
+        bench.take()
+        self.reported(bench, "old")
+        bench.clock.advance(self.DAY_S)
+        bench.take()
+        bench.clock.advance(self.DAY_S)
+        bench.journal.fault = "the disk is full"
+        with pytest.raises(StorageError):
+            bench.take()
+        bench.journal.fault = None
+        bench.take()
+        assert "old" not in bench.journal.entries
 
 
 class TestForgettingWithPushes:
@@ -210,8 +404,6 @@ class TestForgettingWithPushes:
         bench.clock.advance(30 * self.DAY_S)
         bench.intake.take(CommandPoll((make_command("c2"),), pushed=True))
         assert set(bench.journal.known(["c1"])) == {"c1"}
-        bench.take(make_command("c2"))
-        assert bench.journal.known(["c1"]) == {}
 
     def test_where_only_pushes_come_a_command_is_forgotten_when_none_can_live_as_long(self):
         bench = Bench(only_pushed=True)

@@ -6,12 +6,14 @@ from collections.abc import Callable
 import pytest
 
 from agent.core.commands import CommandRules, HandlerRule, start_entry
+from agent.core.run_limits import RunLimits
 from agent.core.values import Command, CommandState, Contract, JournalEntry, Outcome, OutcomeStatus, Report
+from agent.runtime.dispatcher import Dispatcher
 from agent.runtime.health import Health
 from agent.runtime.intake import resume
 from agent.runtime.jig import Jig
-from agent.runtime.jobs import Attempt, Ended, JobRunner
-from agent.runtime.lanes import Dispatcher, Lane, LaneParts
+from agent.runtime.jobs import Attempt, Ended, Job, JobRunner
+from agent.runtime.lanes import Errand, Lane, LaneParts
 from tests.factories import make_command, make_entry
 from tests.fakes import FakeClock, FakeJournal
 
@@ -20,14 +22,29 @@ DONE = Outcome(OutcomeStatus.SUCCEEDED, {"ok": True})
 
 
 class FakeJob:
-    def __init__(self, work: Callable[[Attempt], Outcome], contract=Contract.ONCE, timeout_s: float = 5.0) -> None:
+    def __init__(
+        self,
+        work: Callable[[Attempt], Outcome],
+        contract=Contract.ONCE,
+        timeout_s: float = 5.0,
+        *,
+        inactivity_s: float | None = None,
+        unwind_s: float = 0.01,
+        verify: Callable[[Attempt], Outcome | None] | None = None,
+    ) -> None:
         self.handler = "ping"
         self.contract = contract
-        self.timeout_s = timeout_s
+        self.limits = RunLimits(timeout_s, inactivity_s)
+        self.unwind_s = unwind_s
         self._work = work
+        self._verify = verify
 
     def run(self, attempt: Attempt) -> Outcome:
         return self._work(attempt)
+
+    def verify(self, attempt: Attempt) -> Outcome | None:
+        assert self._verify is not None
+        return self._verify(attempt)
 
 
 class InlineRunner:
@@ -36,8 +53,11 @@ class InlineRunner:
     def __init__(self) -> None:
         self.stopped = False
 
-    def run(self, job: FakeJob, attempt: Attempt, on_long: Callable[[], None]) -> Ended:
-        return Ended(job.run(attempt))
+    def run(self, job: Job, attempt: Attempt, on_long: Callable[[], None]) -> Ended:
+        try:
+            return Ended(job.run(attempt))
+        except ValueError as error:
+            return Ended(Outcome(OutcomeStatus.FAILED, None, f"handler_error: {error}"))
 
     def stop(self) -> None:
         self.stopped = True
@@ -46,7 +66,9 @@ class InlineRunner:
 class Bench:
     """A dispatcher whose lanes are jigs."""
 
-    def __init__(self, work=lambda attempt: DONE, *, max_lanes: int = 8, contract=Contract.ONCE, runner=None) -> None:
+    def __init__(
+        self, work=lambda attempt: DONE, *, max_lanes: int = 8, contract=Contract.ONCE, runner=None, verify=None, **rule
+    ) -> None:
         self.clock = FakeClock()
         self.journal = FakeJournal()
         self.health = Health(self.clock)
@@ -57,6 +79,7 @@ class Bench:
         self.service_now: float | None = None
         self.timeout_s = 5.0
         self.work = work
+        self.verify = verify
         self.contract = contract
         self.jigs: dict[str, Jig] = {}
         self.parts = LaneParts(
@@ -69,8 +92,9 @@ class Bench:
             on_finished=self._count,
             on_progress=self.reports.append,
         )
-        names = ("ping", "a", "b", "c")
-        self.rules = CommandRules({name: HandlerRule(contract, name) for name in names})
+        names = ("ping", "a", "b", "c", "cancel")
+        members = {"verifies": verify is not None, **rule}
+        self.rules = CommandRules({name: HandlerRule(contract, name, **members) for name in names})
         self.dispatcher = Dispatcher(self.parts, self.rules, self._start, max_lanes)
 
     def prepare(self, command: Command) -> FakeJob | Outcome:
@@ -81,7 +105,7 @@ class Bench:
             self.runs.append(attempt.command_id)
             return self.work(attempt)
 
-        return FakeJob(work, self.contract, self.timeout_s)
+        return FakeJob(work, self.contract, self.timeout_s, verify=self.verify)
 
     def admit(self, *entries: JournalEntry) -> None:
         self.journal.admit(entries)
@@ -172,11 +196,39 @@ def test_nothing_runs_that_cannot_be_journaled(caplog):
     bench.journal.admit([entry])
     bench.journal.fault = "the disk is full"
     bench.parts.stopping.set()  # so that the lane does not wait for the disk
-    lane = Lane("ping", bench.parts, lambda command_id: None)
-    lane._run(entry, is_started=False)
+    Lane("ping", bench.parts, bench.dispatcher)._take(Errand(entry, "ping"))
     assert bench.runs == []
     assert bench.state("c1") is CommandState.RECEIVED
     assert "the disk is full" in caplog.text
+
+
+def test_an_outcome_whose_failed_write_is_there_after_all_is_taken_as_written():
+    bench = Bench()
+
+    def work(attempt: Attempt) -> Outcome:
+        bench.journal.finish(attempt.command_id, DONE, bench.clock.now())
+        return DONE
+
+    bench.work = work
+    bench.admit(make_entry("c1"))
+    bench.process_all()
+    assert (bench.state("c1"), bench.results) == (CommandState.FINISHED, 1)
+
+
+def test_an_outcome_that_a_replaced_journal_no_longer_knows_does_not_take_the_lane_down(caplog):
+    bench = Bench()
+
+    def work(attempt: Attempt) -> Outcome:
+        bench.journal.entries.pop("c1", None)
+        return DONE
+
+    bench.work = work
+    bench.admit(make_entry("c1"))
+    bench.process_all()
+    assert "c1" in caplog.text
+    bench.admit(make_entry("c2"))
+    bench.process_all()
+    assert bench.state("c2") == CommandState.FINISHED
 
 
 def test_a_command_that_restarts_the_agent_stays_started_until_the_next_process():
@@ -260,9 +312,9 @@ class TestJobRunner:
         leave = threading.Event()
         job = FakeJob(lambda attempt: leave.wait(SOON_S) and DONE, timeout_s=0.02)
         attempt = self.attempt()
-        ended = JobRunner(stop_grace_s=1, unwind_s=0.01).run(job, attempt, pytest.fail)
+        ended = JobRunner(stop_grace_s=1).run(job, attempt, pytest.fail)
         assert ended.outcome is not None
-        assert (ended.outcome.error or "").startswith("timeout: 'ping' ran longer than 0.02 s and has not returned")
+        assert (ended.outcome.error or "").startswith("timeout: 'ping' ran longer than 0.02 s; it has not returned")
         assert attempt.stopping.is_set()
         assert ended.hung is not None
         assert ended.hung.is_alive()
@@ -270,8 +322,8 @@ class TestJobRunner:
         ended.hung.join(SOON_S)
 
     def test_a_job_that_heeds_stopping_is_a_timeout_without_a_hung_thread(self):
-        job = FakeJob(lambda attempt: attempt.stopping.wait(SOON_S) and DONE, timeout_s=0.02)
-        ended = JobRunner(stop_grace_s=1, unwind_s=SOON_S).run(job, self.attempt(), pytest.fail)
+        job = FakeJob(lambda attempt: attempt.stopping.wait(SOON_S) and DONE, timeout_s=0.02, unwind_s=SOON_S)
+        ended = JobRunner(stop_grace_s=1).run(job, self.attempt(), pytest.fail)
         assert ended.hung is None
         assert ended.outcome is not None
         assert ended.outcome.status is OutcomeStatus.FAILED
@@ -301,7 +353,7 @@ class TestJobRunner:
 
 def test_a_hung_handler_blocks_its_lane_only_and_the_lane_frees_itself():
     leave = threading.Event()
-    runner = JobRunner(stop_grace_s=0.01, unwind_s=0.01)
+    runner = JobRunner(stop_grace_s=0.01)
     bench = Bench(runner=runner)
     bench.timeout_s = 0.03
     bench.work = lambda attempt: leave.wait(SOON_S) and DONE if attempt.command_id == "hangs" else DONE
@@ -396,3 +448,299 @@ def test_a_command_that_the_stop_caught_between_commit_and_run_runs_at_the_next_
     after.process_all()
     assert after.runs == ["c1"]
     assert after.outcome("c1") == DONE
+
+
+# --- limits, and signs of life --------------------------------------------------------------------------------------
+
+
+class TestLimits:
+    attempt = TestJobRunner.attempt
+
+    def test_a_run_without_a_sign_of_life_ends_as_inactive(self):
+        job = FakeJob(lambda attempt: attempt.stopping.wait(SOON_S) and DONE, inactivity_s=0.02, unwind_s=SOON_S)
+        ended = JobRunner(stop_grace_s=1).run(job, self.attempt(), pytest.fail)
+        assert ended.outcome is not None
+        assert (ended.outcome.error or "").startswith("inactive: 'ping' gave no sign of life for 0.02 s")
+
+    def test_signs_of_life_keep_a_run_going(self):
+        def work(attempt: Attempt) -> Outcome:
+            for _ in range(20):
+                attempt.life.give()
+                if attempt.stopping.wait(0.02):
+                    return Outcome(OutcomeStatus.FAILED)
+            return DONE
+
+        # Beyond the inactivity timeout as a whole, and far below it from one sign to the next.
+        job = FakeJob(work, timeout_s=SOON_S, inactivity_s=0.35, unwind_s=SOON_S)
+        assert JobRunner(stop_grace_s=1).run(job, self.attempt(), pytest.fail).outcome == DONE
+
+    def test_what_the_handler_says_about_its_end_is_part_of_the_reason(self):
+        def work(attempt: Attempt) -> Outcome:
+            attempt.stopping.wait(SOON_S)
+            return Outcome(OutcomeStatus.FAILED, None, "stopped: the valve is half open")
+
+        ended = JobRunner(stop_grace_s=1).run(
+            FakeJob(work, timeout_s=0.02, unwind_s=SOON_S), self.attempt(), pytest.fail
+        )
+        assert ended.outcome is not None
+        assert (ended.outcome.error or "").endswith("ran longer than 0.02 s; stopped: the valve is half open")
+
+
+# --- cancel -----------------------------------------------------------------------------------------------------------
+
+
+def cancelling(bench: Bench, command_id: str) -> Callable[[Attempt], Outcome]:
+    """A handler that is canceled while it runs, and heeds it."""
+
+    def work(attempt: Attempt) -> Outcome:
+        bench.found.append(bench.dispatcher.cancel(command_id, "by command 9"))
+        return Outcome(OutcomeStatus.SUCCEEDED, {"opened": attempt.stopping.wait(SOON_S)})
+
+    return work
+
+
+class CancelBench(Bench):
+    def __init__(self, **members) -> None:
+        super().__init__(**members)
+        self.found: list[str] = []
+
+
+def test_a_command_that_is_canceled_while_it_waits_never_runs_also_after_a_crash():
+    bench = CancelBench()
+    bench.admit(make_entry("c1"))
+    assert bench.dispatcher.cancel("c1", "by command 9") == "waiting"
+    # The journal has it already: were the power cut now, nothing would run.
+    assert bench.outcome("c1") == Outcome(OutcomeStatus.REJECTED, None, "canceled: by command 9, before it began")
+    bench.process_all()
+    assert bench.runs == []
+    assert bench.results == 1
+
+
+def test_a_claimed_command_that_is_canceled_before_its_lane_comes_to_it_never_runs():
+    bench = CancelBench(contract=Contract.IDEMPOTENT)
+    assert claim(bench, "c1")
+    assert bench.dispatcher.cancel("c1", "by command 9") == "waiting"
+    bench.process_all()
+    assert bench.runs == []
+    assert (bench.outcome("c1").error or "").startswith("canceled: ")
+
+
+def test_a_command_that_is_canceled_while_it_runs_is_told_to_end_and_keeps_what_it_had_done():
+    bench = CancelBench(runner=JobRunner(stop_grace_s=0.01))
+    bench.work = cancelling(bench, "c1")
+    bench.parts.jobs = Unhurried(bench)
+    bench.admit(make_entry("c1"))
+    bench.process_all()
+    assert bench.found == ["running"]
+    assert bench.outcome("c1") == Outcome(
+        OutcomeStatus.FAILED, {"opened": True}, "canceled: by command 9, while it ran"
+    )
+    # Remembered while it had no outcome, and no longer.
+    assert "canceled" not in bench.journal.settings
+    assert bench.journal.writes.count("put_setting") == 2
+
+
+class Unhurried:
+    """Jobs that get all the time they want to unwind."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    def prepare(self, command: Command) -> FakeJob | Outcome:
+        job = self._bench.prepare(command)
+        assert isinstance(job, FakeJob)
+        job.unwind_s = SOON_S
+        return job
+
+
+def test_a_canceled_command_whose_handler_has_not_begun_is_not_begun():
+    bench = CancelBench(runner=JobRunner(stop_grace_s=0.01))
+    entry = make_entry("c1")
+    bench.journal.admit([entry])
+    start = bench.journal.start
+
+    def start_and_cancel(command_id, at):
+        start(command_id, at)
+        bench.found.append(bench.dispatcher.cancel("c1", "by command 9"))
+
+    bench.journal.start = start_and_cancel
+    bench.dispatcher.dispatch(entry)
+    bench.process_all()
+    assert bench.found == ["running"]
+    assert bench.runs == []
+    assert (bench.outcome("c1").error or "").startswith("canceled: ")
+
+
+@pytest.mark.parametrize(
+    ("state", "found"),
+    [(CommandState.FINISHED, "over"), (CommandState.REPORTED, "over"), (CommandState.SKIPPED, "over")],
+)
+def test_a_command_that_is_over_stays_as_it_is(state, found):
+    bench = CancelBench()
+    bench.journal.admit([make_entry("c1", state)])
+    assert bench.dispatcher.cancel("c1", "by command 9") == found
+    assert bench.state("c1") is state
+
+
+def test_a_command_that_nobody_knows_is_unknown():
+    assert CancelBench().dispatcher.cancel("c1", "by command 9") == "unknown"
+
+
+def test_a_command_that_waits_in_the_journal_alone_is_canceled_too():
+    bench = CancelBench()
+    bench.admit(*(make_entry(f"c{number}") for number in range(Lane.capacity + 1)))
+    last = f"c{Lane.capacity}"
+    assert bench.dispatcher.cancel(last, "by command 9") == "waiting"
+    bench.process_all()
+    bench.process_all()
+    assert last not in bench.runs
+    assert len(bench.runs) == Lane.capacity
+
+
+def test_the_lane_of_cancel_is_shared_by_no_other_and_shares_none():
+    bench = CancelBench(max_lanes=1)
+    bench.admit(*(make_entry(f"c-{name}", handler=name) for name in ("a", "cancel", "b")))
+    assert sorted(bench.jigs) == ["lane:a", "lane:cancel"]
+    bench.jigs["lane:cancel"].process_all()
+    assert bench.runs == ["c-cancel"]
+
+
+def test_a_full_lane_does_not_keep_the_others_from_what_waits_for_them():
+    bench = Bench()
+    many = Lane.capacity + 1
+    bench.admit(*(make_entry(f"a{number}", handler="a") for number in range(many)))
+    bench.admit(*(make_entry(f"b{number}", handler="b") for number in range(many)))
+    bench.jigs["lane:b"].process_all()
+    assert [each for each in bench.runs if each.startswith("b")] == [f"b{number}" for number in range(many)]
+    assert bench.dispatcher.waiting() == {"a": many}
+
+
+# --- the start timeout ------------------------------------------------------------------------------------------------
+
+
+def test_a_command_whose_lane_comes_too_late_does_not_run():
+    bench = Bench(start_timeout_s=30.0)
+    bench.admit(make_entry("c1"))
+    bench.clock.advance(31)
+    bench.process_all()
+    assert bench.runs == []
+    assert (bench.outcome("c1").error or "").startswith("not_started_in_time: ")
+
+
+def test_a_command_that_waits_behind_a_long_run_ends_when_its_time_is_up_and_not_when_the_run_does():
+    bench = Bench(start_timeout_s=30.0)
+    seen: list[CommandState] = []
+
+    def work(attempt: Attempt) -> Outcome:
+        bench.clock.advance(31)
+        attempt.look()
+        seen.append(bench.state("waits"))
+        return DONE
+
+    bench.work = work
+    bench.admit(make_entry("runs"), make_entry("waits"))
+    bench.process_all()
+    assert seen == [CommandState.FINISHED]
+    assert bench.runs == ["runs"]
+    assert bench.results == 2
+
+
+def test_a_journal_that_fails_while_the_time_is_up_is_written_by_the_lane_later():
+    bench = Bench(start_timeout_s=30.0)
+
+    def work(attempt: Attempt) -> Outcome:
+        bench.clock.advance(31)
+        bench.journal.fault = "the disk is full"
+        attempt.look()
+        bench.journal.fault = None
+        return DONE
+
+    bench.work = work
+    bench.admit(make_entry("runs"), make_entry("waits"))
+    bench.process_all()
+    assert bench.runs == ["runs"]
+    assert (bench.outcome("waits").error or "").startswith("not_started_in_time: ")
+
+
+# --- the verify hook --------------------------------------------------------------------------------------------------
+
+
+def cannot_tell(_attempt: Attempt) -> Outcome | None:
+    raise ValueError("the sensor is gone")
+
+
+class TestVerify:
+    def bench(self, verify, *, canceled_by: str | None = None, **members) -> Bench:
+        """A command that a crash interrupted, and its handler is asked about it."""
+        bench = Bench(verify=verify, **members)
+        bench.journal.admit([make_entry("c1")])
+        bench.journal.start("c1", bench.clock.now())
+        if canceled_by is not None:
+            bench.dispatcher.cancels.add("c1", canceled_by)
+        bench.clock.advance(5)
+        resume(bench.journal, bench.rules, bench.dispatcher, bench.clock, bench.clock.now())
+        bench.process_all()
+        return bench
+
+    def test_a_command_that_was_done_is_concluded_without_a_run(self):
+        bench = self.bench(lambda attempt: DONE)
+        assert bench.runs == []
+        assert bench.outcome("c1") == DONE
+
+    def test_a_command_that_was_not_done_runs(self):
+        bench = self.bench(lambda attempt: None)
+        assert bench.runs == ["c1"]
+        assert bench.outcome("c1") == DONE
+        assert bench.journal.entries["c1"].attempts == 3  # the first run, the look, the second run
+
+    def test_a_handler_that_cannot_tell_leaves_it_indeterminate(self):
+        bench = self.bench(cannot_tell)
+        assert bench.runs == []
+        error = bench.outcome("c1").error or ""
+        assert error.startswith("indeterminate: ")
+        assert "the sensor is gone" in error
+
+    def test_a_handler_that_hangs_over_it_leaves_it_indeterminate_and_the_start_goes_on(self):
+        leave = threading.Event()
+        bench = Bench(verify=lambda attempt: leave.wait(SOON_S) and None, runner=JobRunner(stop_grace_s=0.01))
+        bench.timeout_s = 0.02
+        bench.journal.admit([make_entry("c1")])
+        bench.journal.start("c1", bench.clock.now())
+        bench.clock.advance(5)
+        # The start only puts it into its lane.
+        resume(bench.journal, bench.rules, bench.dispatcher, bench.clock, bench.clock.now())
+        assert bench.state("c1") is CommandState.STARTED
+        bench.process_all()
+        assert "verify hook did not tell: timeout: " in (bench.outcome("c1").error or "")
+        leave.set()
+        lane = bench.jigs["lane:ping"].actor
+        assert isinstance(lane, Lane)
+        assert lane._hung is not None
+        lane._hung.join(SOON_S)
+
+    def test_a_look_that_takes_the_agent_down_is_not_repeated_for_ever(self):
+        bench = Bench(verify=cannot_tell, max_attempts=3)
+        bench.journal.admit([make_entry("c1")])
+        bench.journal.start("c1", bench.clock.now())
+        bench.journal.start("c1", bench.clock.now())
+        bench.journal.start("c1", bench.clock.now())
+        bench.clock.advance(5)
+        assert resume(bench.journal, bench.rules, bench.dispatcher, bench.clock, bench.clock.now()) == 1
+        assert (bench.outcome("c1").error or "").startswith("indeterminate: ")
+
+    def test_a_command_that_was_taken_back_before_the_crash_is_looked_at_and_not_run(self):
+        done = self.bench(lambda attempt: DONE, canceled_by="by command 9")
+        assert done.outcome("c1") == DONE
+        undone = self.bench(lambda attempt: None, canceled_by="by command 9")
+        assert undone.runs == []
+        assert undone.outcome("c1") == Outcome(OutcomeStatus.REJECTED, None, "canceled: by command 9, before it began")
+        assert "canceled" not in undone.journal.settings
+
+    def test_a_payload_that_no_longer_fits_leaves_it_indeterminate(self):
+        bench = Bench(verify=lambda attempt: DONE)
+        bench.verdict = Outcome(OutcomeStatus.REJECTED, error="invalid_payload: x")
+        bench.journal.admit([make_entry("c1")])
+        bench.journal.start("c1", bench.clock.now())
+        bench.dispatcher.dispatch(bench.journal.entries["c1"], verify=True)
+        bench.process_all()
+        assert (bench.outcome("c1").error or "").startswith("indeterminate: invalid_payload: x")

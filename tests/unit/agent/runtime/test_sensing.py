@@ -11,8 +11,8 @@ from agent.runtime.controls import Controls
 from agent.runtime.health import Health
 from agent.runtime.intervals import POLL, Intervals
 from agent.runtime.jig import Jig
-from agent.runtime.sensing import IntervalChanged, SensingService
-from tests.fakes import FakeClock, FakeJournal, FakeOutbox
+from agent.runtime.sensing import IntervalChanged, RulesChanged, SensingService
+from tests.fakes import FakeClock, FakeJournal, FakeOutbox, FakeUpkeep
 
 
 @dataclass(frozen=True)
@@ -187,6 +187,7 @@ class TestIntervals:
 def test_controls_answer_with_values_and_reasons():
     bench = Bench(good=Result({"t": 1.0}), bad=Result(error="no such bus"))
     restarts: list[str] = []
+    upkeep = FakeUpkeep()
     controls = Controls(
         device_id="d1",
         version="1",
@@ -194,10 +195,36 @@ def test_controls_answer_with_values_and_reasons():
         reader=bench.reader,
         intervals=bench.intervals,
         restart=restarts.append,
+        upkeep=upkeep,
+        cancel=lambda command_id, why: f"{command_id} {why}",
     )
+    assert controls.upkeep is upkeep
+    assert controls.identity()["mode"] == "normal"
     assert controls.read_sensors(None) == {"good": {"t": 1.0}, "bad": "no such bus"}
     assert controls.identity()["device_id"] == "d1"
     controls.request_restart("because")
     assert restarts == ["because"]
     with pytest.raises(KeyError):
         controls.read_sensors(["none"])
+
+
+def test_what_the_configuration_says_later_counts_unless_an_interval_was_set():
+    changed: list[str] = []
+    intervals = Intervals(FakeJournal(), {"board": 60.0, "poll": 30.0}, on_change=changed.append)
+    intervals.set("poll", 5.0)
+    changed.clear()
+    intervals.configure({"board": 20.0, "poll": 40.0})
+    assert (intervals.get("board"), intervals.get("poll")) == (20.0, 5.0)
+    assert sorted(changed) == ["board", "poll"]
+    intervals.set("poll", None)
+    assert intervals.get("poll") == 40.0
+
+
+def test_other_rules_count_from_the_next_reading_on():
+    bench = Bench()
+    bench.run(130)
+    before = bench.outbox.stats().accepted
+    bench.jig.post(RulesChanged({"board": ReportRule(when=ReportWhen.CHANGE)}))
+    bench.run(300)
+    assert before >= 2
+    assert bench.outbox.stats().accepted == before

@@ -92,3 +92,23 @@ def test_waiting_before_the_start_ends_when_a_signal_comes():
     ending = supervisor.wait(60)
     assert ending is not None
     assert ending.reason == "stop"
+
+
+def test_what_is_scheduled_is_called_in_the_main_thread_when_its_time_has_come():
+    clock = FakeClock()
+    supervisor = Supervisor(FakeNotifier(), clock, on_change=lambda: "")
+    called: list[tuple[str, str]] = []
+
+    def note(name: str) -> None:
+        called.append((name, threading.current_thread().name))
+        if name == "second":
+            supervisor.end("done", EXIT_STOPPED)
+
+    schedule = threading.Thread(target=lambda: supervisor.schedule(20.0, lambda: note("second")))
+    schedule.start()
+    schedule.join()
+    supervisor.schedule(10.0, lambda: note("first"))
+    supervisor.schedule(30.0, lambda: note("never"))
+    clock.advance(25.0)
+    assert supervisor.run().reason == "done"
+    assert called == [("first", "MainThread"), ("second", "MainThread")]

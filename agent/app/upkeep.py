@@ -1,0 +1,97 @@
+"""The agent's side of :class:`agent.handlers.upkeep.Upkeep`; what a thing takes is imported when it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.config import AgentConfig
+from agent.core.values import JsonObject
+from agent.plugins import PluginInfo
+from agent.runtime.health import Part
+
+if TYPE_CHECKING:
+    from agent.app.log_levels import LogLevels
+    from agent.handlers.upkeep import Bundle, ConfigChange
+
+
+class AgentView:
+    """What there is to see of the running agent.
+
+    Args:
+        path: of the local configuration file.
+        environ: of the process.
+        config: the configuration in force.
+        parts: how its parts are.
+        lines: the last lines of its log.
+        plugins: its handlers and sensors.
+        mode: ``normal``, or why it is in safe mode.
+    """
+
+    __slots__ = ("config", "environ", "lines", "mode", "parts", "path", "plugins")
+
+    def __init__(
+        self,
+        *,
+        path: Path | None,
+        environ: Mapping[str, str],
+        config: Callable[[], AgentConfig],
+        parts: Callable[[], Mapping[str, Part]],
+        lines: Callable[[], Sequence[str]],
+        plugins: Callable[[], Sequence[PluginInfo]],
+        mode: str,
+    ) -> None:
+        self.path = path
+        self.environ = environ
+        self.config = config
+        self.parts = parts
+        self.lines = lines
+        self.plugins = plugins
+        self.mode = mode
+
+
+class AgentUpkeep:
+    """What the mending handlers ask for.
+
+    Args:
+        view: of the agent.
+        schedule: ``(delay_s, call)``: calls later in the main thread.
+        restart_when_idle: ends this process for the next one once no other command runs; told why, and the id of the
+            command that asks.
+    """
+
+    def __init__(
+        self,
+        view: AgentView,
+        *,
+        schedule: Callable[[float, Callable[[], object]], object],
+        restart_when_idle: Callable[[str, str], object],
+    ) -> None:
+        self._view = view
+        self._schedule = schedule
+        self._restart_when_idle = restart_when_idle
+        self.levels: LogLevels | None = None
+
+    def try_configuration(self, change: ConfigChange) -> None:
+        """See :meth:`agent.handlers.upkeep.Upkeep.try_configuration`."""
+        from agent.app.trial import put_on_trial
+
+        view = self._view
+        trial = put_on_trial(change, view.path, view.environ, view.config().state_dir, view.parts())
+        reason = f"a configuration on trial: {', '.join(trial.changed) or 'nothing changes'}"
+        self._restart_when_idle(reason, change.command_id)
+
+    def set_log_level(self, level: str, for_s: float, logger: str) -> JsonObject:
+        """See :meth:`agent.handlers.upkeep.Upkeep.set_log_level`."""
+        from agent.app.log_levels import LogLevels
+
+        if self.levels is None:
+            self.levels = LogLevels(self._schedule)
+        return self.levels.set(level, for_s, logger)
+
+    def collect_diagnostics(self, bundle: Bundle) -> JsonObject:
+        """See :meth:`agent.handlers.upkeep.Upkeep.collect_diagnostics`."""
+        from agent.app.diagnostics import collect
+
+        return collect(self._view, bundle)

@@ -1,0 +1,103 @@
+"""One check after the other, each within its time, none of them able to spoil the others."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Final
+
+from agent.doctor.findings import Check, Finding, Verdict, failed, skipped
+from agent.doctor.subject import Subject, words_of
+
+GROUPS: Final = ("setup", "clock", "files", "store", "units", "plugins", "process", "network", "service", "broker")
+"""The groups in the order in which they are examined; each is the module of its name with ``CHECKS``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One check's line.
+
+    Attributes:
+        fixed: what ``--fix`` did about it; empty when nothing.
+        duration_s: how long looking took.
+    """
+
+    check: Check
+    finding: Finding
+    duration_s: float
+    fixed: str = ""
+
+
+def all_checks() -> tuple[Check, ...]:
+    """Every check, in order."""
+    return tuple(check for group in GROUPS for check in import_module(f"agent.doctor.{group}").CHECKS)
+
+
+def examine(
+    subject: Subject,
+    *,
+    checks: Iterable[Check] | None = None,
+    offline: bool = False,
+    fix: bool = False,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> Iterator[Result]:
+    """Examine, one result at a time.
+
+    Args:
+        subject: what is looked at.
+        checks: which; all by default.
+        offline: ask nobody outside this machine.
+        fix: mend what can be mended safely, and look again.
+        monotonic: measures the durations.
+    """
+    verdicts: dict[str, Verdict] = {}
+    for check in all_checks() if checks is None else checks:
+        begun_s = monotonic()
+        finding = _excused(check, verdicts, offline=offline) or _look(check, subject)
+        done = ""
+        if fix and finding.mend is not None:
+            done, finding = _mend(check, subject, finding)
+        verdicts[check.id] = finding.verdict
+        yield Result(check, finding, monotonic() - begun_s, done)
+
+
+def _excused(check: Check, verdicts: dict[str, Verdict], *, offline: bool) -> Finding | None:
+    if offline and check.online:
+        return skipped("--offline: nobody outside this machine is asked")
+    for earlier in check.after:
+        verdict = verdicts.get(earlier)
+        if verdict in {Verdict.FAILED, Verdict.SKIPPED}:
+            return skipped(f"{earlier} {'failed' if verdict is Verdict.FAILED else 'was skipped'}, so it says nothing")
+    return None
+
+
+def _look(check: Check, subject: Subject) -> Finding:
+    """Look in a thread of its own: a name server or a disk that hangs must not hang the doctor."""
+    found: list[Finding] = []
+
+    def work() -> None:
+        try:
+            found.append(check.look(subject))
+        except Exception as error:  # noqa: BLE001 - one check's mistake must not hide the others
+            fix = "report this as a bug, with the configuration (it holds no secrets)"
+            found.append(failed(f"the check itself failed: {type(error).__name__}", words_of(error), fix))
+
+    thread = threading.Thread(target=work, name=f"doctor:{check.id}", daemon=True)
+    thread.start()
+    thread.join(check.timeout_s)
+    if found:
+        return found[0]
+    cause = f"it did not end within {check.timeout_s:g} s"
+    return failed("given up", cause, "look whether the disk, the name server or a sensor hangs (dmesg, top)")
+
+
+def _mend(check: Check, subject: Subject, finding: Finding) -> tuple[str, Finding]:
+    assert finding.mend is not None  # noqa: S101 - the caller looked
+    try:
+        done = finding.mend()
+    except OSError as error:
+        return f"could not: {words_of(error)}; run it as root", finding
+    return done, _look(check, subject)

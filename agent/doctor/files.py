@@ -1,0 +1,228 @@
+"""Files: keys, the state directory, and the room on its disk."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from agent.adapters.files import give_to
+from agent.app.checks import Verdict as CheckVerdict
+from agent.app.checks import check_state_dir
+from agent.doctor.findings import Check, Finding, cause_and_fix, failed, ok, skipped, warning
+from agent.doctor.subject import Subject, words_of
+from agent.errors import ConfigurationError
+
+_AGENT_USER: Final = "device-agent"
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+# Of a key file. A group may be how the agent reads a file of root.
+_TOO_MUCH: Final = stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP
+_MEMORY_FILESYSTEMS: Final = frozenset({"tmpfs", "ramfs"})
+_STALE_S: Final = 3600.0
+_LEAST_BYTES: Final = 16 * 1024 * 1024
+_LEAST_INODES: Final = 1000
+_MB: Final = 1_000_000
+
+
+def _key_files(subject: Subject) -> Finding:
+    paths = _named_keys(subject)
+    loose = [path for path in paths if _mode(path) & _TOO_MUCH]
+    mend = _tighten(loose) if loose else None
+    if not all(map(subject.may_read, paths)):
+        return skipped("only root and the agent's user may read them: run the doctor as root")
+    try:
+        subject.credentials  # noqa: B018 - reading them is the check
+    except ConfigurationError as error:
+        if subject.has_sealed_credentials:
+            return skipped("the unit hands over encrypted credentials, which only the service itself can read")
+        cause, fix = cause_and_fix(error.faults[0])
+        return failed("the credentials cannot be used", cause, fix, mend)
+    if loose:
+        seen = ", ".join(f"{path} has mode {_mode(path):o}" for path in loose)
+        cause = "others than its owner may open or change it"
+        return warning(seen, cause, f"chmod o=,g-wx {' '.join(map(str, loose))}", mend)
+    return _owned_by_strangers(subject, paths) or ok(
+        f"{', '.join(map(str, paths)) or 'the credentials'}: nobody else can open them"
+    )
+
+
+def _owned_by_strangers(subject: Subject, paths: list[Path]) -> Finding | None:
+    state = _status(subject.config.state_dir)
+    users = {0, subject.user_id, *([state.st_uid] if state else ())}
+    groups = {0, os.getegid(), *([state.st_gid] if state else ())}
+    for path in paths:
+        status = path.stat()
+        if status.st_uid not in users:
+            cause = "it belongs neither to root nor to the agent's user, so its owner can replace the key"
+            return warning(f"{path} belongs to user {status.st_uid}", cause, f"chown root {path}")
+        if status.st_mode & stat.S_IRGRP and status.st_gid not in groups:
+            # Not mended: perhaps that group is how the agent reads it.
+            cause = "a group that is neither root's nor the agent's may read it"
+            return warning(f"{path} belongs to group {status.st_gid}", cause, f"chmod g-r {path}, or chgrp it")
+    return None
+
+
+def _named_keys(subject: Subject) -> list[Path]:
+    auth, mqtt = subject.config.auth, subject.config.mqtt
+    named = (
+        [auth.token_file, auth.client_secret_file]
+        if auth.mode == "bearer"
+        else [auth.api_key_file, auth.secret_key_file]
+    )
+    named.append(mqtt.key_file if mqtt is not None else None)
+    given = [path for _, path in subject.unit_credentials]
+    return list(dict.fromkeys(path for path in (*named, *given) if path is not None and path.is_file()))
+
+
+def _tighten(paths: list[Path]) -> Callable[[], str]:
+    def mend() -> str:
+        for path in paths:
+            path.chmod(_mode(path) & ~_TOO_MUCH)
+        return f"took from others the right to open {', '.join(map(str, paths))}"
+
+    return mend
+
+
+def _state_dir(subject: Subject) -> Finding:
+    state_dir = subject.config.state_dir
+    if not state_dir.exists():
+
+        def make() -> str:
+            state_dir.mkdir(mode=0o700, parents=True)
+            give_to(state_dir, _AGENT_USER)
+            return f"made {state_dir}, mode 700"
+
+        cause = "the agent was never started, or the directory was removed"
+        return warning(
+            f"{state_dir} does not exist", cause, f"mkdir -p -m 700 {state_dir} (systemd makes it itself)", make
+        )
+    if not state_dir.is_dir():
+        return failed(f"{state_dir} is no directory", "something else has its name", "remove it, or set state_dir")
+    if subject.user_id not in {0, state_dir.stat().st_uid}:
+        return skipped(f"{state_dir} is another user's: run the doctor as root")
+    found = check_state_dir(state_dir)
+    if found.verdict is not CheckVerdict.OK:
+        cause, fix = cause_and_fix(found.text)
+        return failed(str(state_dir), cause, fix)
+    if _mode(state_dir) & _OTHERS:
+
+        def mend() -> str:
+            state_dir.chmod(0o700)
+            return f"set mode 700 on {state_dir}"
+
+        cause = "others than its owner may look into it, and it holds tokens and what was commanded"
+        return warning(f"{state_dir} has mode {_mode(state_dir):o}", cause, f"chmod 700 {state_dir}", mend)
+    return ok(f"{found.text}; mode {_mode(state_dir):o}")
+
+
+def _state_dir_durable(subject: Subject) -> Finding:
+    mount = _mount_of(subject, subject.config.state_dir)
+    if mount is None:
+        return skipped("this system does not tell its mounts (/proc/self/mountinfo)")
+    point, kind, options = mount
+    seen = f"it lies on {kind} ({point})"
+    if kind in _MEMORY_FILESYSTEMS:
+        cause = "a RAM disk: what waits there is lost with the power, and commands may run twice"
+        return failed(seen, cause, "set state_dir to a directory on the flash or disk")
+    if "ro" in options:
+        cause = "the file system is mounted read-only, perhaps by the kernel after errors"
+        return failed(seen, cause, f"look into dmesg, then: mount -o remount,rw {point}")
+    return ok(seen)
+
+
+def _mount_of(subject: Subject, path: Path) -> tuple[str, str, list[str]] | None:
+    """Mount point, type and options of the file system that holds ``path`` (proc(5), mountinfo)."""
+    text = subject.read("/proc/self/mountinfo")
+    best: tuple[str, str, list[str]] | None = None
+    wanted = os.path.realpath(path)
+    for line in (text or "").splitlines():
+        before, _, after = line.partition(" - ")
+        fields, kind = before.split(), after.split()
+        if len(fields) < 6 or not kind:  # noqa: PLR2004 - proc(5): six fields before the optional ones
+            continue
+        point = fields[4].replace("\\040", " ")
+        is_above = point in {"/", wanted} or wanted.startswith(f"{point}/")
+        # Of two mounts on one point the later hides the earlier.
+        if is_above and (best is None or len(point) >= len(best[0])):
+            options = [*fields[5].split(","), *(kind[2].split(",") if len(kind) > 2 else [])]  # noqa: PLR2004 - proc(5)
+            best = (point, kind[0], options)
+    return best
+
+
+def _disk_space(subject: Subject) -> Finding:
+    room = subject.room(_nearest(subject.config.state_dir))
+    free = room.f_bavail * room.f_frsize
+    wanted = subject.config.outbox.max_bytes
+    seen = f"{free // _MB} MB are free for {subject.config.state_dir}"
+    fix = "free space (journalctl --vacuum-size=50M, apt-get clean), or lower outbox.max_bytes"
+    if free < _LEAST_BYTES:
+        return failed(seen, "the disk is full: readings and results cannot be stored", fix)
+    if free < wanted:
+        return warning(seen, f"the outbox may grow to {wanted // _MB} MB, and there is not that much", fix)
+    return ok(seen)
+
+
+def _inodes(subject: Subject) -> Finding:
+    room = subject.room(_nearest(subject.config.state_dir))
+    if not room.f_files:
+        return ok("this file system has no fixed number of files")
+    seen = f"{room.f_favail} more files can be made"
+    if room.f_favail < _LEAST_INODES:
+        cause = "the file system runs out of places for files (inodes), though it may have free space"
+        return warning(
+            seen, cause, "find the directory with the many small files (du --inodes -x / | sort -n) and empty it"
+        )
+    return ok(seen)
+
+
+def _stale_files(subject: Subject) -> Finding:
+    state_dir = subject.config.state_dir
+    try:
+        found = [path for path in state_dir.iterdir() if path.name.endswith(".new") and _is_stale(path, subject.wall())]
+    except OSError as error:
+        return skipped(f"{state_dir} cannot be read: {words_of(error)}")
+    if not found:
+        return ok("nothing was left half written")
+
+    def mend() -> str:
+        for path in found:
+            path.unlink(missing_ok=True)
+        return f"removed {', '.join(path.name for path in found)}"
+
+    seen = f"{', '.join(path.name for path in found)} in {state_dir}"
+    cause = "a write was cut off by a power cut or a full disk; the files that count are whole"
+    return warning(seen, cause, f"remove {'them' if len(found) > 1 else 'it'}", mend)
+
+
+def _is_stale(path: Path, now_s: float) -> bool:
+    status = path.lstat()
+    # A clock that was set back makes everything look old or new: in doubt it stays.
+    return stat.S_ISREG(status.st_mode) and now_s - status.st_mtime > _STALE_S
+
+
+def _nearest(path: Path) -> Path:
+    return next(each for each in (path, *path.parents) if each.exists())
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None
+
+
+_CONFIGURED: Final = ("configuration",)
+CHECKS: Final = (
+    Check("key_files", "modes and owners of the files with keys and tokens", _key_files, _CONFIGURED),
+    Check("state_dir", "the state directory: there, writable, closed to others", _state_dir, _CONFIGURED),
+    Check("state_dir_durable", "the file system under the state directory", _state_dir_durable, _CONFIGURED),
+    Check("disk_space", "free space for the store", _disk_space, _CONFIGURED),
+    Check("inodes", "free inodes for the store", _inodes, _CONFIGURED),
+    Check("stale_files", "temporary files of writes that were cut off", _stale_files, ("configuration", "state_dir")),
+)

@@ -1,0 +1,100 @@
+"""What a check is and what it finds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from agent.doctor.subject import Subject
+
+
+class Verdict(StrEnum):
+    """How a check went."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check found.
+
+    Attributes:
+        seen: what was looked at and how it is; of a skipped check, why it was skipped.
+        cause: of a fault, in one line.
+        fix: what to do about it, in one line.
+        is_unreachable: the fault is that the other side cannot be reached, which has an exit code of its own.
+        mend: does the fix, where that is safe; returns what it did. May raise :class:`OSError`.
+    """
+
+    verdict: Verdict
+    seen: str
+    cause: str = ""
+    fix: str = ""
+    is_unreachable: bool = False
+    mend: Callable[[], str] | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check.
+
+    Attributes:
+        id: stable; in the table of docs/operations.md.
+        looks_at: what, in a few words.
+        look: finds out. What it raises becomes a fault of its own.
+        after: checks without whose success this one says nothing.
+        online: it asks somebody outside this machine.
+        timeout_s: beyond it the check is given up.
+    """
+
+    id: str
+    looks_at: str
+    look: Callable[[Subject], Finding]
+    after: tuple[str, ...] = ()
+    online: bool = False
+    timeout_s: float = 10.0
+
+
+def ok(seen: str) -> Finding:
+    """All is well."""
+    return Finding(Verdict.OK, seen)
+
+
+def skipped(why: str) -> Finding:
+    """There was nothing to look at."""
+    return Finding(Verdict.SKIPPED, why)
+
+
+def warning(seen: str, cause: str, fix: str, mend: Callable[[], str] | None = None) -> Finding:
+    """It works, and something will go wrong or is not as it should be."""
+    return Finding(Verdict.WARNING, seen, cause, fix, mend=mend)
+
+
+def failed(seen: str, cause: str, fix: str, mend: Callable[[], str] | None = None) -> Finding:
+    """The agent cannot do its job like that."""
+    return Finding(Verdict.FAILED, seen, cause, fix, mend=mend)
+
+
+def unreachable(seen: str, cause: str, fix: str) -> Finding:
+    """The other side cannot be reached."""
+    return Finding(Verdict.FAILED, seen, cause, fix, is_unreachable=True)
+
+
+# What a fix begins with in the error texts of this project.
+_FIX: Final = re.compile(
+    r"[:;,] (?=(?:is|check|set|raise|mend|create|replace|run|put|write|name|remove|install|give|choose|sign|renew|poll|"
+    r"ask|look|let|free|remount|correct|chmod|chown|mkdir|stop|use|try|nothing to do|report)\b)"
+)
+
+
+def cause_and_fix(text: str) -> tuple[str, str]:
+    """An error's sentence in two: what happened, and from the first word that says what to do."""
+    match = _FIX.search(text)
+    return (text[: match.start()], text[match.end() :]) if match else (text, "see docs/operations.md")

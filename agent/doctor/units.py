@@ -1,0 +1,96 @@
+"""systemd: the unit, its drop-ins, its watchdog, its credentials, and the helper's unit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from agent.app.plugins import load_handlers
+from agent.doctor.findings import Check, Finding, failed, ok, skipped, warning
+from agent.doctor.subject import HELPER, UNIT, Subject
+from agent.handlers.registry import BUILT_IN
+
+_NO_SYSTEMD: Final = "this machine was not booted with systemd"
+_INSTALL: Final = "copy systemd/device-agent.service to /etc/systemd/system, then: systemctl enable --now device-agent"
+
+
+def _unit(subject: Subject) -> Finding:
+    if not subject.has_systemd:
+        return skipped(_NO_SYSTEMD)
+    unit = subject.unit
+    if not unit:
+        return skipped("systemctl does not answer")
+    if unit.get("LoadState") != "loaded":
+        cause = "without a unit nobody starts the agent at boot and after a crash"
+        return warning(f"{UNIT} is {unit.get('LoadState', 'not there')}", cause, _INSTALL)
+    state = f"{unit.get('ActiveState')} ({unit.get('SubState')})"
+    seen = f"{unit.get('FragmentPath')}: {unit.get('UnitFileState')}, {state}"
+    if unit.get("ActiveState") not in {"active", "reloading"}:
+        cause = f"it does not run; the last run ended with {unit.get('Result', 'no result')}"
+        return failed(seen, cause, "journalctl -u device-agent -n 50 says why; then: systemctl start device-agent")
+    if unit.get("UnitFileState") not in {"enabled", "enabled-runtime", "static", "generated"}:
+        return warning(seen, "it runs now, but is not started at boot", "systemctl enable device-agent")
+    return ok(seen)
+
+
+def _unit_drop_ins(subject: Subject) -> Finding:
+    paths = subject.unit.get("DropInPaths", "").split()
+    if subject.unit.get("NeedDaemonReload") == "yes":
+        cause = "the unit or a drop-in was changed, and systemd still goes by the old one"
+        return warning(
+            "the files are newer than what systemd knows", cause, "systemctl daemon-reload, then restart device-agent"
+        )
+    return ok(f"{len(paths)} drop-ins: {', '.join(paths)}" if paths else "no drop-ins: the unit as it was delivered")
+
+
+def _unit_watchdog(subject: Subject) -> Finding:
+    unit = subject.unit
+    watchdog = unit.get("WatchdogUSec", "")
+    if unit.get("Type") != "notify" or watchdog in {"", "0", "infinity"}:
+        cause = "systemd would not notice an agent that hangs"
+        seen = f"Type={unit.get('Type')}, WatchdogSec={watchdog or '0'}"
+        return warning(seen, cause, "take Type=notify and WatchdogSec=90 over from systemd/device-agent.service")
+    return ok(f"an agent that says nothing for {watchdog} is started again")
+
+
+def _unit_credentials(subject: Subject) -> Finding:
+    given = subject.unit_credentials
+    if not given:
+        return ok("the unit hands over no credentials: the agent reads the files that its configuration names")
+    missing = [(name, path) for name, path in given if not path.exists()]
+    names = ", ".join(name for name, _ in given)
+    if missing:
+        name, path = missing[0]
+        fix = f"create it (mode 600, root), or take LoadCredential={name} out in a drop-in: systemctl edit device-agent"
+        return failed(
+            f"it hands over {names}", f"{path} does not exist, and systemd does not start the unit without it", fix
+        )
+    return ok(f"it hands over {names}, and the files are there")
+
+
+def _helper_unit(subject: Subject) -> Finding:
+    if not subject.has_systemd:
+        return skipped(_NO_SYSTEMD)
+    listing = load_handlers(subject.config).listing()
+    if not any(info.name == "reboot" and info.origin == BUILT_IN and info.status == "ready" for info in listing):
+        return skipped("the handler reboot is not in use")
+    return judge_helper(subject.unit_of(HELPER))
+
+
+def judge_helper(helper: Mapping[str, str]) -> Finding:
+    """Of the properties of its path unit: does somebody wait for the agent's requests?"""
+    if helper.get("LoadState") == "loaded" and helper.get("ActiveState") == "active":
+        return ok(f"{HELPER} waits for requests")
+    cause = "the agent's sandbox may not reboot the device; its helper unit does, and that does not run"
+    seen = f"{HELPER} is {helper.get('LoadState', 'not there')}, {helper.get('ActiveState', 'inactive')}"
+    fix = f"install its units, systemctl enable --now {HELPER}; or set commands.handlers.reboot.enabled: false"
+    return warning(seen, cause, fix)
+
+
+CHECKS: Final = (
+    Check("unit", f"{UNIT}: installed, enabled, active", _unit),
+    Check("unit_drop_ins", "local changes to the unit", _unit_drop_ins, ("unit",)),
+    Check("unit_watchdog", "the watchdog of the unit", _unit_watchdog, ("unit",)),
+    Check("unit_credentials", "the credentials that the unit hands over", _unit_credentials, ("unit",)),
+    Check("helper_unit", f"{HELPER}, which the handler reboot needs", _helper_unit, ("configuration",)),
+)

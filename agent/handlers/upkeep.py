@@ -1,0 +1,93 @@
+"""What the handlers that mend the agent ask of it. Behind it stands ``agent.app``, which knows how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from agent.core.values import JsonObject
+
+
+class UpkeepRefused(Exception):
+    """It was not begun, and nothing was changed.
+
+    Attributes:
+        code: a stable snake_case word.
+        message: what is wrong and what to do about it.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code = code
+        self.message = message
+        super().__init__(f"{code}: {message}")
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """A new layer of the configuration.
+
+    Attributes:
+        command_id: of the command that brings it, which is answered when the trial is over.
+        config: replaces the whole layer: YAML text or an object; None when a ``patch`` changes the one in force.
+        patch: changes the layer in force (RFC 7396).
+        base_sha256: what the layer in force must be; None takes any.
+        allow: dotted keys that may change, ``*`` for one name.
+        probation_s: how long the agent must stay well with it, seconds.
+        max_starts: how many processes may begin with it before it counts as failed.
+    """
+
+    command_id: str
+    config: str | dict[str, Any] | None
+    patch: dict[str, Any] | None
+    base_sha256: str | None
+    allow: tuple[str, ...]
+    probation_s: float
+    max_starts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """How a bundle of diagnostics shall be.
+
+    Attributes:
+        max_bytes: of one bundle.
+        keep: how many there may be; the oldest go first.
+        max_age_s: older ones go, seconds.
+    """
+
+    max_bytes: int
+    keep: int
+    max_age_s: float
+
+
+class Upkeep(Protocol):
+    """The agent's care for itself. Every method may be called from any handler's thread."""
+
+    def try_configuration(self, change: ConfigChange) -> None:
+        """Check it in full, put it on trial and restart with it; returns before the restart.
+
+        Raises:
+            UpkeepRefused: it was not taken; the message has every fault.
+        """
+        ...
+
+    def set_log_level(self, level: str, for_s: float, logger: str) -> JsonObject:
+        """Set a level for a time; what it was before and when it ends.
+
+        Args:
+            level: ``debug``, ``info``, ``warning`` or ``error``.
+            for_s: then the configuration's level counts again, seconds; 0 ends it now.
+            logger: empty for all.
+
+        Raises:
+            UpkeepRefused: this logger's level is not to be set.
+        """
+        ...
+
+    def collect_diagnostics(self, bundle: Bundle) -> JsonObject:
+        """Write a bundle without secrets: ``path``, ``size_bytes``, ``sha256``, ``summary``.
+
+        Raises:
+            UpkeepRefused: it could not be written, or a secret was found in it.
+        """
+        ...

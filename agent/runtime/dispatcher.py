@@ -1,0 +1,286 @@
+"""The dispatcher: which lane a command goes to, which lanes there are, who waits, and who is taken back.
+
+The journal is the queue. What does not fit into a lane's mailbox stays there as ``received`` and is fetched when the
+lane has room again, so nothing is lost and memory stays bounded.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from agent.core.commands import CommandRules, IllegalMove, canceled, refuse_at_start
+from agent.core.values import CommandState, Contract, JournalEntry, Outcome
+from agent.errors import StorageError
+from agent.runtime.cancels import Cancels
+from agent.runtime.lanes import Errand, Lane, LaneParts, tell_outcome
+from agent.runtime.service import Actor
+
+_log = logging.getLogger(__name__)
+
+CONTROL_LANE: Final = "cancel"
+"""The lane of what ends other commands: shared with no other, also beyond the cap on lanes."""
+
+# For commands whose handler left with the last configuration: they are only rejected.
+_UNKNOWN_LANE: Final = "unknown"
+
+WAITING: Final = "waiting"
+RUNNING: Final = "running"
+OVER: Final = "over"
+UNKNOWN: Final = "unknown"
+
+
+class Post(Protocol):
+    """A running service, as far as the dispatcher sees it."""
+
+    def post(self, message: Errand) -> bool:
+        """Post a message; False when the mailbox is full or closed."""
+        ...
+
+
+class Dispatcher:
+    """Hands commands to lanes. Thread-safe.
+
+    Args:
+        parts: what lanes share.
+        rules: which handler runs in which lane, and how long a command may wait for it.
+        start_lane: starts a service for an actor.
+        max_lanes: beyond this many, further lanes' commands share the last one.
+    """
+
+    def __init__(
+        self,
+        parts: LaneParts,
+        rules: CommandRules,
+        start_lane: Callable[[Actor], Post],
+        max_lanes: int,
+    ) -> None:
+        self._parts = parts
+        self._rules = rules
+        self._start_lane = start_lane
+        self._max_lanes = max_lanes
+        self._lock = threading.Lock()
+        self._lanes: dict[str, Post] = {}
+        # By command id: what is in a lane, or claimed for one.
+        self._errands: dict[str, Errand] = {}
+        # Command id -> lane, of what waits in the journal alone.
+        self._behind: dict[str, str] = {}
+        self.cancels = Cancels(parts.journal)
+
+    # --- into the lanes ---------------------------------------------------------------------------------------------
+
+    def claim(self, entry: JournalEntry) -> bool:
+        """Keep a free lane for a new command, which may then be admitted as ``started``: one commit instead of two.
+
+        Only for an idempotent handler. Should the agent end between that commit and the handler's first step, the
+        command runs at the next start; a handler that may run ``once`` would be concluded without having run.
+
+        Returns:
+            True when the lane is its own. :meth:`dispatch` or :meth:`release` must follow.
+        """
+        rule = self._rules.handlers.get(entry.handler)
+        if rule is None or rule.contract is not Contract.IDEMPOTENT:
+            return False
+        with self._lock:
+            name = self._shared(rule.lane)
+            is_taken = any(self._shared(each.lane) == name for each in self._errands.values())
+            if self._behind or is_taken or self._parts.stopping.is_set():
+                return False
+            self._errands[entry.command.id] = Errand(entry, rule.lane, is_started=True)
+            return True
+
+    def release(self, command_ids: Iterable[str]) -> None:
+        """Claimed, and then not admitted."""
+        with self._lock:
+            for command_id in command_ids:
+                self._errands.pop(command_id, None)
+
+    def dispatch(self, entry: JournalEntry, *, claimed: bool = False, verify: bool = False) -> bool:
+        """Put a ``received`` command, or a ``started`` one that shall run again, into its lane.
+
+        Args:
+            entry: as the journal has it, or had it before it was claimed.
+            claimed: see :meth:`claim`; the journal has it as ``started`` by now.
+            verify: its handler is first asked how it ended.
+
+        Returns:
+            False when the lane is full: the command waits in the journal and is fetched later.
+        """
+        command_id = entry.command.id
+        with self._lock:
+            if command_id in self._errands and not claimed:
+                return True
+            lane = self._lane_of(entry)
+            errand = self._errands.get(command_id) or Errand(entry, lane, verify=verify)
+            # Counted here, so that a claimed place is there when its command comes.
+            has_room = claimed or self._count(lane) < Lane.capacity
+            if has_room and self._lane(lane).post(errand):
+                self._errands[command_id] = errand
+                self._behind.pop(command_id, None)
+                return True
+            self._behind[command_id] = lane
+            return False
+
+    def refill(self) -> None:
+        """Fetch from the journal what did not fit before."""
+        with self._lock:
+            self._behind.clear()
+        try:
+            waiting = self._parts.journal.in_state(CommandState.RECEIVED)
+        except StorageError as error:
+            _log.error("journal=failing: waiting commands could not be read: %s", error)
+            return
+        for entry in waiting:
+            self.dispatch(entry)
+
+    # --- what is under way ------------------------------------------------------------------------------------------
+
+    def is_busy(self) -> bool:
+        """A command is under way."""
+        return bool(self._errands)
+
+    def waiting(self) -> dict[str, int]:
+        """Lane -> how many commands are in it, the running one included."""
+        counts: dict[str, int] = {}
+        with self._lock:
+            for lane in (*(each.lane for each in self._errands.values()), *self._behind.values()):
+                counts[lane] = counts.get(lane, 0) + 1
+        return counts
+
+    def under_way(self) -> dict[str, str | None]:
+        """The ids of the commands in lanes, each with the service's word for its state when it was taken."""
+        with self._lock:
+            return {command_id: each.entry.command.status for command_id, each in self._errands.items()}
+
+    # --- taken back -------------------------------------------------------------------------------------------------
+
+    def cancel(self, command_id: str, why: str) -> str:
+        """Take a command back: one that waits never runs, one that runs is told to end.
+
+        Args:
+            command_id: the journal's id.
+            why: who or what did, such as ``by command 17``.
+
+        Returns:
+            How it was found: :data:`WAITING`, :data:`RUNNING`, :data:`OVER` or :data:`UNKNOWN`.
+
+        Raises:
+            StorageError: the journal cannot be read or written; one that waits in a lane will not run all the same.
+        """
+        with self._lock:
+            errand = self._errands.get(command_id)
+            has_begun = errand is not None and (errand.began or errand.verify)
+            if errand is not None and not has_begun and errand.settled is None:
+                errand.settled = canceled(why, began=False)
+        if errand is not None and has_begun:
+            self.cancels.add(command_id, why)
+            _log.warning("command=%s state=canceling reason=%r", command_id, why)
+            errand.switch.pull(why)
+            return RUNNING
+        entry = self._parts.journal.known([command_id]).get(command_id)
+        if entry is None:
+            return UNKNOWN
+        if entry.state is CommandState.STARTED and errand is None:
+            self.cancels.add(command_id, why)  # the stop has left it behind: the next start finds both
+            return RUNNING
+        if entry.state not in {CommandState.RECEIVED, CommandState.STARTED}:
+            return OVER
+        return WAITING if self._settle(entry, canceled(why, began=False)) else OVER
+
+    def resume_canceled(self, entry: JournalEntry, why: str) -> None:
+        """:meth:`dispatch` for a verification whose command was taken back before the crash: it will not run."""
+        self.dispatch(entry, verify=True)
+        with self._lock:
+            errand = self._errands.get(entry.command.id)
+        if errand is not None:
+            errand.switch.pull(why)
+
+    def stop(self) -> None:
+        """No further command begins; running ones are told to end."""
+        self._parts.stopping.set()
+        self._parts.runner.stop()
+
+    # --- the lanes' side: see agent.runtime.lanes.Desk --------------------------------------------------------------
+
+    def begin(self, errand: Errand) -> Outcome | None:
+        """See :meth:`agent.runtime.lanes.Desk.begin`."""
+        with self._lock:
+            if errand.settled is None and not errand.verify:
+                errand.settled = self._too_late(errand.entry)
+            errand.began = errand.settled is None
+            return errand.settled
+
+    def look(self) -> None:
+        """See :meth:`agent.runtime.lanes.Desk.look`."""
+        late: list[tuple[JournalEntry, Outcome]] = []
+        with self._lock:
+            for errand in self._errands.values():
+                if errand.began or errand.verify or errand.is_started or errand.settled is not None:
+                    continue
+                errand.settled = self._too_late(errand.entry)
+                if errand.settled is not None:
+                    late.append((errand.entry, errand.settled))
+        for entry, outcome in late:
+            try:
+                self._settle(entry, outcome)
+            except StorageError:
+                _log.debug("command=%s its lane will write its end", entry.command.id)
+
+    def concluded(self, command_id: str) -> None:
+        """See :meth:`agent.runtime.lanes.Desk.concluded`."""
+        self.cancels.drop(command_id)
+
+    def done(self, command_id: str) -> None:
+        """See :meth:`agent.runtime.lanes.Desk.done`."""
+        with self._lock:
+            errand = self._errands.pop(command_id, None)
+            is_time = False
+            if errand is not None and self._behind:
+                lane = self._shared(errand.lane)
+                is_awaited = any(self._shared(each) == lane for each in self._behind.values())
+                is_time = is_awaited and self._count(errand.lane) <= Lane.capacity // 2
+        if is_time and not self._parts.stopping.is_set():
+            self.refill()
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _too_late(self, entry: JournalEntry) -> Outcome | None:
+        rule = self._rules.handlers.get(entry.handler)
+        start_timeout_s = rule.start_timeout_s if rule is not None else None
+        return refuse_at_start(entry, self._parts.service_now(), self._parts.clock.now(), start_timeout_s)
+
+    def _settle(self, entry: JournalEntry, outcome: Outcome) -> bool:
+        """Write the end of a command that did not run; False when somebody else has written one."""
+        command_id, parts = entry.command.id, self._parts
+        try:
+            finished = parts.journal.finish(command_id, outcome, parts.clock.now())
+        except IllegalMove:
+            return False
+        with self._lock:
+            self._behind.pop(command_id, None)
+        tell_outcome(command_id, entry.handler, outcome)
+        parts.on_finished(finished)
+        return True
+
+    def _lane_of(self, entry: JournalEntry) -> str:
+        rule = self._rules.handlers.get(entry.handler)
+        return rule.lane if rule else _UNKNOWN_LANE
+
+    def _shared(self, lane: str) -> str:
+        """The lane that this one's commands run in: its own, or beyond the cap the last one."""
+        if lane in self._lanes or lane == CONTROL_LANE:
+            return lane
+        others = [name for name in self._lanes if name != CONTROL_LANE]
+        return others[-1] if len(others) >= self._max_lanes else lane
+
+    def _count(self, lane: str) -> int:
+        name = self._shared(lane)
+        return sum(self._shared(each.lane) == name for each in self._errands.values())
+
+    def _lane(self, lane: str) -> Post:
+        name = self._shared(lane)
+        if name not in self._lanes:
+            self._lanes[name] = self._start_lane(Lane(name, self._parts, self))
+        return self._lanes[name]

@@ -1,0 +1,288 @@
+"""The real agent under new configurations, good ones and deadly ones, and an agent that would die for ever."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from base64 import b64decode
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.config import load_config
+from agent.wire.secret import Secret
+from simulator.service.config import ServiceConfig
+from simulator.service.server import RunningService
+from tests.e2e.agent_bench import API_KEY, SECRET_KEY, AgentBench, wait_until
+
+LONG_S = 90.0
+"""A start of the agent takes a second of processor time, and this machine may have other work."""
+
+pytestmark = pytest.mark.timeout(300)
+
+PROBATION = (
+    "  handlers:\n    update_config:\n"
+    "      settings: {probation_s: %s, max_starts: 2, allow: [logging, sensors, commands.poll]}\n"
+)
+BOARD = "sensors:\n- {name: board, type: system, interval_s: 60}\n"
+
+# A sensor that takes the whole process down as soon as it is created, when a file says so.
+DEADLY = """
+import os
+from pathlib import Path
+from agent import Sensor, SensorSettings
+
+class Deadly(Sensor):
+    type = "deadly"
+    description = "Ends the process."
+
+    class Settings(SensorSettings):
+        trigger: str
+
+    def __init__(self, settings):
+        super().__init__(settings)
+        if Path(settings.trigger).exists():
+            os._exit(9)
+
+    def read(self):
+        return {"alive": 1.0}
+"""
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory) -> Iterator[RunningService]:
+    config = ServiceConfig(
+        data_dir=tmp_path_factory.mktemp("service"),
+        api_key=API_KEY,
+        secret_key=Secret(SECRET_KEY),
+        rate_limit=0,
+        log_level="warning",
+    )
+    with RunningService(config) as running:
+        yield running
+
+
+@pytest.fixture
+def bench(service, tmp_path) -> Iterator[AgentBench]:
+    made = AgentBench(tmp_path, service.base_url)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def plugin(tmp_path) -> dict[str, str]:
+    """The environment in which the deadly sensor is installed."""
+    folder = tmp_path / "site"
+    info = folder / "deadly-1.0.dist-info"
+    info.mkdir(parents=True)
+    (folder / "deadly_plugin.py").write_text(DEADLY)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: deadly\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[agent.sensors]\ndeadly = deadly_plugin:Deadly\n")
+    return {"PYTHONPATH": os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])}
+
+
+class Service:
+    """What a service manager does: starts the agent again whenever it dies."""
+
+    def __init__(self, bench: AgentBench, **environ: str) -> None:
+        self._bench = bench
+        self._environ = environ
+        self.codes: list[int] = []
+        self._stop = threading.Event()
+        self._agent: subprocess.Popen[bytes] | None = None
+        self._log = (bench.folder / "agent.log").open("ab")
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def kill(self) -> None:
+        assert self._agent is not None
+        self._agent.kill()
+
+    def log(self) -> str:
+        return (self._bench.folder / "agent.log").read_text("utf-8", "replace")
+
+    def wait_for(self, text: str) -> None:
+        wait_until(lambda: text in self.log(), LONG_S)
+
+    def close(self) -> None:
+        self._stop.set()
+        if self._agent is not None:
+            self._agent.terminate()
+        self._thread.join()
+        self._log.close()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._agent = subprocess.Popen(
+                [sys.executable, "-m", "agent.cli", "run", "--config", str(self._bench.config)],
+                stderr=self._log,
+                env={**os.environ, **self._environ},
+            )
+            if self._stop.is_set():
+                self._agent.terminate()
+            self.codes.append(self._agent.wait())
+
+
+@pytest.fixture
+def manage(bench):
+    started: list[Service] = []
+
+    def start(**environ: str) -> Service:
+        started.append(Service(bench, **environ))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.close()
+
+
+def poll_interval(bench: AgentBench) -> float:
+    return load_config(bench.config, {}).config.commands.poll.idle_s
+
+
+class TestUpdateConfig:
+    def test_a_good_one_is_kept_also_when_the_agent_is_killed_on_probation(self, bench, service, manage):
+        bench.write_config(service.base_url, more=PROBATION % 3 + BOARD)
+        manager = manage()
+        manager.wait_for("agent=ready")
+        command = bench.send(command="update_config", config="commands: {poll: {idle_s: 7}}\n")
+        manager.wait_for("configuration=on_trial for 3 s, start 1")
+        manager.kill()
+        record = bench.wait_for(command, within_s=LONG_S)
+        assert record.status == "succeeded"
+        assert record.result["changed"] == ["commands.poll.idle_s"]
+        assert record.result["starts"] == 2
+        assert poll_interval(bench) == 7
+        assert manager.log().count(f"command={command} state=reported") == 1
+        assert bench.wait_for(bench.send(command="ping"), within_s=LONG_S).status == "succeeded"
+
+    def test_one_that_makes_the_agent_crash_at_its_start_comes_back_by_itself(self, bench, service, manage, plugin):
+        trigger = bench.folder / "trigger"
+        bench.write_config(service.base_url, more=PROBATION % 30 + BOARD)
+        manager = manage(**plugin)
+        manager.wait_for("agent=ready")
+        deadly = {"name": "deadly", "type": "deadly", "settings": {"trigger": str(trigger)}}
+        command = bench.send(command="update_config", patch={"sensors": [deadly]})
+        # The check creates the sensor, too: it turns deadly after that.
+        wait_until((bench.state_dir / "config.d" / "trial.json").exists, LONG_S)
+        trigger.write_text("")
+        record = bench.wait_for(command, within_s=LONG_S)
+        assert record.status == "failed"
+        assert "rolled_back: " in record.status_reason
+        assert "did not last until the end of the probation" in record.status_reason
+        assert not (bench.state_dir / "config.d" / "candidate.yaml").exists()
+        assert manager.log().count(f"command={command} state=reported") == 1
+        assert bench.wait_for(bench.send(command="read_sensors"), within_s=LONG_S).result["readings"].keys() == {
+            "board"
+        }
+
+    def test_one_that_is_wrong_is_refused_with_every_fault_and_nothing_restarts(self, bench, service):
+        bench.write_config(service.base_url, more=PROBATION % 3)
+        agent = bench.start()
+        wrong = bench.send(command="update_config", patch={"loging": {}, "commands": {"poll": {"idle_s": "x"}}})
+        record = bench.wait_for(wrong, within_s=LONG_S)
+        assert record.status == "rejected"
+        for words in ("invalid_configuration", "did you mean 'logging'?", "commands.poll.idle_s"):
+            assert words in record.status_reason
+        foreign = bench.send(command="update_config", patch={"service": {"base_url": "http://127.0.0.1:9"}})
+        assert "a command may not change service.base_url" in bench.wait_for(foreign).status_reason
+        assert not (bench.state_dir / "config.d").exists()
+        assert agent.terminate()[0] == 0
+
+
+class TestReload:
+    def test_a_wrong_file_changes_nothing_a_right_one_counts_at_once_or_after_a_restart_in_place(self, bench, service):
+        bench.write_config(service.base_url, more=BOARD)
+        agent = bench.start()
+        good = bench.config.read_text()
+        bench.config.write_text(good + "loging: {level: debug}\n")
+        os.kill(agent.pid, signal.SIGHUP)
+        assert "did you mean 'logging'?" in agent.wait_for("reload=refused")
+        status = json.loads((bench.state_dir / "status.json").read_text())
+        assert status["parts"]["configuration"]["state"] == "refused"
+
+        bench.config.write_text(good.replace("interval_s: 60", "interval_s: 0.2") + "logging: {level: debug}\n")
+        os.kill(agent.pid, signal.SIGHUP)
+        line = agent.wait_for("reload=done")
+        assert "logging.level" in line
+        assert "sensors.board.interval_s" in line
+        wait_until(lambda: len(list(bench.client.sensor_data(bench.device_id))) >= 3, LONG_S)
+
+        bench.config.write_text(good + "outbox: {max_rows: 500}\n")
+        os.kill(agent.pid, signal.SIGHUP)
+        agent.wait_for("reload=restart for", LONG_S)
+        # A second one may come at any moment of the restart.
+        os.kill(agent.pid, signal.SIGHUP)
+        assert bench.wait_for(bench.send(command="ping"), within_s=LONG_S).status == "succeeded"
+        os.kill(agent.pid, signal.SIGHUP)
+        agent.wait_for("reload=done changed=nothing", LONG_S)
+        assert sum("agent=ready" in line for line in agent.lines) == 2
+        assert agent.terminate(LONG_S)[0] == 0
+
+
+class TestSafeMode:
+    def test_a_plug_in_that_kills_the_agent_at_its_start_is_left_out_until_somebody_mends_it(
+        self, bench, service, manage, plugin
+    ):
+        trigger = bench.folder / "trigger"
+        trigger.write_text("")
+        bench.write_config(
+            service.base_url,
+            more=f"safe_mode: {{starts: 2, first_s: 3600}}\nsensors:\n- {{name: deadly, type: deadly, "
+            f"settings: {{trigger: '{trigger}'}}}}\n",
+        )
+        manager = manage(**plugin)
+        manager.wait_for("mode=safe")
+        assert manager.codes == [9, 9]
+        identity = bench.wait_for(bench.send(command="identify", blink_s=0), within_s=LONG_S).result
+        assert "did not stay up" in identity["mode"]
+        refused = bench.wait_for(bench.send(command="read_sensors"))
+        assert refused.status == "rejected"
+        assert "left_alone_in_safe_mode" in refused.status_reason
+        status = json.loads((bench.state_dir / "status.json").read_text())
+        assert status["parts"]["mode"]["state"] == "safe"
+
+        trigger.unlink()
+        restart = bench.send(command="restart_agent")
+        assert bench.wait_for(restart, within_s=LONG_S).status == "succeeded"
+        readings = bench.wait_for(bench.send(command="read_sensors"), within_s=LONG_S)
+        assert readings.result["readings"] == {"deadly": {"alive": 1.0}}
+
+
+class TestDiagnostics:
+    def test_the_bundle_comes_along_and_no_key_is_in_it(self, bench, service):
+        bench.write_config(service.base_url, more="logging: {level: debug}\n" + BOARD)
+        agent = bench.start(MY_SECRET="canary-of-the-environment")
+        leak = bench.send(command="ping", echo=f"{SECRET_KEY} canary-of-the-environment")
+        bench.wait_for(leak)
+        bench.wait_for(bench.send(command=SECRET_KEY))
+        record = bench.wait_for(bench.send(command="collect_diagnostics", inline=True), within_s=LONG_S)
+        assert record.status == "succeeded"
+        content = b64decode(record.result["base64"])
+        assert content == Path(record.result["path"]).read_bytes()
+        with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+            found = {entry.name: reader.read() for entry in tar if (reader := tar.extractfile(entry)) is not None}
+        assert b"agent=ready" in found["diagnostics/log.txt"]
+        everything = b"".join(found.values())
+        for canary in (SECRET_KEY, "canary-of-the-environment", API_KEY):
+            assert canary.encode() not in everything
+        assert agent.terminate()[0] == 0
+
+
+class TestLogLevel:
+    def test_it_is_talkative_for_a_while(self, bench, service):
+        bench.write_config(service.base_url)
+        agent = bench.start()
+        bench.wait_for(bench.send(command="log_level", level="debug", for_s=0.5))
+        agent.wait_for("log_level=back", LONG_S)
+        begun_s = time.monotonic()
+        assert bench.wait_for(bench.send(command="log_level", level="error", for_s=0)).result["level"] == "info"
+        assert time.monotonic() - begun_s < LONG_S

@@ -1,0 +1,210 @@
+"""A service small enough to be put back to any moment of its past: a list of what happened, and what follows from it.
+
+It offers what an agent over HTTP uses: commands, results, readings singly and in batches, idempotency keys. It judges
+nothing; :mod:`simulator.service` is the service that does.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+from agent.wire.commands import FINAL_STATES
+from agent.wire.extensions import BATCH_SENSOR_DATA, COMMAND_RESULTS, IDEMPOTENCY_KEY
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One change of the service's state.
+
+    Attributes:
+        at_s: when, epoch seconds; before the answer left.
+        kind: ``sent``, ``result`` or ``readings``.
+        about: the command's id, or the idempotency key of the readings.
+        content: payload, result, or the list of ``sensor_data``.
+    """
+
+    at_s: float
+    kind: str
+    about: str
+    content: Any
+
+
+@dataclass(slots=True)
+class World:
+    """What follows from what happened.
+
+    Attributes:
+        payloads: command id -> payload, oldest first.
+        results: command id -> the last result.
+        readings: every ``sensor_data`` as often as it is stored.
+    """
+
+    payloads: dict[str, dict[str, Any]] = field(default_factory=dict)
+    results: dict[str, dict[str, Any]] = field(default_factory=dict)
+    readings: list[dict[str, float]] = field(default_factory=list)
+    keys: set[str] = field(default_factory=set)
+
+    @classmethod
+    def after(cls, happenings: Iterable[Happening]) -> World:
+        """The state after all of these."""
+        world = cls()
+        for each in happenings:
+            world.apply(each)
+        return world
+
+    def apply(self, happening: Happening) -> None:
+        """One more."""
+        if happening.kind == "sent":
+            self.payloads[happening.about] = happening.content
+        elif happening.kind == "result":
+            self.results[happening.about] = happening.content
+        elif not happening.about or happening.about not in self.keys:
+            self.keys.add(happening.about)
+            self.readings += happening.content
+
+    def status_of(self, command_id: str) -> str:
+        """As the service lists it."""
+        return str(self.results.get(command_id, {}).get("status", "delivered"))
+
+    def open_ids(self) -> list[str]:
+        """Commands without an end, oldest first."""
+        return [each for each in self.payloads if self.status_of(each) not in FINAL_STATES]
+
+    def stored(self) -> Counter[tuple[str, int, int]]:
+        """Sensor, process and number of each reading -> how often it is stored."""
+        return Counter(
+            (name.removesuffix("_life"), int(value), int(values[name.replace("_life", "_number")]))
+            for values in self.readings
+            for name, value in values.items()
+            if name.endswith("_life")
+        )
+
+
+class SmallService:
+    """A :class:`World` behind HTTP on a free port. Leaving the block ends it.
+
+    Attributes:
+        happenings: everything since the start.
+        is_down: every request is answered with 503 while it is set.
+    """
+
+    def __init__(self, past: Iterable[Happening] = ()) -> None:
+        self.happenings = list(past)
+        self.world = World.after(self.happenings)
+        self.is_down = False
+        self._lock = threading.Lock()
+        self._server = _Server(self)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="small service")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    @property
+    def base_url(self) -> str:
+        """Its address."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def put_back(self, past: Iterable[Happening]) -> None:
+        """The state after these happenings, as if nothing had come after them."""
+        with self._lock:
+            self.happenings = list(past)
+            self.world = World.after(self.happenings)
+
+    def send(self, command_id: str, payload: dict[str, Any]) -> None:
+        """A command for the device."""
+        self.note("sent", command_id, payload)
+
+    def note(self, kind: str, about: str, content: Any) -> None:
+        """Something happens."""
+        with self._lock:
+            happening = Happening(time.time(), kind, about, content)
+            self.happenings.append(happening)
+            self.world.apply(happening)
+
+    def list_open(self) -> list[dict[str, Any]]:
+        """The device's poll."""
+        with self._lock:
+            return [
+                {
+                    "id": each,
+                    "command_payload": self.world.payloads[each],
+                    "status": self.world.status_of(each),
+                    "created_at": datetime.now(UTC).isoformat(),
+                }
+                for each in self.world.open_ids()
+            ]
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, service: SmallService) -> None:
+        self.service = service
+        super().__init__(("127.0.0.1", 0), _Requests)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that was killed in the middle is what all this is about."""
+
+
+class _Requests(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: _Server
+
+    def do_GET(self) -> None:
+        if self._is_down():
+            return
+        if self.path.startswith("/.well-known/"):
+            self._answer(200, {"extensions": [BATCH_SENSOR_DATA, COMMAND_RESULTS, IDEMPOTENCY_KEY]})
+        else:
+            self._answer(200, {"data": self.server.service.list_open(), "next_cursor": None, "has_more": False})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self._is_down():
+            return
+        if self.path.endswith("/result"):
+            command_id = self.path.split("/")[-2]
+            self.server.service.note("result", command_id, body)
+            self._answer(200, {"id": command_id, "command_payload": {}, "status": body["status"]})
+            return
+        items = body if isinstance(body, list) else [body]
+        readings = [item["sensor_data"] for item in items]
+        self.server.service.note("readings", self.headers.get("Idempotency-Key", ""), readings)
+        if isinstance(body, list):
+            self._answer(200, {"accepted": len(items), "errors": []})
+        else:
+            self._answer(201, {"id": "r", **body})
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+        """Nothing."""
+
+    def _is_down(self) -> bool:
+        if self.server.service.is_down:
+            self._answer(503, {"error": "unavailable"})
+        return self.server.service.is_down
+
+    def _answer(self, status: int, body: Any) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)

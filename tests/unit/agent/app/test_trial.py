@@ -1,0 +1,348 @@
+"""A new layer on trial: what is refused before anything is touched, and every step to its end."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.app.lock import StateLock
+from agent.app.starting import Starting
+from agent.app.trial import TrialEnd, outcome_of, put_on_trial, worse_than_before
+from agent.config import load_config
+from agent.config.layer import CANDIDATE, FOLDER, KEPT, ROLLED_BACK, TRIAL, Trial, read_trial, sha256_of
+from agent.core.values import Outcome, OutcomeStatus
+from agent.errors import ConfigurationError, StorageError
+from agent.handlers.update_config import DEFAULT_ALLOW
+from agent.handlers.upkeep import ConfigChange, UpkeepRefused
+from agent.runtime.health import Part
+from agent.runtime.supervisor import EXIT_REPLACE
+
+WELL = {"commands": Part("ok", 0.0), "uplink": Part("ok", 0.0)}
+
+
+def change(config: Any = None, patch: Any = None, **members: Any) -> ConfigChange:
+    defaults = {
+        "command_id": "c1",
+        "base_sha256": None,
+        "allow": DEFAULT_ALLOW,
+        "probation_s": 120.0,
+        "max_starts": 3,
+    }
+    return ConfigChange(config=config, patch=patch, **{**defaults, **members})
+
+
+class Device:
+    """A state directory with its local file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "config.yaml"
+        self.path.write_text(
+            "service: {base_url: 'https://api.example.com'}\ndevice: {device_id: d1}\n"
+            f"auth: {{allow_secret_key_on_device: true}}\nstate_dir: '{folder}'\n"
+            "sensors: [{name: board, type: system, interval_s: 60}]\n"
+        )
+
+    def propose(self, config: Any = None, patch: Any = None, **members: Any) -> Trial:
+        return put_on_trial(change(config, patch, **members), self.path, {}, self.folder, WELL)
+
+    def refused(self, config: Any = None, patch: Any = None, **members: Any) -> UpkeepRefused:
+        with pytest.raises(UpkeepRefused) as caught:
+            self.propose(config, patch, **members)
+        return caught.value
+
+    def start(self) -> tuple[Starting, float]:
+        """What a process finds that begins now: its start, and the poll interval that it has."""
+        starting = Starting()
+        loaded = starting.load(lambda find_layer: load_config(self.path, {}, find_layer))
+        starting.close()
+        return starting, loaded.config.commands.poll.idle_s
+
+    @property
+    def kept(self) -> Path:
+        return self.folder / FOLDER / KEPT
+
+
+@pytest.fixture
+def device(tmp_path) -> Device:
+    return Device(tmp_path)
+
+
+class End:
+    """Drives a trial's end by hand."""
+
+    def __init__(self, device: Device, starting: Starting) -> None:
+        self.parts = dict(WELL)
+        self.calls: list[tuple[float, Callable[[], object]]] = []
+        self.concluded: list[tuple[str, Outcome]] = []
+        self.endings: list[tuple[str, int]] = []
+        self.fault: Exception | None = None
+        assert starting.trial is not None
+        self._end = TrialEnd(
+            starting.trial,
+            device.folder,
+            parts=lambda: self.parts,
+            schedule=lambda delay_s, call: self.calls.append((delay_s, call)),
+            conclude=self._conclude,
+            take_back=starting.take_back,
+            restart=lambda reason, code: self.endings.append((reason, code)),
+        )
+        self._end.begin()
+
+    def pass_time(self) -> float:
+        delay_s, call = self.calls.pop(0)
+        call()
+        return delay_s
+
+    def _conclude(self, command_id: str, outcome: Outcome) -> None:
+        if self.fault is not None:
+            raise self.fault
+        self.concluded.append((command_id, outcome))
+
+
+class TestRefused:
+    def test_what_is_wrong_is_told_in_full_and_touches_nothing(self, device):
+        error = device.refused({"commands": {"poll": {"idle_s": "x"}}, "loging": {"level": "debug"}})
+        assert error.code == "invalid_configuration"
+        assert "commands.poll.idle_s" in error.message
+        assert "did you mean 'logging'?" in error.message
+        assert not (device.folder / FOLDER).exists()
+
+    @pytest.mark.parametrize(
+        ("config", "code"),
+        [
+            ("a: [", "invalid_configuration"),
+            ("- 1", "invalid_configuration"),
+            ("auth: {mode: bearer}", "invalid_configuration"),
+            ("state_dir: /tmp/x", "invalid_configuration"),
+            ("service: {base_url: 'https://elsewhere.example.com'}", "not_allowed"),
+            ("executables: {x: {argv: [/bin/sh]}}", "not_allowed"),
+            ("commands: {handlers: {run: {settings: {programs: {x: {argv: [/bin/sh]}}}}}}", "not_allowed"),
+            ("commands: {handlers: {write_file: {settings: {folders: [/etc]}}}}", "not_allowed"),
+            ("sensors: [{name: board, type: file, settings: {path: /etc/shadow}}]", "not_allowed"),
+            ("sensors: [{name: board, type: system}, {name: b2, type: program}]", "not_allowed"),
+            ("logging: {level: debug}\nservice: {timeout_s: 3}", "not_allowed"),
+        ],
+    )
+    def test_what_no_command_may_do(self, device, config, code):
+        assert device.refused(config).code == code
+        assert read_trial(device.folder) is None
+
+    def test_who_may_change_what_is_never_for_a_command_however_wide_the_settings_are(self, device):
+        allow = {"commands": {"handlers": {"update_config": {"settings": {"allow": ["service"]}}}}}
+        assert device.refused(allow, allow=("commands", "*")).code == "not_allowed"
+
+    def test_a_plug_in_that_would_not_be_usable(self, device):
+        sensors = {"sensors": [{"name": "board", "type": "system", "settings": {"disk": 5}}]}
+        error = device.refused(sensors, allow=("sensors",))
+        assert error.code == "invalid_configuration"
+        assert "sensor board would be invalid_settings" in error.message
+
+    def test_a_base_that_is_not_in_force(self, device):
+        error = device.refused({}, base_sha256="0" * 64)
+        assert error.code == "wrong_base"
+        assert sha256_of(device.kept) in error.message
+
+    def test_a_second_one_while_one_is_on_trial(self, device):
+        device.propose({"logging": {"level": "debug"}})
+        assert device.refused({}).code == "busy"
+
+    def test_a_disk_that_refuses(self, device):
+        (device.folder / FOLDER).write_text("a file is in the way")
+        assert device.refused({}).code == "not_written"
+
+
+class TestProposed:
+    def test_text_is_kept_as_it_came(self, device):
+        text = "# from head office\nlogging: {level: debug}\n"
+        trial = device.propose(text)
+        assert (device.folder / FOLDER / CANDIDATE).read_text() == text
+        assert trial.sha256 == hashlib.sha256(text.encode()).hexdigest()
+        assert trial.changed == ("logging.level",)
+        assert trial.before == {"commands": "ok", "uplink": "ok"}
+
+    def test_a_patch_changes_the_layer_in_force(self, device):
+        device.kept.parent.mkdir()
+        device.kept.write_text("logging: {level: debug, format: json}\n")
+        device.propose(patch={"logging": {"level": None}, "commands": {"poll": {"idle_s": 90}}})
+        layer = json.loads((device.folder / FOLDER / CANDIDATE).read_text())
+        assert layer == {"logging": {"level": None, "format": "json"}, "commands": {"poll": {"idle_s": 90}}}
+        assert device.start()[1] == 90
+
+    def test_a_layer_that_no_longer_fits_is_mended_by_a_whole_one(self, device):
+        device.kept.parent.mkdir()
+        device.kept.write_text("logging: {level: gone_since_1.0}\n")
+        assert device.propose({"logging": {"level": "debug"}}).changed == ("logging.level",)
+
+
+class TestStarts:
+    def test_each_start_counts_and_after_too_many_the_old_layer_is_back(self, device):
+        device.propose({"commands": {"poll": {"idle_s": 90}}}, max_starts=2)
+        for number in (1, 2):
+            starting, idle_s = device.start()
+            assert starting.trial is not None
+            assert (starting.on_trial, starting.trial.starts, idle_s) == (True, number, 90)
+        starting, idle_s = device.start()
+        assert (starting.on_trial, idle_s) == (False, 60)
+        assert starting.trial is not None
+        assert "2 start(s) with it" in starting.trial.reason
+        # And it stays so, until the result is told.
+        assert device.start()[0].trial == starting.trial
+
+    def test_a_stop_in_order_is_no_failed_start(self, device):
+        device.propose({"commands": {"poll": {"idle_s": 90}}}, max_starts=1)
+        for _ in range(5):
+            starting, idle_s = device.start()
+            assert (starting.on_trial, idle_s) == (True, 90)
+            starting.ended_in_order()
+
+    def test_a_candidate_that_can_no_longer_be_used_is_taken_back_at_once(self, device):
+        device.propose({"commands": {"poll": {"idle_s": 90}}})
+        device.path.write_text(device.path.read_text() + "commands: {poll: {slow_s: 100, idle_s: 200}}\n")
+        starting, idle_s = device.start()
+        assert idle_s == 200
+        assert starting.trial is not None
+        assert starting.trial.phase == ROLLED_BACK
+        assert "slow_s" in starting.trial.reason
+
+    def test_the_faults_of_the_file_are_told_also_while_another_agent_runs(self, device):
+        text = device.path.read_text()
+        with StateLock(device.folder):
+            with pytest.raises(ConfigurationError, match="another agent"):
+                device.start()
+            device.path.write_text(text + "loging: 5\n")
+            with pytest.raises(ConfigurationError, match="did you mean 'logging'"):
+                device.start()
+        assert not (device.folder / "starts.json").exists()
+
+    def test_the_starts_before_it_do_not_count_against_it(self, device):
+        for _ in range(4):
+            device.start()
+        device.propose({"commands": {"poll": {"idle_s": 90}}})
+        starting, _ = device.start()
+        assert not starting.notes.judge(load_config(device.path, {}).config.safe_mode)
+
+    def test_a_local_file_that_is_wrong_is_no_failed_start(self, device):
+        device.propose({"commands": {"poll": {"idle_s": 90}}}, max_starts=1)
+        text = device.path.read_text()
+        device.path.write_text(text + "logging: 5\n")
+        for _ in range(3):
+            with pytest.raises(ConfigurationError):
+                device.start()
+        device.path.write_text(text)
+        assert device.start()[1] == 90
+
+
+class TestEnd:
+    def test_well_after_the_probation_it_is_kept_and_told(self, device):
+        trial = device.propose({"commands": {"poll": {"idle_s": 90}}})
+        end = End(device, device.start()[0])
+        assert end.pass_time() == 120.0
+        [(command_id, outcome)] = end.concluded
+        assert command_id == "c1"
+        assert outcome.status is OutcomeStatus.SUCCEEDED
+        assert outcome.result is not None
+        assert outcome.result["sha256"] == trial.sha256 == sha256_of(device.kept)
+        assert not (device.folder / FOLDER / TRIAL).exists()
+        assert device.start()[1] == 90
+
+    def test_after_its_end_the_agents_end_in_order_leaves_no_trial_behind(self, device):
+        device.propose({"commands": {"poll": {"idle_s": 90}}})
+        starting, _ = device.start()
+        End(device, starting).pass_time()
+        starting.ended_in_order()
+        assert read_trial(device.folder) is None
+
+    def test_worse_than_before_it_gets_the_time_once_more_and_is_then_taken_back(self, device):
+        device.propose({"commands": {"poll": {"idle_s": 90}}})
+        end = End(device, device.start()[0])
+        end.parts["commands"] = Part("unreachable", 0.0, "no route")
+        end.pass_time()
+        assert (end.concluded, end.endings) == ([], [])
+        end.pass_time()
+        assert end.concluded == []
+        assert [code for _, code in end.endings] == [EXIT_REPLACE]
+        starting, idle_s = device.start()
+        assert idle_s == 60
+        after = End(device, starting)
+        [(_, outcome)] = after.concluded
+        assert outcome.status is OutcomeStatus.FAILED
+        assert "commands is unreachable (no route)" in str(outcome.error)
+        assert read_trial(device.folder) is None
+
+    def test_it_is_kept_when_it_comes_to_be_well_in_the_second_half(self, device):
+        device.propose({})
+        end = End(device, device.start()[0])
+        end.parts["commands"] = Part("unreachable", 0.0)
+        end.pass_time()
+        end.parts["commands"] = Part("ok", 0.0)
+        end.pass_time()
+        assert end.concluded[0][1].status is OutcomeStatus.SUCCEEDED
+
+    def test_a_result_that_cannot_be_written_is_tried_again_and_written_once(self, device):
+        device.propose({})
+        end = End(device, device.start()[0])
+        end.fault = StorageError("the disk is full")
+        end.pass_time()
+        assert read_trial(device.folder) is not None
+        end.fault = None
+        end.pass_time()
+        assert len(end.concluded) == 1
+        assert end.calls == []
+
+    @pytest.mark.parametrize("step", ["verdict", "settled", "concluded"])
+    def test_a_crash_after_the_verdict_is_made_good_by_the_next_process(self, device, step, monkeypatch):
+        device.propose({"commands": {"poll": {"idle_s": 90}}})
+        end = End(device, device.start()[0])
+        stops = {"verdict": "settle", "settled": "outcome_of", "concluded": "forget_trial"}
+
+        class Killed(BaseException):
+            pass
+
+        def die(*_: object) -> None:
+            raise Killed
+
+        with monkeypatch.context() as patched:
+            patched.setattr(f"agent.app.trial.{stops[step]}", die)
+            with pytest.raises(Killed):
+                end.pass_time()
+        starting, idle_s = device.start()
+        assert idle_s == 90
+        after = End(device, starting)
+        assert [outcome.status for _, outcome in after.concluded] == [OutcomeStatus.SUCCEEDED]
+        assert read_trial(device.folder) is None
+        assert not (device.folder / FOLDER / CANDIDATE).exists()
+
+
+class TestWorse:
+    @pytest.mark.parametrize(
+        ("before", "now", "words"),
+        [
+            ({"commands": "ok"}, {"commands": Part("ok", 0)}, []),
+            ({"commands": "unreachable"}, {"commands": Part("unreachable", 0)}, []),
+            ({"commands": "unreachable"}, {"commands": Part("unauthorized", 0)}, ["commands is unauthorized"]),
+            ({"commands": "ok"}, {}, ["the other side has not answered yet"]),
+            ({}, {}, []),
+            ({"sensor:x": "ok"}, {}, []),
+            ({"sensor:x": "ok"}, {"sensor:x": Part("failing", 0, "no bus")}, ["sensor:x is failing (no bus)"]),
+            ({}, {"sensor:new": Part("failing", 0)}, ["sensor:new is failing"]),
+            ({"mode": "safe"}, {"sensor:x": Part("failing", 0)}, []),
+            ({}, {"mode": Part("safe", 0), "configuration": Part("refused", 0)}, []),
+        ],
+    )
+    def test_what_counts_as_worse(self, before, now, words):
+        assert worse_than_before(before, now) == words
+
+    def test_the_outcome_names_the_digest_that_is_in_force(self):
+        trial = Trial("c", "kept", 3, 1.0, "new", "old", ("a",), starts=1)
+        assert outcome_of(trial).result == {"changed": ["a"], "sha256": "new", "starts": 1, "probation_s": 1.0}
+        over = outcome_of(replace(trial, phase=ROLLED_BACK, reason="why"))
+        assert over.result is not None
+        assert over.result["sha256"] == "old"
+        assert over.error == "rolled_back: why; the configuration before it is in force"

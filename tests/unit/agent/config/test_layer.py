@@ -1,0 +1,216 @@
+"""The layer over the local file: merging, precedence, and the files of a trial."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.config import load_config
+from agent.config.changes import changed_keys, is_covered
+from agent.config.layer import (
+    CANDIDATE,
+    FOLDER,
+    KEEPING,
+    KEPT,
+    ROLLED_BACK,
+    TRIAL,
+    TRYING,
+    Trial,
+    forget_trial,
+    layer_in_force,
+    merge,
+    parse_layer,
+    propose,
+    read_trial,
+    roll_back,
+    settle,
+    sha256_of,
+    write_trial,
+)
+from agent.errors import ConfigurationError
+
+TRIED = Trial("c1", TRYING, max_starts=3, probation_s=120.0, sha256="a" * 64, base_sha256="b" * 64, changed=("x.y",))
+
+
+@pytest.fixture
+def config(tmp_path) -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "service: {base_url: 'https://api.example.com'}\ndevice: {device_id: d1}\n"
+        f"auth: {{allow_secret_key_on_device: true}}\nstate_dir: '{tmp_path}'\n"
+        "commands: {poll: {idle_s: 40}}\nsensors: [{name: board, type: system}]\n"
+    )
+    return path
+
+
+def lay(tmp_path: Path, text: str, name: str = KEPT) -> None:
+    (tmp_path / FOLDER).mkdir(exist_ok=True)
+    (tmp_path / FOLDER / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("target", "patch", "merged"),
+    [
+        # The test cases of RFC 7396, appendix A.
+        ({"a": "b"}, {"a": "c"}, {"a": "c"}),
+        ({"a": "b"}, {"b": "c"}, {"a": "b", "b": "c"}),
+        ({"a": "b"}, {"a": None}, {}),
+        ({"a": "b", "b": "c"}, {"a": None}, {"b": "c"}),
+        ({"a": ["b"]}, {"a": "c"}, {"a": "c"}),
+        ({"a": "c"}, {"a": ["b"]}, {"a": ["b"]}),
+        ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
+        ({"a": [{"b": "c"}]}, {"a": [1]}, {"a": [1]}),
+        (["a", "b"], ["c", "d"], ["c", "d"]),
+        ({"a": "b"}, ["c"], ["c"]),
+        ({"a": "foo"}, None, None),
+        ({"a": "foo"}, "bar", "bar"),
+        ({"e": None}, {"a": 1}, {"e": None, "a": 1}),
+        ([1, 2], {"a": "b", "c": None}, {"a": "b"}),
+        ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
+    ],
+)
+def test_a_merge_is_the_one_of_the_rfc(target, patch, merged):
+    assert merge(target, patch) == merged
+
+
+class TestPrecedence:
+    def test_the_file_goes_before_the_default_the_layer_before_the_file_the_environment_before_all(
+        self, config, tmp_path
+    ):
+        assert load_config(config, {}).config.commands.poll.idle_s == 40
+        lay(tmp_path, "commands: {poll: {idle_s: 50}}\n")
+        loaded = load_config(config, {})
+        assert loaded.config.commands.poll.idle_s == 50
+        assert loaded.layer == tmp_path / FOLDER / KEPT
+        assert load_config(config, {"DEVICE_AGENT_COMMANDS__POLL__IDLE_S": "55"}).config.commands.poll.idle_s == 55
+
+    def test_null_takes_a_key_out_of_the_file(self, config, tmp_path):
+        lay(tmp_path, "commands: {poll: {idle_s: null}}\n")
+        assert load_config(config, {}).config.commands.poll.idle_s == 60
+
+    def test_the_layer_is_found_where_systemd_or_the_environment_put_the_state(self, config, tmp_path):
+        text = config.read_text().replace(f"state_dir: '{tmp_path}'\n", "")
+        config.write_text(text)
+        lay(tmp_path, "logging: {level: error}\n")
+        assert load_config(config, {"STATE_DIRECTORY": str(tmp_path)}).config.logging.level == "error"
+        assert load_config(config, {"DEVICE_AGENT_STATE_DIR": str(tmp_path)}).config.logging.level == "error"
+
+    @pytest.mark.parametrize(
+        ("text", "word"),
+        [
+            ("commands: {poll: {idle_s: never}}", "commands.poll.idle_s (from update_config)"),
+            ("auth: {mode: bearer}", "auth: only the local file may set it"),
+            ("- a list", "must hold sections"),
+            ("a: [", "no YAML"),
+        ],
+    )
+    def test_a_layer_that_cannot_be_used_does_not_count_and_is_told(self, config, tmp_path, text, word):
+        lay(tmp_path, text)
+        loaded = load_config(config, {})
+        assert loaded.config.commands.poll.idle_s == 40
+        assert loaded.layer is None
+        assert word in loaded.layer_fault
+
+    @pytest.mark.parametrize("section", ["auth: {}", "device: {device_id: other}", "state_dir: /elsewhere"])
+    def test_who_the_device_is_and_where_its_memory_lies_is_not_for_a_layer(self, section):
+        with pytest.raises(ConfigurationError, match="only the local file may set it"):
+            parse_layer(section, "x")
+
+
+class TestTrialFiles:
+    def test_only_a_candidate_on_trial_counts(self, tmp_path):
+        lay(tmp_path, "a: 1", CANDIDATE)
+        assert layer_in_force(tmp_path) is None
+        lay(tmp_path, "a: 2")
+        assert layer_in_force(tmp_path) == tmp_path / FOLDER / KEPT
+        write_trial(tmp_path, TRIED)
+        assert layer_in_force(tmp_path) == tmp_path / FOLDER / CANDIDATE
+
+    def test_a_trial_comes_back_as_it_was_written(self, tmp_path):
+        trial = replace(TRIED, before={"commands": "ok"}, reason="because")
+        propose(tmp_path, "a: 1\n", trial)
+        assert read_trial(tmp_path) == trial
+        assert (tmp_path / FOLDER / CANDIDATE).stat().st_mode & 0o777 == 0o600
+
+    def test_what_is_kept_replaces_the_layer_however_often_it_is_done(self, tmp_path):
+        lay(tmp_path, "a: old")
+        propose(tmp_path, "a: new", TRIED)
+        kept = replace(TRIED, phase=KEEPING)
+        write_trial(tmp_path, kept)
+        # A crash between the verdict and the rename: the candidate counts already.
+        assert layer_in_force(tmp_path) == tmp_path / FOLDER / CANDIDATE
+        for _ in range(2):
+            settle(tmp_path, kept)
+            assert (tmp_path / FOLDER / KEPT).read_text() == "a: new"
+            assert layer_in_force(tmp_path) == tmp_path / FOLDER / KEPT
+
+    def test_what_is_rolled_back_leaves_the_layer_as_it_was(self, tmp_path):
+        lay(tmp_path, "a: old")
+        propose(tmp_path, "a: new", TRIED)
+        over = roll_back(tmp_path, TRIED, "it crashed")
+        assert (over.phase, over.reason) == (ROLLED_BACK, "it crashed")
+        assert layer_in_force(tmp_path) == tmp_path / FOLDER / KEPT
+        settle(tmp_path, over)
+        assert (tmp_path / FOLDER / KEPT).read_text() == "a: old"
+        assert not (tmp_path / FOLDER / CANDIDATE).exists()
+        forget_trial(tmp_path)
+        assert read_trial(tmp_path) is None
+
+    @pytest.mark.parametrize("text", ["", "{", "[]", "{}", json.dumps({"command_id": "x"}), "null"])
+    def test_a_damaged_trial_counts_as_none(self, tmp_path, text):
+        lay(tmp_path, text, TRIAL)
+        assert read_trial(tmp_path) is None
+
+    def test_a_layer_that_is_not_there_has_the_digest_of_nothing(self, tmp_path):
+        assert sha256_of(tmp_path / "none") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+class TestChanges:
+    def test_sensors_are_compared_by_name(self, config):
+        text = config.read_text()
+        old = load_config(config, {}).config
+        config.write_text(
+            text.replace(
+                "[{name: board, type: system}]",
+                "[{name: b2, type: system}, {name: board, type: system, interval_s: 5, report: {when: change}}]",
+            )
+        )
+        new = load_config(config, {}).config
+        assert changed_keys(old, new) == [
+            ("sensors", "b2"),
+            ("sensors", "board", "interval_s"),
+            ("sensors", "board", "report", "when"),
+        ]
+
+    @pytest.mark.parametrize(
+        ("key", "pattern", "covered"),
+        [
+            (("logging", "level"), "logging", True),
+            (("logging", "level"), "logging.level", True),
+            (("logging",), "logging.level", False),
+            (("sensors", "a.b", "interval_s"), "sensors.*.interval_s", True),
+            (("sensors", "new"), "sensors.*.interval_s", False),
+            (("service", "base_url"), "servic", False),
+            (("commands", "handlers", "run", "settings"), "commands.poll", False),
+        ],
+    )
+    def test_a_pattern_covers_a_key_and_what_is_below_it(self, key, pattern, covered):
+        assert is_covered(key, [pattern]) is covered
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text("ab", max_size=2),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(_VALUES, _VALUES)
+def test_a_merge_is_done_after_one_time(target, patch):
+    once = merge(target, patch)
+    assert merge(once, patch) == once

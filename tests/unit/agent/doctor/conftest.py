@@ -1,0 +1,99 @@
+"""A device for the doctor: a configuration, a state directory, and a system made of files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.config import AgentConfig, LoadedConfig
+from agent.doctor.examination import Result, all_checks, examine
+from agent.doctor.findings import Finding
+from agent.doctor.subject import Subject
+
+NOW_S = 1_800_000_000.0
+
+
+class Device:
+    """One device; each look is at a fresh subject.
+
+    Attributes:
+        values: its configuration, nested like the file.
+        environ: the doctor's environment.
+        system: where ``/proc``, ``/run`` and ``/etc`` are.
+        programs: the first words of a system program -> what it prints; None when it fails.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.state_dir = folder / "state"
+        self.state_dir.mkdir(mode=0o700)
+        self.system = folder / "system"
+        self.system.mkdir()
+        self.keys = {
+            "api_key": self.key("api_key", "mk_doctor_0001"),
+            "secret_key": self.key("secret_key", "msk_doctor"),
+        }
+        self.values: dict[str, Any] = {
+            "service": {"base_url": "http://127.0.0.1:9"},
+            "device": {"device_id": "d1"},
+            "auth": {
+                "allow_secret_key_on_device": True,
+                "api_key_file": self.keys["api_key"],
+                "secret_key_file": self.keys["secret_key"],
+            },
+            "state_dir": self.state_dir,
+        }
+        self.config_path: Path | None = None
+        self.environ: dict[str, str] = {}
+        self.programs: dict[str, str | None] = {}
+        self.wall_s = NOW_S
+        self.options: dict[str, Any] = {}
+
+    def key(self, name: str, text: str, mode: int = 0o600) -> Path:
+        path = self.folder / name
+        path.write_text(text)
+        path.chmod(mode)
+        return path
+
+    def put(self, absolute: str, text: str = "") -> Path:
+        path = self.system / absolute.lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def boot_with_systemd(self, **units: dict[str, str]) -> None:
+        """Units by name, with ``-`` written as ``_``."""
+        (self.system / "run/systemd/system").mkdir(parents=True)
+        for name, properties in units.items():
+            text = "".join(f"{key}={value}\n" for key, value in properties.items())
+            self.programs[f"systemctl show {name.replace('_', '-')}"] = text
+
+    def config(self) -> LoadedConfig:
+        return LoadedConfig(AgentConfig.model_validate(self.values), self.config_path, ())
+
+    def subject(self) -> Subject:
+        options = {"root": self.system, "run": self._run, "wall": lambda: self.wall_s, **self.options}
+        return Subject(self.config, self.environ, **options)
+
+    def look(self, check_id: str) -> Finding:
+        """What this one check finds, whatever the others would."""
+        check = next(each for each in all_checks() if each.id == check_id)
+        return check.look(self.subject())
+
+    def examine(self, check_id: str, **options: Any) -> Result:
+        """As the program does, within its time."""
+        check = next(each for each in all_checks() if each.id == check_id)
+        (result,) = examine(self.subject(), checks=[check], **options)
+        return result
+
+    def _run(self, argv: Sequence[str]) -> str | None:
+        words = " ".join(argv)
+        return next((text for begin, text in self.programs.items() if words.startswith(begin)), None)
+
+
+@pytest.fixture
+def device(tmp_path) -> Device:
+    return Device(tmp_path)

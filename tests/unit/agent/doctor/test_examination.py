@@ -1,0 +1,147 @@
+"""The examination itself, the program, and its page in the documents."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from agent.cli import device_agent
+from agent.doctor.examination import all_checks, examine
+from agent.doctor.findings import Check, Verdict, cause_and_fix, failed, ok, warning
+from tests.mosquitto import free_port
+
+ROOT = Path(__file__).parents[4]
+
+
+def verdicts(results) -> dict[str, Verdict]:
+    return {result.check.id: result.finding.verdict for result in results}
+
+
+class TestExamination:
+    def test_what_depends_on_a_failed_check_is_skipped_and_what_depends_on_a_warning_is_not(self, device):
+        checks = [
+            Check("a", "", lambda _: failed("x", "y", "z")),
+            Check("b", "", lambda _: ok("fine"), after=("a",)),
+            Check("c", "", lambda _: ok("fine"), after=("b",)),
+            Check("d", "", lambda _: warning("x", "y", "z")),
+            Check("e", "", lambda _: ok("fine"), after=("d",)),
+        ]
+        results = list(examine(device.subject(), checks=checks))
+        assert list(verdicts(results).values()) == ["failed", "skipped", "skipped", "warning", "ok"]
+        assert results[1].finding.seen.startswith("a failed")
+        assert results[2].finding.seen.startswith("b was skipped")
+
+    def test_a_check_that_hangs_is_given_up_and_the_others_go_on(self, device):
+        release = threading.Event()
+        checks = [
+            Check("hangs", "", lambda _: ok("late") if release.wait(30) else ok("never"), timeout_s=0.05),
+            Check("goes", "", lambda _: ok("fine")),
+        ]
+        results = list(examine(device.subject(), checks=checks))
+        release.set()
+        assert list(verdicts(results).values()) == ["failed", "ok"]
+        assert "did not end within" in results[0].finding.cause
+
+    def test_a_check_that_raises_is_a_fault_of_its_own(self, device):
+        def broken(_subject):
+            raise RuntimeError("two\nlines")
+
+        (result,) = examine(device.subject(), checks=[Check("broken", "", broken)])
+        assert result.finding.verdict is Verdict.FAILED
+        assert result.finding.cause == "two lines"
+
+    def test_offline_asks_nobody(self, device):
+        found = verdicts(examine(device.subject(), offline=True))
+        online = [check.id for check in all_checks() if check.online]
+        assert len(online) >= 9
+        assert {found[each] for each in online} == {Verdict.SKIPPED}
+
+    def test_what_cannot_be_mended_says_why(self, device):
+        def refuse() -> str:
+            raise PermissionError(1, "Operation not permitted")
+
+        check = Check("x", "", lambda _: warning("a", "b", "c", refuse))
+        (result,) = examine(device.subject(), checks=[check], fix=True)
+        assert result.fixed == "could not: Operation not permitted; run it as root"
+        assert result.finding.verdict is Verdict.WARNING
+
+    def test_without_fix_nothing_is_changed(self, device):
+        device.state_dir.chmod(0o755)
+        list(examine(device.subject(), offline=True))
+        assert device.state_dir.stat().st_mode & 0o777 == 0o755
+
+    def test_an_error_in_two_parts(self):
+        assert cause_and_fix("nobody listens on x:1: check the port") == ("nobody listens on x:1", "check the port")
+        assert cause_and_fix("it is full") == ("it is full", "see docs/operations.md")
+
+    def test_ids_are_unique_and_what_a_check_waits_for_comes_before_it(self):
+        seen: set[str] = set()
+        for check in all_checks():
+            assert check.id not in seen
+            assert set(check.after) <= seen, check.id
+            assert 0 < check.timeout_s <= 60
+            assert check.looks_at
+            seen.add(check.id)
+
+
+class TestProgram:
+    def run(self, *arguments: str, **environ: str):
+        return CliRunner().invoke(device_agent, ["doctor", *arguments], env=environ)
+
+    @pytest.fixture
+    def config(self, device) -> Path:
+        path = device.folder / "config.yaml"
+        path.write_text(json.dumps(device.values, default=str))
+        return path
+
+    def test_it_tells_cause_and_fix_and_ends_with_the_worst(self, device, config):
+        device.keys["secret_key"].chmod(0o644)
+        found = self.run("--config", str(config), "--offline")
+        assert found.exit_code == 1, found.output
+        assert re.search(r"^FAILED +key_files", found.output, re.MULTILINE)
+        assert re.search(r"^ +cause .*everybody on this machine", found.output, re.MULTILINE)
+        assert re.search(r"^ +fix .*chmod 600", found.output, re.MULTILINE)
+        assert "msk_doctor" not in found.output
+        mended = self.run("--config", str(config), "--offline", "--fix")
+        assert mended.exit_code == 0, mended.output
+        assert re.search(r"^ +fixed took from others", mended.output, re.MULTILINE)
+
+    def test_json_has_all_of_it(self, config):
+        found = self.run("--config", str(config), "--offline", "--json")
+        lines = {line["id"]: line for line in json.loads(found.output)}
+        assert set(lines) == {check.id for check in all_checks()}
+        assert lines["configuration"]["verdict"] == "ok"
+        assert set(lines["agent"]) == {
+            "id", "looked_at", "verdict", "seen", "cause", "fix", "fixed", "duration_s",
+        }  # fmt: skip
+        assert lines["agent"]["cause"] == "it was not started"
+        assert lines["dns"]["verdict"] == "skipped"
+
+    def test_quiet_shows_only_what_is_not_well(self, config):
+        found = self.run("--config", str(config), "--offline", "--quiet")
+        assert "agent " in found.output
+        assert "configuration " not in found.output
+        assert "checks:" in found.output.splitlines()[-1]
+
+    def test_a_wrong_configuration_has_its_own_exit_code(self, config):
+        config.write_text("device: {}\n")
+        found = self.run("--config", str(config), "--offline")
+        assert found.exit_code == 2
+        assert "configuration failed" in found.output
+
+    def test_a_service_that_cannot_be_reached_has_its_own_exit_code(self, device, config):
+        device.values["service"] = {"base_url": f"http://127.0.0.1:{free_port()}"}
+        config.write_text(json.dumps(device.values, default=str))
+        found = self.run("--config", str(config))
+        assert found.exit_code == 5, found.output
+
+
+def test_every_check_stands_in_the_table_of_the_documents():
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([a-z_]+)` \|[^|]+\|[^|]+\|$", page, re.MULTILINE)
+    assert set(rows) >= {check.id for check in all_checks()}

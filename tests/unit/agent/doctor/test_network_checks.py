@@ -1,0 +1,379 @@
+"""The checks that ask others: real sockets, real certificates, a real service and a real broker."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from email.utils import formatdate
+
+import pytest
+
+from agent.adapters.mqtt_device import subscriptions_of
+from agent.app.lock import StateLock
+from agent.app.status_file import StatusFile, write_status
+from agent.doctor.findings import Finding, Verdict
+from agent.runtime.health import Part
+from tests.certificates import Authority, Pair
+from tests.mosquitto import free_port, write_passwords
+from tests.service_running import running
+
+DAY_S = 86_400.0
+
+
+def is_bad(finding: Finding, verdict: str, cause: str, fix: str, *, unreachable: bool = False) -> None:
+    assert finding.verdict == verdict, finding
+    assert cause in finding.cause, finding
+    assert fix in finding.fix, finding
+    assert finding.is_unreachable is unreachable, finding
+
+
+def is_ok(finding: Finding, *words: str) -> None:
+    assert finding.verdict is Verdict.OK, finding
+    assert all(word in finding.seen for word in words), finding
+
+
+class Answering:
+    """A server that says the same to everybody."""
+
+    def __init__(self, answer: Callable[[], bytes], context: ssl.SSLContext | None = None) -> None:
+        self._answer = answer
+        self._context = context
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(0.05)
+        self.port = self._listener.getsockname()[1]
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._listener.close()
+
+    def _serve(self) -> None:
+        while not self._ended.is_set():
+            with contextlib.suppress(OSError):  # nobody came, or whoever came does not like us
+                peer, _ = self._listener.accept()
+                with peer:
+                    self._talk(peer)
+
+    def _talk(self, peer: socket.socket) -> None:
+        peer.settimeout(2.0)
+        with contextlib.ExitStack() as stack:
+            if self._context is not None:
+                peer = stack.enter_context(self._context.wrap_socket(peer, server_side=True))
+            if peer.recv(4096):
+                peer.sendall(self._answer())
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Answering]]:
+    with contextlib.ExitStack() as stack:
+
+        def start(answer: str | Callable[[], str], pair: Pair | None = None) -> Answering:
+            context = None
+            if pair is not None:
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                context.load_cert_chain(pair.certificate, pair.key)
+            text = answer if callable(answer) else lambda: answer
+            server = Answering(lambda: text().replace("\n", "\r\n").encode(), context)
+            stack.callback(server.close)
+            return server
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+def http(status: str, body: str, more: str = "") -> str:
+    head = f"HTTP/1.1 {status}\nContent-Type: application/json\nContent-Length: {len(body)}\nConnection: close\n"
+    return f"{head}{more}\n{body}"
+
+
+class TestWay:
+    def test_addresses_and_a_port_that_takes_connections(self, device, serve):
+        device.values["service"] = {"base_url": f"http://localhost:{serve('').port}"}
+        is_ok(device.look("dns"), "127.0.0.1")
+        is_ok(device.look("tcp"), "takes connections")
+        is_ok(device.look("tls"), "no TLS is needed")
+
+    def test_a_name_without_an_address(self, device):
+        # A zone that no machine has: the guard of the tests lets only addresses through.
+        device.values["mqtt"] = {"host": "::1%nosuchzone", "tls": True}
+        device.values["auth"] = {"mode": "bearer", "token_file": device.key("token", "dat_1")}
+        is_bad(device.look("dns"), "failed", "no address", "mqtt.host", unreachable=True)
+
+    def test_a_port_where_nobody_listens(self, device):
+        device.values["service"] = {"base_url": f"http://127.0.0.1:{free_port()}"}
+        is_bad(device.look("tcp"), "failed", "nobody listens", "service.base_url", unreachable=True)
+
+    def test_what_is_not_encrypted_and_leaves_this_machine(self, device):
+        device.values["service"] = {"base_url": "http://192.0.2.1", "allow_plain_http": True}
+        is_bad(device.look("tls"), "warning", "anybody on the way", "https://")
+
+
+class TestCertificates:
+    @pytest.fixture
+    def use(self, device, serve, authority):
+        device.wall_s = time.time()
+
+        def use(pair: Pair, *, date_s: float | None = None, trusted: bool = True) -> None:
+            date = f"Date: {formatdate(date_s, usegmt=True)}\n" if date_s is not None else ""
+            server = serve(http("200 OK", "{}", date), pair)
+            ca_file = authority.certificate if trusted else None
+            device.values["service"] = {"base_url": f"https://127.0.0.1:{server.port}", "ca_file": ca_file}
+
+        return use
+
+    def test_a_good_one(self, device, use, authority):
+        use(authority.issue("good"))
+        is_ok(device.look("tls"), "good until")
+
+    def test_one_that_ends_soon(self, device, use, authority):
+        use(authority.issue("soon"))
+        device.wall_s = time.time() + 20 * DAY_S
+        is_bad(device.look("tls"), "warning", "ends in", "renew it")
+
+    def test_an_expired_one(self, device, use, authority):
+        use(authority.issue("expired", expired=True), date_s=time.time())
+        is_bad(device.look("tls"), "failed", "valid from", "renew it")
+
+    def test_a_good_one_that_only_this_devices_clock_calls_expired(self, device, use, authority):
+        # The clock of this machine cannot be moved: a server that still lives in the certificate's days is the same.
+        use(authority.issue("expired2", expired=True), date_s=time.time() - 10 * DAY_S)
+        is_bad(device.look("tls"), "failed", "the clock is wrong, not the certificate", "timedatectl")
+
+    def test_one_that_is_not_valid_yet_points_at_the_clock(self, device, use, authority):
+        use(authority.issue("early", not_yet=True), date_s=time.time() + 60 * DAY_S)
+        is_bad(device.look("tls"), "failed", "the clock is wrong, not the certificate", "timedatectl")
+        use(authority.issue("early2", not_yet=True))
+        is_bad(device.look("tls"), "failed", "probably behind", "set the clock")
+
+    def test_one_that_is_over_and_signed_by_a_stranger(self, device, use, tmp_path):
+        use(Authority(tmp_path / "other").issue("stranger", expired=True))
+        finding = device.look("tls")
+        assert finding.verdict is Verdict.FAILED
+
+    def test_one_that_is_signed_by_a_stranger(self, device, use, tmp_path):
+        use(Authority(tmp_path / "other").issue("stranger"))
+        is_bad(device.look("tls"), "failed", "nobody whom this device trusts", "service.ca_file")
+
+    def test_one_that_is_made_out_to_another_name(self, device, use, authority):
+        use(authority.issue("other", host="somewhere.example"))
+        is_bad(device.look("tls"), "failed", "another name", "service.base_url")
+
+    def test_a_port_that_speaks_no_tls(self, device, serve):
+        device.values["service"] = {"base_url": f"https://127.0.0.1:{serve(http('400 Bad Request', '{}')).port}"}
+        is_bad(device.look("tls"), "failed", "does not speak TLS", "http://")
+
+    def test_a_connection_that_breaks_off(self, device, serve):
+        device.values["service"] = {"base_url": f"https://127.0.0.1:{serve('').port}"}
+        finding = device.look("tls")
+        assert finding.verdict is Verdict.FAILED, finding
+
+
+class TestService:
+    @pytest.fixture
+    def bench(self, device):
+        with running() as bench:
+            self.use(device, bench)
+            yield bench
+
+    def use(self, device, bench) -> None:
+        device.values["service"] = {"base_url": bench.service.base_url}
+        device.keys["api_key"].write_text(bench.service.api_key)
+        device.keys["secret_key"].write_text(bench.service.secret_key.reveal())
+        device.values["device"] = {"device_id": bench.device()}
+
+    def test_all_is_well(self, device, bench):
+        is_ok(device.look("captive_portal"))
+        is_ok(device.look("service_answers"), "long-poll")
+        is_ok(device.look("credentials_accepted"), "key pair")
+        is_ok(device.look("device_known"), device.values["device"]["device_id"])
+        is_ok(device.look("quota"), "tells no quota")
+
+    def test_asking_marks_no_command_as_delivered(self, device, bench):
+        device_id = device.values["device"]["device_id"]
+        command_id = bench.send(device_id)
+        is_ok(device.look("device_known"))
+        assert bench.command(device_id, command_id)["status"] == "queued"
+
+    def test_keys_that_the_service_does_not_take(self, device, bench):
+        device.keys["secret_key"].write_text("msk_wrong")
+        is_bad(device.look("credentials_accepted"), "failed", "does not accept it", "files that auth names")
+
+    def test_a_device_that_the_service_does_not_know(self, device, bench):
+        device.values["device"] = {"device_id": "nobody"}
+        is_bad(device.look("device_known"), "failed", "removed, or registered", "device.device_id")
+        is_ok(device.look("credentials_accepted"))
+
+    def test_a_path_that_the_service_does_not_have(self, device, bench):
+        device.values["service"] = {"base_url": f"{bench.service.base_url}/v9"}
+        is_bad(device.look("device_known"), "failed", "no such path", "service.base_url")
+
+    def test_a_fleet_whose_polls_use_up_the_quota(self, device):
+        with running(rate_limit=40) as bench:
+            self.use(device, bench)
+            is_ok(device.look("quota"), "1 devices")
+            for number in range(3):
+                bench.device(identifier=f"SN-X{number}")
+            device.values["commands"] = {"long_poll": "off", "poll": {"fast_s": 1, "slow_s": 2, "idle_s": 5}}
+            finding = device.look("quota")
+            is_bad(finding, "warning", "alone use up", "commands.poll.idle_s to 8 or more")
+            assert "4 devices" in finding.seen
+
+    def test_a_quota_that_is_used_up(self, device):
+        with running(rate_limit=5) as bench:
+            self.use(device, bench)
+            while bench.http.get("/devices").status_code != 429:
+                pass
+            is_bad(device.look("quota"), "failed", "all devices of the key", "commands.poll.idle_s")
+            assert device.look("device_known").verdict is Verdict.SKIPPED
+
+    def test_a_clock_that_is_months_away_from_the_services(self, device, bench):
+        finding = device.look("clock_against_service")
+        is_bad(finding, "failed", "one of the two clocks is wrong", "timedatectl")
+        assert "ahead of" in finding.seen
+
+    def test_without_a_service_there_is_nobody_to_ask(self, device):
+        del device.values["service"]
+        device.values["mqtt"] = {"host": "localhost"}
+        device.values["auth"] = {"mode": "bearer", "token_file": device.key("token", "dat_1")}
+        for check in ("captive_portal", "service_answers", "clock_against_service", "credentials_accepted", "quota"):
+            assert device.look(check).verdict is Verdict.SKIPPED
+
+
+class TestStrangers:
+    """Whoever answers in the service's place, or badly."""
+
+    def answer(self, device, serve, text: str | Callable[[], str]) -> None:
+        device.values["service"] = {"base_url": f"http://127.0.0.1:{serve(text).port}"}
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "HTTP/1.1 200 OK\nContent-Type: text/html\nContent-Length: 13\n\n<html></html>",
+            "HTTP/1.1 302 Found\nLocation: http://login.hotel.example/\nContent-Length: 0\n\n",
+            "HTTP/1.1 511 Network Authentication Required\nContent-Type: application/json\nContent-Length: 2\n\n{}",
+        ],
+    )
+    def test_a_captive_portal(self, device, serve, text):
+        self.answer(device, serve, text)
+        is_bad(
+            device.look("captive_portal"), "failed", "in the service's place", "sign this device in", unreachable=True
+        )
+
+    def test_a_service_that_is_failing(self, device, serve):
+        self.answer(device, serve, http("500 Internal Server Error", '{"error":"internal_error"}'))
+        is_ok(device.look("captive_portal"))
+        is_bad(device.look("service_answers"), "failed", "itself is failing", "nothing on this device")
+        assert device.look("credentials_accepted").verdict is Verdict.SKIPPED
+
+    def test_truncated_json_is_no_captive_portal(self, device, serve):
+        self.answer(device, serve, http("200 OK", '{"extensions": ['))
+        is_ok(device.look("captive_portal"))
+        is_bad(device.look("service_answers"), "failed", "broken JSON", "")
+
+    def test_a_plain_server_has_a_web_page_for_paths_that_it_does_not_know(self, device, serve):
+        self.answer(device, serve, "HTTP/1.1 404 Not Found\nContent-Type: text/html\nContent-Length: 6\n\n<html>")
+        is_ok(device.look("captive_portal"))
+        is_ok(device.look("service_answers"), "plain server")
+
+    def test_json_without_a_list_of_extensions_is_a_plain_server(self, device, serve):
+        self.answer(device, serve, http("200 OK", "[]"))
+        is_ok(device.look("service_answers"), "plain server")
+
+    def test_nobody_answers(self, device):
+        device.values["service"] = {"base_url": f"http://127.0.0.1:{free_port()}"}
+        is_bad(device.look("service_answers"), "failed", "cannot connect", "", unreachable=True)
+
+    def test_a_token_without_the_scope(self, device, serve):
+        self.answer(device, serve, http("403 Forbidden", '{"error":"insufficient_scope"}'))
+        is_bad(device.look("credentials_accepted"), "failed", "may not do this", "scopes")
+
+    def test_a_clock_that_agrees_or_is_a_minute_ahead(self, device, serve):
+        device.wall_s = time.time()
+        date = formatdate(time.time(), usegmt=True)
+        self.answer(device, serve, http("200 OK", '{"items":[]}', f"Date: {date}\n"))
+        is_ok(device.look("clock_against_service"), "agrees")
+        late = formatdate(time.time() - 60, usegmt=True)
+        self.answer(device, serve, http("200 OK", '{"items":[]}', f"Date: {late}\n"))
+        finding = device.look("clock_against_service")
+        is_bad(finding, "warning", "one of the two clocks", "timedatectl")
+        assert "ahead of" in finding.seen
+
+    def test_an_answer_without_a_date(self, device, serve):
+        self.answer(device, serve, http("200 OK", '{"items":[]}'))
+        assert device.look("clock_against_service").verdict is Verdict.SKIPPED
+
+
+@pytest.fixture
+def refusing_broker() -> Iterator[int]:
+    """The port of a broker that takes everybody and grants no subscription (MQTT 5.0, sections 3.2 and 3.9)."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            peer, _ = listener.accept()
+            with peer:
+                peer.settimeout(10.0)
+                peer.recv(4096)  # CONNECT
+                peer.sendall(bytes([0x20, 3, 0, 0, 0]))
+                packet_id = peer.recv(4096)[2:4]  # SUBSCRIBE
+                codes = bytes([0x87]) * len(subscriptions_of("d1"))
+                peer.sendall(bytes([0x90, 3 + len(codes)]) + packet_id + bytes([0]) + codes)
+                with contextlib.suppress(OSError):
+                    peer.recv(4096)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listener.getsockname()[1]
+        thread.join()
+
+
+class TestBroker:
+    @pytest.fixture
+    def broker(self, device, start_mosquitto, tmp_path):
+        broker = start_mosquitto(*write_passwords(tmp_path / "users", {"d1": "dat_right"}))
+        del device.values["service"]
+        device.values["mqtt"] = {"host": "127.0.0.1", "port": broker.port, "tls": False, "version": "5"}
+        device.values["auth"] = {"mode": "bearer", "token_file": device.key("token", "dat_right")}
+        return broker
+
+    def test_a_broker_that_takes_this_device(self, device, broker):
+        is_ok(device.look("broker"), "takes this device's token")
+
+    def test_a_broker_that_refuses_the_token(self, device, broker):
+        device.key("token", "dat_wrong")
+        is_bad(device.look("broker"), "failed", "does not", "auth.token_file")
+
+    def test_a_broker_that_lets_this_device_subscribe_to_nothing(self, device, broker, refusing_broker):
+        device.values["mqtt"]["port"] = refusing_broker
+        is_bad(device.look("broker"), "failed", "subscribe", "access rules")
+
+    def test_a_broker_that_is_off(self, device, broker):
+        broker.stop()
+        is_bad(device.look("broker"), "failed", "nobody listens", "mqtt.port", unreachable=True)
+        broker.start()
+
+    def test_the_connection_of_a_running_agent_is_left_alone(self, device, broker):
+        def tell(state: str, detail: str = "") -> None:
+            parts = {"broker": Part(state, 0.0, detail)}
+            write_status(device.state_dir / "status.json", StatusFile("running", 1, "0", "d1", 0.0, 1.0, "b", parts))
+
+        with StateLock(device.state_dir):
+            is_ok(device.look("broker"), "left alone")
+            tell("ok")
+            is_ok(device.look("broker"), "the running agent is connected")
+            tell("unreachable", "nobody listens on broker:1883: is the broker running?")
+            is_bad(device.look("broker"), "failed", "nobody listens", "is the broker running?")
+        assert "as d1" not in broker.log()
+
+    def test_without_a_broker(self, device):
+        assert device.look("broker").verdict is Verdict.SKIPPED

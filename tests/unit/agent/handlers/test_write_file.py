@@ -1,0 +1,242 @@
+"""``write_file``: below its folders, and nowhere else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from agent.handlers import beneath
+from agent.handlers.base import HandlerFailed, HandlerRejected
+from agent.handlers.beneath import OutOfBounds, parts_below
+from agent.handlers.loaded import InvalidPayload, LoadedHandler
+from agent.handlers.write_file import WriteFile
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    made = tmp_path / "site"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def write(folder, make_context):
+    """Runs the handler with a payload; keyword arguments beginning with ``_`` are settings."""
+
+    def run(path: object, *, text: str | None = "hello", **members):
+        chosen = {name[1:]: value for name, value in members.items() if name.startswith("_")}
+        handler = WriteFile(WriteFile.Settings(**{"folders": (str(folder),), **chosen}))
+        payload = {name: value for name, value in members.items() if not name.startswith("_")}
+        if text is not None and "base64" not in payload:
+            payload["text"] = text
+        loaded = LoadedHandler("write_file", handler, handler.contract, 30.0, "write_file")
+        checked = loaded.validate({"command": "write_file", "path": str(path), **payload}, "command")
+        if isinstance(checked, InvalidPayload):
+            return checked
+        return handler.handle(checked, make_context())
+
+    return run
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.iterdir())
+
+
+def code_of(write, *arguments, **members) -> str:
+    with pytest.raises(HandlerFailed) as caught:
+        write(*arguments, **members)
+    return caught.value.code
+
+
+class TestWrites:
+    def test_text_with_its_mode_and_digest(self, write, folder):
+        result = write(folder / "a.txt", text="grüße", mode="0640", _modes="0644")
+        assert (folder / "a.txt").read_text("utf-8") == "grüße"
+        assert (folder / "a.txt").stat().st_mode & 0o7777 == 0o640
+        digest = hashlib.sha256("grüße".encode()).hexdigest()
+        assert result == {"path": str(folder / "a.txt"), "size_bytes": 7, "sha256": digest, "mode": "0640"}
+
+    def test_bytes_over_what_was_there_twice_is_the_same_as_once(self, write, folder):
+        (folder / "a").write_text("old and longer")
+        content = bytes(range(256))
+        for _ in range(2):
+            write(folder / "a", base64=base64.b64encode(content).decode(), sha256=hashlib.sha256(content).hexdigest())
+        assert (folder / "a").read_bytes() == content
+        assert names_in(folder) == ["a"]
+
+    def test_folders_on_the_way_are_made_where_that_is_allowed(self, write, folder):
+        assert code_of(write, folder / "x/y/a") == "no_such_folder"
+        write(folder / "x/y/a", _make_folders=True)
+        assert (folder / "x/y/a").read_text() == "hello"
+
+    def test_the_folder_itself_may_be_a_link_of_the_owners(self, write, folder, tmp_path):
+        (tmp_path / "link").symlink_to(folder)
+        write(tmp_path / "link" / "a", _folders=(str(tmp_path / "link"),))
+        assert (folder / "a").exists()
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        "path",
+        [
+            "/etc/passwd",
+            "relative",
+            "{folder}",
+            "{folder}/",
+            "{folder}/a/",
+            "{folder}/../secret",
+            "{folder}/./a",
+            "{folder}-next/a",
+            "{folder}/a\x00b",
+            "{folder}/a\nb",
+            "{folder}/" + "n" * 256,
+            "{folder}/" + "d/" * 40 + "a",
+        ],
+    )
+    def test_paths_that_are_not_below_a_folder(self, write, folder, tmp_path, path):
+        assert code_of(write, path.replace("{folder}", str(folder))) == "path_not_allowed"
+        assert [entry.name for entry in tmp_path.rglob("*")] == ["site"]
+
+    def test_a_link_on_the_way(self, write, folder, tmp_path):
+        (tmp_path / "outside").mkdir()
+        (folder / "in").symlink_to(tmp_path / "outside")
+        assert code_of(write, folder / "in" / "a", _make_folders=True) == "path_not_allowed"
+        assert names_in(tmp_path / "outside") == []
+
+    def test_a_link_that_appears_between_the_making_and_the_opening_of_a_folder(
+        self, write, folder, tmp_path, monkeypatch
+    ):
+        (tmp_path / "outside").mkdir()
+        make = os.mkdir
+
+        def swap(name, *arguments, **members) -> None:
+            make(name, *arguments, **members)
+            (folder / name).rmdir()
+            (folder / name).symlink_to(tmp_path / "outside")
+
+        monkeypatch.setattr(beneath.os, "mkdir", swap)
+        assert code_of(write, folder / "in" / "a", _make_folders=True) == "path_not_allowed"
+        assert names_in(tmp_path / "outside") == []
+
+    def test_a_file_on_the_way(self, write, folder):
+        (folder / "in").write_text("")
+        assert code_of(write, folder / "in" / "a", _make_folders=True) == "path_not_allowed"
+
+    def test_a_link_as_the_file(self, write, folder, tmp_path):
+        (tmp_path / "precious").write_text("precious")
+        (folder / "a").symlink_to(tmp_path / "precious")
+        assert code_of(write, folder / "a") == "path_not_allowed"
+        assert (tmp_path / "precious").read_text() == "precious"
+
+    def test_special_files_folders_and_hard_links(self, write, folder, tmp_path):
+        os.mkfifo(folder / "fifo")
+        (folder / "dir").mkdir()
+        (tmp_path / "precious").write_text("precious")
+        os.link(tmp_path / "precious", folder / "hard")
+        for name in ("fifo", "dir", "hard"):
+            assert code_of(write, folder / name) == "path_not_allowed"
+        assert (tmp_path / "precious").read_text() == "precious"
+
+    def test_a_file_that_runs_with_other_rights(self, write, folder):
+        (folder / "a").write_text("")
+        (folder / "a").chmod(0o4755)
+        assert code_of(write, folder / "a") == "path_not_allowed"
+        assert (folder / "a").stat().st_mode & stat.S_ISUID
+
+    def test_a_file_of_another_user(self, write, folder, monkeypatch):
+        (folder / "a").write_text("theirs")
+        monkeypatch.setattr(beneath.os, "geteuid", lambda: 424242)
+        assert code_of(write, folder / "a") == "path_not_allowed"
+        assert (folder / "a").read_text() == "theirs"
+
+    def test_modes_sizes_and_digests_that_are_not_allowed(self, write, folder):
+        assert code_of(write, folder / "a", mode="0755") == "mode_not_allowed"
+        assert code_of(write, folder / "a", text="123456", _max_bytes=5) == "too_large"
+        assert code_of(write, folder / "a", sha256="0" * 64) == "wrong_sha256"
+        assert code_of(write, folder / "a", base64="not base64!") == "invalid_content"
+        assert isinstance(write(folder / "a", text="\ud800"), InvalidPayload)
+        assert names_in(folder) == []
+
+    def test_setuid_cannot_even_be_said(self, write, folder):
+        assert isinstance(write(folder / "a", mode="4755"), InvalidPayload)
+        assert isinstance(write(folder / "a", text=None), InvalidPayload)
+
+    def test_a_disk_that_refuses_leaves_what_was_there(self, write, folder, monkeypatch):
+        (folder / "a").write_text("old")
+
+        def full(_fd: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(beneath.os, "fsync", full)
+        assert code_of(write, folder / "a") == "not_written"
+        assert names_in(folder) == ["a"]
+        assert (folder / "a").read_text() == "old"
+
+
+class TestSettings:
+    @pytest.mark.parametrize("folder", ["/", "/etc", "/usr/", "relative", "/srv/../etc", "//etc", "/var/."])
+    def test_folders_that_would_give_the_device_away(self, folder):
+        with pytest.raises(ValidationError):
+            WriteFile.Settings(folders=(folder,))
+
+    def test_without_a_folder_or_with_one_that_cannot_be_written_it_is_no_use(self, folder):
+        with pytest.raises(ValueError, match="name one in commands.handlers.write_file"):
+            WriteFile().check()
+        with pytest.raises(ValueError, match="is no folder"):
+            WriteFile(WriteFile.Settings(folders=(f"{folder}/none",))).check()
+        WriteFile(WriteFile.Settings(folders=(str(folder),))).check()
+
+    def test_a_refusal_begins_nothing(self, write):
+        with pytest.raises(HandlerRejected):
+            write("/etc/x")
+
+
+_STEPS = st.one_of(
+    st.sampled_from(["..", ".", "", "a", "site", "link", "dir", "file", "x" * 300, "\n", "\x00", "é", "~", "*"]),
+    st.text(max_size=6),
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(_STEPS, max_size=6), st.booleans())
+def test_whatever_the_path_nothing_outside_the_folder_changes(tmp_path, write, folder, steps, below):
+    """``folder`` has traps in it: links that lead out, a file where a folder is meant."""
+    outside = tmp_path / "outside"
+    if not outside.exists():
+        outside.mkdir()
+        (outside / "a").write_text("precious")
+        (folder / "link").symlink_to(outside)
+        (folder / "dir").mkdir()
+        (folder / "dir" / "link").symlink_to("../..")
+        (folder / "file").write_text("x")
+    path = (f"{folder}/" if below else "/") + "/".join(steps)
+    try:
+        result = write(path, text="overwritten", _make_folders=True)
+    except HandlerFailed:
+        result = None
+    assert (outside / "a").read_text() == "precious"
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["outside", "site"]
+    assert names_in(outside) == ["a"]
+    if isinstance(result, dict):
+        assert Path(os.path.realpath(result["path"])).is_relative_to(folder)
+        assert Path(result["path"]).read_text() == "overwritten"
+        Path(result["path"]).unlink()
+
+
+@given(st.text(alphabet="/.ab\x00", max_size=20))
+def test_what_is_found_below_a_folder_is_below_it_by_name_too(path):
+    try:
+        steps = parts_below("/a/b", path)
+    except OutOfBounds:
+        return
+    if steps is not None:
+        assert not {"..", ".", ""} & set(steps)
+        assert os.path.normpath(path) in {"/a/b/" + "/".join(steps), "//a/b/" + "/".join(steps)}

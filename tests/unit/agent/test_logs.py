@@ -1,0 +1,216 @@
+"""Log lines: one each, bounded, structured, and never a secret."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.app.logs import JsonFormatter, TextFormatter, set_up_logging
+from agent.config.credentials import read_credentials
+from agent.config.model import AuthConfig
+from agent.wire.secret import MASK, Secret, never_show, redact
+from agent.wire.tokens import TokenSet
+
+JOURNALD_LINE_MAX_BYTES = 48 * 1024
+CANARY = "canary-4f7b20c9d1"
+"""Looks like nothing in particular, so only knowing it helps."""
+
+
+def record(message: str, *arguments: object, level: int = logging.INFO, error: BaseException | None = None):
+    info = (type(error), error, error.__traceback__) if error else None
+    made = logging.LogRecord("agent.runtime.lanes", level, __file__, 1, message, arguments, info)
+    made.created, made.msecs, made.threadName = 0.0, 5.0, "lane:ping"
+    return made
+
+
+def members(*arguments, **options):
+    return json.loads(JsonFormatter().format(record(*arguments, **options)))
+
+
+def raised(error: BaseException) -> BaseException:
+    try:
+        raise error
+    except type(error) as caught:
+        return caught
+
+
+FORMATTERS = [
+    TextFormatter(),
+    TextFormatter(under_journald=True),
+    JsonFormatter(),
+    JsonFormatter(under_journald=True),
+]
+
+
+class TestFields:
+    def test_what_a_line_says_of_its_command_is_a_member_of_its_own(self):
+        line = members("command=%s handler=%s state=started attempt=%d", "c-1", "ping", 2)
+        assert (line["command"], line["handler"], line["state"], line["attempt"]) == ("c-1", "ping", "started", "2")
+        assert line["message"] == "command=c-1 handler=ping state=started attempt=2"
+        assert (line["time"], line["level"]) == ("1970-01-01T00:00:00.005Z", "info")
+        assert (line["logger"], line["thread"]) == ("agent.runtime.lanes", "lane:ping")
+
+    def test_text_from_outside_makes_no_member(self):
+        line = members("command=%s handler=%s state=%s%s", "x handler=door state=succeeded", "ping", "failed", "")
+        assert line["command"] == "x handler=door state=succeeded"
+        assert (line["handler"], line["state"]) == ("ping", "failed")
+
+    def test_a_complaint_that_was_put_together_before_keeps_what_stands_in_front(self):
+        line = members("%s%s", "sensor=board state=failing: it says state=ok handler=x", "")
+        assert (line["sensor"], line["state"]) == ("board", "failing")
+        assert "handler" not in line
+
+    def test_an_error_among_the_arguments_is_named(self):
+        assert members("store=waiting %s", OSError("no room"))["error"] == "OSError: no room"
+
+    def test_no_member_replaces_one_of_the_lines_own(self):
+        line = members("time=%s level=%s message=%s", "never", "loud", "other")
+        assert line["level"] == "info"
+        assert line["message"] == "time=never level=loud message=other"
+
+    def test_a_handlers_own_lines_name_handler_and_command_whatever_the_id_holds(self):
+        from agent.app.handling import _HandlerLog
+
+        seen: list[logging.LogRecord] = []
+
+        class Keep(logging.Handler):
+            def emit(self, record):
+                seen.append(record)
+
+        log = logging.Logger("agent.plugin")  # noqa: LOG001 - a logger of this test alone
+        log.addHandler(Keep())
+        _HandlerLog(log, {"handler": "ping", "command": "50%d state=ok"}).info("opened %s", "the door")
+        line = json.loads(JsonFormatter().format(seen[0]))
+        assert line["message"] == "handler=ping command=50%d state=ok opened the door"
+        assert (line["handler"], line["command"]) == ("ping", "50%d state=ok")
+        assert "state" not in line
+
+    def test_arguments_that_do_not_fit_cost_no_line(self):
+        assert "do not fit" in members("%d readings", "many")["message"]
+
+
+class TestShape:
+    def test_an_exception_is_one_bounded_member(self):
+        line = members("failed", error=raised(ValueError("x" * 100_000 + " the end")))
+        assert line["error"].startswith("ValueError: xxx")
+        assert line["exception"].startswith("Traceback")
+        assert line["exception"].endswith("the end")
+        assert len(line["exception"]) <= 6000
+
+    @pytest.mark.parametrize("formatter", [FORMATTERS[0], FORMATTERS[1]])
+    def test_a_traceback_in_text_passes_for_no_line_of_its_own(self, formatter):
+        text = formatter.format(record("failed", error=ValueError("x\ntime=1970 level=error forged\n<0>forged")))
+        first, *rest = text.split("\n")
+        assert first.endswith("failed")
+        assert rest
+        assert all(line.removeprefix("<6>").startswith("  | ") for line in rest)
+
+    def test_under_journald_an_object_has_its_priority_in_front(self):
+        text = JsonFormatter(under_journald=True).format(record("state=failing", level=logging.ERROR))
+        assert text.startswith('<3>{"time"')
+
+    @given(
+        text=st.text(max_size=400),
+        argument=st.text(max_size=9000),
+        error=st.none() | st.text(max_size=20_000).map(ValueError),
+    )
+    def test_whatever_a_line_holds_it_is_one_short_object(self, text, argument, error):
+        made = record(f"{text} state=%s", argument, level=logging.WARNING, error=error)
+        for under_journald in (False, True):
+            line = JsonFormatter(under_journald=under_journald).format(made)
+            shown = line.encode("utf-8", "backslashreplace")  # as standard error does
+            assert len(line.splitlines()) == 1
+            assert line.removeprefix("<4>").isprintable()
+            assert len(shown) < JOURNALD_LINE_MAX_BYTES
+            assert isinstance(json.loads(line.removeprefix("<4>")), dict)
+
+    @given(text=st.text(max_size=9000))
+    def test_without_a_traceback_a_text_line_is_one_line(self, text):
+        for under_journald in (False, True):
+            line = TextFormatter(under_journald=under_journald).format(record("reason=%s", text))
+            assert len(line.splitlines()) == 1
+            assert len(line.encode("utf-8", "backslashreplace")) < JOURNALD_LINE_MAX_BYTES
+
+
+class TestSecrets:
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "msk_live.0123",
+            "mk_live_0123456789",
+            "dat_0123456789",
+            "Authorization: Bearer abc.def-ghi",
+            "authorization: bearer abc.def-ghi",
+            "Authorization: Basic YTpi",
+            "x-secret-key: whatever",
+        ],
+    )
+    @pytest.mark.parametrize("formatter", FORMATTERS)
+    def test_what_looks_like_one_is_masked_wherever_it_stands(self, formatter, text):
+        secret = text.rpartition(" ")[2]
+        for made in (
+            record("before %s after", text),
+            record(f"before {text} after"),
+            record("failed", error=raised(RuntimeError(f"with {text}"))),
+            record("error=%s", RuntimeError(text)),
+        ):
+            shown = formatter.format(made)
+            assert secret not in shown
+            assert MASK in shown
+
+    @pytest.mark.parametrize("formatter", FORMATTERS)
+    @given(
+        before=st.text(max_size=5000), after=st.text(max_size=5000), in_error=st.booleans(), as_argument=st.booleans()
+    )
+    def test_a_credential_of_this_process_is_masked_whatever_surrounds_it(
+        self, formatter, before, after, in_error, as_argument
+    ):
+        never_show(CANARY)
+        text = f"{before}{CANARY}{after}"
+        made = record("reason=%s" if as_argument else "reason", *([text] if as_argument else []))
+        if in_error:
+            error = raised(ValueError(text))
+            made.exc_info = (ValueError, error, error.__traceback__)
+        assert CANARY not in formatter.format(made)
+
+    def test_reading_the_credentials_is_what_makes_them_known(self, tmp_path):
+        path = tmp_path / "token"
+        path.write_text("an-opaque-token-77f1")
+        path.chmod(0o600)
+        read_credentials(AuthConfig(mode="bearer", token_file=path), {})
+        assert redact("x an-opaque-token-77f1 y") == f"x {MASK} y"
+
+    def test_renewed_tokens_are_known_as_soon_as_there_are_any(self):
+        TokenSet(
+            base_url="https://a.example",
+            client_id="c",
+            access_token=Secret("access-1b7e55"),
+            refresh_token=Secret("refresh-9c02aa"),
+        )
+        assert redact("access-1b7e55, refresh-9c02aa") == f"{MASK}, {MASK}"
+
+    def test_the_longer_of_two_goes_first(self):
+        never_show("prefix-of-it")
+        never_show("prefix-of-it-and-more")
+        assert redact("prefix-of-it-and-more") == MASK
+
+    def test_a_short_value_takes_no_words_out_of_sentences(self):
+        never_show("key")
+        assert redact("the key file") == "the key file"
+
+    def test_names_of_files_are_no_keys(self):
+        text = "api_key_file holds mk_... or mk_;"
+        assert members(text)["message"] == text
+
+
+def test_the_programs_log_goes_through_it(capsys):
+    never_show(CANARY)
+    set_up_logging("debug", "json")
+    logging.getLogger("agent.some").error("auth=%s", CANARY, exc_info=raised(ValueError(CANARY)))
+    shown = capsys.readouterr().err
+    assert CANARY not in shown
+    assert json.loads(shown)["auth"] == MASK

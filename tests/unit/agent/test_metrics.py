@@ -1,0 +1,329 @@
+"""Figures: counted at the ports, shown as Prometheus reads them, served where only this machine reads."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families as parse
+from pydantic import ValidationError
+
+from agent.adapters.metrics_server import MetricsServer
+from agent.app.figures import DURATIONS_S, OTHER, Figures, count_start
+from agent.app.links import Links
+from agent.app.metrics import Sources, make_page
+from agent.config.metrics import MetricsConfig
+from agent.core.timekeeping import ServiceTime
+from agent.core.values import CommandPoll, CommandState, Outcome, OutcomeStatus, Report, SendOutcome
+from agent.errors import ConfigurationError, RateLimited, StorageError, TransportError
+from agent.runtime.health import Part
+from tests.factories import make_entry, make_moment, make_outcome, make_reading
+from tests.fakes import FakeClock, FakeCommandSource, FakeJournal, FakeOutbox, FakeUplink
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def figures(clock) -> Figures:
+    made = Figures(clock)
+    made.handlers = frozenset({"ping"})
+    return made
+
+
+def links(source, uplink) -> Links:
+    return Links(source=source, uplink=uplink, poll_wait_s=lambda: 0.0, settles_lazily=lambda _outcome: True)
+
+
+def sources(clock, figures, **changes) -> Sources:
+    members = {
+        "clock": clock,
+        "started": clock.now(),
+        "starts": 3,
+        "figures": figures,
+        "parts": dict,
+        "outbox": FakeOutbox(clock).stats,
+        "service_time": ServiceTime,
+    }
+    return Sources(**{**members, **changes})
+
+
+def samples(page: bytes) -> dict[tuple[str, ...], float]:
+    """Name and label values -> value, as an independent parser reads them."""
+    found = {}
+    for family in parse(page.decode()):
+        assert family.documentation
+        for sample in family.samples:
+            found[sample.name, *sample.labels.values()] = sample.value
+    return found
+
+
+def shown(clock, figures, **changes) -> dict[tuple[str, ...], float]:
+    page, kind = make_page(sources(clock, figures, **changes))("")
+    assert kind.startswith("text/plain")
+    return samples(page)
+
+
+class TestCounting:
+    def test_commands_that_end_in_the_journal_are_counted_with_their_durations(self, clock, figures):
+        inner = FakeJournal()
+        journal = figures.journal(inner)
+        journal.admit([make_entry("a"), make_entry("b"), make_entry("c", CommandState.SKIPPED)])
+        for command_id, took_s, status in (("a", 0.05, "succeeded"), ("b", 700.0, "failed")):
+            journal.start(command_id, make_moment(1000.0))
+            finished = journal.finish(command_id, make_outcome(status), make_moment(1000.0 + took_s))
+            assert finished == inner.known([command_id])[command_id]
+        assert dict(figures.commands) == {("ping", "succeeded"): 1, ("ping", "failed"): 1}
+        assert figures.durations == [0, 1, 0, 0, 0, 0, 1]
+        assert figures.duration_sum_s == pytest.approx(700.05)
+
+    def test_commands_that_are_refused_at_once_are_counted_when_they_are_committed(self, figures):
+        outcome = Outcome(OutcomeStatus.REJECTED, error="unknown_command: no")
+        refused = make_entry("a", CommandState.FINISHED, handler="x" * 60, outcome=outcome)
+        journal = figures.journal(FakeJournal())
+        journal.decide(["a"], lambda _recall: [refused])
+        journal.decide(["b"], lambda _recall: None)
+        assert dict(figures.commands) == {(OTHER, "rejected"): 1}
+        assert sum(figures.durations) == 0
+
+    def test_what_could_not_be_committed_is_not_counted(self, figures):
+        inner = FakeJournal()
+        journal = figures.journal(inner)
+        inner.fault = "the disk is full"
+        with pytest.raises(StorageError):
+            journal.admit([make_entry("a", CommandState.FINISHED, outcome=make_outcome())])
+        assert not figures.commands
+
+    def test_a_command_that_outlived_a_reboot_has_no_duration(self, figures):
+        begun, ended = make_moment(5000.0, boot_id="boot-1"), make_moment(10.0, boot_id="boot-2")
+        figures.concluded(
+            [make_entry("a", CommandState.FINISHED, started=begun, finished=ended, outcome=make_outcome())]
+        )
+        assert figures.commands["ping", "succeeded"] == 1
+        assert sum(figures.durations) == 0
+
+    def test_requests_are_counted_by_result_and_errors_go_on(self, clock, figures):
+        error = RateLimited(429, "rate_limit_exceeded", retry_after_s=9.0)
+        source = FakeCommandSource([CommandPoll(), CommandPoll(unchanged=True), TransportError("no"), error])
+        uplink = FakeUplink()
+        counted = figures.links(links(source, uplink))
+        counted.source.poll(0.0)
+        first_contact = clock.now()
+        assert figures.last_contact == first_contact
+        clock.advance(5)
+        counted.source.poll(0.0)
+        for raised in (TransportError, RateLimited):
+            clock.advance(5)
+            with pytest.raises(raised):
+                counted.source.poll(0.0)
+        assert isinstance(counted.uplink.send([]), SendOutcome)
+        counted.uplink.report(Report("a", "succeeded"))
+        assert dict(figures.requests) == {
+            ("poll", "ok"): 1,
+            ("poll", "unchanged"): 1,
+            ("poll", "unreachable"): 1,
+            ("poll", "rate_limited"): 1,
+            ("readings", "ok"): 1,
+            ("report", "ok"): 1,
+        }
+        assert figures.rate_limited == 1
+
+    def test_starts_are_counted_over_restarts(self):
+        journal = FakeJournal()
+        assert [count_start(journal), count_start(journal)] == [1, 2]
+        journal.put_setting("starts", "rubbish")
+        assert count_start(journal) == 1
+        journal.fault = "the disk is full"
+        assert count_start(journal) == 0
+
+    def test_what_is_not_counted_goes_through(self, figures):
+        source = FakeCommandSource()
+        counted = figures.links(links(source, FakeUplink())).source
+        counted.interrupt()
+        counted.acknowledge(["a"])
+        assert source.acknowledged == ["a"]
+
+    @given(names=st.lists(st.text(min_size=1, max_size=30), max_size=300))
+    def test_names_from_outside_make_no_more_series(self, names):
+        figures = Figures(FakeClock())
+        figures.handlers = frozenset({"ping"})
+        for name in names:
+            figures.concluded([make_entry("a", CommandState.FINISHED, handler=name, outcome=make_outcome())])
+        assert {handler for handler, _ in figures.commands} <= {"ping", OTHER}
+
+
+class TestPage:
+    def test_every_figure_is_there(self, clock, figures):
+        began = clock.now()
+        figures.concluded([make_entry("a", CommandState.FINISHED, outcome=make_outcome())])
+        figures.failed("readings", RateLimited(429))
+        figures.answered("poll")
+        outbox = FakeOutbox(clock)
+        outbox.put(make_reading())
+        clock.advance(90)
+        time = ServiceTime().observe(clock.now().wall_s + 7200.0, clock.now())
+        parts = {"uplink": Part("ok", 0.0), "sensor:board": Part("failing", 0.0, "the bus is dead")}
+        found = shown(
+            clock, figures, started=began, parts=lambda: parts, outbox=outbox.stats, service_time=lambda: time
+        )
+        assert found["device_agent_uptime_seconds",] == 90
+        assert found["device_agent_starts_total",] == 3
+        assert found["device_agent_part_ok", "uplink"] == 1
+        assert found["device_agent_part_ok", "sensor:board"] == 0
+        assert found["device_agent_commands_total", "ping", "succeeded"] == 1
+        assert found["device_agent_requests_total", "readings", "rate_limited"] == 1
+        assert found["device_agent_rate_limited_total",] == 1
+        assert found["device_agent_last_contact_timestamp_seconds",] == pytest.approx(began.wall_s)
+        assert found["device_agent_service_clock_offset_seconds",] == pytest.approx(7200.0)
+        assert found["device_agent_store_up",] == 1
+        assert found["device_agent_outbox_readings",] == 1
+        assert found["device_agent_readings_accepted_total",] == 1
+        assert found["device_agent_readings_dropped_total",] == 0
+        assert found["device_agent_threads",] >= 1
+        assert any(name[0] == "device_agent_info" for name in found)
+        if sys.platform == "linux":
+            assert found["device_agent_process_resident_memory_bytes",] > 1_000_000
+            assert found["device_agent_process_cpu_seconds_total",] > 0
+
+    def test_the_histogram_adds_up(self, clock, figures):
+        for took_s in (0.005, 0.01, 0.5, 5, 5000):
+            begun, ended = make_moment(0.0), make_moment(took_s)
+            entry = make_entry("a", CommandState.FINISHED, started=begun, finished=ended, outcome=make_outcome())
+            figures.concluded([entry])
+        found = shown(clock, figures)
+        buckets = [found["device_agent_command_duration_seconds_bucket", str(bound)] for bound in DURATIONS_S]
+        assert buckets == [2, 2, 3, 4, 4, 4]
+        assert found["device_agent_command_duration_seconds_bucket", "+Inf"] == 5
+        assert found["device_agent_command_duration_seconds_count",] == 5
+        assert found["device_agent_command_duration_seconds_sum",] == pytest.approx(5005.515)
+
+    def test_a_store_that_does_not_answer_is_a_figure_and_no_failure(self, clock, figures):
+        def refuse():
+            raise StorageError("the disk is full")
+
+        found = shown(clock, figures, outbox=refuse)
+        assert found["device_agent_store_up",] == 0
+        assert ("device_agent_outbox_readings",) not in found
+
+    def test_before_the_first_contact_nothing_is_made_up(self, clock, figures):
+        found = shown(clock, figures)
+        assert ("device_agent_last_contact_timestamp_seconds",) not in found
+        assert ("device_agent_service_clock_offset_seconds",) not in found
+
+    def test_openmetrics_is_given_to_who_asks_for_it(self, clock, figures):
+        page, kind = make_page(sources(clock, figures))("application/openmetrics-text; version=1.0.0")
+        assert kind.startswith("application/openmetrics-text")
+        assert page.endswith(b"# EOF\n")
+
+
+class TestServer:
+    def get(self, port: int, path: str = "/metrics", method: str = "GET") -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection.request(method, path)
+        answer = connection.getresponse()
+        found = answer.status, answer.read()
+        connection.close()
+        return found
+
+    def test_the_page_is_there_and_nothing_else_is(self):
+        server = MetricsServer(lambda accept: (f"figures {accept}".encode(), "text/plain"), port=0)
+        server.start()
+        port = int(server.address.rpartition(":")[2].partition("/")[0])
+        try:
+            assert self.get(port) == (200, b"figures ")
+            status, text = self.get(port, "/")
+            assert status == 404
+            assert b"/metrics" in text
+            assert self.get(port, method="POST")[0] == 501
+        finally:
+            server.stop()
+        with pytest.raises(ConnectionRefusedError):
+            self.get(port)
+
+    def test_on_a_socket_its_mode_decides_who_reads(self, tmp_path):
+        path = tmp_path / "metrics.sock"
+        with socket.socket(socket.AF_UNIX) as left_behind:
+            left_behind.bind(str(path))
+        server = MetricsServer(lambda _accept: (b"figures\n", "text/plain"), path=path, mode=0o640)
+        server.start()
+        try:
+            assert stat.S_IMODE(path.stat().st_mode) == 0o640
+            with socket.socket(socket.AF_UNIX) as reader:
+                reader.connect(str(path))
+                reader.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+                answer = b"".join(iter(lambda: reader.recv(4096), b""))
+            assert answer.startswith(b"HTTP/1.0 200")
+            assert answer.endswith(b"figures\n")
+        finally:
+            server.stop()
+        assert not path.exists()
+
+    def test_a_reader_that_leaves_in_the_middle_disturbs_nobody(self):
+        server = MetricsServer(lambda _accept: (b"x" * 1_000_000, "text/plain"), port=0)
+        server.start()
+        port = int(server.address.rpartition(":")[2].partition("/")[0])
+        try:
+            for _ in range(3):
+                with socket.create_connection(("127.0.0.1", port)) as reader:
+                    reader.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            assert self.get(port)[0] == 200
+        finally:
+            server.stop()
+
+    def test_a_port_that_is_taken_is_one_clear_line(self, tmp_path):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            with pytest.raises(ConfigurationError, match="metrics.port.*choose another"):
+                MetricsServer(lambda _accept: (b"", ""), port=port)
+        with pytest.raises(ConfigurationError, match="metrics.socket.*choose another"):
+            MetricsServer(lambda _accept: (b"", ""), path=tmp_path / "nowhere" / "x.sock")
+
+
+class TestConfiguration:
+    @pytest.mark.parametrize("mode", ["640", 640, 640.0])
+    def test_a_socket_with_its_mode_however_yaml_reads_it(self, mode):
+        config = MetricsConfig(socket=Path("/run/x.sock"), socket_mode=mode)
+        assert config.socket_mode == "640"
+
+    @pytest.mark.parametrize(
+        ("values", "words"),
+        [
+            ({}, "metrics.port or metrics.socket"),
+            ({"port": 1, "socket": "/run/x"}, "not both"),
+            ({"port": 9465, "host": "0.0.0.0"}, "allow_remote"),
+            ({"socket": "x.sock"}, "full path"),
+            ({"socket": "/run/x", "socket_mode": "999"}, "pattern"),
+        ],
+    )
+    def test_what_cannot_be_meant_is_refused(self, values, words):
+        with pytest.raises(ValidationError, match=words):
+            MetricsConfig.model_validate(values)
+
+    def test_a_host_of_the_network_must_be_allowed(self):
+        assert MetricsConfig(port=0, host="0.0.0.0", allow_remote=True).port == 0
+
+    def test_without_the_library_the_fix_is_named(self):
+        code = (
+            "import sys; sys.modules['prometheus_client'] = None\n"
+            "from agent.errors import ConfigurationError\n"
+            "try:\n    import agent.app.metrics\nexcept ConfigurationError as error:\n    print(error.faults[0])\n"
+        )
+        found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+        assert "pip install 'device-agent[metrics]'" in found.stdout
+
+    def test_whoever_does_not_ask_for_figures_does_not_load_them(self):
+        code = "import agent.app.run, json, sys; print(json.dumps(list(sys.modules)))"
+        found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+        loaded = set(json.loads(found.stdout))
+        unwanted = {"prometheus_client", "agent.app.metrics", "agent.app.figures", "agent.adapters.metrics_server"}
+        assert not loaded & {*unwanted, "agent.doctor", "http.server"}
