@@ -14,6 +14,8 @@ SOAK_OUT ?= soak-output
 TEST_JOBS ?= auto
 # Further options of pytest, such as PYTEST_FLAGS="-k outbox -x"
 PYTEST_FLAGS ?=
+# One parser for `make fuzz`, by its name in tests/fuzz/targets.py; all of them when empty.
+FUZZ ?=
 # `make lock UPGRADE=--upgrade` takes newer versions; without it only what pyproject.toml forces changes.
 UPGRADE ?=
 
@@ -27,7 +29,7 @@ LOCK = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-ind
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test chaos soak powercuts check format docs bench lock clean
+.PHONY: help setup demo test chaos faults soak powercuts fuzz check format docs bench lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -43,11 +45,17 @@ test: $(VENV)/.installed-dev ## all tests
 chaos: $(VENV)/.installed-dev ## broker, gateway, agent, service: killed 500 times under load (half an hour)
 	@CHAOS_ROUNDS=$${CHAOS_ROUNDS:-500} $(BIN)/python -m pytest --numprocesses 0 tests/fault/test_gateway_chaos.py
 
+faults: $(VENV)/.installed-dev ## an agent through 200 faults of the network, drawn at random (half an hour)
+	@FAULT_ROUNDS=$${FAULT_ROUNDS:-200} $(BIN)/python -m pytest --numprocesses 0 tests/fault/test_network_faults.py
+
 soak: $(VENV)/.installed-dev ## agents and their service killed SOAK_CYCLES=15000 times; goes on in soak-output/ (an hour or so)
 	@$(BIN)/python -m tests.fault.soak --cycles $${SOAK_CYCLES:-15000} --seed $${SOAK_SEED:-1} --out $(SOAK_OUT)
 
 powercuts: $(VENV)/.installed-dev ## a power cut at every sync of a recorded life, an agent started on every image (a quarter of an hour)
 	@POWER_CUT_REVIVED=1 POWER_CUT_SECTORS=4 $(BIN)/python -m pytest --numprocesses 0 tests/fault/test_power_cuts.py
+
+fuzz: $(VENV)/.installed-fuzz ## every parser for FUZZ_SECONDS (30) each, guided by coverage; FUZZ="name of one" picks some
+	@FUZZ_SECONDS=$${FUZZ_SECONDS:-30} $(BIN)/python tests/fuzz/run_atheris.py $(if $(FUZZ),"$(FUZZ)")
 
 check: $(VENV)/.installed-dev ## lint, format, types, import rules, lock files, generated documents
 	@$(BIN)/ruff check .
@@ -72,12 +80,14 @@ lock: $(VENV)/.installed-dev ## write requirements/ from pyproject.toml (needs t
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --output-file requirements/base.txt
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra simulator --output-file requirements/simulator.txt
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra gateway --output-file requirements/gateway.txt
+	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra signing --output-file requirements/signing.txt
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra metrics --output-file requirements/metrics.txt
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra postgres --output-file requirements/postgres.txt
 	@$(LOCK) --constraints requirements/dev.txt --group build --output-file requirements/build.txt
+	@$(LOCK) --group fuzz --output-file tests/fuzz/requirements.txt
 
 clean: ## remove what these targets made
-	rm -rf $(VENV) $(DEMO_OUT) $(SOAK_OUT) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DEMO_OUT) $(SOAK_OUT) .fuzz build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find agent simulator tests benchmarks examples tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # --- the virtual environment ---------------------------------------------------------------------------------------
@@ -101,3 +111,7 @@ $(VENV)/.installed-dev: $(VENV)/.made requirements/dev.txt pyproject.toml
 	@$(INSTALL_PINNED) -r requirements/dev.txt
 	@$(INSTALL_PROJECT)
 	@touch $(VENV)/.installed-demo $@
+
+$(VENV)/.installed-fuzz: $(VENV)/.installed-dev tests/fuzz/requirements.txt
+	@$(INSTALL_PINNED) -r tests/fuzz/requirements.txt
+	@touch $@

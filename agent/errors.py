@@ -5,7 +5,8 @@ Each class says through ``advice`` what the caller does next::
     AgentError
     ├── ConfigurationError          EXIT            the configuration is wrong; every fault in one message
     ├── InvalidMessage              DROP            bytes from outside are not what the specification says
-    │   └── InvalidQr               DROP            a QR text that is not a label of ours
+    │   ├── InvalidQr               DROP            a QR text that is not a label of ours
+    │   └── InvalidSignature        DROP            a signed command that is not what a trusted key signed
     ├── StorageError                RETRY           journal or outbox could not be written or read
     └── ServiceError                                something went wrong between us and the service
         ├── TransportError          RETRY           no answer: DNS, refused, reset, timed out
@@ -75,6 +76,18 @@ class InvalidQr(InvalidMessage):
 
     Attributes:
         reason: a stable snake_case word, such as ``not_json`` or ``missing_field``.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        self.reason = reason
+        super().__init__(message)
+
+
+class InvalidSignature(InvalidMessage):
+    """A signed command is malformed, of a key that is not trusted, or not what that key signed.
+
+    Attributes:
+        reason: a stable snake_case word, such as ``signature_invalid``.
     """
 
     def __init__(self, reason: str, message: str) -> None:

@@ -5,10 +5,12 @@ Errors: every method may raise the errors of :mod:`agent.errors` that its docstr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from agent.core.timekeeping import BootTime
 from agent.core.values import (
+    Admission,
     CommandPoll,
     JournalEntry,
     Moment,
@@ -103,18 +105,26 @@ class Journal(Protocol):
         """The entries with these ids."""
         ...
 
-    def decide(self, command_ids: Sequence[str], choose: Callable[[Recall], Sequence[JournalEntry] | None]) -> None:
+    def decide(
+        self,
+        command_ids: Sequence[str],
+        choose: Callable[[Recall], Admission | None],
+        settings: Sequence[str] = (),
+    ) -> None:
         """Look at what is known and :meth:`admit` what ``choose`` makes of it, with nobody in between.
+
+        The entries and the settings of the admission are one transaction: both are there after a crash, or neither.
 
         Args:
             command_ids: what to look for.
             choose: must be quick and may not use the journal; called once, in any thread. None admits nothing, and
                 then nothing is written.
+            settings: names of settings that the decision needs.
         """
         ...
 
-    def admit(self, entries: Sequence[JournalEntry]) -> None:
-        """Add new entries, all or none; an id that is there already is left as it is.
+    def admit(self, entries: Sequence[JournalEntry], settings: Mapping[str, str] | None = None) -> None:
+        """Add new entries and store these settings, all or none; an id that is there already is left as it is.
 
         Admitting nothing is a write, too: it says that the first contact took place.
         """
@@ -137,7 +147,13 @@ class Journal(Protocol):
         ...
 
     def forget(self, listed_ids: Sequence[str], older_than_wall_s: float) -> int:
-        """Delete ``reported`` and ``skipped`` entries that the service no longer lists and that are older; how many."""
+        """Delete ``reported`` and ``skipped`` entries that the service no longer lists and that are older; how many.
+
+        Args:
+            listed_ids: what the service lists.
+            older_than_wall_s: true time, epoch seconds. An entry of a boot whose time nobody knows is as old as its
+                first survival of this call.
+        """
         ...
 
     def is_empty(self) -> bool:
@@ -182,6 +198,22 @@ class Outbox(Protocol):
 
     def stats(self) -> OutboxStats:
         """What it holds."""
+        ...
+
+
+class BootTimes(Protocol):
+    """What is known of the time of each boot that something waits from."""
+
+    def known(self) -> Mapping[str, BootTime]:
+        """Boot id -> its time.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        ...
+
+    def learn(self, boot_id: str, time: BootTime) -> None:
+        """Keep this, in place of what was known before. Returns at once; it may be lost, but no reading with it."""
         ...
 
 

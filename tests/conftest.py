@@ -20,12 +20,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import service_running
+from tests import canary, service_running
 from tests.mosquitto import Mosquitto, find_mosquitto, mosquitto
 from tests.postgresql import Cluster, cluster, find_programs
 
@@ -53,11 +53,21 @@ def require_program(name: str, package: str | None = None) -> str:
         package: the Debian package that brings it; the program's own name by default.
     """
     path = shutil.which(name)
-    if path:
-        return path
-    reason = f"the program {name!r} is missing: apt-get install {package or name}"
+    if not path:
+        reason = f"the program {name!r} is missing: apt-get install {package or name}"
+        do_without(reason, "add it to PACKAGES in .ci/run")
+    return path
+
+
+def do_without(reason: str, fix: str) -> NoReturn:
+    """This machine lacks what the test needs: skip it, or fail on CI, where a skip would be a hole.
+
+    Args:
+        reason: what is missing.
+        fix: how to bring it to CI.
+    """
     if ON_CI:
-        pytest.fail(f"{reason} (add it to PACKAGES in .ci/run)", pytrace=False)
+        pytest.fail(f"{reason} ({fix})", pytrace=False)
     pytest.skip(reason)
 
 
@@ -118,7 +128,7 @@ _OUR_PREFIXES = ("DEVICE_AGENT_", "FLEET_SIMULATOR_", "DEVICE_GATEWAY_")
 _SERVICE_MANAGER = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "CREDENTIALS_DIRECTORY", "STATE_DIRECTORY")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Forget what the developer's shell has set, and guard the network, before anything of ours is imported."""
     for name in list(os.environ):
         if name.lower().endswith("_proxy") or name.startswith(_OUR_PREFIXES) or name in _SERVICE_MANAGER:
@@ -126,6 +136,7 @@ def pytest_configure() -> None:
     if not _guard:
         _guard.append(_NetworkGuard())
         sys.addaudithook(_guard[0])
+    canary.install(config)
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from agent.core.commands import (
@@ -32,6 +32,7 @@ from agent.core.outbox import (
     too_old,
 )
 from agent.core.values import (
+    Admission,
     CommandPoll,
     CommandState,
     JournalEntry,
@@ -114,13 +115,16 @@ class FakeJournal(_Failing):
         with self._lock:
             return {each: self.entries[each] for each in command_ids if each in self.entries}
 
-    def decide(self, command_ids: Sequence[str], choose: Callable[[Recall], Sequence[JournalEntry] | None]) -> None:
+    def decide(
+        self, command_ids: Sequence[str], choose: Callable[[Recall], Admission | None], settings: Sequence[str] = ()
+    ) -> None:
         with self._lock:
-            entries = choose(Recall(self.known(command_ids), self.is_empty(), HISTORY_LOST in self.settings))
-            if entries is not None:
-                self.admit(entries)
+            found = {name: self.settings[name] for name in settings if name in self.settings}
+            admission = choose(Recall(self.known(command_ids), self.is_empty(), HISTORY_LOST in self.settings, found))
+            if admission is not None:
+                self.admit(admission.entries, admission.settings)
 
-    def admit(self, entries: Sequence[JournalEntry]) -> None:
+    def admit(self, entries: Sequence[JournalEntry], settings: Mapping[str, str] | None = None) -> None:
         with self._lock:
             self._check()
             self.writes.append("admit")
@@ -128,6 +132,7 @@ class FakeJournal(_Failing):
                 self.entries.setdefault(entry.command.id, entry)
             self._contacted = True
             self.settings.pop(HISTORY_LOST, None)
+            self.settings.update(settings or {})
 
     def start(self, command_id: str, at: Moment) -> None:
         with self._lock:

@@ -1,4 +1,4 @@
-"""The device's own clocks.
+"""The device's own clocks, and whether the machine knows that its wall clock is right.
 
 The monotonic clock is ``CLOCK_BOOTTIME`` where the system has it, so that the hours a laptop or a board sleeps count:
 a command that expired during suspend is expired. Source: clock_gettime(2), random(4).
@@ -6,6 +6,7 @@ a command that expired during suspend is expired. Source: clock_gettime(2), rand
 
 from __future__ import annotations
 
+import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -15,6 +16,10 @@ from typing import Final
 from agent.core.values import Moment
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_SYNCHRONIZED: Final = Path("/run/systemd/timesync/synchronized")
+# Of <sys/timex.h>: what adjtimex answers, and the bit of its status, while the clock is not kept.
+_TIME_ERROR: Final = 5
+_STA_UNSYNC: Final = 0x40
 
 
 class SystemClock:
@@ -31,6 +36,36 @@ class SystemClock:
     def now(self) -> Moment:
         """This instant on both clocks."""
         return Moment(self._monotonic(), time.time(), self._boot_id)
+
+
+def asleep_s() -> float:
+    """How long this machine has been suspended since its boot, seconds; 0 where no clock counts that."""
+    return _monotonic_clock()() - time.monotonic()
+
+
+def is_synchronized(marker: Path = _SYNCHRONIZED) -> bool:
+    """Whether a time service has set the wall clock since the boot and keeps it: systemd-timesyncd, chrony, ntpd.
+
+    systemd-timesyncd leaves a file (systemd-timesyncd.service(8)); all of them tell the kernel, which forgets it after
+    hours without them (adjtimex(2)). False where nobody can say.
+    """
+    return marker.exists() or _kernel_says_synchronized()
+
+
+def _kernel_says_synchronized() -> bool:
+    """``adjtimex(2)`` with nothing to change."""
+    if sys.platform != "linux":
+        return False
+    import ctypes  # costs memory, and only a device that nobody has told the time comes here
+
+    # Longer than any struct timex; ``status`` is behind modes, offset, freq, maxerror and esterror.
+    buffer = (ctypes.c_long * 64)()
+    try:
+        state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(buffer))
+    except (OSError, AttributeError):
+        return False
+    status = ctypes.c_int.from_buffer(buffer, 5 * ctypes.sizeof(ctypes.c_long)).value
+    return 0 <= state < _TIME_ERROR and not status & _STA_UNSYNC
 
 
 def read_boot_id(path: Path = _BOOT_ID) -> str:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from agent.adapters.discovery import Discovery
 from agent.core.outbox import Disposition, judge_readings
+from agent.core.timekeeping import undated
 from agent.core.values import Moment, Report, SendOutcome, StoredReading
 from agent.errors import InvalidMessage, NotFound, Refused, ServiceError
 from agent.wire.base import describe_faults
@@ -33,8 +34,8 @@ class HttpUplink:
         device_id: whose readings.
         product_id: whose table takes results on a plain server; None looks it up in the list of devices.
         discovery: what the service offers.
-        wall_of: the wall time of a moment as far as it can be trusted, epoch seconds; None lets the service take the
-            time of arrival.
+        wall_of: when a moment was, epoch seconds; None when nobody can say: then the service takes the time of
+            arrival, and the reading says so.
     """
 
     def __init__(
@@ -56,13 +57,15 @@ class HttpUplink:
         delivered: list[int] = []
         refused: dict[int, str] = {}
         good: list[tuple[StoredReading, PostSensorData]] = []
+        # Asked before anything is dated: with its answer the service tells the time.
+        takes_arrays = self._discovery.offers(BATCH_SENSOR_DATA)
         for stored in readings:
             try:
                 good.append((stored, self._body(stored)))
             except (ValidationError, InvalidMessage) as error:
                 refused[stored.key] = f"invalid_reading: {_fault_text(error)}"
         try:
-            if len(good) > 1 and self._discovery.offers(BATCH_SENSOR_DATA):
+            if len(good) > 1 and takes_arrays:
                 for begin in range(0, len(good), BATCH_MAX):
                     self._send_batch(good[begin : begin + BATCH_MAX], delivered, refused)
             else:
@@ -95,11 +98,10 @@ class HttpUplink:
 
     def _body(self, stored: StoredReading) -> PostSensorData:
         wall_s = self._wall_of(stored.reading.at)
-        return PostSensorData(
-            device_id=self._device_id,
-            sensor_data=dict(stored.reading.values),
-            recorded_at=None if wall_s is None else to_rfc3339(wall_s),
-        )
+        values, at = stored.reading.values, stored.reading.at
+        if wall_s is None:
+            return PostSensorData(device_id=self._device_id, sensor_data=undated(values, at))
+        return PostSensorData(device_id=self._device_id, sensor_data=dict(values), recorded_at=to_rfc3339(wall_s))
 
     def _send_one(
         self, item: tuple[StoredReading, PostSensorData], delivered: list[int], refused: dict[int, str]

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from agent.adapters.mqtt_connection import MqttConnection
 from agent.adapters.mqtt_faults import NOBODY_LISTENS
 from agent.adapters.mqtt_session import Message
+from agent.core.timekeeping import undated
 from agent.core.values import Moment, Report, SendOutcome, StoredReading
 from agent.errors import InvalidMessage, RateLimited, Refused, ServiceError, TransportError
 from agent.ports import Clock
@@ -48,8 +49,8 @@ class MqttUplink:
         clock: for the gateway's hints.
         receipts: True waits for the gateway's receipts; False takes the broker's PUBACK for the whole truth.
         timeout_s: how long to wait for a PUBACK, and then for the receipt.
-        wall_of: the wall time of a moment as far as it can be trusted, epoch seconds; None lets the gateway take the
-            time of arrival.
+        wall_of: when a moment was, epoch seconds; None when nobody can say: then the gateway takes the time of
+            arrival, and the reading says so.
     """
 
     def __init__(
@@ -137,9 +138,10 @@ class MqttUplink:
             raise RateLimited(429, "quota", "the gateway asks to hold readings back", retry_after_s=left_s)
 
     def _message(self, stored: StoredReading) -> ReadingMessage:
-        wall_s = self._wall_of(stored.reading.at)
+        values, at = stored.reading.values, stored.reading.at
+        wall_s = self._wall_of(at)
         return ReadingMessage(
-            sensor_data=dict(stored.reading.values),
+            sensor_data=dict(values) if wall_s is not None else undated(values, at),
             recorded_at=None if wall_s is None else to_rfc3339(wall_s),
             key=stored.idempotency_key if self._receipts else None,
         )

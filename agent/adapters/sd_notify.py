@@ -17,6 +17,7 @@ from agent.ports import Notifier
 _log = logging.getLogger(__name__)
 
 _STATUS_CHARACTERS: Final = 512
+_USEC_DIGITS: Final = 18
 
 
 class NullNotifier:
@@ -120,6 +121,7 @@ def make_notifier(environ: Mapping[str, str], process_id: int | None = None) -> 
 def _watchdog_s(environ: Mapping[str, str], own_id: int) -> float | None:
     wanted = environ.get("WATCHDOG_USEC", "")
     meant_for = environ.get("WATCHDOG_PID", "")
-    if not wanted.isdigit() or int(wanted) == 0 or (meant_for and meant_for != str(own_id)):
+    is_number = wanted.isascii() and wanted.isdigit() and len(wanted) <= _USEC_DIGITS
+    if not is_number or int(wanted) == 0 or (meant_for and meant_for != str(own_id)):
         return None
     return int(wanted) / 1e6

@@ -14,11 +14,12 @@ import fcntl
 import os
 import sqlite3
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
+from agent.adapters.store.boot_rows import BootRows
 from agent.adapters.store.failures import REPLACING, check, damage, explain, is_damage, is_suspect
 from agent.adapters.store.journal_rows import JournalRows
 from agent.adapters.store.outbox_rows import Draft, OutboxRows, to_draft
@@ -26,7 +27,18 @@ from agent.adapters.store.room import DiskRoom, FreeBytes, free_bytes_beside
 from agent.adapters.store.schema import connect, prepare, wal_bytes
 from agent.core.gaps import Gap
 from agent.core.outbox import Bounds
-from agent.core.values import JournalEntry, Moment, OutboxStats, Outcome, Reading, Recall, SendOutcome, StoredReading
+from agent.core.timekeeping import BootTime
+from agent.core.values import (
+    Admission,
+    JournalEntry,
+    Moment,
+    OutboxStats,
+    Outcome,
+    Reading,
+    Recall,
+    SendOutcome,
+    StoredReading,
+)
 from agent.errors import StorageError
 from agent.ports import Clock
 
@@ -52,6 +64,7 @@ class SqliteStore:
         bounds: how much may wait in the outbox.
         max_pages: how many pages the file may grow to; None leaves SQLite's own bound.
         free_bytes: of the file system; None asks the one that the file lies on.
+        trusts_wall: the wall clock counts for a boot whose time nobody has told; a device's may show anything.
 
     Raises:
         StorageError: it cannot be opened now; the text names the fix.
@@ -69,6 +82,7 @@ class SqliteStore:
         bounds: Bounds | None = None,
         max_pages: int | None = None,
         free_bytes: FreeBytes | None = None,
+        trusts_wall: bool = True,
     ) -> None:
         self.path = path
         self.incidents: list[str] = []
@@ -76,6 +90,7 @@ class SqliteStore:
         self._bounds = bounds or Bounds()
         self._max_pages = max_pages
         self._free_bytes = free_bytes or free_bytes_beside(path)
+        self._trusts_wall = trusts_wall
         # The highest key of a reading that a commit of this process is known to have stored.
         self._last_key: int | None = None
         # SQLite found damage in use: the file is looked through before that is believed.
@@ -96,10 +111,12 @@ class SqliteStore:
     def _use(self, connection: sqlite3.Connection) -> None:
         """Take this connection from now on."""
         try:
-            self._journal = JournalRows(connection)
+            self._boots = BootRows(connection, trusts_wall=self._trusts_wall)
+            self._journal = JournalRows(connection, self._boots)
             room = DiskRoom(connection, self._bounds, self._free_bytes)
-            self._outbox = OutboxRows(connection, self._bounds, _store_id(connection), room)
+            self._outbox = OutboxRows(connection, self._bounds, _store_id(connection), room, self._boots)
             self._outbox.forget_unused_origins()
+            self._boots.forget_unused(self._clock.now().boot_id)
             if self._last_key is not None:
                 # A commit that failed, and was told so, may have come back out of the log.
                 self._outbox.take_back(self._last_key)
@@ -300,21 +317,23 @@ class SqliteStore:
         with self._looking():
             return self._journal.known(command_ids)
 
-    def recall(self, command_ids: Sequence[str]) -> Recall:
-        """What the journal knows of these commands, and of itself."""
+    def recall(self, command_ids: Sequence[str], settings: Sequence[str] = ()) -> Recall:
+        """What the journal knows of these commands and settings, and of itself."""
         with self._looking():
-            return self._journal.recall(command_ids)
+            return self._journal.recall(command_ids, settings)
 
-    def decide(self, command_ids: Sequence[str], choose: Callable[[Recall], Sequence[JournalEntry] | None]) -> None:
+    def decide(
+        self, command_ids: Sequence[str], choose: Callable[[Recall], Admission | None], settings: Sequence[str] = ()
+    ) -> None:
         """See :class:`agent.ports.Journal`."""
-        entries = choose(self.recall(command_ids))
-        if entries is not None:
-            self.admit(entries)
+        admission = choose(self.recall(command_ids, settings))
+        if admission is not None:
+            self.admit(admission.entries, admission.settings)
 
-    def admit(self, entries: Sequence[JournalEntry]) -> None:
+    def admit(self, entries: Sequence[JournalEntry], settings: Mapping[str, str] | None = None) -> None:
         """See :class:`agent.ports.Journal`."""
         with self.transaction():
-            self._journal.admit(entries)
+            self._journal.admit(entries, settings)
 
     def start(self, command_id: str, at: Moment) -> None:
         """See :class:`agent.ports.Journal`."""
@@ -339,7 +358,7 @@ class SqliteStore:
     def forget(self, listed_ids: Sequence[str], older_than_wall_s: float) -> int:
         """See :class:`agent.ports.Journal`."""
         with self.transaction():
-            return self._journal.forget(listed_ids, older_than_wall_s)
+            return self._journal.forget(listed_ids, older_than_wall_s, self._clock.now())
 
     def is_empty(self) -> bool:
         """See :class:`agent.ports.Journal`."""
@@ -356,6 +375,19 @@ class SqliteStore:
         with self.transaction():
             self._journal.put_setting(name, value)
 
+    # --- BootTimes ------------------------------------------------------------------------------------------------
+
+    def known_times(self) -> Mapping[str, BootTime]:
+        """See :class:`agent.ports.BootTimes`."""
+        self._ensure_open()
+        return dict(self._boots.known)
+
+    def learn_time(self, boot_id: str, time: BootTime) -> None:
+        """See :class:`agent.ports.BootTimes`; here it is on the disk when this returns."""
+        with self.transaction():
+            self._boots.learn(boot_id, time)
+            self._outbox.look_at_ages()
+
     # --- Outbox ---------------------------------------------------------------------------------------------------
 
     def put(self, reading: Reading, *, wait: bool = False) -> None:  # noqa: ARG002 - here every put waits
@@ -366,12 +398,12 @@ class SqliteStore:
     def put_drafts(self, drafts: Sequence[Draft]) -> int:
         """Accept many readings with one commit; how many of them were refused, since old ones stay at a bound."""
         with self.transaction():
-            return self._outbox.put(drafts, self._clock.now())
+            return self._outbox.put(drafts, self._boots.dated(self._clock.now()))
 
     def next_batch(self, limit: int) -> list[StoredReading]:
         """See :class:`agent.ports.Outbox`."""
         with self._looking():
-            return self._outbox.next_batch(limit, self._clock.now())
+            return self._outbox.next_batch(limit, self._boots.dated(self._clock.now()))
 
     def again(self, keys: Sequence[int]) -> list[StoredReading]:
         """See :class:`agent.ports.Outbox`."""

@@ -26,7 +26,7 @@ from agent.adapters.store.outbox_rows import Draft
 from agent.adapters.store.reserve import Reserve
 from agent.adapters.store.room import FreeBytes
 from agent.adapters.store.schema import load_bytes
-from agent.adapters.store.shared import SharedJournal, SharedOutbox
+from agent.adapters.store.shared import SharedBootTimes, SharedJournal, SharedOutbox
 from agent.adapters.store.waiting import Buffer, Load, Request, Rider
 from agent.core.outbox import Bounds
 from agent.core.values import SendOutcome
@@ -74,7 +74,7 @@ class StoreService:
         lazy_settle: the service knows idempotency keys, so the deletion of delivered readings may wait up to
             :data:`SETTLE_WITHIN_S` for the next commit. May be set later, when the service's extensions are known.
         buffer_max: readings in memory at most.
-        max_pages, free_bytes: as for the store.
+        max_pages, free_bytes, trusts_wall: as for the store.
         rider: a value that is written with a commit that happens anyway.
         on_incident: told each incident, from the writer's thread; by default it is logged as an error.
         on_state: told :data:`OK`, :data:`DEGRADED` or :data:`FULL` when that changes, and a sentence; from the
@@ -98,6 +98,7 @@ class StoreService:
         max_pages: int | None = None,
         free_bytes: FreeBytes | None = None,
         rider: Rider | None = None,
+        trusts_wall: bool = True,
         on_incident: Callable[[str], None] | None = None,
         on_state: Callable[[str, str], None] = lambda _state, _detail: None,
     ) -> None:
@@ -115,6 +116,7 @@ class StoreService:
         self._rider = rider
         self._flush_at = min(_FLUSH_AT, max(1, buffer_max // 2))
         self._max_pages = max_pages
+        self._trusts_wall = trusts_wall
         self._on_incident = on_incident or (lambda text: _log.error("store=replaced %s", text))
         self._on_state = on_state
         self._state = OK
@@ -136,6 +138,7 @@ class StoreService:
         self._gave_up = False
         self.journal = SharedJournal(self)
         self.outbox = SharedOutbox(self)
+        self.boot_times = SharedBootTimes(self)
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -200,6 +203,7 @@ class StoreService:
                 bounds=self._bounds,
                 max_pages=self._max_pages,
                 free_bytes=self._free_bytes,
+                trusts_wall=self._trusts_wall,
             )
 
         try:
@@ -251,6 +255,13 @@ class StoreService:
             StorageError: as :meth:`call`.
         """
         self._have_done(Request(look, writes=False, may_write=True))
+
+    def submit(self, work: Callable[[SqliteStore], object]) -> None:
+        """Have the writer do and commit this soon; nobody waits, and nobody learns whether it failed."""
+        with self._changed:
+            if not self._closing and len(self._requests) < _REQUESTS_MAX:
+                self._requests.append(Request(work, writes=True))
+                self._changed.notify_all()
 
     def _have_done(self, request: Request) -> None:
         with self._changed:

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from agent.adapters.clocks import is_synchronized
 from agent.adapters.store_service import StoreService
 from agent.app.handling import RegistryJobs, command_rules
 from agent.app.links import LinkParts, Links, make_links
@@ -30,16 +31,19 @@ from agent.runtime.ledger import Ledger
 from agent.runtime.patience import Patience
 from agent.runtime.sensing import IntervalChanged, RulesChanged, SensingService
 from agent.runtime.service import Actor, ServiceThread
+from agent.runtime.service_clock import PART as CLOCK
 from agent.runtime.service_clock import ServiceClock
 from agent.runtime.sourcing import SourceService
 from agent.runtime.supervisor import EXIT_RESTART, Supervisor
 from agent.runtime.uplinking import UplinkService
+from agent.runtime.waiting_for_time import WaitingForTime
 from agent.runtime.withdrawals import Withdrawals
 from agent.sensors.reader import SensorReader
 from agent.sensors.registry import SensorRegistry
 
 if TYPE_CHECKING:
     from agent.app.figures import Figures
+    from agent.core.signed import Seals
     from agent.handlers.upkeep import Upkeep
     from agent.wire.device_client import DeviceClient
 
@@ -48,6 +52,8 @@ _log = logging.getLogger(__name__)
 # What the stop may take beside the handlers' grace, so that all of it stays below 5 s.
 _FLUSH_S: Final = 1.5
 _JOIN_S: Final = 0.5
+# A gateway's notice tells the time to the millisecond and travels for about this long.
+_NOTICE_RESOLUTION_S: Final = 0.2
 
 
 class CarefulOutbox:
@@ -114,7 +120,7 @@ class Agent:
         figures: counts at the ports; None when nobody wants to know.
 
     Raises:
-        ConfigurationError: the device id cannot be a user of a broker.
+        ConfigurationError: the device id cannot be a user of a broker, or a trusted key cannot be used.
         StorageError: the journal cannot be read.
     """
 
@@ -148,7 +154,17 @@ class Agent:
         self._ledger = ledger
         self._started = started
         self._fraction = random.Random().random  # noqa: S311 - spreads waits, guards nothing
-        self._service_clock = ServiceClock(clock)
+        self._service_clock = ServiceClock(
+            clock,
+            is_synchronized=is_synchronized,
+            times=store.boot_times,
+            tell=lambda state, detail: health.put(CLOCK, state, detail),
+        )
+        supervisor.watch(self._service_clock.look)
+        if client is not None:
+            client.connection.on_date = self._service_clock.observe
+        # A client tells the time of every answer; without one the gateway's notices do.
+        self._on_server_time = _ignore if client is not None else self._told_time
         spread_s = config.commands.poll.spread_s
         self._first_s = phase_s(config.device.device_id, "first contact", spread_s) if spread_s else 0.0
         links = self._make_links(credentials, client)
@@ -249,6 +265,12 @@ class Agent:
         )
         return make_links(self._config, credentials, client, parts)
 
+    def _told_time(self, server_time: float) -> None:
+        self._service_clock.observe(server_time, resolution_s=_NOTICE_RESOLUTION_S)
+
+    def _dispatch_again(self, entry: JournalEntry, verify: bool) -> None:  # noqa: FBT001 - as it was held
+        self._dispatcher.dispatch(entry, verify=verify)
+
     def _connected(self) -> None:
         self._uplink.post(UplinkService.CONNECTED)
         self._source.post(SourceService.CONNECTED)
@@ -286,11 +308,13 @@ class Agent:
             clock=self._clock,
             patience=Patience(self._fraction, cap_s=self._links.retry_max_s),
             health=self._health,
-            on_server_time=self._service_clock.observe,
+            on_server_time=self._on_server_time,
+            wall_of=self._service_clock.recorded_at,
             first_s=self._first_s,
             settle_s=config.outbox.group_window_s + 0.05,
             repeat_after_s=config.logging.repeat_after_s,
             repeats_batches=self._links.repeats_batches,
+            takes_arrays=self._links.takes_arrays,
         )
         self._uplink = self._service(uplink)
 
@@ -302,6 +326,7 @@ class Agent:
             handler_key=commands.handler_key,
             max_payload_bytes=commands.max_payload_bytes,
             first_contact=commands.first_contact,
+            seals=self._read_seals(),
             max_waiting=commands.max_waiting,
             max_waiting_per_lane=commands.max_waiting_per_lane,
         )
@@ -313,11 +338,13 @@ class Agent:
             clock=self._clock,
             reader=self._reader,
             intervals=self._intervals,
+            journal=self._journal,
             restart=lambda reason: self._supervisor.end(f"restart: {reason}", EXIT_RESTART),
             upkeep=self._upkeep,
             mode=f"safe: {self._safe_mode}" if self._safe_mode else "normal",
             cancel=self._cancel,
         )
+        waiting = WaitingForTime(self._clock, self._service_clock.now)
         parts = LaneParts(
             journal=self._journal,
             jobs=RegistryJobs(
@@ -329,10 +356,13 @@ class Agent:
             service_now=self._service_clock.now,
             on_finished=self._uplink.post,
             on_progress=self._uplink.post,
+            wall_of=self._service_clock.recorded_at,
+            holds=waiting.holds,
             progress_every_s=commands.progress_every_s,
             repeat_after_s=config.logging.repeat_after_s,
         )
         self._dispatcher = Dispatcher(parts, self._rules, self._start_lane, commands.max_lanes)
+        self._service_clock.when_known(lambda: waiting.release(self._dispatch_again))
         intake = Intake(
             journal=self._journal,
             rules=self._rules,
@@ -352,16 +382,24 @@ class Agent:
             clock=self._clock,
             patience=Patience(self._fraction),
             health=self._health,
-            on_server_time=self._service_clock.observe,
+            on_server_time=self._on_server_time,
             fraction=self._fraction,
             first_s=self._first_s,
             repeat_after_s=config.logging.repeat_after_s,
         )
         self._source = self._service(source)
 
+    def _read_seals(self) -> Seals | None:
+        if self._config.commands.signing.mode == "off":
+            return None
+        from agent.app.signing import make_seals  # cryptography, only where commands are signed
+
+        return make_seals(self._config)
+
     def _service(self, actor: Actor) -> ServiceThread:
         service = ServiceThread(actor, self._clock, self._supervisor.crashed)
         self._supervisor.watch(lambda now_s: _stuck(service, now_s))
+        self._supervisor.when_awake(service.nudge)
         return service
 
     def _start_lane(self, actor: Actor) -> ServiceThread:
@@ -383,6 +421,10 @@ class Agent:
     def _interval_changed(self, name: str) -> None:
         service = self._source if name == POLL else self._sensing
         service.post(IntervalChanged(name))
+
+
+def _ignore(_server_time: float) -> None:
+    """The connection has told it already, and how old it was."""
 
 
 def _stuck(service: ServiceThread, now_s: float) -> str | None:

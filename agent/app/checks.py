@@ -119,6 +119,8 @@ def check_all(load: Callable[[], LoadedConfig], environ: Mapping[str, str], *, o
             findings.append(_check_tokens(config, environ))
     except ConfigurationError as error:
         findings += [Finding("configuration", Verdict.FAILED, fault) for fault in error.faults]
+    if config.commands.signing.mode != "off":
+        findings += _check_signing(config)
     findings += _check_handlers(config)
     findings += _check_sensors(config)
     findings.append(check_state_dir(config.state_dir))
@@ -132,6 +134,16 @@ def check_all(load: Callable[[], LoadedConfig], environ: Mapping[str, str], *, o
 def _check_tokens(config: AgentConfig, environ: Mapping[str, str]) -> Finding:
     standing = look_at_tokens(config, environ, time.time())
     return Finding("tokens", Verdict.OK if standing.is_usable else Verdict.FAILED, standing.text)
+
+
+def _check_signing(config: AgentConfig) -> list[Finding]:
+    from agent.app.signing import make_seals  # cryptography, only where commands are signed
+
+    try:
+        key_ids = make_seals(config).key_ids
+    except ConfigurationError as error:
+        return [Finding("configuration", Verdict.FAILED, fault) for fault in error.faults]
+    return [Finding("signing", Verdict.OK, f"{config.commands.signing.mode}; trusted: {', '.join(key_ids)}")]
 
 
 def _check_handlers(config: AgentConfig) -> list[Finding]:

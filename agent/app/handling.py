@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from agent.core.commands import WAITING_MAX, WAITING_PER_LANE_MAX, CommandRules, FirstContact, HandlerRule
 from agent.core.run_limits import RunLimits
@@ -16,6 +16,9 @@ from agent.handlers.loaded import InvalidPayload, LoadedHandler
 from agent.handlers.registry import HandlerRegistry
 from agent.process.bounds import GRACE_S
 from agent.runtime.jobs import Attempt
+
+if TYPE_CHECKING:
+    from agent.core.signed import Seals
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +34,7 @@ def command_rules(
     handler_key: str,
     max_payload_bytes: int,
     first_contact: str,
+    seals: Seals | None = None,
     max_waiting: int = WAITING_MAX,
     max_waiting_per_lane: int = WAITING_PER_LANE_MAX,
 ) -> CommandRules:
@@ -57,6 +61,7 @@ def command_rules(
         handler_key=handler_key,
         max_payload_bytes=max_payload_bytes,
         first_contact=FirstContact(first_contact),
+        seals=seals,
         max_waiting=max_waiting,
         max_waiting_per_lane=max_waiting_per_lane,
     )

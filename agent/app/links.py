@@ -19,7 +19,7 @@ from agent.ports import Clock, CommandSource, Journal, Uplink
 from agent.runtime.broker_watch import BrokerWatch
 from agent.runtime.health import Health
 from agent.runtime.patience import Patience
-from agent.wire.extensions import IDEMPOTENCY_KEY
+from agent.wire.extensions import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY
 from agent.wire.secret import Secret
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class LinkParts:
 
     Attributes:
         fraction: random numbers in [0, 1).
-        wall_of: the wall time of a moment as far as it can be trusted.
+        wall_of: when a moment was, epoch seconds; None when nobody can say.
         first_s: how long after the start the first contact comes, seconds.
         poll_is_set: somebody set the poll interval, so no poll is held.
         on_connected: the other side is there again: back-offs have lost their reason. Called from another thread.
@@ -67,6 +67,7 @@ class Links:
     Attributes:
         poll_wait_s: how long one poll may wait for news now, seconds.
         settles_lazily: whether what a crash undoes of this deletion may be sent again without being stored twice.
+        takes_arrays: one request carries many readings.
         retry_max_s: the longest wait before readings and results are sent again, seconds.
         repeats_batches: see :class:`~agent.runtime.uplinking.UplinkService`.
         only_pushed: see :class:`~agent.runtime.intake.Intake`.
@@ -77,6 +78,7 @@ class Links:
     uplink: Uplink
     poll_wait_s: Callable[[], float]
     settles_lazily: Callable[[SendOutcome], bool]
+    takes_arrays: Callable[[], bool] = lambda: True
     retry_max_s: float = CAP_S
     repeats_batches: bool = True
     only_pushed: bool = False
@@ -126,6 +128,7 @@ def _http_links(config: AgentConfig, client: DeviceClient, parts: LinkParts) -> 
         uplink=HttpUplink(client, device.device_id, device.product_id, discovery, parts.wall_of),
         poll_wait_s=lambda: 0.0 if parts.poll_is_set() else config.commands.long_poll_wait_s,
         settles_lazily=settles_lazily,
+        takes_arrays=lambda: discovery.knows(BATCH_SENSOR_DATA),
     )
 
 

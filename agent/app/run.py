@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from agent.adapters.clocks import SystemClock
+from agent.adapters.clocks import SystemClock, asleep_s
 from agent.adapters.process_io import written_bytes
 from agent.adapters.sd_notify import make_notifier
 from agent.adapters.sqlite_store import FILE_NAME
@@ -117,7 +117,7 @@ class _Life:
         self._started: Moment = self._clock.now()
         self._notifier: Notifier = make_notifier(environ)
         self._status_path = status_path(self._config.state_dir, environ)
-        self._supervisor = Supervisor(self._notifier, self._clock, on_change=self._changed)
+        self._supervisor = Supervisor(self._notifier, self._clock, on_change=self._changed, asleep_s=asleep_s)
         self._health = Health(self._clock, self._supervisor.changed)
         self._ledger = Ledger(self._clock, written_bytes)
         self._figures = self._make_figures()
@@ -142,6 +142,7 @@ class _Life:
             bounds=_bounds(config.outbox),
             group_window_s=config.outbox.group_window_s,
             rider=self._ledger,
+            trusts_wall=False,
             on_incident=self._tell_incident,
             on_state=lambda state, detail: self._health.put("store", state, detail),
         )

@@ -65,5 +65,5 @@ def read_status(path: Path) -> StatusFile | None:
         members: dict[str, Any] = json.loads(path.read_text("utf-8"))
         parts = {name: Part(**part) for name, part in members.pop("parts").items()}
         return StatusFile(**members, parts=parts)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None

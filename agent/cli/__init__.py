@@ -18,6 +18,7 @@ _COMMANDS: Final = {
     "gateway": "agent.cli.gateway:gateway",
     "handlers": "agent.cli.plugins:handlers",
     "init": "agent.cli.init:init",
+    "keys": "agent.cli.keys:keys",
     "run": "agent.cli.run:run",
     "sensors": "agent.cli.plugins:sensors",
     "status": "agent.cli.status:status",

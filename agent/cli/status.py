@@ -80,6 +80,8 @@ def _print_store(store: StoreStatus) -> None:
         f"readings   {outbox.rows} waiting ({outbox.size_bytes} bytes{oldest}), {outbox.delivered} delivered, "
         f"{outbox.set_aside} refused, {outbox.dropped} dropped"
     )
+    if store.undated:
+        click.echo(f"  {store.undated} of them are of a boot whose time nobody knows yet")
     click.echo(f"disk       {_size(store.disk_bytes)} taken by the store")
     for gap in store.gaps:
         span = _span(gap.to_wall_s - gap.from_wall_s)
@@ -117,6 +119,8 @@ def _size(size_bytes: int) -> str:
 
 
 def _ago(wall_s: float) -> str:
+    if not wall_s:
+        return "an unknown time"
     return f"{_span(time.time() - wall_s)} ago"
 
 

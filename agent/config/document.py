@@ -25,6 +25,8 @@ _EXAMPLES: Final[Mapping[str, tuple[type[BaseModel], str]]] = {
     "handlers": (HandlerConfig, "read_sensors"),
     "sensors": (SensorConfig, ""),
 }
+# Also those that only other readers of YAML (version 1.1) take for booleans.
+_WORDS_WITH_A_MEANING: Final = frozenset({"true", "false", "null", "on", "off", "yes", "no", "y", "n"})
 _EXECUTABLE_EXAMPLE: Final = """\
 # open_valve:
 #   argv: [/usr/local/bin/valve, --open]
@@ -160,5 +162,5 @@ def _yaml(value: Any) -> str:
         and value.replace("-", "").replace("_", "").isalnum()
         and not value[0].isdigit()
     ):
-        return value if value not in {"true", "false", "null"} else json.dumps(value)
+        return json.dumps(value) if value in _WORDS_WITH_A_MEANING else value
     return json.dumps(value, ensure_ascii=False)

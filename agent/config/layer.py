@@ -169,7 +169,7 @@ def read_trial(state_dir: Path) -> Trial | None:
         return Trial(**{**members, "changed": tuple(members["changed"])})
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         # It is replaced in one step, so only a broken disk comes here; the layer that was kept counts.
         return None
 

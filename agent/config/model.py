@@ -217,6 +217,46 @@ class HandlerConfig(Section):
     )
 
 
+class SigningConfig(Section):
+    """Commands that carry their sender's signature (docs/security.md, "Signed commands")."""
+
+    mode: Literal["off", "accept", "require"] = key(
+        "'off' rejects signed commands, 'accept' takes them beside unsigned ones, 'require' takes nothing else.",
+        why="With 'require' neither the service nor a broker nor a gateway can make this device do anything: only who "
+        "holds a trusted key can. Needs the extra: pip install 'device-agent[signing]'.",
+        default="off",
+    )
+    trusted_keys: tuple[Path, ...] = key(
+        "Files with the public keys whose commands are taken, as device-agent keys make writes them.",
+        why="Two of them while one key takes over from the other.",
+        default=(),
+    )
+    require_for: tuple[Name, ...] = key(
+        "Handlers whose commands must be signed although mode is 'accept'.",
+        why="To sign only what opens a door or restarts the device.",
+        default=(),
+    )
+    max_lifetime_s: Seconds = key(
+        "A signed command that expires later than this from now is rejected.",
+        unit="s",
+        why="Bounds how long a command that somebody held back can still run.",
+        default=172_800.0,
+    )
+
+    @model_validator(mode="after")
+    def _has_keys(self) -> Self:
+        if self.mode != "off" and not self.trusted_keys:
+            raise ValueError(
+                f"commands.signing.mode is {self.mode!r} and no key is trusted: name at least one public key file in "
+                "commands.signing.trusted_keys (device-agent keys make writes one)"
+            )
+        if self.mode == "off" and self.require_for:
+            raise ValueError(
+                "commands.signing.require_for has no effect while commands.signing.mode is off: set mode to accept"
+            )
+        return self
+
+
 class CommandsConfig(Section):
     """Commands: which are taken and how they run."""
 
@@ -274,6 +314,7 @@ class CommandsConfig(Section):
         why="The whole stop takes at most 2 s more; keep TimeoutStopSec of the unit above that.",
         default=2.5,
     )
+    signing: SigningConfig = key("Signed commands.", default_factory=SigningConfig)
     handlers: dict[str, HandlerConfig] = key(
         "Settings by handler name; a handler that is not named here runs with its defaults.", default_factory=dict
     )

@@ -34,11 +34,11 @@ the same holds for every open command.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from agent.core.outbox import age_s
+from agent.core.crowd import Crowd, waited_s
 from agent.core.values import (
     Command,
     CommandState,
@@ -50,6 +50,10 @@ from agent.core.values import (
     OutcomeStatus,
 )
 from agent.errors import AgentError
+from agent.wire.limits import SIGNED_MEMBER
+
+if TYPE_CHECKING:
+    from agent.core.signed import Seals, Unsealed
 
 ATTEMPTS_MAX: Final = 3
 """A handler that takes the agent down with it is not started more often than this, unless its rule says otherwise."""
@@ -218,6 +222,7 @@ class CommandRules:
         handler_key: the payload's member that names the handler.
         max_payload_bytes: larger payloads are refused unread.
         first_contact: the policy for history.
+        seals: what signed commands have to be; None where none are taken.
         max_waiting, max_waiting_per_lane: more commands may not wait; a lane in which none waits always takes one.
     """
 
@@ -226,8 +231,14 @@ class CommandRules:
     handler_key: str = "command"
     max_payload_bytes: int = 65_536
     first_contact: FirstContact = FirstContact.SKIP_HISTORY
+    seals: Seals | None = None
     max_waiting: int = WAITING_MAX
     max_waiting_per_lane: int = WAITING_PER_LANE_MAX
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The journal's settings that :func:`triage` has to be given."""
+        return () if self.seals is None else self.seals.settings
 
     def handler_of(self, payload: JsonObject) -> str:
         """The name that the payload gives; empty when it gives none."""
@@ -256,10 +267,14 @@ class Triage:
 
     Attributes:
         first_contact: ``entries`` goes to the journal even when it is empty.
+        settings: what the journal must store in the same transaction as ``entries``.
+        signers: command id -> who signed it, for the log.
     """
 
     decisions: tuple[Decision, ...] = ()
     first_contact: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
+    signers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def entries(self) -> tuple[JournalEntry, ...]:
@@ -281,6 +296,7 @@ def triage(
     service_now_s: float | None,
     first_contact: bool = False,
     history_lost: bool = False,
+    settings: Mapping[str, str] | None = None,
     waiting: Mapping[str, int] | None = None,
 ) -> Triage:
     """Decide on a list of commands, oldest first. One pass; 10,000 old commands take milliseconds.
@@ -294,11 +310,19 @@ def triage(
         first_contact: the journal is empty: it has never seen a list.
         history_lost: the journal replaced an unreadable one (setting :data:`HISTORY_LOST`): whether an open command
             has run is not known, so only idempotent ones run and the others end as ``indeterminate``.
+        settings: the journal's, of the names in ``rules.settings``.
         waiting: lane -> how many commands are in it by now, the running one included.
     """
-    crowd = _Crowd(rules, dict(waiting or {}))
-    pass_ = _Pass(rules, received, service_now_s, first_contact or history_lost, history_lost, crowd)
     listed = list(commands)
+    unsealed: Unsealed | None = None
+    if rules.seals is not None:
+        unsealed = rules.seals.unseal(
+            listed, known, settings or {}, max_bytes=rules.max_payload_bytes, service_now_s=service_now_s
+        )
+        listed = unsealed.commands
+    refusals = {} if unsealed is None else unsealed.refusals
+    crowd = Crowd(rules.max_waiting, rules.max_waiting_per_lane, dict(waiting or {}))
+    pass_ = _Pass(rules, received, service_now_s, first_contact or history_lost, history_lost, refusals, crowd)
     newest = pass_.newest_of_each_handler(listed) if rules.first_contact is FirstContact.LATEST else frozenset()
     seen: set[str] = set()
     decisions: list[Decision] = []
@@ -311,7 +335,9 @@ def triage(
         else:
             decisions.append(pass_.decide(command, is_newest=command.id in newest))
         seen.add(command.id)
-    return Triage(tuple(decisions), first_contact or history_lost)
+    if unsealed is None:
+        return Triage(tuple(decisions), first_contact or history_lost)
+    return Triage(tuple(decisions), first_contact or history_lost, unsealed.settings, unsealed.signers)
 
 
 def refuse_at_start(
@@ -333,44 +359,16 @@ def refuse_at_start(
         return expired
     if start_timeout_s is None or now is None or entry.state is not CommandState.RECEIVED:
         return None
-    waited_s = _waited_s(entry.received, now)
-    if waited_s <= start_timeout_s:
+    so_far_s = waited_s(entry.received, now)
+    if so_far_s <= start_timeout_s:
         return None
-    text = f"it waited {waited_s:.0f} s for its lane, and its handler allows {start_timeout_s:g} s"
+    text = f"it waited {so_far_s:.0f} s for its lane, and its handler allows {start_timeout_s:g} s"
     return _rejected("not_started_in_time", text)
-
-
-def _waited_s(received: Moment, now: Moment) -> float:
-    """How long a command has waited, as far as clocks can tell; across boots at least since this one began."""
-    age = age_s(received, now)
-    since_boot_s = now.monotonic_s if received.boot_id != now.boot_id else 0.0
-    return max(since_boot_s, age or 0.0)
 
 
 def _is_taken_back(command: Command, entry: JournalEntry) -> bool:
     is_open = entry.state in (CommandState.RECEIVED, CommandState.STARTED)
     return is_open and (command.status or "").lower() in _CANCELED
-
-
-@dataclass(frozen=True, slots=True)
-class _Crowd:
-    """How many commands are in each lane, counted on with each that is admitted."""
-
-    rules: CommandRules
-    lanes: dict[str, int]
-
-    def refuse(self, lane: str) -> Outcome | None:
-        """Why this lane takes no more; None when it has taken one more."""
-        here, rules = self.lanes.get(lane, 0), self.rules
-        # Whatever else waits, an idle lane takes its command: what cancels the others must get through.
-        if here and here >= rules.max_waiting_per_lane:
-            return _rejected("too_many_waiting", f"{here} commands are in lane {lane!r} already; send it again later")
-        everywhere = sum(self.lanes.values())
-        if here and everywhere >= rules.max_waiting:
-            text = f"{everywhere} commands are under way on this device already; send it again later"
-            return _rejected("too_many_waiting", text)
-        self.lanes[lane] = here + 1
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,7 +380,8 @@ class _Pass:
     service_now_s: float | None
     first_contact: bool
     history_lost: bool
-    crowd: _Crowd
+    refusals: Mapping[str, Outcome]
+    crowd: Crowd
 
     def decide(self, command: Command, *, is_newest: bool) -> Decision:
         """The decision on a command that the journal does not know."""
@@ -436,9 +435,9 @@ class _Pass:
         if command.size_bytes > rules.max_payload_bytes:
             sizes = f"{command.size_bytes} bytes are more than this device's limit of {rules.max_payload_bytes}"
             return _rejected("payload_too_large", f"a command_payload of {sizes}")
-        expiry = _expiry(command, self.service_now_s)
-        if expiry is not None:
-            return expiry
+        refused = self._seal_refusal(command) or _expiry(command, self.service_now_s)
+        if refused is not None:
+            return refused
         if not handler:
             where = f"the command_payload has no text member {rules.handler_key!r} that names a handler"
             return _rejected("missing_command_name", where)
@@ -448,6 +447,13 @@ class _Pass:
         if handler not in rules.handlers:
             return _rejected("unknown_command", f"this device has no handler {handler[:80]!r}")
         return None
+
+    def _seal_refusal(self, command: Command) -> Outcome | None:
+        """Why the signature, its absence, or an envelope that is still closed forbids the command."""
+        if command.id not in self.refusals and SIGNED_MEMBER in command.payload:
+            sentence = "this device takes no signed commands; set commands.signing.mode to accept, or send it unsigned"
+            return _rejected("signature_not_accepted", sentence)
+        return self.refusals.get(command.id)
 
     def _doubt(self, handler: str, status: str) -> Outcome | None:
         """The outcome of a command that may have run in a life that this journal does not remember."""

@@ -1,34 +1,45 @@
-"""What time it is at the service, though the device's own wall clock may be wrong.
+"""What time it was, though the device's own wall clock may be wrong.
 
-Handled here: an estimate of the service's clock out of its ``Date`` headers and the device's monotonic clock; when a
-reading was taken; whether a wall clock can be right at all.
+Handled here: the true time of a boot, learned from the service's ``Date`` headers or from a wall clock that the machine
+knows to be right, and kept as two bounds; when a reading was taken; whether a wall clock can be right at all.
 
-Never handled here: setting the device's clock, reading any clock.
+Never handled here: setting the device's clock, reading any clock, keeping what was learned over a restart.
 
-Therefore the caller must pass the moment at which the answer *arrived*, only for answers that are the service's own (a
-captive portal has a ``Date`` too), and keep the value: it holds for one boot and is never stored.
+Therefore the caller must pass the moment at which the answer *arrived* and how long it took, and only answers that are
+the service's own (a captive portal has a ``Date`` too); and it must keep each boot's :class:`BootTime` as long as it
+keeps something of that boot, since a monotonic clock says nothing to another boot.
 
-Source: RFC 9110, section 6.6.1 (``Date``, whole seconds). The header is cut to the second and the answer takes time to
-travel, so each observation is a lower bound of the true offset: the largest recent one is the best.
+Source: RFC 9110, section 6.6.1 (``Date``, whole seconds). The header is cut to the second, many servers make it anew
+only once a second, and the answer takes time to travel. So each observation says between which two bounds the true
+offset lies, and several of them say it more closely than one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from agent.core.values import Moment
+from agent.core.values import Command, Moment
 
 EARLIEST_S: Final = 1_704_067_200.0
 """2024-01-01, before this program existed: a clock that shows less was never set."""
 
+TIME_UNKNOWN: Final = "agent_time_unknown"
+"""The number 1 under this name in ``sensor_data``: nobody knows when this was read, so it has no ``recorded_at``."""
+
+DEVICE_WALL_S: Final = "agent_wall_s"
+"""Beside :data:`TIME_UNKNOWN`: what the device's wall clock showed, epoch seconds, whatever that is worth."""
+
+DATE_RESOLUTION_S: Final = 2.0
+"""So far may a ``Date`` lag behind: it is cut to the second, and often a second old when it is sent."""
+
 # Two clocks of ordinary crystals drift apart by at most this much.
 _DRIFT: Final = 200e-6
-# Observations that lie further apart than the header's resolution and a slow answer explain mean that the service's
-# clock was set.
-_STEP_S: Final = 15.0
-# A device clock this near to the service's is right: the header is cut to the second, and answers may be slow.
-_AGREEMENT_S: Final = 5.0
+# Bounds that miss each other by more than this mean that the other side's clock was set.
+_STEP_S: Final = 2.0
+# A wall clock this near to the bounds is taken for right: several servers behind one address never agree exactly.
+_AGREEMENT_S: Final = 0.25
 
 
 def is_plausible(wall_s: float) -> bool:
@@ -37,60 +48,121 @@ def is_plausible(wall_s: float) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceTime:
-    """An estimate of the service's clock.
+class BootTime:
+    """True time minus the monotonic clock of one boot: it lies between the two bounds.
 
     Attributes:
-        trust_wall: the device's wall clock is known to be right (NTP says so): without an observation it counts.
-        boot_id: the boot that the offset belongs to; empty before the first observation.
-        offset_s: service time minus monotonic time.
-        observed_s: monotonic time of the observation that ``offset_s`` came from.
+        low_s, high_s: the bounds, epoch seconds at the boot's monotonic zero.
+        at_s: the monotonic time that they were learned at; they part with the distance from it.
+    """
+
+    low_s: float
+    high_s: float
+    at_s: float
+
+    @property
+    def offset_s(self) -> float:
+        """The best guess."""
+        return (self.low_s + self.high_s) / 2
+
+    def date(self, moment: Moment) -> float:
+        """When a moment of this boot was, epoch seconds.
+
+        A wall clock that agrees is the better of the two: it is not cut to whole seconds, and the same moment comes
+        out the same at every resend. A wrong one gives way.
+        """
+        offset_s = moment.wall_s - moment.monotonic_s
+        if self.low_s - _AGREEMENT_S <= offset_s <= self.high_s + _AGREEMENT_S:
+            return moment.wall_s
+        return moment.monotonic_s + self.offset_s
+
+    def narrowed(self, other: BootTime) -> BootTime:
+        """What this and a later observation say together; the later one alone where they contradict each other."""
+        drift_s = _DRIFT * abs(other.at_s - self.at_s)
+        low_s, high_s = max(self.low_s - drift_s, other.low_s), min(self.high_s + drift_s, other.high_s)
+        if low_s - high_s > _STEP_S:
+            return other
+        # A header that was older than it may be: how late it is at least is certain, how late at most is not.
+        return BootTime(low_s, max(low_s, high_s), other.at_s)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceTime:
+    """What is known of the time of the boot that runs.
+
+    Attributes:
+        trust_wall: the device's wall clock is known to be right (a server's, say): without an observation it counts.
+        boot_id: the boot that ``boot_time`` belongs to; empty before the first observation.
+        boot_time: what is known of it.
     """
 
     trust_wall: bool = False
     boot_id: str = ""
-    offset_s: float = 0.0
-    observed_s: float = 0.0
+    boot_time: BootTime | None = None
 
     @property
     def known(self) -> bool:
         """There was an observation."""
-        return bool(self.boot_id)
+        return self.boot_time is not None
 
-    def observe(self, server_time: float | None, moment: Moment) -> ServiceTime:
+    def observe(
+        self,
+        server_time: float | None,
+        moment: Moment,
+        round_trip_s: float = 0.0,
+        resolution_s: float = DATE_RESOLUTION_S,
+    ) -> ServiceTime:
         """The estimate after an answer that arrived at ``moment``.
 
         Args:
             server_time: its ``Date``, seconds since the epoch; None or an impossible time changes nothing.
             moment: when the answer arrived.
+            round_trip_s: how long before that the question was sent, seconds.
+            resolution_s: how far the told time may lag behind the teller's clock.
         """
         if server_time is None or not is_plausible(server_time):
             return self
-        offset_s = server_time - moment.monotonic_s
-        fresh = replace(self, boot_id=moment.boot_id, offset_s=offset_s, observed_s=moment.monotonic_s)
-        if self.boot_id != moment.boot_id or abs(offset_s - self.offset_s) > _STEP_S:
-            return fresh
-        bound_s = self.offset_s - _DRIFT * max(0.0, moment.monotonic_s - self.observed_s)
-        return fresh if offset_s >= bound_s else self
+        low_s = server_time - moment.monotonic_s
+        seen = BootTime(low_s, low_s + resolution_s + max(0.0, round_trip_s), moment.monotonic_s)
+        if self.boot_time is None or self.boot_id != moment.boot_id:
+            return replace(self, boot_id=moment.boot_id, boot_time=seen)
+        return replace(self, boot_time=self.boot_time.narrowed(seen))
 
     def at(self, moment: Moment) -> float | None:
-        """The service's clock at ``moment``, seconds since the epoch; None when nobody can say.
+        """The service's clock at ``moment``, seconds since the epoch, never ahead of it; None when nobody can say.
 
         A moment of another boot is never estimated: its monotonic clock has nothing to do with this one's.
         """
-        if self.known and self.boot_id == moment.boot_id:
-            return self.offset_s + moment.monotonic_s
+        if self.boot_time is not None and self.boot_id == moment.boot_id:
+            return self.boot_time.low_s + moment.monotonic_s
         return moment.wall_s if self.trust_wall and is_plausible(moment.wall_s) else None
 
     def recorded_at(self, moment: Moment) -> float | None:
-        """When something happened, for the wire; also for a moment of an earlier boot.
+        """When something of this boot happened, epoch seconds; None when nobody can say."""
+        if self.boot_time is not None and self.boot_id == moment.boot_id:
+            return self.boot_time.date(moment)
+        return moment.wall_s if self.trust_wall and is_plausible(moment.wall_s) else None
 
-        A wall clock that agrees with the service's is the better of the two: it is not cut to whole seconds, and the
-        same moment comes out the same at every resend, also after a restart. A wrong one gives way to the estimate.
-        Without an estimate it is taken, unless it was certainly never set; then None, and the service fills in the
-        time of arrival.
-        """
-        estimate_s = self.at(moment)
-        if estimate_s is not None and abs(moment.wall_s - estimate_s) > _AGREEMENT_S:
-            return estimate_s
-        return moment.wall_s if is_plausible(moment.wall_s) else None
+
+def dated(moment: Moment, times: Mapping[str, BootTime]) -> Moment:
+    """The moment with the true time instead of the wall clock's; 0 (1970) where the time of its boot is not known.
+
+    So decisions that compare moments of two boots go by what is known, and never by a clock that may be wrong.
+    """
+    known = times.get(moment.boot_id)
+    return replace(moment, wall_s=0.0 if known is None else known.date(moment))
+
+
+def undated(values: Mapping[str, float], moment: Moment) -> dict[str, float]:
+    """The ``sensor_data`` of a reading that nobody knows the time of: it says so, and what the device believed."""
+    return {**values, TIME_UNKNOWN: 1.0, DEVICE_WALL_S: round(moment.wall_s, 3)}
+
+
+def service_time_at_least(command: Command, received: Moment, now: Moment) -> float | None:
+    """What the service's clock shows at least, by the command alone; None when not even that can be said.
+
+    It was made before it was received, and since then the monotonic clock measures.
+    """
+    if command.created_at is None or received.boot_id != now.boot_id:
+        return None
+    return command.created_at + max(0.0, now.monotonic_s - received.monotonic_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any
@@ -118,11 +119,26 @@ class Recall:
         known: the entries that it has, by id.
         is_empty: this device has never seen a list of commands.
         history_lost: it replaced an unreadable one: whether an open command has run is not known.
+        settings: those of the settings asked for that it has.
     """
 
     known: dict[str, JournalEntry]
     is_empty: bool
     history_lost: bool
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What the journal shall take in, all of it in one transaction.
+
+    Attributes:
+        entries: new commands.
+        settings: settings to store with them, by name.
+    """
+
+    entries: Sequence[JournalEntry]
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 class Priority(IntEnum):
@@ -223,7 +239,7 @@ class OutboxStats:
     Attributes:
         rows: readings waiting.
         size_bytes: their JSON text.
-        oldest_wall_s: when the oldest waiting one was read, epoch seconds.
+        oldest_wall_s: when the oldest waiting one was read, epoch seconds; None when none waits or nobody knows.
         set_aside: readings refused for good and kept with their reason.
         dropped: readings dropped at a bound, refused at one, or lost before they could be stored, ever.
         accepted, delivered: readings and gap records taken in and handed over, ever.

@@ -90,7 +90,7 @@ def unreachable(seen: str, cause: str, fix: str) -> Finding:
 # What a fix begins with in the error texts of this project.
 _FIX: Final = re.compile(
     r"[:;,] (?=(?:is|check|set|raise|mend|create|replace|run|put|write|name|remove|install|give|choose|sign|renew|poll|"
-    r"ask|look|let|free|remount|correct|chmod|chown|mkdir|stop|use|try|nothing to do|report)\b)"
+    r"ask|look|let|free|remount|send|correct|chmod|chown|mkdir|stop|use|try|nothing to do|report)\b)"
 )
 
 

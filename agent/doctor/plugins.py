@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from agent.app.checks import is_usable, read_all_sensors
 from agent.app.plugins import load_handlers
-from agent.doctor.findings import Check, Finding, failed, ok, skipped, warning
+from agent.doctor.findings import Check, Finding, cause_and_fix, failed, ok, skipped, warning
 from agent.doctor.subject import Subject
 from agent.plugins import PluginStatus
 from agent.process.bounds import DEFAULT_PATH
@@ -66,7 +66,7 @@ def _programs(subject: Subject) -> Finding:
             continue  # the check of the plug-ins says so
         fault = program_fault(argv, {"PATH": DEFAULT_PATH})
         if fault is not None:
-            return failed(f"{owner} starts {argv[0]}", fault, "install it, mend argv, or chmod +x it")
+            return failed(f"{owner} starts {argv[0]}", *cause_and_fix(fault))
         path = Path(argv[0])
         if path.is_absolute() and _anybody_may_change(path):
             cause = "everybody on this machine may change it, and it runs with the agent's rights"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from importlib.util import find_spec
 from typing import Final
 
+from agent.app.start_notes import FILE_NAME as STARTS
 from agent.doctor.findings import Check, Finding, cause_and_fix, failed, ok, skipped, warning
 from agent.doctor.subject import Subject, words_of
 
@@ -43,6 +45,30 @@ def _restarts(subject: Subject) -> Finding:
         cause = f"it crashes or is ended by the watchdog (last result: {unit.get('Result', 'unknown')})"
         return warning(seen, cause, "journalctl -u device-agent -p err says why; then: systemctl restart device-agent")
     return ok(seen)
+
+
+def _safe_mode(subject: Subject) -> Finding:
+    status = subject.status
+    mode = status.told.parts.get("mode") if status.state == "running" and status.told is not None else None
+    if mode is not None and mode.state == "safe":
+        cause, _, fix = mode.detail.rpartition("; ")
+        return failed("the agent runs in safe mode: no plug-ins, no executables, no sensors", cause or mode.detail, fix)
+    count = _unfinished_starts(subject)
+    # The one that runs is noted until it has stayed up for long enough.
+    if count > (1 if status.state == "running" else 0):
+        limit = subject.config.safe_mode.starts
+        cause = "they were ended by a crash, a kill or a power cut before they were healthy"
+        fix = f"journalctl -u device-agent -p err says why; after {limit} in a row the agent starts in safe mode"
+        return warning(f"{count} starts in a row came to nothing", cause, fix)
+    return ok("the agent runs with all of itself, or would")
+
+
+def _unfinished_starts(subject: Subject) -> int:
+    try:
+        found = json.loads((subject.config.state_dir / STARTS).read_text("utf-8"))
+        return len(found["starts"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return 0
 
 
 def _memory(subject: Subject) -> Finding:
@@ -120,6 +146,7 @@ def _metrics(subject: Subject) -> Finding:
 CHECKS: Final = (
     Check("agent", "the agent's process and its parts", _agent, ("configuration",)),
     Check("restarts", "how often the agent had to be started again", _restarts, ("unit",)),
+    Check("safe_mode", "starts that came to nothing", _safe_mode, ("configuration",)),
     Check("memory", "free memory", _memory),
     Check("oom_kills", "processes that the kernel killed for lack of memory", _oom_kills),
     Check("metrics", "where the figures for Prometheus are served", _metrics, ("configuration",)),

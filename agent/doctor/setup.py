@@ -27,6 +27,9 @@ def _configuration(subject: Subject) -> Finding:
         cause, fix = cause_and_fix(first)
         more = f" (and {len(others)} more faults: device-agent check lists them)" if others else ""
         return failed(error.source, cause, f"{fix}{more}")
+    if loaded.layer_fault:
+        cause, fix = cause_and_fix(loaded.layer_fault)
+        return warning("what a command changed in the configuration is left out", cause, fix)
     variables = f", and {len(loaded.variables)} environment variables" if loaded.variables else ""
     return ok(f"{loaded.path or 'the environment'} is whole and consistent{variables}")
 

@@ -120,6 +120,18 @@ class AgentControls(Protocol):
         """Who this device is: device id, agent version, machine, boot id, uptime."""
         ...
 
+    def recall(self, name: str) -> str | None:
+        """What :meth:`remember` stored under this name; None when nothing was."""
+        ...
+
+    def remember(self, name: str, value: str | None) -> None:
+        """Store a short text that survives a crash and a restart, or forget it with None. One name, one value.
+
+        Raises:
+            StorageError: it is not stored.
+        """
+        ...
+
     def cancel_command(self, command_id: str, why: str) -> str:
         """Take another command back: one that waits never runs, one that runs is told to end.
 

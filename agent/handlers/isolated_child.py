@@ -168,6 +168,13 @@ def _run(
     logging.getLogger().addHandler(_ToAgent(voice))
     sys.path += [folder for folder in job["path"] if folder not in sys.path]
     handler, payload = _prepare(job)
+
+    def report_progress(result: JsonObject) -> None:
+        try:
+            voice.say("progress", result=result)
+        except (TypeError, ValueError, RecursionError) as error:
+            log.warning("its progress cannot travel and is left out: %s", error)
+
     context = CommandContext(
         command_id=job["command_id"],
         device_id=job["device_id"],
@@ -176,7 +183,7 @@ def _run(
         stopping=stopping,
         log=logging.LoggerAdapter(log, {}),
         controls=RemoteControls(voice, answers),
-        report_progress=lambda result: voice.say("progress", result=result),
+        report_progress=report_progress,
         heartbeat=lambda: voice.say("alive"),
     )
     found = getattr(handler, job["method"])(payload, context)

@@ -43,6 +43,7 @@ _BUILT_INS: Final[Mapping[str, str]] = {
     "log_level": "agent.handlers.log_level:LogLevel",
     "ping": "agent.handlers.ping:Ping",
     "read_sensors": "agent.handlers.read_sensors:ReadSensors",
+    "reboot": "agent.handlers.reboot:Reboot",
     "restart_agent": "agent.handlers.restart_agent:RestartAgent",
     "run": "agent.handlers.run:Run",
     "set_interval": "agent.handlers.set_interval:SetInterval",

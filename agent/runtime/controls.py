@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from agent.core.values import JsonObject
-from agent.ports import Clock
+from agent.ports import Clock, Journal
 from agent.runtime.intervals import Intervals
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class Controls:
     """The agent's side of ``CommandContext.controls``.
 
     Args:
+        journal: keeps what handlers remember.
         restart: told the reason; returns at once.
         upkeep: what keeps the agent itself going.
         mode: ``normal``, or why the agent is in safe mode.
@@ -64,6 +65,7 @@ class Controls:
         clock: Clock,
         reader: Reader,
         intervals: Intervals,
+        journal: Journal,
         restart: Callable[[str], None],
         upkeep: Upkeep,
         mode: str = "normal",
@@ -75,6 +77,7 @@ class Controls:
         self._clock = clock
         self._reader = reader
         self._intervals = intervals
+        self._journal = journal
         self._restart = restart
         self._upkeep = upkeep
         self._cancel = cancel
@@ -113,6 +116,18 @@ class Controls:
             "uptime_s": round(now.monotonic_s, 1),
         }
 
+    def recall(self, name: str) -> str | None:
+        """What a handler stored under this name; None when nothing was."""
+        return self._journal.setting(_key(name))
+
+    def remember(self, name: str, value: str | None) -> None:
+        """Store a handler's short text beside the journal, or forget it with None.
+
+        Raises:
+            StorageError: it is not stored.
+        """
+        self._journal.put_setting(_key(name), value)
+
     def cancel_command(self, command_id: str, why: str) -> str:
         """See :meth:`agent.runtime.dispatcher.Dispatcher.cancel`."""
         return self._cancel(command_id, why)
@@ -120,3 +135,7 @@ class Controls:
     def request_restart(self, reason: str) -> None:
         """End the agent's process in order; whoever started it starts it again."""
         self._restart(reason)
+
+
+def _key(name: str) -> str:
+    return f"handler.{name}"

@@ -9,10 +9,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final, Protocol
 
 from agent.core.commands import CommandRules, IllegalMove, canceled, refuse_at_start
-from agent.core.values import CommandState, Contract, JournalEntry, Outcome
+from agent.core.timekeeping import service_time_at_least
+from agent.core.values import CommandState, Contract, JournalEntry, Moment, Outcome
 from agent.errors import StorageError
 from agent.runtime.cancels import Cancels
 from agent.runtime.lanes import Errand, Lane, LaneParts, tell_outcome
@@ -249,7 +251,15 @@ class Dispatcher:
     def _too_late(self, entry: JournalEntry) -> Outcome | None:
         rule = self._rules.handlers.get(entry.handler)
         start_timeout_s = rule.start_timeout_s if rule is not None else None
-        return refuse_at_start(entry, self._parts.service_now(), self._parts.clock.now(), start_timeout_s)
+        now, service_now_s = self._parts.clock.now(), self._parts.service_now()
+        if service_now_s is None:
+            service_now_s = service_time_at_least(entry.command, entry.received, now)
+        # Across a reboot the wait goes by true times, or by none.
+        waiting = replace(entry, received=self._dated(entry.received))
+        return refuse_at_start(waiting, service_now_s, self._dated(now), start_timeout_s)
+
+    def _dated(self, moment: Moment) -> Moment:
+        return replace(moment, wall_s=self._parts.wall_of(moment) or 0.0)
 
     def _settle(self, entry: JournalEntry, outcome: Outcome) -> bool:
         """Write the end of a command that did not run; False when somebody else has written one."""
@@ -260,6 +270,9 @@ class Dispatcher:
             return False
         with self._lock:
             self._behind.pop(command_id, None)
+            errand = self._errands.get(command_id)
+            if errand is not None:
+                errand.is_written = True
         tell_outcome(command_id, entry.handler, outcome)
         parts.on_finished(finished)
         return True

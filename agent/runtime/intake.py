@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from agent.core.commands import CommandRules, Triage, Verdict, start_entry, triage
 from agent.core.recovery import recover
-from agent.core.timekeeping import is_plausible
-from agent.core.values import Command, CommandPoll, CommandState, Contract, JournalEntry, Moment, Recall
+from agent.core.values import Admission, Command, CommandPoll, CommandState, Contract, JournalEntry, Moment, Recall
 from agent.ports import Clock, Journal
 from agent.runtime.dispatcher import Dispatcher
 from agent.runtime.listed import ListedWindow
@@ -62,7 +61,7 @@ class Intake:
         ids = [command.id for command in poll.commands]
         pass_ = _Pass(poll.commands, self._rules, self._dispatcher, self._clock.now(), self._service_now())
         try:
-            self._journal.decide(ids, pass_.choose)
+            self._journal.decide(ids, pass_.choose, self._rules.settings)
         except BaseException:
             pass_.is_over = True
             self._dispatcher.release(pass_.claimed)
@@ -84,7 +83,9 @@ class Intake:
         if self._only_pushed:
             self._forget_old()
         elif not poll.pushed:
-            self._listed.saw(ids, result, self._clock.now())
+            # By the true time; 0 where nobody knows it, and then nothing is forgotten.
+            now = replace(self._clock.now(), wall_s=self._service_now() or 0.0)
+            self._listed.saw(ids, result, now)
         return len(admitted)
 
     def _resume_forgotten(self, result: Triage) -> None:
@@ -99,11 +100,11 @@ class Intake:
                 self._dispatcher.dispatch(entry)
 
     def _forget_old(self) -> None:
-        now = self._clock.now()
-        if now.monotonic_s < self._forget_at_s or not is_plausible(now.wall_s):
+        now_s, service_now_s = self._clock.now().monotonic_s, self._service_now()
+        if now_s < self._forget_at_s or service_now_s is None:
             return
-        self._forget_at_s = now.monotonic_s + _FORGET_EVERY_S
-        gone = self._journal.forget((), now.wall_s - _REMEMBER_PUSHED_S)
+        self._forget_at_s = now_s + _FORGET_EVERY_S
+        gone = self._journal.forget((), service_now_s - _REMEMBER_PUSHED_S)
         if gone:
             _log.info("journal=tidied forgotten=%d commands that are too old to come again", gone)
 
@@ -126,7 +127,7 @@ class _Pass:
     claimed: set[str] = field(default_factory=set)
     is_over: bool = False
 
-    def choose(self, recall: Recall) -> Sequence[JournalEntry] | None:
+    def choose(self, recall: Recall) -> Admission | None:
         """What to admit; None when the journal need not be written."""
         if self.is_over:
             return None
@@ -138,13 +139,15 @@ class _Pass:
             service_now_s=self.service_now_s,
             first_contact=recall.is_empty,
             history_lost=recall.history_lost,
+            settings=recall.settings,
             waiting=self.dispatcher.waiting(),
         )
         if not (result.entries or result.first_contact):
             return None
         admitted = [decision.entry for decision in result.of(Verdict.ADMIT) if decision.entry is not None]
         self.claimed.update(entry.command.id for entry in admitted if self.dispatcher.claim(entry))
-        return [start_entry(each, self.now) if each.command.id in self.claimed else each for each in result.entries]
+        entries = [start_entry(each, self.now) if each.command.id in self.claimed else each for each in result.entries]
+        return Admission(entries, result.settings)
 
 
 def resume(journal: Journal, rules: CommandRules, dispatcher: Dispatcher, clock: Clock, process_started: Moment) -> int:
@@ -180,14 +183,21 @@ def resume(journal: Journal, rules: CommandRules, dispatcher: Dispatcher, clock:
     return concluded
 
 
+def _signer(result: Triage, command_id: str) -> str:
+    signer = result.signers.get(command_id)
+    return f" signed by {signer}" if signer else ""
+
+
 def _tell(result: Triage) -> None:
     for decision in result.of(Verdict.REFUSE):
         entry: JournalEntry | None = decision.entry
         reason = entry.outcome.error if entry is not None and entry.outcome is not None else ""
-        _log.warning("command=%s state=rejected reason=%r", decision.command_id, reason)
+        signer = _signer(result, decision.command_id)
+        _log.warning("command=%s state=rejected reason=%r%s", decision.command_id, reason, signer)
     for decision in result.of(Verdict.ADMIT):
         handler = decision.entry.handler if decision.entry is not None else ""
-        _log.info("command=%s handler=%s state=received", decision.command_id, handler)
+        signer = _signer(result, decision.command_id)
+        _log.info("command=%s handler=%s state=received%s", decision.command_id, handler, signer)
     skipped = len(result.of(Verdict.SKIP))
     if skipped:
         why = "they were sent before this device's first contact; see commands.first_contact"

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from agent.core.commands import IllegalMove, canceled, indeterminate, start_entry
 from agent.core.run_limits import RunLimits
-from agent.core.values import CommandState, Contract, JournalEntry, Outcome, OutcomeStatus, Report
+from agent.core.values import CommandState, Contract, JournalEntry, Moment, Outcome, OutcomeStatus, Report
 from agent.errors import StorageError
 from agent.ports import Clock, Journal
 from agent.runtime.complaints import Complaints
@@ -36,9 +36,10 @@ class Errand:
         switch: takes it back once it has begun.
         began: its lane runs it.
         settled: how it ended without a run; None while it may run.
+        is_written: the journal has that end, and the uplink was told.
     """
 
-    __slots__ = ("began", "entry", "is_started", "lane", "settled", "switch", "verify")
+    __slots__ = ("began", "entry", "is_started", "is_written", "lane", "settled", "switch", "verify")
 
     def __init__(self, entry: JournalEntry, lane: str, *, is_started: bool = False, verify: bool = False) -> None:
         self.entry = entry
@@ -48,6 +49,7 @@ class Errand:
         self.switch = CancelSwitch()
         self.began = False
         self.settled: Outcome | None = None
+        self.is_written = False
 
 
 class Desk(Protocol):
@@ -77,6 +79,8 @@ class LaneParts:
         service_now: the service's clock, epoch seconds; None when nobody can say.
         on_finished: this command's result waits for the uplink.
         on_progress: how a running command goes; may be lost.
+        wall_of: when a moment was, epoch seconds; None when nobody can say.
+        holds: True for an errand that must not begin yet; whoever says so dispatches it again.
         progress_every_s: one report of progress in this time at most, for each command, seconds.
     """
 
@@ -91,9 +95,13 @@ class LaneParts:
         service_now: Callable[[], float | None],
         on_finished: Callable[[JournalEntry], object],
         on_progress: Callable[[Report], object],
+        wall_of: Callable[[Moment], float | None] = lambda moment: moment.wall_s,
+        holds: Callable[[JournalEntry, bool], bool] = lambda _entry, _verify: False,
         progress_every_s: float = 1.0,
         repeat_after_s: float = 300.0,
     ) -> None:
+        self.wall_of = wall_of
+        self.holds = holds
         self.journal = journal
         self.jobs = jobs
         self.runner = runner
@@ -135,7 +143,7 @@ class Lane(Actor):
 
     def _take(self, errand: Errand) -> None:
         entry = errand.entry
-        if not errand.is_started and not self._is_current(entry):
+        if not errand.is_started and (not self._is_current(entry) or self._parts.holds(entry, errand.verify)):
             return
         job = self._parts.jobs.prepare(entry.command)
         if isinstance(job, Outcome):
@@ -150,7 +158,8 @@ class Lane(Actor):
             return
         settled = self._desk.begin(errand)
         if settled is not None:
-            self._conclude(entry, settled)
+            if not errand.is_written:
+                self._conclude(entry, settled)
         elif errand.verify:
             self._verify(errand, job)
         else:
@@ -172,7 +181,7 @@ class Lane(Actor):
         look = _Look(job)
         # A look changes nothing, so a cancel has nothing to end; it counts when the command would run.
         ended = self._run_job(look, entry, CancelSwitch())
-        self._hung = ended.hung or self._hung
+        self._note_hung(job, ended)
         if ended.outcome is None:
             return
         if look.is_undone and ended.outcome.status is OutcomeStatus.SUCCEEDED:
@@ -228,12 +237,11 @@ class Lane(Actor):
 
     def _take_end(self, entry: JournalEntry, job: Job, ended: Ended) -> None:
         command_id = entry.command.id
-        if ended.hung is not None:
-            self._hung = ended.hung
+        self._note_hung(job, ended)
         if ended.outcome is None:
             _log.warning("command=%s handler=%s state=left_running: the agent stops", command_id, job.handler)
             return
-        if job.contract is Contract.RESTARTS_DEVICE and entry.attempts == 0 and _went_well(ended.outcome):
+        if job.contract is Contract.RESTARTS_DEVICE and self._awaits_restart(entry, ended.outcome):
             # Its success is that somebody comes after us and finds it started.
             within_s = job.limits.timeout_s
             if self._stops_within(within_s):
@@ -242,8 +250,18 @@ class Lane(Actor):
             self._conclude(entry, Outcome(OutcomeStatus.FAILED, None, text))
             return
         self._conclude(entry, ended.outcome)
-        if self._hung is not None:
+
+    def _note_hung(self, job: Job, ended: Ended) -> None:
+        if ended.hung is None:
+            return
+        self._hung = ended.hung
+        if ended.outcome is not None:
             self._parts.health.put(self.name, "blocked", f"{job.handler} was given up and does not return")
+
+    def _awaits_restart(self, entry: JournalEntry, outcome: Outcome) -> bool:
+        """The handler has asked for the restart: in its first run, or in a later one that the agent's stop ended."""
+        is_open = entry.attempts == 0 or (outcome.result is None and self._parts.stopping.is_set())
+        return is_open and _went_well(outcome)
 
     def _stops_within(self, seconds: float) -> bool:
         while seconds > 0:

@@ -30,7 +30,6 @@ class Progress:
         self._clock = clock
         self._every_s = every_s
         self._lock = threading.Lock()
-        self._started_at = clock.now().wall_s
         self._waiting: Report | None = None
         self._not_before_s = float("-inf")
         self._is_over = False
@@ -66,4 +65,4 @@ class Progress:
             self._is_over = True
 
     def _report(self, result: JsonObject | None) -> Report:
-        return Report(self._command_id, IN_PROGRESS, result, started_at=self._started_at)
+        return Report(self._command_id, IN_PROGRESS, result)

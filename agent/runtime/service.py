@@ -41,11 +41,16 @@ class Mailbox:
             return True
 
     def take(self, timeout_s: float | None) -> Any | None:
-        """The next message; None after ``timeout_s`` or when the box was closed."""
+        """The next message; None after ``timeout_s``, at a nudge, or when the box was closed."""
         with self._changed:
             if not self._messages and not self._closed and (timeout_s is None or timeout_s > 0):
                 self._changed.wait(timeout_s)
             return self._messages.popleft() if self._messages else None
+
+    def nudge(self) -> None:
+        """Wake whoever waits, with nothing."""
+        with self._changed:
+            self._changed.notify_all()
 
     def close(self) -> None:
         """Take nothing more and wake whoever waits."""
@@ -129,6 +134,10 @@ class ServiceThread:
     def post(self, message: Any) -> bool:
         """Post a message; False when the mailbox is full or closed."""
         return self._mailbox.put(message)
+
+    def nudge(self) -> None:
+        """Let it look again at what is due: the machine slept, and waits do not count sleep as the clock does."""
+        self._mailbox.nudge()
 
     def stop(self) -> None:
         """Ask it to end: no further messages or steps begin. Returns at once."""

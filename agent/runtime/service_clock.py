@@ -1,31 +1,84 @@
-"""The service's clock as the threads of the agent share it; :mod:`agent.core.timekeeping` does the thinking."""
+"""The true time as the threads of the agent share it; :mod:`agent.core.timekeeping` does the thinking."""
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Callable, Mapping
+from typing import Final
 
-from agent.core.timekeeping import ServiceTime
+from agent.core.timekeeping import DATE_RESOLUTION_S, BootTime, ServiceTime, is_plausible
 from agent.core.values import Moment
-from agent.ports import Clock
+from agent.ports import BootTimes, Clock
+
+_log = logging.getLogger(__name__)
+
+PART: Final = "clock"
+
+# A better guess is written down when it differs by this much, or when the last writing was so long ago: it may have
+# failed, and crystals drift.
+_WRITE_BEYOND_S: Final = 0.25
+_WRITE_EVERY_S: Final = 3600.0
+# So often the machine is asked whether its clock was set meanwhile.
+_ASK_EVERY_S: Final = 10.0
+# How well a machine that says that its clock is right knows it.
+_SYNCHRONIZED_S: Final = 0.2
+_TELL_BEYOND_S: Final = 2.0
 
 
 class ServiceClock:
-    """What time it is at the service. Thread-safe.
+    """What time it is at the service, and what time it was in earlier boots. Thread-safe.
 
     Args:
         clock: the device's own clocks.
         trust_wall: the device's wall clock is known to be right.
+        is_synchronized: whether the machine says that its wall clock is right by now; asked only while the service has
+            told no time.
+        times: what earlier processes and boots have learned, and where this one's goes.
+        tell: told in a word and a sentence how the device's clock stands.
     """
 
-    def __init__(self, clock: Clock, *, trust_wall: bool = False) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        trust_wall: bool = False,
+        is_synchronized: Callable[[], bool] = lambda: False,
+        times: BootTimes | None = None,
+        tell: Callable[[str, str], object] = lambda _state, _detail: None,
+    ) -> None:
         self._clock = clock
+        self._is_synchronized = is_synchronized
+        self._times = times
+        self._tell = tell
         self._lock = threading.Lock()
-        self._time = ServiceTime(trust_wall=trust_wall)
+        now = clock.now()
+        self._earlier: Mapping[str, BootTime] = {} if times is None else times.known()
+        self._written = self._earlier.get(now.boot_id)
+        self._time = ServiceTime(trust_wall, now.boot_id if self._written else "", self._written)
+        self._ask_at_s = now.monotonic_s
+        self._on_known: list[Callable[[], object]] = []
 
-    def observe(self, server_time: float) -> None:
-        """An answer with this ``Date`` arrived just now."""
+    def observe(self, server_time: float, round_trip_s: float = 0.0, resolution_s: float = DATE_RESOLUTION_S) -> None:
+        """An answer with this ``Date`` arrived just now; see :meth:`agent.core.timekeeping.ServiceTime.observe`."""
+        now = self._clock.now()
+        self._learn(now, lambda time: time.observe(server_time, now, round_trip_s, resolution_s))
+
+    def look(self, _now_s: float = 0.0) -> None:
+        """Ask the machine, now and then, whether its clock was set, while nobody else has told the time."""
+        now = self._clock.now()
         with self._lock:
-            self._time = self._time.observe(server_time, self._clock.now())
+            if self._time.known or now.monotonic_s < self._ask_at_s:
+                return
+            self._ask_at_s = now.monotonic_s + _ASK_EVERY_S
+        if is_plausible(now.wall_s) and self._is_synchronized():
+            first_s = now.wall_s - _SYNCHRONIZED_S / 2
+            self._learn(now, lambda time: time if time.known else time.observe(first_s, now, 0.0, _SYNCHRONIZED_S))
+
+    def when_known(self, then: Callable[[], object]) -> None:
+        """Call this once the time becomes known, from whichever thread learned it; it must be quick."""
+        with self._lock:
+            self._on_known.append(then)
 
     @property
     def estimate(self) -> ServiceTime:
@@ -35,8 +88,51 @@ class ServiceClock:
 
     def now(self) -> float | None:
         """The service's clock now, epoch seconds; None when nobody can say."""
+        self.look()
         return self.estimate.at(self._clock.now())
 
     def recorded_at(self, moment: Moment) -> float | None:
-        """When something happened, for the wire; see :meth:`agent.core.timekeeping.ServiceTime.recorded_at`."""
-        return self.estimate.recorded_at(moment)
+        """When something happened, also in an earlier boot, for the wire; None when nobody can say."""
+        self.look()
+        found = self.estimate.recorded_at(moment)
+        if found is None and moment.boot_id in self._earlier:
+            return self._earlier[moment.boot_id].date(moment)
+        if found is None and moment.boot_id == self._clock.now().boot_id:
+            self._tell("unknown", "nobody has told the time yet, so what is sent says that its time is not known")
+        return found
+
+    def _learn(self, now: Moment, change: Callable[[ServiceTime], ServiceTime]) -> None:
+        with self._lock:
+            before = self._time
+            self._time = after = change(before)
+            found, written = after.boot_time, self._written
+            if found is None or after is before:
+                return
+            is_worth_it = (
+                written is None
+                or abs(found.offset_s - written.offset_s) > _WRITE_BEYOND_S
+                or found.at_s - written.at_s > _WRITE_EVERY_S
+            )
+            if is_worth_it:
+                self._written = found
+            told = self._on_known if not before.known else []
+            self._on_known = [] if told else self._on_known
+        if is_worth_it:
+            if self._times is not None:
+                self._times.learn(now.boot_id, found)
+            self._describe(now, found, is_new=not before.known)
+        for then in told:
+            then()
+
+    def _describe(self, now: Moment, found: BootTime, *, is_new: bool) -> None:
+        off_s = now.wall_s - found.date(now)
+        text = ""
+        if abs(off_s) > _TELL_BEYOND_S:
+            way = "ahead of" if off_s > 0 else "behind"
+            text = (
+                f"the device's clock is {abs(off_s):.0f} s {way} the true time, and what is sent carries the true one: "
+                "switch on its time synchronisation"
+            )
+            if is_new:
+                _log.warning("clock=wrong %s", text)
+        self._tell("ok", text)

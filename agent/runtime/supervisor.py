@@ -29,6 +29,7 @@ EXIT_REPLACE: Final = -1
 _log = logging.getLogger(__name__)
 
 _CHECK_S: Final = 30.0
+_NAP_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +52,25 @@ class Supervisor:
         clock: for the probes.
         probes: what must make progress; the watchdog is fed only while all of them do.
         on_change: called in the main thread after :meth:`changed`, to write the status down; returns the status line.
+        asleep_s: how long this machine has been suspended since its boot, seconds.
     """
 
     def __init__(
-        self, notifier: Notifier, clock: Clock, *, probes: Iterable[Probe] = (), on_change: Callable[[], str]
+        self,
+        notifier: Notifier,
+        clock: Clock,
+        *,
+        probes: Iterable[Probe] = (),
+        on_change: Callable[[], str],
+        asleep_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._notifier = notifier
         self._clock = clock
         self._probes = list(probes)
         self._on_change = on_change
+        self._asleep_s = asleep_s
+        self._slept_s = asleep_s()
+        self._wakers: list[Callable[[], object]] = []
         # A pipe, since only a file descriptor wakes the main thread for sure: the kernel may hand a signal to any
         # thread, or between the last look at the queue and the wait for it.
         self._events: deque[Ending | None] = deque()
@@ -75,6 +86,10 @@ class Supervisor:
     def watch(self, probe: Probe) -> None:
         """Add something that must make progress. Before :meth:`run`."""
         self._probes.append(probe)
+
+    def when_awake(self, wake: Callable[[], object]) -> None:
+        """Call this soon after the machine was suspended: the clock counts sleep, and waits do not."""
+        self._wakers.append(wake)
 
     def end(self, reason: str, exit_code: int) -> None:
         """Ask for the end; the first one counts. From any thread and from signal handlers."""
@@ -179,6 +194,13 @@ class Supervisor:
             call()
 
     def _makes_progress(self) -> bool:
+        asleep_s = self._asleep_s()
+        if asleep_s - self._slept_s > _NAP_S:
+            _log.info("machine=awake it slept for %.0f s", asleep_s - self._slept_s)
+            self._slept_s = asleep_s
+            for wake in self._wakers:
+                wake()
+            return True  # nobody makes progress asleep
         now_s = self._clock.now().monotonic_s
         stuck = [reason for probe in self._probes if (reason := probe(now_s)) is not None]
         if stuck and not self._was_stuck:

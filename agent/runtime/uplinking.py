@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from agent.core.commands import IllegalMove
-from agent.core.values import CommandState, JournalEntry, Report, StoredReading
+from agent.core.outbox import is_live
+from agent.core.values import CommandState, JournalEntry, Moment, Report, StoredReading
 from agent.errors import Conflict, InvalidMessage, NotFound, Offline, Refused, ServiceError, StorageError
 from agent.ports import Clock, Journal, Outbox, Uplink
 from agent.runtime.complaints import Complaints
@@ -28,6 +29,9 @@ _TOLD_KEPT: Final = 1000
 # An earlier process that had more than this waiting sent arrays, and remembered the last one.
 _RESENT_SINGLY: Final = 1000
 _STORE_RETRY_S: Final = 5.0
+# A backlog that goes reading by reading takes as long as it took to grow, but no longer than this.
+_DRAIN_MAX_S: Final = 3600.0
+_AWAY_UNKNOWN_S: Final = 600.0
 
 
 class UplinkService(Actor):
@@ -42,7 +46,9 @@ class UplinkService(Actor):
         first_s: how long after the start the first request comes, seconds.
         batch_size: how many readings go at once.
         settle_s: how long after a new reading the outbox has committed it, seconds.
+        wall_of: when a moment was, epoch seconds; None when nobody can say.
         look_s: how often to look without being told, seconds.
+        takes_arrays: one request carries many readings; else each is a request of its own, and a backlog is paced.
         last_s: how long the stop may go on handing over readings, seconds.
         repeats_batches: the other side may know a batch only as a whole, so the same readings go together again; False
             where it knows each reading by its own key.
@@ -62,6 +68,7 @@ class UplinkService(Actor):
         patience: Patience,
         health: Health,
         on_server_time: Callable[[float], None] = lambda _wall_s: None,
+        wall_of: Callable[[Moment], float | None] = lambda moment: moment.wall_s,
         first_s: float = 0.0,
         batch_size: int = 500,
         settle_s: float = 1.0,
@@ -69,8 +76,10 @@ class UplinkService(Actor):
         last_s: float = 1.0,
         repeat_after_s: float = 300.0,
         repeats_batches: bool = True,
+        takes_arrays: Callable[[], bool] = lambda: True,
     ) -> None:
         super().__init__(PART)
+        self._takes_arrays = takes_arrays
         self._repeats_batches = repeats_batches
         self._uplink = uplink
         self._journal = journal
@@ -79,6 +88,7 @@ class UplinkService(Actor):
         self._patience = patience
         self._health = health
         self._on_server_time = on_server_time
+        self._wall_of = wall_of
         self._batch_size = batch_size
         self._settle_s = settle_s
         self._look_s = look_s
@@ -88,18 +98,25 @@ class UplinkService(Actor):
         self._fresh: dict[str, JournalEntry] = {}
         self._told: dict[str, bool] = {}
         self._in_flight: tuple[int, ...] = ()
+        self._noted: tuple[int, ...] = ()
         self._singly_to = 0
+        self._away_since_s: float | None = None
+        self._pace_s = 0.0
+        self._backlog_at_s = 0.0
         # What an earlier process left is sent at once.
         self._due_s = self._now_s()
         self._not_before_s = self._due_s + first_s
 
     def begin(self) -> None:
         """Remember what an earlier process may have sent without learning its fate."""
-        if not self._repeats_batches:
-            return
         try:
-            self._in_flight = tuple(json.loads(self._journal.setting(IN_FLIGHT) or "[]"))
-            if self._outbox.stats().rows <= _RESENT_SINGLY:
+            rows = self._outbox.stats().rows
+            # How long it could not be sent is not known; a fleet whose power comes back has a backlog all at once.
+            self._away_since_s = self._now_s() - _AWAY_UNKNOWN_S if rows else None
+            if not self._repeats_batches:
+                return
+            self._noted = self._in_flight = tuple(json.loads(self._journal.setting(IN_FLIGHT) or "[]"))
+            if rows <= _RESENT_SINGLY:
                 waiting = self._outbox.next_batch(_RESENT_SINGLY)
                 self._singly_to = max((stored.key for stored in waiting), default=0)
         except (StorageError, ValueError, TypeError) as error:
@@ -183,7 +200,7 @@ class UplinkService(Actor):
         self._progress.pop(command_id, None)
 
     def _report(self, entry: JournalEntry) -> None:
-        report = _as_report(entry)
+        report = _as_report(entry, self._wall_of)
         command_id = entry.command.id
         try:
             self._tell(report)
@@ -216,14 +233,17 @@ class UplinkService(Actor):
 
     def _send_readings(self) -> bool:
         # The batch whose fate is unknown goes again as it was: its idempotency key follows from what is in it.
-        again = self._outbox.again(self._in_flight) if self._in_flight else []
-        found = again or self._outbox.next_batch(self._batch_size)
+        # One by one each has a key of its own.
+        takes_arrays = self._takes_arrays()
+        again = self._outbox.again(self._in_flight) if self._in_flight and takes_arrays else []
+        found: Sequence[StoredReading] = again or self._outbox.next_batch(self._batch_size)
+        if not takes_arrays:
+            found = self._paced(found)
         batch = again or self._singly(found) or found
         if not batch:
             return False
-        is_all = batch is found and len(found) < self._batch_size and not self._in_flight
         if self._repeats_batches:
-            self._remember([stored.key for stored in batch] if len(batch) > 1 else [])
+            self._remember(tuple(stored.key for stored in batch))
         outcome = self._uplink.send(batch)
         if outcome.server_time is not None:
             self._on_server_time(outcome.server_time)
@@ -231,23 +251,53 @@ class UplinkService(Actor):
             text = f"reading={key} was refused for good and is set aside: {reason}"
             self._complaints.tell(f"refused {reason.split(':', 1)[0]}", text)
         self._outbox.settle(outcome)
+        self._away_since_s = None
         if len(outcome.delivered) + len(outcome.refused) == len(batch):
             self._in_flight = ()
-        return len(outcome.delivered) + len(outcome.refused) > 0 and not is_all
+        return len(outcome.delivered) + len(outcome.refused) > 0 and (
+            bool(again) or len(found) == self._batch_size or len(batch) < len(found)
+        )
+
+    def _paced(self, found: Sequence[StoredReading]) -> Sequence[StoredReading]:
+        """The live ones, and of the backlog one at a time: each is a request of its own, and a fleet has one quota.
+
+        So a backlog costs the service no more requests in a minute than the readings did that it consists of.
+        """
+        now = self._clock.now()
+        live = [stored for stored in found if is_live(stored.reading.at, now)]
+        if len(live) == len(found):
+            self._pace_s = 0.0
+            return found
+        if self._away_since_s is not None:
+            away_s = min(now.monotonic_s - self._away_since_s, _DRAIN_MAX_S)
+            self._pace_s = away_s / self._outbox.stats().rows
+            self._backlog_at_s = now.monotonic_s
+        if now.monotonic_s < self._backlog_at_s:
+            chosen: Sequence[StoredReading] = live
+        else:
+            chosen = found[: len(live) + 1]
+            self._backlog_at_s = now.monotonic_s + self._pace_s
+        self._due_s = min(self._due_s, self._backlog_at_s)
+        return chosen
 
     def _singly(self, found: Sequence[StoredReading]) -> Sequence[StoredReading]:
         """The first of those that an earlier process may have sent alone: alone again, so its own key counts."""
         return [stored for stored in found if stored.key <= self._singly_to][:1]
 
-    def _remember(self, keys: list[int]) -> None:
-        """Before the first byte leaves: which readings go together."""
-        if tuple(keys) == self._in_flight:
-            return
-        self._journal.put_setting(IN_FLIGHT, json.dumps(keys) if keys else None)
-        self._in_flight = tuple(keys)
+    def _remember(self, keys: tuple[int, ...]) -> None:
+        """Before the first byte leaves: which readings go together, or which one goes alone.
+
+        What goes alone is not written down: the next process sends each of those that it finds alone.
+        """
+        if len(keys) > 1 and keys != self._noted:
+            self._journal.put_setting(IN_FLIGHT, json.dumps(keys))
+            self._noted = keys
+        self._in_flight = keys
 
     def _back_off(self, error: ServiceError | InvalidMessage) -> None:
         delay_s = self._patience.failed(error)
+        if self._away_since_s is None:
+            self._away_since_s = self._now_s()
         self._not_before_s = self._now_s() + delay_s
         self._due_s = self._not_before_s
         state, text, every_s = describe(error)
@@ -259,7 +309,7 @@ class UplinkService(Actor):
         return self._clock.now().monotonic_s
 
 
-def _as_report(entry: JournalEntry) -> Report:
+def _as_report(entry: JournalEntry, wall_of: Callable[[Moment], float | None]) -> Report:
     outcome = entry.outcome
     if outcome is None:
         # The journal writes state and outcome in one transaction; a row without is a row of a broken disk.
@@ -269,6 +319,6 @@ def _as_report(entry: JournalEntry) -> Report:
         status=str(outcome.status),
         result=outcome.result,
         error=outcome.error,
-        started_at=entry.started.wall_s if entry.started else None,
-        finished_at=entry.finished.wall_s if entry.finished else None,
+        started_at=wall_of(entry.started) if entry.started else None,
+        finished_at=wall_of(entry.finished) if entry.finished else None,
     )

@@ -80,7 +80,7 @@ def _inputs(chip: Path) -> Iterator[tuple[str, float]]:
         if _text(chip / f"{kind}{number}_fault") == "1":
             continue
         raw = _text(path)
-        if re.fullmatch(r"-?\d+", raw):
+        if re.fullmatch(r"-?[0-9]{1,18}", raw):
             label = _text(chip / f"{kind}{number}_label") or f"{kind}{number}"
             yield f"{label}_{unit}", int(raw) / divisor
 

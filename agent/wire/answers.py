@@ -7,7 +7,6 @@ and says what to do when the service itself does not.
 from __future__ import annotations
 
 import json
-import time
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -122,7 +121,7 @@ def read_body(response: httpx.Response, max_bytes: int, check_deadline: Callable
             response.status_code,
         )
     inflate = _Inflater() if "gzip" in encoding else None
-    if inflate is None and declared.isdigit() and int(declared) > max_bytes:
+    if inflate is None and declared.isascii() and declared.isdigit() and int(declared) > max_bytes:
         raise _too_large(max_bytes, response.status_code)
     parts: list[bytes] = []
     size = 0
@@ -218,22 +217,24 @@ def _error_answer(response: httpx.Response, body: ErrorBody, redact: Callable[[s
     )
 
 
-def read_retry_after(headers: httpx.Headers, wall: Callable[[], float] = time.time) -> float | None:
+def read_retry_after(headers: httpx.Headers) -> float | None:
     """How long the service asks us to wait, seconds, at most a day: ``Retry-After`` in both forms (RFC 9110, section
     10.2.3), else the ``t`` of ``RateLimit`` when nothing is left.
 
-    A date is compared with the answer's own ``Date``, since the clock of this machine may be wrong.
+    A date is compared with the answer's own ``Date`` and counts for nothing without it: the clock of this machine may
+    be wrong.
     """  # noqa: D205 - one sentence needs two lines
     value = headers.get("retry-after", "").strip()
     if value.isascii() and value.isdigit():
         return min(float(value[:10]), _RETRY_MAX_S)
-    until = _http_date(value)
-    if until is not None:
-        now = _http_date(headers.get("date"))
-        return min(max(until - (wall() if now is None else now), 0.0), _RETRY_MAX_S)
+    until, now = _http_date(value), _http_date(headers.get("date"))
+    if until is not None and now is not None:
+        return min(max(until - now, 0.0), _RETRY_MAX_S)
     items = dict(part.strip().partition("=")[::2] for part in headers.get("ratelimit", "").split(";"))
-    if items.get("r") == "0" and items.get("t", "").isdigit():
-        return min(float(items["t"][:10]), _RETRY_MAX_S)
+    seconds = items.get("t", "")
+    # Headers are Latin-1 text, and "²" counts as a digit there without being a number.
+    if items.get("r") == "0" and seconds.isascii() and seconds.isdigit():
+        return min(float(seconds[:10]), _RETRY_MAX_S)
     return None
 
 

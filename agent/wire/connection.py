@@ -60,6 +60,8 @@ class Connection:
     Attributes:
         on_traffic: told after each exchange how many bytes of HTTP were sent and received, without those of TLS and
             TCP; streams are left out.
+        on_date: told with each good answer what time it is at the service (``Date``, epoch seconds), and how long
+            before that the request was sent, seconds; from whichever thread asked.
 
     Raises:
         ConfigurationError: the base URL cannot be used.
@@ -85,6 +87,7 @@ class Connection:
         self._headers = {"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "gzip"}
         self._monotonic = monotonic
         self.on_traffic: Callable[[int, int], None] = lambda _sent_bytes, _received_bytes: None
+        self.on_date: Callable[[float, float], object] | None = None
         self._lock = threading.Lock()
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._is_interrupted = False
@@ -278,12 +281,15 @@ class Connection:
         )
 
     def _exchange(self, client: httpx.Client, request: httpx.Request, wait_s: float, *, interruptible: bool) -> Answer:
-        deadline = self._monotonic() + wait_s + max(_BODY_MAX_S, self._timeout_s)
+        sent_s = self._monotonic()
+        deadline = sent_s + wait_s + max(_BODY_MAX_S, self._timeout_s)
+        arrived_s = sent_s
         fault: TransportError | None = None
         received_bytes = 0
         try:
             response = client.send(request, auth=self._auth, stream=True, follow_redirects=False)
             try:
+                arrived_s = self._monotonic()
                 content = self._read(response, deadline)
             finally:
                 received_bytes = _head_bytes(response.headers) + response.num_bytes_downloaded
@@ -299,7 +305,11 @@ class Connection:
             raise fault
         source = one_line(f"{request.method} {self.origin}{request.url.path}")
         raise_for_status(response, content, source=source, redact=self._redact)
-        return Answer(response.status_code, response.headers, content, source)
+        answer = Answer(response.status_code, response.headers, content, source)
+        if self.on_date is not None and answer.server_time is not None:
+            late_s = self._monotonic() - arrived_s  # the body took its time, and the header is as old by now
+            self.on_date(answer.server_time + late_s, arrived_s - sent_s)
+        return answer
 
     def _read(self, response: httpx.Response, deadline: float) -> bytes:
         status = response.status_code

@@ -1,4 +1,4 @@
-"""The numbers of the protocol (docs/protocol.md): what the service accepts at most, and its defaults."""
+"""The numbers of the protocol (docs/protocol.md), what the service accepts at most, its defaults; a reserved name."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ BODY_BYTES: Final = 262_144
 
 COMMAND_PAYLOAD_BYTES: Final = 65_536
 """``command_payload`` as compact JSON text."""
+
+SIGNED_MEMBER: Final = "signed_command"
+"""The member of ``command_payload`` that holds a signed command; the name is taken (:mod:`agent.wire.signed`)."""
 
 QR_BYTES: Final = 4_096
 """``qr_data`` as UTF-8."""

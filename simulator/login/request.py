@@ -64,7 +64,10 @@ class SignInRequest:
         Raises:
             SignInFailed: denied, not an answer to this request, or not one at all.
         """
-        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=50)
+        try:
+            pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=50)
+        except ValueError:
+            raise SignInFailed("the browser came back with more than 50 members, which no service sends") from None
         members = dict(pairs)
         if any(sum(name == key for key, _ in pairs) > 1 for name in _ONCE):
             raise SignInFailed("the browser came back with a member twice, which no service does: sign in again")
@@ -106,7 +109,10 @@ def query_of(pasted: str) -> str:
         SignInFailed: it has none.
     """
     text = pasted.strip().strip("'\"")
-    query = urlsplit(text).query if "?" in text else text
+    try:
+        query = urlsplit(text).query if "?" in text else text
+    except ValueError:  # such as a bracket where a host belongs
+        query = ""
     if "=" not in query:
         raise SignInFailed("that is not the address: copy all of what the browser's address line shows, from http on")
     return query

@@ -10,7 +10,8 @@ import pytest
 from agent.adapters.sqlite_store import SqliteStore
 from agent.adapters.store_service import StoreService
 from agent.core.commands import HISTORY_LOST, IllegalMove
-from agent.core.values import Command, CommandState, JournalEntry, Outcome, OutcomeStatus, Recall
+from agent.core.values import Admission, Command, CommandState, Outcome, OutcomeStatus, Recall
+from agent.errors import StorageError
 from agent.ports import Journal
 from tests.factories import make_command, make_entry, make_moment, make_outcome
 from tests.fakes import FakeClock, FakeJournal
@@ -182,9 +183,9 @@ def test_what_is_decided_on_what_is_known_is_admitted(journal):
     journal.put_setting(HISTORY_LOST, "1")
     seen: list[Recall] = []
 
-    def choose(recall: Recall) -> list[JournalEntry]:
+    def choose(recall: Recall) -> Admission:
         seen.append(recall)
-        return [make_entry("b")]
+        return Admission([make_entry("b")])
 
     journal.decide(["a", "b"], choose)
     journal.decide(["a", "b"], choose)
@@ -195,17 +196,46 @@ def test_what_is_decided_on_what_is_known_is_admitted(journal):
 def test_to_decide_on_nothing_writes_nothing_and_to_admit_nothing_is_the_first_contact(journal):
     journal.decide(["a"], lambda _recall: None)
     assert journal.is_empty()
-    journal.decide(["a"], lambda recall: () if recall.is_empty else None)
+    journal.decide(["a"], lambda recall: Admission(()) if recall.is_empty else None)
     assert not journal.is_empty()
 
 
 def test_a_fault_while_deciding_reaches_the_caller_and_writes_nothing(journal):
-    def choose(_recall: Recall) -> list[JournalEntry]:
+    def choose(_recall: Recall) -> Admission:
         raise LookupError("a bug")
 
     with pytest.raises(LookupError, match="a bug"):
         journal.decide(["a"], choose)
     assert journal.is_empty()
+
+
+def test_settings_are_admitted_with_the_entries_that_were_decided_by_them(journal, reopen):
+    seen: list[Recall] = []
+
+    def choose(recall: Recall) -> Admission:
+        seen.append(recall)
+        number = int(recall.settings.get("counter", "0")) + 1
+        return Admission([make_entry(f"c{number}")], {"counter": str(number)})
+
+    journal.put_setting("other", "1")
+    journal.decide([], choose, ["counter", "absent"])
+    journal.decide([], choose, ["counter", "absent"])
+    journal = reopen()
+    assert [recall.settings for recall in seen] == [{}, {"counter": "1"}]
+    assert journal.setting("counter") == "2"
+    assert sorted(journal.known(["c1", "c2"])) == ["c1", "c2"]
+
+
+def test_an_entry_that_cannot_be_written_keeps_the_settings_of_its_admission_out(journal, request):
+    if isinstance(journal, FakeJournal):
+        journal.fault = "the disk is full"
+        entry = make_entry("a")
+    else:
+        entry = make_entry("a", handler="\ud800")  # SQLite cannot store a lone surrogate
+    with pytest.raises((StorageError, UnicodeEncodeError)):
+        journal.decide([], lambda _recall: Admission([entry], {"counter": "1"}))
+    assert journal.setting("counter") is None
+    assert not journal.known(["a"])
 
 
 def test_a_question_about_very_many_ids_is_answered(journal):

@@ -18,13 +18,17 @@ from agent.wire.commands import CommandRecord, SendCommand
 from agent.wire.onboarding import RegisterDevice
 from agent.wire.products import NewProduct
 from agent.wire.secret import Secret
+from tests import canary
+from tests.canary import SECRET_KEY
 
 SOON_S = 60.0
 """Nothing waits that long on a machine that has nothing else to do; a busy one is no failure."""
 START_S = 60.0
 """A start takes a second of processor time, and the machine may have other work."""
 API_KEY = "mk_bench"
-SECRET_KEY = "msk_bench_canary"
+
+
+_LOUD = {"DEVICE_AGENT_LOGGING__LEVEL": "debug", "DEVICE_GATEWAY_LOGGING__LEVEL": "debug"}
 
 
 class AgentProcess:
@@ -36,7 +40,8 @@ class AgentProcess:
             [sys.executable, "-m", "agent.cli", *program, "--config", str(config)],
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            env={**os.environ, **environ},
+            # At the level at which programs say most; a test, or its configuration file through it, may say less.
+            env={**_LOUD, **os.environ, **environ},
         )
         assert self._process.stderr is not None
         os.set_blocking(self._process.stderr.fileno(), False)
@@ -55,6 +60,7 @@ class AgentProcess:
         while True:
             for line in self.lines[seen:]:
                 if text in line:
+                    canary.check_process(self._process.pid)
                     return line
             seen = len(self.lines)
             left_s = deadline_s - time.monotonic()
@@ -85,7 +91,9 @@ class AgentProcess:
 
     def close(self) -> None:
         if self._process.poll() is None:
+            canary.check_process(self._process.pid)
             self.kill()
+        canary.check_output("\n".join(self.lines))
         self._selector.close()
         assert self._process.stderr is not None
         self._process.stderr.close()

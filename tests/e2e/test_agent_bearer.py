@@ -18,6 +18,7 @@ from agent.wire import paths
 from agent.wire.secret import Secret
 from simulator.login.cli import DEFAULT_SCOPE
 from simulator.service.clock import ManualClock
+from tests import canary
 from tests.e2e.agent_bench import API_KEY, SECRET_KEY, AgentBench
 from tests.partner import VERIFIER, PlainBrowser, parameters_of, request_query
 from tests.service_running import Bench, running
@@ -67,6 +68,8 @@ def sign_in(service: Bench, path: Path) -> dict[str, str]:
     answer = httpx.post(f"{url}{paths.OAUTH_TOKEN}", json={**body, "code_verifier": VERIFIER}, trust_env=False)
     tokens = answer.json()
     members = {name: tokens[name] for name in ("access_token", "refresh_token", "scope")}
+    for name in ("access_token", "refresh_token"):
+        canary.watch(members[name], f"an {name}")
     path.write_text(json.dumps({"base_url": url, "client_id": "bench-tool", **members}))
     path.chmod(0o600)
     return members

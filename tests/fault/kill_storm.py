@@ -369,8 +369,10 @@ class Storm:
             "state_dir": str(device.state),
             "commands": {"poll": {"fast_s": 0.1, "slow_s": 0.2, "idle_s": 0.5, "spread_s": 0}},
             "executables": {"program": {"argv": program, "contract": "once"}},
-            "sensors": [{"name": name, "type": "sequence", "interval_s": 0.1} for name in SENSORS],
+            "sensors": [{"name": name, "type": "sequence", "interval_s": 0.2} for name in SENSORS],
             "outbox": {"group_window_s": 0.05},
+            # Being killed is what this agent is for.
+            "safe_mode": {"starts": 0},
         }
         device.state.mkdir(mode=0o700)
         (device.folder / "agent.yaml").write_text(yaml.safe_dump(configuration))

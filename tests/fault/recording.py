@@ -197,6 +197,8 @@ def write_config(path: Path, state: Path, base_url: str, effects: Path) -> None:
         "executables": {"program": {"argv": program, "contract": "once"}},
         "sensors": [{"name": name, "type": "sequence", "interval_s": 0.1} for name in ("a", "b")],
         "outbox": {"group_window_s": 0.05},
+        # Being killed is what this agent is for.
+        "safe_mode": {"starts": 0},
     }
     path.write_text(yaml.safe_dump(configuration))
 

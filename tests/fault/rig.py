@@ -28,9 +28,9 @@ from agent.wire.secret import Secret
 from agent.wire.sensor_data import PostSensorData
 from simulator.children import ChildProcess, Children, program_path
 from simulator.demo import programs
+from tests.canary import SECRET_KEY
 
 API_KEY = "mk_fault_0123456789"
-SECRET_KEY = "msk_fault_0123456789"
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)")
 _READY_S = 30.0
 
@@ -171,6 +171,8 @@ class Rig:
             "executables": {"append": {"argv": effect, "contract": "once"}},
             "sensors": [{"name": "witness", "type": "program", "interval_s": 0.1, "settings": {"argv": witness}}],
             "outbox": {"group_window_s": 0.05},
+            # Being killed is what this agent is for.
+            "safe_mode": {"starts": 0},
         }
         (self.folder / "state").mkdir(mode=0o700)
         (self.folder / "agent.yaml").write_text(yaml.safe_dump(configuration))

@@ -19,4 +19,4 @@ def test_killing_agents_and_service_again_and_again_loses_nothing_and_repeats_no
     # The load got through: a storm that nothing survived would prove nothing.
     assert books.commands > CYCLES
     assert books.effects > CYCLES
-    assert books.readings > 5 * CYCLES
+    assert books.readings > 2 * CYCLES

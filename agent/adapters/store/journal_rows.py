@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
+from agent.adapters.store.boot_rows import BootRows
 from agent.adapters.store.failures import damage
 from agent.core.commands import (
     HISTORY_LOST,
@@ -33,10 +34,16 @@ _CHUNK: Final = 500
 
 
 class JournalRows:
-    """Commands and settings over one connection."""
+    """Commands and settings over one connection.
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    Args:
+        connection: the store's.
+        boots: what is known of the time that entries are from.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, boots: BootRows) -> None:
         self._db = connection
+        self._boots = boots
 
     def known(self, command_ids: Sequence[str]) -> dict[str, JournalEntry]:
         """The entries with these ids."""
@@ -47,16 +54,19 @@ class JournalRows:
             found.update((row[0], to_entry(row)) for row in rows)
         return found
 
-    def recall(self, command_ids: Sequence[str]) -> Recall:
-        """What is known of these commands, and of the journal itself."""
-        return Recall(self.known(command_ids), self.is_empty(), self.setting(HISTORY_LOST) is not None)
+    def recall(self, command_ids: Sequence[str], settings: Sequence[str] = ()) -> Recall:
+        """What is known of these commands and settings, and of the journal itself."""
+        found = {name: value for name in settings if (value := self.setting(name)) is not None}
+        return Recall(self.known(command_ids), self.is_empty(), self.setting(HISTORY_LOST) is not None, found)
 
-    def admit(self, entries: Sequence[JournalEntry]) -> None:
+    def admit(self, entries: Sequence[JournalEntry], settings: Mapping[str, str] | None = None) -> None:
         """Add new entries; from now on the journal has had its first contact and knows its history again."""
         rows = [to_row(entry) for entry in entries]
         self._db.executemany(f"INSERT OR IGNORE INTO command ({_COLUMNS}) VALUES ({_VALUES})", rows)  # noqa: S608
         self._db.execute("INSERT OR IGNORE INTO meta VALUES (?, 1)", (_CONTACTED,))
         self.put_setting(HISTORY_LOST, None)
+        for name, value in (settings or {}).items():
+            self.put_setting(name, value)
 
     def start(self, command_id: str, at: Moment) -> None:
         """``received`` -> ``started``."""
@@ -88,12 +98,29 @@ class JournalRows:
         arguments = (limit,) if "?" not in names else (json.dumps(wanted), limit)
         return [to_entry(row) for row in self._db.execute(sql, arguments)]
 
-    def forget(self, listed_ids: Iterable[str], older_than_wall_s: float) -> int:
-        """Delete entries that are over, no longer listed and older; how many."""
+    def forget(self, listed_ids: Iterable[str], older_than_wall_s: float, now: Moment) -> int:
+        """Delete entries that are over, no longer listed and older; how many.
+
+        Where nobody knows when one was received, its age counts from ``now`` on: what was forgotten too early could
+        run a second time.
+        """
         listed = set(listed_ids)
         over = tuple(str(state) for state in OVER_STATES)
-        sql = "SELECT id FROM command WHERE state IN (?, ?) AND received_wall < ?"
-        gone = [row[0] for row in self._db.execute(sql, (*over, older_than_wall_s)) if row[0] not in listed]
+        sql = "SELECT id, received_mono, received_wall, received_boot FROM command WHERE state IN (?, ?)"
+        gone: list[str] = []
+        ageless: list[str] = []
+        for command_id, *received in self._db.execute(sql, over):
+            if command_id in listed:
+                continue
+            if not self._boots.is_dated(received[2]):
+                ageless.append(command_id)
+            elif self._boots.dated(Moment(*received)).wall_s < older_than_wall_s:
+                gone.append(command_id)
+        if self._boots.is_dated(now.boot_id):
+            self._db.executemany(
+                "UPDATE command SET received_mono = ?, received_wall = ?, received_boot = ? WHERE id = ?",
+                [(now.monotonic_s, now.wall_s, now.boot_id, each) for each in ageless],
+            )
         self._db.executemany("DELETE FROM command WHERE id = ?", [(each,) for each in gone])
         return len(gone)
 
@@ -155,7 +182,7 @@ def to_entry(row: Sequence[Any]) -> JournalEntry:
     """
     try:
         return _parse(row)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise damage(f"command {str(row[0])[:64]!r} cannot be read: {error}") from error
 
 

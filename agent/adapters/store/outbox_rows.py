@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from agent.adapters.store.boot_rows import BootRows
 from agent.adapters.store.failures import damage
 from agent.adapters.store.gap_rows import GapRows
 from agent.adapters.store.room import DiskRoom
@@ -100,7 +101,7 @@ def to_values(body: str) -> dict[str, float]:
     """
     try:
         values = json.loads(body)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise damage(f"a reading cannot be read: {error}") from error
     if not isinstance(values, dict):
         raise damage("a reading is not an object")
@@ -139,10 +140,14 @@ class OutboxRows:
         bounds: how much may wait.
         store_id: of this file, part of the idempotency keys that it gives.
         room: on the disk.
+        boots: what is known of the time that rows are from; every decision goes by that and by no wall clock.
     """
 
-    def __init__(self, connection: sqlite3.Connection, bounds: Bounds, store_id: str, room: DiskRoom) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, bounds: Bounds, store_id: str, room: DiskRoom, boots: BootRows
+    ) -> None:
         self._db = connection
+        self._boots = boots
         self._bounds = bounds
         self._store_id = store_id
         self._room = room
@@ -303,6 +308,10 @@ class OutboxRows:
         self._age_spare_s = due_in_s
         return len(gone)
 
+    def look_at_ages(self) -> None:
+        """The time of a boot became known: readings of it have another age now."""
+        self._age_due_s = 0.0
+
     def _drop(self, gone: Sequence[tuple[Held, DropReason]]) -> None:
         self._delete([held.key for held, _ in gone])
         self._note(gone)
@@ -383,9 +392,9 @@ class OutboxRows:
         """What it holds; what only waits for its deletion counts as delivered."""
         totals = self._count()
         oldest = next(self._shown(self._held(_OLDEST_SQL, min(totals.first.values()))), None)
-        stored = read_stats(
-            self._db, totals.waiting, totals.size_bytes, totals.last_key, oldest.at.wall_s if oldest else None
-        )
+        # 0 stands for a time that nobody knows.
+        oldest_wall_s = (oldest.at.wall_s or None) if oldest else None
+        stored = read_stats(self._db, totals.waiting, totals.size_bytes, totals.last_key, oldest_wall_s)
         hidden = len(self._hidden)
         return replace(
             stored,
@@ -442,7 +451,7 @@ class OutboxRows:
         cursor = self._db.execute(sql, arguments)
         try:
             for key, size_bytes, mono, wall, boot_id in cursor:
-                yield Held(key, size_bytes, Moment(mono, wall, boot_id))
+                yield Held(key, size_bytes, self._boots.dated(Moment(mono, wall, boot_id)))
         finally:
             cursor.close()
 

@@ -23,6 +23,7 @@ from agent.core.commands import HISTORY_LOST
 _KEPT: Final = {
     # table: order. Readings without their origin could not be stamped, so it comes first.
     "origin": "id",
+    "boot": "boot_id",
     "command": "seq",
     "setting": "name",
     "incident": "id",

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from agent.adapters.sqlite_store import OUTBOX_FULL, SqliteStore
 from agent.adapters.store.outbox_rows import Draft, to_draft
-from agent.core.values import JournalEntry, Moment, OutboxStats, Outcome, Reading, Recall, SendOutcome, StoredReading
+from agent.core.timekeeping import BootTime
+from agent.core.values import (
+    Admission,
+    JournalEntry,
+    Moment,
+    OutboxStats,
+    Outcome,
+    Reading,
+    Recall,
+    SendOutcome,
+    StoredReading,
+)
 from agent.errors import StorageError
 
 _T = TypeVar("_T")
@@ -22,6 +33,10 @@ class Writer(Protocol):
 
     def look_and_write(self, look: Callable[[SqliteStore], Callable[[SqliteStore], None] | None]) -> None:
         """Have the writer look, and commit what follows from it; None means that nothing does."""
+        ...
+
+    def submit(self, work: Callable[[SqliteStore], object]) -> None:
+        """Have the writer do and commit this soon; nobody waits, and nobody learns whether it failed."""
         ...
 
     def buffer(self, draft: Draft) -> None:
@@ -47,18 +62,20 @@ class SharedJournal:
         """See :class:`agent.ports.Journal`."""
         return self._writer.call(lambda store: store.known(command_ids), writes=False)
 
-    def decide(self, command_ids: Sequence[str], choose: Callable[[Recall], Sequence[JournalEntry] | None]) -> None:
+    def decide(
+        self, command_ids: Sequence[str], choose: Callable[[Recall], Admission | None], settings: Sequence[str] = ()
+    ) -> None:
         """See :class:`agent.ports.Journal`. Both halves in one turn of the writer: its caller waits once."""
 
         def look(store: SqliteStore) -> Callable[[SqliteStore], None] | None:
-            entries = choose(store.recall(command_ids))
-            return None if entries is None else lambda then: then.admit(entries)
+            admission = choose(store.recall(command_ids, settings))
+            return None if admission is None else lambda then: then.admit(admission.entries, admission.settings)
 
         self._writer.look_and_write(look)
 
-    def admit(self, entries: Sequence[JournalEntry]) -> None:
+    def admit(self, entries: Sequence[JournalEntry], settings: Mapping[str, str] | None = None) -> None:
         """See :class:`agent.ports.Journal`."""
-        self._writer.call(lambda store: store.admit(entries), writes=True)
+        self._writer.call(lambda store: store.admit(entries, settings), writes=True)
 
     def start(self, command_id: str, at: Moment) -> None:
         """See :class:`agent.ports.Journal`."""
@@ -91,6 +108,21 @@ class SharedJournal:
     def put_setting(self, name: str, value: str | None) -> None:
         """See :class:`agent.ports.Journal`."""
         self._writer.call(lambda store: store.put_setting(name, value), writes=True)
+
+
+class SharedBootTimes:
+    """The :class:`~agent.ports.BootTimes` for every thread."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    def known(self) -> Mapping[str, BootTime]:
+        """See :class:`agent.ports.BootTimes`."""
+        return self._writer.call(lambda store: store.known_times(), writes=False)
+
+    def learn(self, boot_id: str, time: BootTime) -> None:
+        """See :class:`agent.ports.BootTimes`."""
+        self._writer.submit(lambda store: store.learn_time(boot_id, time))
 
 
 class SharedOutbox:

@@ -80,6 +80,7 @@ class StoreStatus:
         incidents: what happened to the file, newest first.
         file_bytes: the database as of its last commit.
         disk_bytes: what lies on the disk: file, write-ahead log and reserve.
+        undated: how many waiting readings are of a boot whose time nobody knows (yet).
     """
 
     commands: Mapping[str, int]
@@ -92,6 +93,7 @@ class StoreStatus:
     incidents: tuple[str, ...]
     file_bytes: int
     disk_bytes: int
+    undated: int = 0
 
 
 def read_status(path: Path, *, last: int = 10) -> StoreStatus | None:
@@ -129,7 +131,9 @@ def _disk_bytes(path: Path) -> int:
 def _read(connection: sqlite3.Connection, last: int, file_bytes: int, disk_bytes: int) -> StoreStatus:
     rows, size_bytes, last_key, oldest_wall_s = connection.execute(
         "SELECT count(body), coalesce(sum(length(body)), 0), coalesce(max(key), 0), "
-        "(SELECT wall FROM reading WHERE body IS NOT NULL ORDER BY key LIMIT 1) FROM reading"
+        "(SELECT coalesce(reading.mono + (low + high) / 2, wall) FROM reading JOIN origin ON origin.id = origin "
+        "LEFT JOIN boot USING (boot_id)"
+        " WHERE body IS NOT NULL ORDER BY key LIMIT 1) FROM reading"
     ).fetchone()
     lines = connection.execute(
         "SELECT id, handler, state, outcome, error, attempts, received_wall, finished_wall FROM command "
@@ -151,7 +155,16 @@ def _read(connection: sqlite3.Connection, last: int, file_bytes: int, disk_bytes
         incidents=_texts(connection, "SELECT text FROM incident ORDER BY id DESC LIMIT ?", last),
         file_bytes=file_bytes,
         disk_bytes=disk_bytes,
+        undated=_count_undated(connection),
     )
+
+
+def _count_undated(connection: sqlite3.Connection) -> int:
+    (undated,) = connection.execute(
+        "SELECT count(*) FROM reading JOIN origin ON origin.id = origin "
+        "WHERE body IS NOT NULL AND boot_id NOT IN (SELECT boot_id FROM boot)"
+    ).fetchone()
+    return int(undated)
 
 
 def _texts(connection: sqlite3.Connection, sql: str, last: int) -> tuple[str, ...]:

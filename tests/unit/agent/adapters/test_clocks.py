@@ -45,3 +45,24 @@ def test_a_system_without_a_boot_id_gets_one_for_this_process(tmp_path, monkeypa
 def test_the_boot_id_is_the_files_one_line(tmp_path):
     (tmp_path / "boot_id").write_text("0c8f1a4e\n")
     assert read_boot_id(tmp_path / "boot_id") == "0c8f1a4e"
+
+
+def test_the_marker_of_a_time_service_says_that_the_clock_is_right(tmp_path):
+    (tmp_path / "synchronized").touch()
+    assert clocks.is_synchronized(tmp_path / "synchronized")
+
+
+@pytest.mark.parametrize("kernel_says", [True, False])
+def test_without_the_marker_the_kernel_is_asked(tmp_path, monkeypatch, kernel_says):
+    monkeypatch.setattr(clocks, "_kernel_says_synchronized", lambda: kernel_says)
+    assert clocks.is_synchronized(tmp_path / "none") is kernel_says
+
+
+def test_the_kernel_can_be_asked_and_says_no_where_it_cannot(monkeypatch):
+    assert clocks._kernel_says_synchronized() in {True, False}
+    monkeypatch.setattr(clocks.sys, "platform", "darwin")
+    assert not clocks._kernel_says_synchronized()
+
+
+def test_time_asleep_is_never_negative_beyond_the_moment_between_two_looks():
+    assert clocks.asleep_s() > -1e-3

@@ -18,11 +18,13 @@ from agent.adapters.sqlite_store import SqliteStore
 from agent.adapters.store.failures import is_damage
 from agent.adapters.store.salvage import begin_replacing, move_aside
 from agent.adapters.store.schema import PAGE_BYTES, VERSION
+from agent.adapters.store.status import read_status
 from agent.core.commands import HISTORY_LOST
+from agent.core.timekeeping import BootTime
 from agent.core.values import CommandState, SendOutcome
 from agent.errors import ConfigurationError, StorageError
 from tests.factories import make_entry, make_outcome, make_reading
-from tests.fakes import FakeClock
+from tests.fakes import START_WALL_S, FakeClock
 
 
 @pytest.fixture
@@ -389,3 +391,72 @@ def test_a_file_size_limit_of_the_system_is_an_error_with_a_fix_and_loses_nothin
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
     with closing(open_store(path)) as store:
         assert store.stats().rows == int(accepted)
+
+
+class TestBootTimes:
+    TIME = BootTime(1000.0, 1001.0, 5.0)
+
+    def open(self, path, clock) -> SqliteStore:
+        return SqliteStore(path, clock=clock, trusts_wall=False)
+
+    def test_they_survive_as_long_as_something_is_of_that_boot(self, path):
+        clock = FakeClock()
+        with closing(self.open(path, clock)) as store:
+            store.learn_time("boot-1", self.TIME)
+            store.learn_time("boot-0", self.TIME)
+            store.put(make_reading(at=clock.now()))
+            clock.reboot("boot-2")
+        with closing(self.open(path, clock)) as store:
+            assert store.known_times() == {"boot-1": self.TIME}
+            store.settle(SendOutcome(tuple(each.key for each in store.next_batch(9))))
+            store.put(make_reading(at=clock.now()))
+        with closing(self.open(path, clock)) as store:
+            assert store.known_times() == {}
+
+    def test_a_damaged_file_gives_them_back(self, path):
+        fill(path)
+        with closing(self.open(path, FakeClock())) as store:
+            store.learn_time("boot-1", self.TIME)
+        with path.open("r+b") as file:
+            file.seek(20 * PAGE_BYTES)
+            file.write(b"\xa5" * PAGE_BYTES)
+        with closing(self.open(path, FakeClock())) as store:
+            assert store.incidents
+            assert store.known_times() == {"boot-1": self.TIME}
+
+    def test_no_reading_is_too_old_while_nobody_knows_the_time_of_its_boot_or_of_this_one(self, path):
+        clock = FakeClock()
+        with closing(self.open(path, clock)) as store:
+            store.put(make_reading({"n": 1}, at=clock.now()))
+            clock.reboot("boot-2")
+            clock.set_wall(START_WALL_S + 50 * 366 * 86_400.0)
+            store.put(make_reading({"n": 2}, at=clock.now()))
+            assert store.stats().rows == 2
+            store.learn_time("boot-2", BootTime(START_WALL_S, START_WALL_S, 10.0))
+            store.put(make_reading({"n": 3}, at=clock.now()))
+            assert store.stats().rows == 3
+            store.learn_time("boot-1", BootTime(START_WALL_S - 8 * 86_400.0, START_WALL_S - 8 * 86_400.0, 10.0))
+            store.put(make_reading({"n": 4}, at=clock.now()))
+            # And behind them, as backlog, the record of the one that went.
+            assert [each.reading.values.get("n") for each in store.next_batch(9)] == [2, 3, 4, None]
+
+    def test_a_command_of_a_boot_without_a_time_is_forgotten_a_full_span_after_it_could_be_dated(self, path):
+        clock = FakeClock(wall_s=0.0)
+        with closing(self.open(path, clock)) as store:
+            store.admit([make_entry("old", CommandState.REPORTED, received=clock.now())])
+            clock.reboot("boot-2")
+            store.learn_time("boot-2", BootTime(START_WALL_S, START_WALL_S, 10.0))
+            assert store.forget([], START_WALL_S) == 0
+            clock.advance(86_400.0)
+            assert store.forget([], START_WALL_S + 43_200.0) == 1
+
+    def test_the_status_counts_what_cannot_be_dated(self, path):
+        clock = FakeClock()
+        with closing(self.open(path, clock)) as store:
+            store.put(make_reading(at=clock.now()))
+            clock.reboot("boot-2")
+            store.put(make_reading(at=clock.now()))
+            store.learn_time("boot-2", self.TIME)
+        status = read_status(path)
+        assert status is not None
+        assert status.undated == 1

@@ -3,8 +3,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.timekeeping import EARLIEST_S, ServiceTime, is_plausible
-from tests.factories import make_moment
+from agent.core.timekeeping import (
+    EARLIEST_S,
+    BootTime,
+    ServiceTime,
+    dated,
+    is_plausible,
+    service_time_at_least,
+    undated,
+)
+from tests.factories import make_command, make_moment
 from tests.fakes import START_WALL_S
 
 T0 = START_WALL_S
@@ -60,7 +68,9 @@ def test_the_estimate_is_never_ahead_and_at_most_a_second_and_the_best_latency_b
 
 def test_a_reading_is_stamped_on_the_services_clock_also_if_it_was_read_before_the_first_answer():
     time = ServiceTime().observe(T0, make_moment(100.0, wall_s=0.0))
-    assert time.recorded_at(make_moment(40.0, wall_s=0.0)) == T0 - 60
+    at = time.recorded_at(make_moment(40.0, wall_s=0.0))
+    assert at is not None
+    assert abs(at - (T0 - 60)) <= 1
 
 
 def test_a_right_wall_clock_stamps_a_reading_the_same_way_at_every_resend():
@@ -70,10 +80,67 @@ def test_a_right_wall_clock_stamps_a_reading_the_same_way_at_every_resend():
     assert early.recorded_at(moment) == later.recorded_at(moment) == moment.wall_s
 
 
-def test_a_reading_of_an_earlier_boot_keeps_its_wall_clock_unless_that_was_never_set():
+def test_of_an_earlier_boot_this_one_knows_nothing_however_right_its_clock_may_look():
     time = ServiceTime().observe(T0, make_moment(100.0))
+    assert time.recorded_at(make_moment(5.0, wall_s=T0 - 900, boot_id="boot-0")) is None
+
+
+def test_a_clock_that_is_trusted_stamps_what_no_observation_can():
+    time = ServiceTime(trust_wall=True)
     assert time.recorded_at(make_moment(5.0, wall_s=T0 - 900, boot_id="boot-0")) == T0 - 900
     assert time.recorded_at(make_moment(5.0, wall_s=12.0, boot_id="boot-0")) is None
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.1, 60), st.floats(0, 3), st.floats(0, 1)), min_size=1, max_size=40), st.floats(0, 1)
+)
+def test_the_true_time_lies_between_the_bounds_and_more_observations_bring_them_together(polls, start):
+    true_offset = T0 + start - 100.0
+    now, time, narrowest = 100.0, ServiceTime(), float("inf")
+    for gap_s, latency_s, age_s in polls:
+        now += gap_s + latency_s
+        time = time.observe(int(now - latency_s / 2 + true_offset - age_s), make_moment(now), latency_s)
+        narrowest = min(narrowest, 2 + latency_s)
+    found = time.boot_time
+    assert found is not None
+    assert found.low_s - 1e-3 <= true_offset <= found.high_s + 1e-3
+    assert found.high_s - found.low_s <= narrowest + 400e-6 * (now - 100) + 1e-3
+
+
+@given(st.floats(-1e9, 1e9), st.floats(0, 0.5))
+def test_a_wrong_wall_clock_is_corrected_to_within_a_second_by_the_first_quick_answer(wrong_by_s, phase_s):
+    true_s = T0 + phase_s
+    wall_s = true_s + wrong_by_s
+    time = ServiceTime().observe(int(true_s), make_moment(100.0, wall_s=wall_s), 0.05)
+    dated_s = time.recorded_at(make_moment(40.0, wall_s=wall_s - 60))
+    assert dated_s is not None
+    assert abs(dated_s - (true_s - 60)) <= (1.1 if abs(wrong_by_s) > 3 else 2.5)
+
+
+def test_bounds_that_contradict_each_other_a_little_are_a_header_that_was_late():
+    time = ServiceTime().observe(T0, make_moment(100.0)).observe(T0 + 13, make_moment(110.0))
+    assert time.at(make_moment(110.0)) == T0 + 13
+
+
+def test_the_moment_of_a_boot_that_nobody_dated_compares_with_nothing():
+    known = {"boot-1": BootTime(T0, T0, 0.0)}
+    assert dated(make_moment(5.0, wall_s=9.0), known).wall_s == T0 + 5
+    assert not is_plausible(dated(make_moment(5.0, boot_id="boot-0"), known).wall_s)
+
+
+def test_an_undated_reading_says_so_in_numbers():
+    assert undated({"t": 21.5}, make_moment(5.0, wall_s=12.3456)) == {
+        "t": 21.5,
+        "agent_time_unknown": 1.0,
+        "agent_wall_s": 12.346,
+    }
+
+
+def test_a_command_alone_tells_how_late_it_is_at_least():
+    command, received = make_command(created_at=T0), make_moment(100.0, wall_s=0.0)
+    assert service_time_at_least(command, received, make_moment(160.0, wall_s=0.0)) == T0 + 60
+    assert service_time_at_least(command, received, make_moment(160.0, boot_id="boot-2")) is None
+    assert service_time_at_least(make_command(), received, make_moment(160.0)) is None
 
 
 def test_plausible_is_what_this_program_can_have_lived_through():

@@ -7,12 +7,14 @@ import os
 import socket
 import stat
 from contextlib import closing
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from agent.adapters.sqlite_store import FILE_NAME, SqliteStore
 from agent.app.lock import StateLock
+from agent.app.start_notes import FILE_NAME as STARTS
 from agent.app.status_file import StatusFile, write_status
 from agent.app.version import VERSION
 from agent.config.load import load_config
@@ -62,6 +64,11 @@ class TestSetup:
         finding = device.look("configuration")
         is_bad(finding, "failed", "", "more faults")
         assert str(path) in finding.seen
+
+    def test_a_layer_that_is_left_out_is_told(self, device):
+        whole = device.config()
+        device.config = lambda: replace(whole, layer_fault="config.d/remote.yaml is damaged: send update_config again")
+        is_bad(device.look("configuration"), "warning", "is damaged", "send update_config")
 
     def test_only_the_owner_may_change_the_file(self, device):
         device.config_path = device.key("config.yaml", "device: {}\n", 0o644)
@@ -475,6 +482,21 @@ class TestProcess:
         finding = device.look("agent")
         assert finding.verdict is Verdict.WARNING
         assert "SIGTERM" in finding.seen
+
+    def test_safe_mode_and_starts_that_came_to_nothing(self, device):
+        is_ok(device.look("safe_mode"))
+        notes = device.state_dir / STARTS
+        notes.write_text(json.dumps({"starts": [["b", 1.0], ["b", 9.0]], "rounds": 0, "reason": "x"}))
+        is_bad(device.look("safe_mode"), "warning", "a crash, a kill", "after 5 in a row")
+        with StateLock(device.state_dir):
+            why = "5 start(s) in a row did not stay up for 60 s; restart_agent or another configuration ends it"
+            tell_status(device, parts={"mode": Part("safe", 0.0, why)})
+            is_bad(device.look("safe_mode"), "failed", "5 start(s)", "restart_agent")
+            tell_status(device, parts={})
+            notes.write_text(json.dumps({"starts": [["b", 1.0]]}))
+            is_ok(device.look("safe_mode"))
+        notes.write_text("rubbish")
+        is_ok(device.look("safe_mode"))
 
     def test_memory(self, device):
         is_skipped(device.look("memory"))

@@ -22,7 +22,9 @@ class FakeControls:
             "boiler": "no answer within 10 s",
         }
         self.intervals = {"board": 60.0, "poll": 30.0}
+        self.boot_id = "boot-1"
         self.restarts: list[str] = []
+        self.notes: dict[str, str | None] = {}
         self.upkeep = FakeUpkeep()
         self.commands: dict[str, str] = {}
         self.canceled: list[tuple[str, str]] = []
@@ -38,7 +40,13 @@ class FakeControls:
         return self.intervals[name]
 
     def identity(self) -> JsonObject:
-        return {"device_id": "device-1", "agent_version": "0.1.0"}
+        return {"device_id": "device-1", "agent_version": "0.1.0", "boot_id": self.boot_id}
+
+    def recall(self, name: str) -> str | None:
+        return self.notes.get(name)
+
+    def remember(self, name: str, value: str | None) -> None:
+        self.notes[name] = value
 
     def cancel_command(self, command_id: str, why: str) -> str:
         self.canceled.append((command_id, why))

@@ -82,13 +82,13 @@ class Isolated(Handler):
     def _controls(self, payload, context):
         controls = context.controls
         errors = []
-        for call in (
-            lambda: controls.set_interval("nobody", 5.0),
-            lambda: controls.set_interval("board", 0.5),
-            controls.format_the_disk,
+        for name, arguments in (
+            ("set_interval", ("nobody", 5.0)),
+            ("set_interval", ("board", 0.5)),
+            ("format_the_disk", ()),
         ):
             try:
-                call()
+                getattr(controls, name)(*arguments)
             except (KeyError, ValueError, HandlerFailed) as error:
                 errors.append(type(error).__name__)
         controls.request_restart("because")

@@ -24,6 +24,7 @@ BUILT_INS = [
     "log_level",
     "ping",
     "read_sensors",
+    "reboot",
     "restart_agent",
     "run",
     "set_interval",

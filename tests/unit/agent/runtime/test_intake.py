@@ -12,7 +12,7 @@ from agent.runtime.cancels import Cancels
 from agent.runtime.intake import Intake, resume
 from agent.wire.commands import CommandRecord
 from tests.factories import make_command, make_entry, make_moment, make_outcome, make_rules
-from tests.fakes import START_WALL_S, FakeClock, FakeJournal
+from tests.fakes import FakeClock, FakeJournal
 
 
 class FakeDispatcher:
@@ -60,13 +60,13 @@ class Bench:
         self.journal = FakeJournal()
         self.dispatcher = FakeDispatcher(self.journal)
         self.results = 0
-        self.service_now: float | None = START_WALL_S
+        self.knows_time = True
         self.intake = Intake(
             journal=self.journal,
             rules=make_rules(**rules),
             dispatcher=self.dispatcher,
             clock=self.clock,
-            service_now=lambda: self.service_now,
+            service_now=lambda: self.clock.now().wall_s if self.knows_time else None,
             on_finished=self._count,
             only_pushed=only_pushed,
         )
@@ -295,7 +295,7 @@ class TestForgetting:
             rules=make_rules(),
             dispatcher=after.dispatcher,
             clock=bench.clock,
-            service_now=lambda: None,
+            service_now=lambda: bench.clock.now().wall_s,
             on_finished=lambda: None,
         )
         return after

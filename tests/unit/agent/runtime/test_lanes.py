@@ -251,6 +251,27 @@ def test_after_the_restart_its_second_run_concludes_it():
     assert bench.outcome("c1") == DONE
 
 
+def test_a_later_run_that_the_stop_ends_without_a_result_leaves_the_command_open_for_the_next_process():
+    bench = Bench(contract=Contract.RESTARTS_DEVICE)
+    bench.work = lambda attempt: bench.parts.stopping.set() or Outcome(OutcomeStatus.SUCCEEDED)
+    bench.journal.admit([make_entry("c1")])
+    bench.journal.start("c1", bench.clock.now())
+    bench.dispatcher.dispatch(bench.journal.entries["c1"])
+    bench.process_all()
+    assert bench.state("c1") is CommandState.STARTED
+
+
+def test_a_later_run_that_has_a_result_is_concluded_also_while_the_agent_stops():
+    bench = Bench(contract=Contract.RESTARTS_DEVICE)
+    back = Outcome(OutcomeStatus.SUCCEEDED, {"rebooted": True})
+    bench.work = lambda attempt: bench.parts.stopping.set() or back
+    bench.journal.admit([make_entry("c1")])
+    bench.journal.start("c1", bench.clock.now())
+    bench.dispatcher.dispatch(bench.journal.entries["c1"])
+    bench.process_all()
+    assert bench.outcome("c1") == back
+
+
 def test_a_restart_that_does_not_come_is_a_failure():
     bench = Bench(contract=Contract.RESTARTS_DEVICE)
     bench.timeout_s = 0.01
@@ -523,6 +544,7 @@ def test_a_claimed_command_that_is_canceled_before_its_lane_comes_to_it_never_ru
     bench.process_all()
     assert bench.runs == []
     assert (bench.outcome("c1").error or "").startswith("canceled: ")
+    assert bench.results == 1
 
 
 def test_a_command_that_is_canceled_while_it_runs_is_told_to_end_and_keeps_what_it_had_done():

@@ -194,6 +194,7 @@ def test_controls_answer_with_values_and_reasons():
         clock=bench.clock,
         reader=bench.reader,
         intervals=bench.intervals,
+        journal=FakeJournal(),
         restart=restarts.append,
         upkeep=upkeep,
         cancel=lambda command_id, why: f"{command_id} {why}",
@@ -206,6 +207,26 @@ def test_controls_answer_with_values_and_reasons():
     assert restarts == ["because"]
     with pytest.raises(KeyError):
         controls.read_sensors(["none"])
+
+
+def test_what_a_handler_remembers_is_kept_in_the_journal_apart_from_other_settings():
+    bench, journal = Bench(), FakeJournal()
+    controls = Controls(
+        device_id="d1",
+        version="1",
+        clock=bench.clock,
+        reader=bench.reader,
+        intervals=bench.intervals,
+        journal=journal,
+        restart=pytest.fail,
+        upkeep=FakeUpkeep(),
+        cancel=pytest.fail,
+    )
+    controls.remember("interval.board", "a note")
+    assert journal.setting("interval.board") is None
+    assert controls.recall("interval.board") == "a note"
+    controls.remember("interval.board", None)
+    assert controls.recall("interval.board") is None
 
 
 def test_what_the_configuration_says_later_counts_unless_an_interval_was_set():

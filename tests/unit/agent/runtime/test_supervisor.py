@@ -94,6 +94,23 @@ def test_waiting_before_the_start_ends_when_a_signal_comes():
     assert ending.reason == "stop"
 
 
+def test_after_a_suspend_everybody_is_woken_and_the_sleep_is_no_fault(caplog):
+    notifier = FakeNotifier(watchdog_s=0.01)
+    asleep_s, woken = [5.0], []
+    supervisor = make(notifier, probes=[lambda now_s: "it slept"], asleep_s=lambda: asleep_s[0])
+
+    def wake() -> None:
+        woken.append(asleep_s[0])
+        supervisor.end("enough", EXIT_STOPPED)
+
+    supervisor.when_awake(wake)
+    asleep_s[0] += 8 * 3600
+    supervisor.run()
+    assert woken == [5.0 + 8 * 3600]
+    assert notifier.told.count("WATCHDOG=1") == 1
+    assert "watchdog" not in caplog.text
+
+
 def test_what_is_scheduled_is_called_in_the_main_thread_when_its_time_has_come():
     clock = FakeClock()
     supervisor = Supervisor(FakeNotifier(), clock, on_change=lambda: "")

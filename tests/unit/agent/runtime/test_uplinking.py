@@ -21,7 +21,9 @@ class Bench:
         batch_size: int = 500,
         *,
         repeats_batches: bool = True,
+        takes_arrays: bool = True,
     ) -> None:
+        self.takes_arrays = takes_arrays
         self.repeats_batches = repeats_batches
         self.clock = clock or FakeClock()
         self.store = store or FakeStore(self.clock)
@@ -43,6 +45,7 @@ class Bench:
             on_server_time=self.times.append,
             batch_size=self.batch_size,
             repeats_batches=self.repeats_batches,
+            takes_arrays=lambda: self.takes_arrays,
         )
         self.jig = Jig(self.service, self.clock)
 
@@ -76,6 +79,60 @@ def test_a_reading_leaves_the_outbox_only_after_it_is_stored_on_the_other_side()
     bench.run(60)
     assert bench.store.stats().rows == 0
     assert len(bench.uplink.stored) == 1
+
+
+def test_a_reading_whose_answer_was_lost_goes_alone_again_though_others_have_joined_it():
+    bench = Bench()
+    bench.uplink.lose_answers.append(TransportError("lost"))
+    bench.put(1.0)
+    bench.run(1)
+    bench.put(2.0, 3.0)
+    bench.run(30)
+    assert [[stored.reading.values["n"] for stored in batch] for batch in bench.uplink.sent] == [[1], [1], [2, 3]]
+
+
+def test_an_array_whose_answer_was_lost_goes_again_in_the_same_order_though_a_part_of_it_is_no_longer_live():
+    bench = Bench()
+    bench.put(1.0)
+    bench.clock.advance(40)
+    bench.put(2.0, 3.0)
+    bench.uplink.lose_answers.append(TransportError("lost"))
+    bench.jig.process_all()
+    bench.clock.advance(1)
+    bench.jig.process_all()
+    bench.clock.advance(30)
+    bench.put(4.0)
+    bench.run(30)
+    assert [stored.reading.values["n"] for stored in bench.uplink.sent[0]] == [1, 2, 3]
+    assert bench.uplink.sent[1] == bench.uplink.sent[0] or [s.key for s in bench.uplink.sent[1]] == [1, 2, 3]
+
+
+class TestOneByOne:
+    def bench(self, *, away_s: float, waiting: int) -> Bench:
+        bench = Bench(takes_arrays=False)
+        bench.uplink.send_errors.extend([TransportError("down")] * 1000)
+        for number in range(waiting):
+            bench.put(float(number))
+            bench.run(away_s / waiting)
+        bench.uplink.send_errors.clear()
+        return bench
+
+    def test_a_backlog_takes_as_long_as_it_took_to_grow(self):
+        bench = self.bench(away_s=600, waiting=10)
+        bench.run(240)
+        begun = len(bench.uplink.stored)
+        assert 0 < begun < 10
+        bench.run(900)
+        assert len(bench.uplink.stored) == 10
+
+    def test_what_was_read_just_now_does_not_wait_for_it(self):
+        bench = self.bench(away_s=600, waiting=10)
+        bench.put(99.0)
+        bench.jig.post(UplinkService.CONNECTED)
+        bench.run(10)
+        values = [stored.reading.values["n"] for batch in bench.uplink.sent for stored in batch]
+        # What may have got through already goes first; of the backlog at most one more goes with it.
+        assert 99.0 in values[:3]
 
 
 def test_results_go_before_readings():

@@ -237,7 +237,7 @@ def test_a_secret_that_the_service_repeats_is_masked():
         ({"Retry-After": "99999999999999999999"}, 86_400),
         ({"Retry-After": "Thu, 01 Jan 2026 00:01:00 GMT", "Date": "Thu, 01 Jan 2026 00:00:00 GMT"}, 60),
         ({"Retry-After": "Thu, 01 Jan 2026 00:00:00 GMT", "Date": "Thu, 01 Jan 2026 00:01:00 GMT"}, 0),
-        ({"Retry-After": "Thu, 01 Jan 2026 00:00:05 GMT"}, 5),
+        ({"Retry-After": "Thu, 01 Jan 2026 00:00:05 GMT"}, None),  # after what? this machine's clock may be wrong
         ({"RateLimit": '"default";r=0;t=17'}, 17),
         ({"RateLimit": '"default";r=3;t=17'}, None),
         ({"Retry-After": "-5"}, None),
@@ -248,7 +248,7 @@ def test_a_secret_that_the_service_repeats_is_masked():
 )
 def test_the_wait_that_the_service_asks_for_is_read_in_all_its_forms(headers, wait_s):
     encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
-    assert read_retry_after(httpx.Headers(encoded), wall=lambda: 1767225600.0) == wait_s
+    assert read_retry_after(httpx.Headers(encoded)) == wait_s
 
 
 def test_a_429_carries_the_wait_and_the_services_clock():

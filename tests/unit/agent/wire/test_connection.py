@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import socket
@@ -20,7 +21,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agent.errors import ConfigurationError, InvalidMessage, ServiceError, TransportError
+from agent.errors import ConfigurationError, InvalidMessage, ServiceError, TransportError, UnexpectedAnswer
 from agent.wire.auth import KeyPair
 from agent.wire.client import Interrupted, ServiceClient
 from agent.wire.connection import Connection
@@ -408,3 +409,24 @@ def test_a_certificate_that_nobody_vouches_for_is_not_trusted(tls_server):
     url = f"https://127.0.0.1:{tls_server.server_port}"
     with ServiceClient(url, None) as client, pytest.raises(TransportError, match="check this machine's clock"):
         list(client.devices())
+
+
+def test_each_good_answer_tells_the_services_time_and_how_long_it_took():
+    told: list[tuple[float, float]] = []
+    answers = iter(
+        [
+            httpx.Response(200, json={}, headers={"date": "Thu, 01 Jan 2026 00:00:00 GMT"}),
+            httpx.Response(200, html="<html>sign in</html>", headers={"date": "Thu, 01 Jan 2026 00:00:00 GMT"}),
+            httpx.Response(200, json={}),
+        ]
+    )
+    clock = itertools.count(10.0, 0.5)
+    transport = httpx.MockTransport(lambda request: next(answers))
+    with Connection("http://service.test", transport=transport, monotonic=lambda: next(clock)) as conn:
+        conn.on_date = lambda *what: told.append(what)
+        conn.request("GET", "/devices")
+        with pytest.raises(UnexpectedAnswer):
+            conn.request("GET", "/devices")
+        conn.request("GET", "/devices")
+    # Half a second until the head was there, and another one for the body, by which the date is older now.
+    assert told == [(1767225600.5, 0.5)]

@@ -1,0 +1,60 @@
+"""The time of each boot in SQL, and in memory. Runs inside whatever transaction the caller has open."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+
+from agent.core.timekeeping import BootTime, dated
+from agent.core.values import Moment
+
+
+class BootRows:
+    """What is known of the time of boots, over one connection.
+
+    Args:
+        connection: the store's.
+        trusts_wall: the wall clock counts for a boot whose time nobody has told.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, *, trusts_wall: bool) -> None:
+        self._db = connection
+        self._trusts_wall = trusts_wall
+        self._known = {
+            str(boot_id): BootTime(low_s, high_s, at_s)
+            for boot_id, low_s, high_s, at_s in connection.execute("SELECT boot_id, low, high, mono FROM boot")
+        }
+
+    @property
+    def known(self) -> Mapping[str, BootTime]:
+        """Boot id -> its time."""
+        return self._known
+
+    def learn(self, boot_id: str, time: BootTime) -> None:
+        """Keep this. It counts at once, also where the commit fails: it is the truth all the same."""
+        self._known[boot_id] = time
+        self._db.execute(
+            "INSERT OR REPLACE INTO boot VALUES (?, ?, ?, ?)", (boot_id, time.low_s, time.high_s, time.at_s)
+        )
+
+    def dated(self, moment: Moment) -> Moment:
+        """See :func:`agent.core.timekeeping.dated`."""
+        return moment if self._trusts_wall and moment.boot_id not in self._known else dated(moment, self._known)
+
+    def is_dated(self, boot_id: str) -> bool:
+        """When something of this boot was can be said."""
+        return self._trusts_wall or boot_id in self._known
+
+    def forget_unused(self, boot_id: str) -> None:
+        """Delete the boots that nothing here is from any more, but for the one that runs."""
+        self._db.execute(
+            "DELETE FROM boot WHERE boot_id != ? AND boot_id NOT IN (SELECT boot_id FROM origin"
+            " UNION SELECT received_boot FROM command"
+            " UNION SELECT started_boot FROM command WHERE started_boot IS NOT NULL"
+            " UNION SELECT finished_boot FROM command WHERE finished_boot IS NOT NULL)",
+            (boot_id,),
+        )
+        self._known = {each: time for each, time in self._known.items() if each == boot_id or self._has(each)}
+
+    def _has(self, boot_id: str) -> bool:
+        return self._db.execute("SELECT 1 FROM boot WHERE boot_id = ?", (boot_id,)).fetchone() is not None

@@ -1,0 +1,70 @@
+"""Signed commands out of the configuration: the keys are read, and the extra ``signing`` is asked for by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.config import AgentConfig
+from agent.core.signed import Seals
+from agent.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from agent.wire.signed_keys import TrustedKeys
+
+KEYS_KEY = "commands.signing.trusted_keys"
+
+
+def make_seals(config: AgentConfig) -> Seals:
+    """What this device goes by.
+
+    Raises:
+        ConfigurationError: a fault for each key file that cannot be used; or the extra is not installed.
+    """
+    signing, device_id = config.commands.signing, config.device.device_id
+    keys = read_trusted_keys(signing.trusted_keys)
+    return Seals(
+        open=keys.open,
+        device_id=device_id,
+        key_ids=keys.key_ids,
+        required=signing.mode == "require",
+        required_for=frozenset(signing.require_for),
+        handler_key=config.commands.handler_key,
+        max_lifetime_s=signing.max_lifetime_s,
+    )
+
+
+def read_trusted_keys(paths: tuple[Path, ...]) -> TrustedKeys:
+    """The public keys in these files.
+
+    Raises:
+        ConfigurationError: as for :func:`make_seals`.
+    """
+    try:
+        from agent.wire.signed_keys import TrustedKeys, key_id_of, read_public_key
+    except ModuleNotFoundError as error:
+        raise _missing(error) from None
+    faults: list[str] = []
+    keys = {}
+    for path in paths:
+        try:
+            key = read_public_key(path)
+        except ConfigurationError as error:
+            faults += [f"{KEYS_KEY}: {fault}" for fault in error.faults]
+            continue
+        key_id = key_id_of(key)
+        if key_id in keys:
+            faults.append(f"{KEYS_KEY}: {path}: holds the key {key_id} of another file in the list; take one out")
+        keys[key_id] = key
+    if faults:
+        raise ConfigurationError(faults, "keys")
+    return TrustedKeys(keys.values())
+
+
+def _missing(error: ModuleNotFoundError) -> ConfigurationError:
+    if (error.name or "").split(".")[0] != "cryptography":
+        raise error
+    sentence = (
+        "commands.signing.mode needs the package 'cryptography': pip install 'device-agent[signing]', or set it to off"
+    )
+    return ConfigurationError([sentence], "keys")

@@ -1,0 +1,155 @@
+"""A Debian 12 root directory with the product below /opt/device-agent, made once per test run.
+
+To make it takes a minute. ``SYSTEMD_TREE_CACHE=DIR`` keeps the bare Debian in a directory of yours for the next run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+REPOSITORY = Path(__file__).parents[1]
+PYTHON = (3, 11)
+"""What Debian 12 has; compiled dependencies are copied from this environment, so it must be the same."""
+
+_PACKAGES = "systemd,systemd-sysv,dbus,python3"
+_ATTEMPTS = 3
+_MAKE_S = 600
+# This Debian survives no power cut, and need not.
+_DPKG = (
+    "force-unsafe-io\npath-exclude=/usr/share/doc/*\npath-exclude=/usr/share/man/*\npath-exclude=/usr/share/locale/*\n"
+)
+# Nobody reads them there, timers would reach for the network, and what is not there need not be copied.
+_NOT_NEEDED = (
+    "usr/share/doc",
+    "usr/share/man",
+    "usr/share/locale",
+    "var/cache/apt/archives",
+    "var/lib/apt/lists",
+    "etc/systemd/system/timers.target.wants",
+)
+
+
+@contextlib.contextmanager
+def shared_tree(run_id: str) -> Iterator[Path]:
+    """The tree of this test run. The first worker that needs it makes it, the last one that used it removes it.
+
+    Args:
+        run_id: the same for all workers of one run.
+    """
+    folder = Path(tempfile.gettempdir(), f"device-agent-tree-{run_id}")
+    tree, users = folder / "tree", folder / "users"
+    users.mkdir(parents=True, exist_ok=True)
+    mine = users / str(os.getpid())
+    with _alone(folder):
+        mine.touch()
+        if not tree.exists():
+            _make(folder / "making")
+            (folder / "making").rename(tree)
+    try:
+        yield tree
+    finally:
+        with _alone(folder):
+            mine.unlink()
+            if not any(users.iterdir()):
+                shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _make(tree: Path) -> None:
+    cache = os.environ.get("SYSTEMD_TREE_CACHE")
+    if cache:
+        kept = Path(cache, "debian-12")
+        if not kept.exists():
+            _debootstrap(kept.with_name("debian-12.making"))
+            kept.with_name("debian-12.making").rename(kept)
+        _run("cp", "--archive", str(kept), str(tree))
+    else:
+        _debootstrap(tree)
+    _install_product(tree)
+
+
+def _debootstrap(tree: Path) -> None:
+    for attempt in range(1, _ATTEMPTS + 1):
+        shutil.rmtree(tree, ignore_errors=True)
+        try:
+            _run("debootstrap", "--foreign", "--variant=minbase", f"--include={_PACKAGES}", "bookworm", str(tree))
+            (tree / "etc/dpkg/dpkg.cfg.d").mkdir(parents=True, exist_ok=True)
+            (tree / "etc/dpkg/dpkg.cfg.d/tree").write_text(_DPKG)
+            _run("chroot", str(tree), "/debootstrap/debootstrap", "--second-stage")
+        except RuntimeError:
+            if attempt == _ATTEMPTS:
+                raise
+        else:
+            break
+    for name in _NOT_NEEDED:
+        shutil.rmtree(tree / name, ignore_errors=True)
+    # Each boot takes the machine's own name otherwise, and asks the host's resolver for it.
+    (tree / "etc/hostname").write_text("device\n")
+    (tree / "etc/machine-id").write_text("")
+
+
+def _install_product(tree: Path) -> None:
+    """As ``pip install`` would, without an index: our own package from its source, the five others as they are here."""
+    home = tree / "opt/device-agent"
+    _run("chroot", str(tree), "/usr/bin/python3", "-m", "venv", "--without-pip", "/opt/device-agent")
+    packages = home / "lib" / f"python{PYTHON[0]}.{PYTHON[1]}" / "site-packages"
+    _run(
+        *(sys.executable, "-m", "uv", "pip", "install", "--quiet", "--offline", "--no-deps", "--no-build-isolation"),
+        *("--no-cache", "--link-mode=copy", "--python", sys.executable, "--target", str(packages), str(REPOSITORY)),
+    )
+    for name in sorted(_needed_by("device-agent") - {"device-agent"}):
+        _copy_distribution(name, packages)
+    program = home / "bin/device-agent"
+    program.write_text("#!/opt/device-agent/bin/python\nimport sys\nfrom agent.cli import main\nsys.exit(main())\n")
+    program.chmod(0o755)
+    shutil.copytree(REPOSITORY / "systemd", tree / "opt/systemd")
+    _run("chroot", str(tree), "/opt/device-agent/bin/python", "-m", "compileall", "-q", "/opt/device-agent/lib")
+
+
+def _needed_by(name: str) -> set[str]:
+    found = {name}
+    for text in importlib.metadata.requires(name) or []:
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            found |= _needed_by(requirement.name)
+    return found
+
+
+def _copy_distribution(name: str, packages: Path) -> None:
+    for file in importlib.metadata.files(name) or []:
+        if ".." not in file.parts and file.suffix != ".pyc":
+            target = packages / file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file.locate(), target)
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=_MAKE_S,
+        check=False,
+        env={**os.environ, "LC_ALL": "C.UTF-8", "PYTHONPATH": ""},
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-3000:]}")

@@ -1,0 +1,321 @@
+"""The agent under a real systemd: a Debian 12 that boots, installed as docs/operations.md says.
+
+Each test has a machine of its own, made from one tree, and talks to a service on this machine's loopback.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agent.wire.commands import CommandRecord
+from agent.wire.secret import Secret
+from simulator.service.config import ServiceConfig
+from simulator.service.server import RunningService
+from tests.conftest import do_without, require_program
+from tests.debian_tree import PYTHON, shared_tree
+from tests.e2e.agent_bench import API_KEY, SECRET_KEY, AgentBench
+from tests.http_witness import Witness, witness
+from tests.nspawn import Container
+
+# The tree is made within the first test's time.
+pytestmark = pytest.mark.timeout(900)
+
+UNIT = "device-agent.service"
+HELPER = "device-agent-helper.service"
+REQUEST = "/run/device-agent/request.json"
+STATE = "/var/lib/device-agent"
+
+APPEND = """#!/bin/sh
+# One line for each run, on the disk before the run is over.
+echo "$COMMAND_ID" >> /var/lib/device-agent/effects && sync /var/lib/device-agent/effects && echo '{}'
+"""
+
+
+@pytest.fixture(scope="module")
+def tree(request) -> Iterator[Path]:
+    for program, package in (("debootstrap", None), ("systemd-nspawn", "systemd-container")):
+        require_program(program, package)
+    if os.geteuid() != 0:
+        do_without("a container is booted, which only root may do", "run the build as root")
+    if sys.version_info[:2] != PYTHON:
+        do_without("the tree has Python 3.11, this environment another one", "run the tests with Python 3.11")
+    run_id = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    with shared_tree(run_id) as made:
+        yield made
+
+
+class Device:
+    """A booted Debian with the agent in it, and the service outside."""
+
+    def __init__(self, machine: Container, bench: AgentBench, seen: Witness) -> None:
+        self.machine = machine
+        self.bench = bench
+        self.seen = seen
+
+    def install(self, **configuration: object) -> None:
+        """The steps of docs/operations.md after the virtual environment: keys, configuration, user, units."""
+        machine = self.machine
+        machine.write("/etc/device-agent/api_key", API_KEY, 0o600)
+        machine.write("/etc/device-agent/secret_key", SECRET_KEY, 0o600)
+        base = {
+            "service": {"base_url": self.seen.url, "timeout_s": 3},
+            "device": {"device_id": self.bench.device_id},
+            "auth": {"allow_secret_key_on_device": True},
+            "commands": {"poll": {"fast_s": 0.2, "slow_s": 0.5, "idle_s": 1, "spread_s": 0}},
+        }
+        machine.write("/etc/device-agent/config.yaml", yaml.safe_dump(base | configuration))
+        machine.run("cp", "/opt/systemd/sysusers.d/device-agent.conf", "/usr/lib/sysusers.d/")
+        machine.run("systemd-sysusers")
+        machine.run("cp", f"/opt/systemd/{UNIT}", "/etc/systemd/system/")
+        machine.run("systemctl", "daemon-reload")
+
+    def install_helper(self, rules: str) -> None:
+        """The steps of "Reboot by command"."""
+        machine = self.machine
+        machine.run("cp", f"/opt/systemd/{HELPER}", "/opt/systemd/device-agent-helper.path", "/etc/systemd/system/")
+        machine.write("/etc/device-agent-helper.toml", rules)
+        machine.run("systemctl", "daemon-reload")
+        machine.run("systemctl", "enable", "--now", "device-agent-helper.path")
+
+    def start(self) -> None:
+        """``systemctl enable --now`` returns only after READY."""
+        self.machine.run("systemctl", "enable", "--now", UNIT)
+        assert self.machine.show(UNIT, "ActiveState") == "active"
+
+    def drop_in(self, text: str) -> None:
+        """As ``systemctl edit`` would."""
+        self.machine.write(f"/etc/systemd/system/{UNIT}.d/local.conf", f"[Service]\n{text}\n")
+        self.machine.run("systemctl", "daemon-reload")
+
+    def main_pid(self) -> str:
+        return self.machine.show(UNIT, "MainPID")
+
+    def do(self, **payload: object) -> CommandRecord:
+        """Send a command and wait for its end."""
+        return self.wait_for(self.bench.send(**payload))
+
+    def wait_for(self, command_id: str) -> CommandRecord:
+        def look() -> CommandRecord | None:
+            record = self.bench.commands()[command_id]
+            return record if record.status in {"succeeded", "failed", "rejected"} else None
+
+        return self.machine.wait_until(look, f"command {command_id} is over")
+
+    def reports(self, command_id: str) -> int:
+        """How often its result was reported; what it told while it ran is not counted."""
+        path = f"/devices/{self.bench.device_id}/commands/{command_id}/result"
+        return self.seen.paths("POST").count(path)
+
+
+@pytest.fixture
+def device(tree, tmp_path) -> Iterator[Device]:
+    with ExitStack() as stack:
+        config = ServiceConfig(
+            data_dir=tmp_path / "service",
+            api_key=API_KEY,
+            secret_key=Secret(SECRET_KEY),
+            rate_limit=0,
+            log_level="warning",
+        )
+        # Ends before the witness does, which waits for what it forwarded: held polls end with the service.
+        serving = ExitStack()
+        service = serving.enter_context(RunningService(config))
+        seen = stack.enter_context(witness(service.base_url))
+        stack.push(serving)
+        (tmp_path / "bench").mkdir()
+        bench = AgentBench(tmp_path / "bench", service.base_url)
+        stack.callback(bench.close)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="device-agent-root-")))
+        machine = stack.enter_context(Container(tree, folder))
+        yield Device(machine, bench, seen)
+
+
+def test_installed_as_documented_it_gets_ready_works_keeps_its_keys_to_itself_and_stops_in_time(device):
+    machine = device.machine
+    device.install(sensors=[{"name": "board", "type": "system", "interval_s": 3600}])
+    device.start()
+    assert machine.show(UNIT, "NotifyAccess") == "main"
+    assert machine.show(UNIT, "StatusText") != ""
+    assert "agent=ready" in machine.log(UNIT)
+    assert device.do(command="ping", echo="hello").result["echo"] == "hello"
+    machine.wait_until(lambda: list(device.bench.client.sensor_data(device.bench.device_id)), "a reading arrives")
+
+    # The agent has its keys from systemd's memory; on the disk they are root's, and nobody else gets at either.
+    assert machine.as_user("device-agent", "cat", f"/run/credentials/{UNIT}/secret_key") == SECRET_KEY
+    for user, path in (
+        ("device-agent", "/etc/device-agent/secret_key"),
+        ("nobody", "/etc/device-agent/secret_key"),
+        ("nobody", f"/run/credentials/{UNIT}/secret_key"),
+    ):
+        assert "Permission denied" in machine.as_user(user, "cat", path)
+    pid = device.main_pid()
+    for place in ("environ", "cmdline"):
+        assert SECRET_KEY not in machine.run("cat", f"/proc/{pid}/{place}")
+    assert "Permission denied" in machine.as_user("nobody", "ls", STATE)
+    # What the sandbox promises, as the process itself has it.
+    status = machine.run("cat", f"/proc/{pid}/status")
+    for line in ("CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"):
+        assert line in status
+
+    begun_s = time.monotonic()
+    machine.run("systemctl", "stop", UNIT)
+    assert time.monotonic() - begun_s < 5
+    assert machine.show(UNIT, "ActiveState") == "inactive"
+    assert machine.show(UNIT, "Result") == "success"
+    assert machine.show(UNIT, "NRestarts") == "0"
+    assert "agent=stopped exit_code=0" in machine.log(UNIT)
+    assert SECRET_KEY not in machine.run("journalctl", "--no-pager")
+
+    # What was sent meanwhile is done at the next start.
+    waiting = device.bench.send(command="ping")
+    machine.run("systemctl", "start", UNIT)
+    assert device.wait_for(waiting).status == "succeeded"
+
+
+def test_an_agent_that_hangs_is_ended_by_the_watchdog_and_goes_on(device):
+    machine = device.machine
+    device.install()
+    device.drop_in("WatchdogSec=3\nRestartSec=100ms")
+    device.start()
+    before = device.main_pid()
+    device.do(command="ping")
+    # Well fed, it lives through its time.
+    machine.run("sleep", "4")
+    assert device.main_pid() == before
+    machine.run("systemctl", "kill", "--signal=STOP", UNIT)
+    command_id = device.bench.send(command="ping")
+    assert device.wait_for(command_id).status == "succeeded"
+    assert device.main_pid() != before
+    assert machine.show(UNIT, "NRestarts") == "1"
+    assert "Watchdog timeout" in machine.log(UNIT)
+    assert device.reports(command_id) == 1
+
+
+def test_a_killed_agent_comes_back_and_nothing_is_lost_or_done_twice(device):
+    machine = device.machine
+    machine.write("/usr/local/bin/append", APPEND, 0o755)
+    append = {"argv": ["/usr/local/bin/append"], "contract": "once"}
+    device.install(executables={"append": append})
+    device.drop_in("RestartSec=100ms")
+    device.start()
+    sent = [device.bench.send(command="append", number=number) for number in range(30)]
+    for kills in range(1, 4):
+        machine.wait_until(lambda wanted=kills * 5: len(effects(machine)) >= wanted, "some of the commands have run")
+        machine.run("systemctl", "kill", "--signal=KILL", UNIT)
+        machine.wait_until(lambda wanted=str(kills): machine.show(UNIT, "NRestarts") == wanted, "it is started again")
+    records = [device.wait_for(command_id) for command_id in sent]
+    done = effects(machine)
+    assert len(done) == len(set(done)), "a command that may run once ran twice"
+    for record in records:
+        if record.status == "succeeded":
+            assert record.id in done
+        else:
+            assert "indeterminate" in (record.error or record.status_reason or "")
+    assert sum(record.status == "succeeded" for record in records) >= len(sent) - 3
+
+
+def test_a_reboot_by_command_happens_once_is_reported_once_and_only_where_it_is_allowed(device):
+    machine = device.machine
+    device.install(commands=polling(answer_timeout_s=3))
+    device.start()
+    refused = device.do(command="reboot")
+    assert (refused.status, code_of(refused)) == ("rejected", "no_helper")
+    assert "nobody took the request" in (refused.error or refused.status_reason or "")
+
+    device.install_helper("allow = []\n")
+    refused = device.do(command="reboot")
+    assert (refused.status, code_of(refused)) == ("rejected", "not_allowed")
+    machine.write("/etc/device-agent-helper.toml", 'allow = ["reboot"]\nmin_uptime_s = 86400\n')
+    refused = device.do(command="reboot")
+    assert (refused.status, code_of(refused)) == ("rejected", "too_soon")
+
+    machine.write("/etc/device-agent-helper.toml", 'allow = ["reboot"]\nmin_uptime_s = 0\n')
+    before = machine.run("cat", "/proc/sys/kernel/random/boot_id")
+    command_id = device.bench.send(command="reboot", reason="a test")
+    machine.wait_for_reboot()
+    after = machine.run("cat", "/proc/sys/kernel/random/boot_id")
+    assert before != after
+    record = device.wait_for(command_id)
+    assert record.status == "succeeded"
+    assert record.result["rebooted"] is True
+    assert device.reports(command_id) == 1
+    assert machine.show(UNIT, "NRestarts") == "0"
+
+    # Neither a restart of the agent nor another boot does it or tells it again.
+    machine.run("systemctl", "restart", UNIT)
+    assert device.do(command="ping").status == "succeeded"
+    machine.run("systemctl", "reboot")
+    machine.wait_for_reboot()
+    assert device.do(command="ping").status == "succeeded"
+    assert device.reports(command_id) == 1
+    assert machine.ask("ls", REQUEST).endswith("No such file or directory")
+
+
+def test_what_a_stolen_agent_could_write_makes_the_helper_do_nothing(device):
+    machine = device.machine
+    device.install()
+    device.install_helper('allow = ["reboot"]\nmin_uptime_s = 0\n')
+    device.start()
+    boot_id = machine.run("cat", "/proc/sys/kernel/random/boot_id")
+    machine.write("/etc/secret", "root's own\n", 0o600)
+    refusals: list[str] = []
+    for request, word in (
+        ('{"id": "1", "action": "poweroff", "asked_s": %s}', "not_allowed"),
+        ('{"id": "2", "action": "reboot", "asked_s": 1}', "stale"),
+        ('{"id": "3", "action": "reboot", "asked_s": 9e99}', "stale"),
+        ('{"id": "4", "action": "reboot", "asked_s": %s, "argv": "sh"}', "malformed"),
+        ("x" * 5000, "malformed"),
+    ):
+        text = request.replace("%s", machine.run("cut", "-d ", "-f1", "/proc/uptime"))
+        machine.as_user("device-agent", "sh", "-c", 'umask 077; echo "$1" > $2.new; mv $2.new $2', "sh", text, REQUEST)
+        wait_for_word(device, refusals, word)
+    for script, word in (
+        (f"ln -s /etc/secret {REQUEST}", "malformed"),
+        (f"mkfifo -m 600 {REQUEST}", "malformed"),
+        (f"mkdir {REQUEST}", "malformed"),
+    ):
+        machine.as_user("device-agent", "sh", "-c", script)
+        wait_for_word(device, refusals, word)
+    assert machine.run("cat", "/etc/secret") == "root's own"
+    assert "Permission denied" in machine.as_user("nobody", "sh", "-c", f"echo x > {REQUEST}")
+    assert "Permission denied" in machine.as_user(
+        "device-agent", "sh", "-c", "echo x > /run/device-agent-helper/answer.json"
+    )
+    assert machine.run("cat", "/proc/sys/kernel/random/boot_id") == boot_id
+
+
+def wait_for_word(device: Device, refusals: list[str], word: str) -> None:
+    """The helper has refused one more request with this word, and taken it away."""
+    machine = device.machine
+
+    def told() -> list[str]:
+        return [line for line in machine.log(HELPER).splitlines() if line.startswith("request=")]
+
+    machine.wait_until(lambda: len(told()) > len(refusals), f"the helper has refused with {word}")
+    refusals.append(word)
+    assert word in told()[-1]
+    assert machine.ask("ls", REQUEST).endswith("No such file or directory")
+
+
+def effects(machine: Container) -> list[str]:
+    return machine.ask("cat", f"{STATE}/effects").split() if "effects" in machine.ask("ls", STATE) else []
+
+
+def polling(**settings: object) -> dict[str, object]:
+    return {
+        "poll": {"fast_s": 0.2, "slow_s": 0.5, "idle_s": 1, "spread_s": 0},
+        "handlers": {"reboot": {"settings": settings}},
+    }
+
+
+def code_of(record: CommandRecord) -> str:
+    return (record.error or record.status_reason or "").partition(":")[0]

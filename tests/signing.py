@@ -1,0 +1,118 @@
+"""Signed commands for tests: a sender with a key, and a device that takes what it signed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agent.adapters.sqlite_store import SqliteStore
+from agent.core.commands import CommandRules, HandlerRule, Triage, Verdict, triage
+from agent.core.signed import Seals
+from agent.core.values import Admission, Command, Contract, Recall
+from agent.wire.json_text import encode_json
+from agent.wire.signed_keys import SigningKey, TrustedKeys
+from tests.factories import make_moment
+from tests.fakes import START_WALL_S, FakeClock
+
+DEVICE = "device-1"
+PAYLOAD = {"command": "open_door", "door": 3, "why": "ümläut"}
+_ids = itertools.count(1)
+
+
+def sign(key: SigningKey, counter: int, *, device_id: str = DEVICE, lifetime_s: float = 3600, **payload: Any) -> Any:
+    """A ``command_payload`` with an envelope, signed at the time at which every fake clock starts."""
+    members = payload or PAYLOAD
+    return key.sign(
+        device_id=device_id,
+        id=f"order-{counter}",
+        counter=counter,
+        expires_at=START_WALL_S + lifetime_s,
+        payload=members,
+    )
+
+
+def command_of(payload: dict[str, Any], command_id: str | None = None, **members: Any) -> Command:
+    """The payload as a command that the service lists, under an id that was never used before."""
+    return Command(command_id or f"c{next(_ids)}", payload, size_bytes=len(encode_json(payload)), **members)
+
+
+def make_rules(*keys: SigningKey, required: bool = True, **seals: Any) -> CommandRules:
+    """Rules of a device that trusts these keys and has the handlers ``open_door`` and ``ping``."""
+    trusted = TrustedKeys([key.public_key() for key in keys])
+    values = {"required_for": frozenset(), "handler_key": "command", "max_lifetime_s": 86_400.0, **seals}
+    return CommandRules(
+        handlers={"open_door": HandlerRule(Contract.ONCE, "door"), "ping": HandlerRule(Contract.IDEMPOTENT, "ping")},
+        seals=Seals(open=trusted.open, device_id=DEVICE, key_ids=trusted.key_ids, required=required, **values),
+    )
+
+
+@dataclass
+class Device:
+    """Triage and journal of one device, which may restart.
+
+    Attributes:
+        now_s: what it knows of the service's clock; None when nobody can say.
+        ran: the ids of the commands that it would run.
+        told: command id -> how it was refused.
+    """
+
+    folder: Path
+    rules: CommandRules
+    now_s: float | None = START_WALL_S
+    ran: list[str] = field(default_factory=list)
+    told: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.clock = FakeClock()
+        self._open()
+        self.store.admit([])  # no longer its first contact
+
+    def _open(self) -> None:
+        self.store = SqliteStore(self.folder / "agent.db", clock=self.clock)
+
+    def restart(self) -> None:
+        """Another process, another boot, the clock at 1970."""
+        self.store.close()
+        self.clock.reboot("boot-2")
+        self.clock.set_wall(10.0)
+        self._open()
+
+    def close(self) -> None:
+        self.store.close()
+
+    def take(self, commands: Iterable[Command]) -> Triage:
+        """Decide and commit, as the agent does it."""
+        listed = list(commands)
+        results: list[Triage] = []
+
+        def choose(recall: Recall) -> Admission | None:
+            result = triage(
+                listed,
+                recall.known,
+                self.rules,
+                received=make_moment(),
+                service_now_s=self.now_s,
+                first_contact=recall.is_empty,
+                settings=recall.settings,
+            )
+            results.append(result)
+            return Admission(result.entries, result.settings) if result.entries else None
+
+        self.store.decide([each.id for each in listed], choose, self.rules.settings)
+        self.ran += [decision.command_id for decision in results[0].of(Verdict.ADMIT)]
+        for decision in results[0].of(Verdict.REFUSE):
+            assert decision.entry is not None
+            assert decision.entry.outcome is not None
+            self.told[decision.command_id] = decision.entry.outcome.error or ""
+        return results[0]
+
+    def take_one(self, payload: dict[str, Any], command_id: str | None = None, **members: Any) -> str:
+        """``ran``, or the code with which it was refused, or ``duplicate``."""
+        command = command_of(payload, command_id, **members)
+        (decision,) = self.take([command]).decisions
+        if decision.verdict is not Verdict.REFUSE:
+            return "ran" if decision.verdict is Verdict.ADMIT else str(decision.verdict)
+        return self.told[command.id].split(":")[0]

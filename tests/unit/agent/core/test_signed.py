@@ -1,0 +1,229 @@
+"""What a device makes of signed commands."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+
+import pytest
+
+from agent.core.commands import FirstContact, Verdict, triage
+from agent.core.signed import setting_of
+from agent.errors import StorageError
+from agent.wire.signed_keys import SigningKey
+from tests.factories import make_moment
+from tests.fakes import START_WALL_S
+from tests.signing import PAYLOAD, Device, command_of, make_rules, sign
+
+KEY = SigningKey.make()
+OTHER = SigningKey.make()
+
+
+@pytest.fixture
+def device(tmp_path):
+    device = Device(tmp_path, make_rules(KEY))
+    yield device
+    device.close()
+
+
+def test_a_signed_command_runs_with_the_payload_that_was_signed(device):
+    (decision,) = device.take([command_of(sign(KEY, 1), "a")]).decisions
+    assert device.ran == ["a"]
+    assert decision.entry.command.payload == PAYLOAD
+    assert decision.entry.handler == "open_door"
+    assert decision.lane == "door"
+
+
+def test_the_same_command_listed_again_is_a_duplicate_and_no_replay(device):
+    payload = sign(KEY, 1)
+    assert device.take_one(payload, "a") == "ran"
+    assert device.take_one(payload, "a") == "duplicate"
+    assert device.ran == ["a"]
+
+
+def test_the_same_envelope_under_another_id_is_a_replay(device):
+    payload = sign(KEY, 1)
+    first, second = command_of(payload, "a"), command_of(payload, "b")
+    device.take([first, second])
+    assert device.ran == ["a"]
+    assert device.told["b"].startswith("signature_replayed: ")
+    assert device.take_one(payload) == "signature_replayed"
+
+
+def test_a_replay_is_refused_after_a_reboot_with_the_clock_at_1970(device):
+    payload = sign(KEY, 5)
+    assert device.take_one(payload) == "ran"
+    device.restart()
+    device.now_s = None
+    assert device.take_one(payload) == "signature_replayed"
+    assert device.take_one(sign(KEY, 4)) == "signature_replayed"
+    assert device.take_one(sign(KEY, 6)) == "ran"
+
+
+def test_each_key_has_its_own_counter(device):
+    device.rules = make_rules(KEY, OTHER)
+    assert device.take_one(sign(KEY, 10)) == "ran"
+    assert device.take_one(sign(OTHER, 1)) == "ran"
+    assert device.take_one(sign(OTHER, 1)) == "signature_replayed"
+
+
+def test_a_key_that_is_trusted_again_goes_on_where_it_was(device):
+    old = sign(KEY, 7)
+    assert device.take_one(old) == "ran"
+    device.rules = make_rules(OTHER)
+    assert device.take_one(sign(KEY, 8)) == "signature_key_unknown"
+    device.rules = make_rules(KEY)
+    assert device.take_one(old) == "signature_replayed"
+    assert device.take_one(sign(KEY, 8)) == "ran"
+
+
+def test_a_signature_for_one_device_is_none_for_another(device):
+    assert device.take_one(sign(KEY, 1, device_id="device-2")) == "signature_other_device"
+    assert device.take_one(sign(KEY, 1)) == "ran"
+
+
+def test_an_unsigned_command_is_refused_before_its_payload_is_judged(device):
+    asked = []
+    device.rules = dataclasses.replace(device.rules, judge=asked.append)
+    assert device.take_one({"command": "open_door"}) == "signature_required"
+    assert device.take_one({}) == "signature_required"
+    assert not asked
+
+
+def test_where_signing_is_accepted_an_unsigned_command_runs_unless_its_handler_asks_for_a_signature(device):
+    device.rules = make_rules(KEY, required=False, required_for=frozenset({"open_door"}))
+    assert device.take_one({"command": "ping"}) == "ran"
+    assert device.take_one({"command": "open_door"}) == "signature_required"
+    assert device.take_one(sign(KEY, 1)) == "ran"
+    assert device.take_one(sign(KEY, 2, command="ping")) == "ran"
+
+
+def test_where_signing_is_off_an_envelope_is_refused_and_says_what_to_do(device):
+    device.rules = dataclasses.replace(device.rules, seals=None)
+    assert device.take_one(sign(KEY, 1), "a") == "signature_not_accepted"
+    assert "commands.signing.mode" in device.told["a"]
+    assert device.take_one({"command": "ping", "signed_command": {}}) == "signature_not_accepted"
+    assert device.take_one({"command": "ping"}) == "ran"
+
+
+def test_an_expired_signature_is_refused_and_uses_its_counter_up(device):
+    payload = sign(KEY, 1, lifetime_s=60)
+    device.now_s = START_WALL_S + 60
+    assert device.take_one(payload) == "signature_expired"
+    device.restart()
+    device.now_s = None  # nobody knows the time any more, and still it does not run
+    assert device.take_one(payload) == "signature_replayed"
+
+
+def test_without_the_time_the_counter_decides_alone(device):
+    device.now_s = None
+    assert device.take_one(sign(KEY, 1, lifetime_s=-1e9)) == "ran"
+    assert device.take_one(sign(KEY, 1, lifetime_s=1e9)) == "signature_replayed"
+
+
+def test_a_signature_for_ever_is_refused(device):
+    assert device.take_one(sign(KEY, 1, lifetime_s=86_400 + 59)) == "ran"
+    assert device.take_one(sign(KEY, 2, lifetime_s=86_400 + 61)) == "signature_lifetime"
+
+
+@pytest.mark.parametrize("payload", [{"command": "no_such_handler"}, {"nothing": 1}])
+def test_a_command_that_is_refused_for_what_it_says_does_not_run_later(device, payload):
+    signed = sign(KEY, 1, **payload)
+    assert device.take_one(signed) in {"unknown_command", "missing_command_name"}
+    assert device.take_one(signed) == "signature_replayed"
+
+
+def test_a_command_that_the_service_let_expire_does_not_run_later(device):
+    payload = sign(KEY, 1)
+    assert device.take_one(payload, expires_at=START_WALL_S - 1) == "expired"
+    assert device.take_one(payload) == "signature_replayed"
+
+
+def test_history_that_is_skipped_at_first_contact_does_not_run_later(device, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    new = Device(other, device.rules)
+    try:
+        payload = sign(KEY, 3)
+        result = triage(
+            [command_of(payload, "old")],
+            {},
+            device.rules,
+            received=make_moment(),
+            service_now_s=START_WALL_S,
+            first_contact=True,
+            settings={},
+        )
+        assert [str(decision.verdict) for decision in result.decisions] == ["skip"]
+        assert result.settings == {setting_of(KEY.key_id): "3"}
+        new.store.admit(result.entries, result.settings)
+        assert new.take_one(payload) == "signature_replayed"
+    finally:
+        new.close()
+
+
+def test_latest_of_each_handler_looks_into_the_envelopes(device):
+    rules = dataclasses.replace(device.rules, first_contact=FirstContact.LATEST)
+    listed = [
+        command_of(sign(KEY, n, command=name), f"c{n}") for n, name in enumerate(["ping", "ping", "open_door"], 1)
+    ]
+    result = triage(
+        listed, {}, rules, received=make_moment(), service_now_s=START_WALL_S, first_contact=True, settings={}
+    )
+    assert [decision.command_id for decision in result.of(Verdict.ADMIT)] == ["c2", "c3"]
+
+
+def test_a_command_that_is_over_is_not_looked_at(device):
+    payload = sign(KEY, 1)
+    assert device.take_one(payload, status="succeeded") == "closed"
+    assert device.take_one(payload) == "ran"
+
+
+def test_the_limit_counts_for_the_envelope_and_nothing_above_it_is_verified(device):
+    opened = []
+    seals = dataclasses.replace(device.rules.seals, open=opened.append)
+    payload = sign(KEY, 1)
+    device.rules = dataclasses.replace(device.rules, seals=seals, max_payload_bytes=command_of(payload).size_bytes - 1)
+    assert device.take_one(payload) == "payload_too_large"
+    assert not opened
+
+
+def test_a_counter_that_cannot_be_read_lets_nothing_through(device):
+    device.store.put_setting(setting_of(KEY.key_id), "many")
+    assert device.take_one(sign(KEY, 1)) == "signature_replayed"
+
+
+def test_a_failed_commit_uses_no_counter_up_and_loses_no_command(device, monkeypatch):
+    payload = sign(KEY, 1)
+
+    def fail(*_arguments):
+        raise StorageError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(device.store, "admit", fail)
+        with pytest.raises(StorageError):
+            device.take([command_of(payload, "a")])
+    assert device.store.setting(setting_of(KEY.key_id)) is None
+    assert device.take_one(payload, "a") == "ran"
+
+
+def test_what_a_power_cut_leaves_has_both_the_command_and_its_counter_or_neither(device, tmp_path):
+    """The files as they are on the disk at each moment, opened as after a power cut."""
+    payload = sign(KEY, 1)
+    states = []
+    for step in range(2):
+        if step:
+            device.take([command_of(payload, "a")])
+        copy = tmp_path / f"copy-{step}"
+        copy.mkdir()
+        for file in tmp_path.glob("agent.db*"):
+            shutil.copyfile(file, copy / file.name)
+        found = Device(copy, device.rules)
+        states.append((sorted(found.store.known(["a"])), found.take_one(payload)))
+        found.close()
+    assert states == [([], "ran"), (["a"], "signature_replayed")]
+
+
+def test_the_log_says_who_signed(device):
+    result = device.take([command_of(sign(KEY, 1), "a")])
+    assert result.signers == {"a": f"key={KEY.key_id} id='order-1' counter=1"}

@@ -1,0 +1,285 @@
+"""The envelope of a signed command and its keys, on the wire and in files."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import shutil
+import subprocess
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from agent.errors import ConfigurationError, InvalidMessage, InvalidSignature
+from agent.wire.signed import PREFIX, Envelope, encode_envelope, parse_envelope, signed_bytes
+from agent.wire.signed_keys import (
+    SigningKey,
+    TrustedKeys,
+    public_pem,
+    read_public_key,
+    read_signing_key,
+    write_public_key,
+)
+
+KEY = SigningKey.make()
+TRUSTED = TrustedKeys([KEY.public_key()])
+RAW = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+KNOWN = SigningKey(RAW)
+KNOWN_TRUSTED = TrustedKeys([KNOWN.public_key()])
+
+GOLDEN = {
+    "signed_command": {
+        "v": 1,
+        "key_id": "ed25519-56475aa75463474c0285df5dbf2bcab7",
+        "body": '{"device_id":"d1","id":"o1","counter":7,"expires_at":"2026-01-01T00:00:00.000Z",'
+        '"command_payload":{"command":"ping"}}',
+        "signature": "",
+    }
+}
+
+
+def make(**members):
+    values = {
+        "device_id": "d1",
+        "id": "o1",
+        "counter": 7,
+        "expires_at": 1_767_225_600.0,
+        "payload": {"command": "ping"},
+    }
+    return KEY.sign(**{**values, **members})
+
+
+def resign(body: bytes):
+    """An envelope around any body, with a signature that holds."""
+    return encode_envelope(Envelope(KNOWN.key_id, body, RAW.sign(signed_bytes(KNOWN.key_id, body))))
+
+
+def reason_of(payload, keys=TRUSTED) -> str:
+    with pytest.raises(InvalidSignature) as caught:
+        keys.open(payload)
+    assert str(caught.value)
+    return caught.value.reason
+
+
+def test_what_was_signed_comes_out():
+    command = TRUSTED.open(make(payload={"command": "ping", "text": "größer"}))
+    assert (command.key_id, command.device_id, command.id, command.counter) == (KEY.key_id, "d1", "o1", 7)
+    assert command.expires_at == 1_767_225_600.0
+    assert command.payload == {"command": "ping", "text": "größer"}
+
+
+def test_the_bytes_on_the_wire_are_these():
+    """A sender in another language has to make exactly this (RFC 8032: the signature is deterministic)."""
+    payload = KNOWN.sign(device_id="d1", id="o1", counter=7, expires_at=1_767_225_600.0, payload={"command": "ping"})
+    members = payload["signed_command"]
+    assert {**members, "signature": ""} == GOLDEN["signed_command"]
+    assert PREFIX == b"device-agent signed command v1\0"
+    message = PREFIX + members["key_id"].encode() + b"\0" + members["body"].encode()
+    assert RAW.sign(message) == parse_envelope(payload).signature
+
+
+def test_the_envelope_survives_json():
+    payload = make(payload={"command": "ping", "text": '\U0001f600\n"\\'})
+    assert TRUSTED.open(json.loads(json.dumps(payload))).payload["text"] == '\U0001f600\n"\\'
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"v": 2}, "signature_version_unknown"),
+        ({"v": True}, "signature_version_unknown"),
+        ({"v": "1"}, "signature_version_unknown"),
+        ({"more": 1}, "signature_malformed"),
+        ({"key_id": ""}, "signature_malformed"),
+        ({"key_id": 5}, "signature_malformed"),
+        ({"key_id": "k" * 65}, "signature_malformed"),
+        ({"key_id": "ed25519-unknown"}, "signature_key_unknown"),
+        ({"body": {"device_id": "d1"}}, "signature_malformed"),
+        ({"body": "ü"}, "signature_malformed"),
+        ({"body": ""}, "signature_invalid"),
+        ({"signature": "!" * 86}, "signature_malformed"),
+        ({"signature": "A" * 85}, "signature_malformed"),
+        ({"signature": "A" * 86}, "signature_invalid"),
+        ({"signature": "A" * 86 + "=="}, "signature_malformed"),
+        ({"signature": None}, "signature_malformed"),
+    ],
+)
+def test_an_envelope_that_is_not_as_it_must_be_is_refused(change, reason):
+    payload = make()
+    payload["signed_command"].update(change)
+    assert reason_of(payload) == reason
+
+
+@pytest.mark.parametrize("name", ["v", "key_id", "body", "signature"])
+def test_every_member_of_the_envelope_is_required(name):
+    payload = make()
+    del payload["signed_command"][name]
+    assert reason_of(payload) in {"signature_malformed", "signature_version_unknown"}
+
+
+def test_nothing_may_stand_beside_the_envelope():
+    assert reason_of({**make(), "command": "ping"}) == "signature_malformed"
+
+
+def test_a_signature_has_one_spelling_only():
+    """The last character of 86 carries four bits that mean nothing: base64 would take 16 spellings."""
+    payload = make()
+    text = payload["signed_command"]["signature"]
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    spellings = []
+    for last in alphabet:
+        changed = copy.deepcopy(payload)
+        changed["signed_command"]["signature"] = text[:-1] + last
+        try:
+            TRUSTED.open(changed)
+            spellings.append(last)
+        except InvalidSignature:
+            continue
+    assert spellings == [text[-1]]
+
+
+BODY = {
+    "device_id": "d1",
+    "id": "o1",
+    "counter": 7,
+    "expires_at": "2026-01-01T00:00:00Z",
+    "command_payload": {"command": "ping"},
+}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"device_id": ""},
+        {"device_id": 1},
+        {"id": "x" * 129},
+        {"counter": 0},
+        {"counter": -1},
+        {"counter": True},
+        {"counter": "7"},
+        {"counter": 7.0},
+        {"counter": 2**63},
+        {"expires_at": 1},
+        {"expires_at": "tomorrow"},
+        {"command_payload": "ping"},
+        {"command_payload": {"signed_command": {}}},
+        {"more": 1},
+    ],
+)
+def test_a_body_that_is_not_as_it_must_be_is_refused_although_its_signature_holds(change):
+    assert reason_of(resign(json.dumps({**BODY, **change}).encode()), KNOWN_TRUSTED) == "signature_malformed"
+    assert KNOWN_TRUSTED.open(resign(json.dumps(BODY).encode())).counter == 7
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'{"id":"a","id":"b"}', b"{}", b"[" * 4000])
+def test_a_body_that_is_no_object_is_refused_although_its_signature_holds(body):
+    assert reason_of(resign(body), KNOWN_TRUSTED) == "signature_malformed"
+
+
+def test_nothing_in_the_body_is_parsed_before_its_signature_holds(monkeypatch):
+    def fail(*_arguments):
+        raise AssertionError("parsed")
+
+    monkeypatch.setattr("agent.wire.signed_keys.parse_body", fail)
+    payload = make()
+    payload["signed_command"]["body"] += " "
+    assert reason_of(payload) == "signature_invalid"
+
+
+@pytest.mark.parametrize("members", [{"payload": {"x": float("nan")}}, {"device_id": ""}, {"counter": 0}, {"id": ""}])
+def test_what_no_device_would_take_is_not_signed(members):
+    with pytest.raises(InvalidMessage):
+        make(**members)
+
+
+# --- keys in files ------------------------------------------------------------------------------------------------
+
+
+def test_a_key_is_the_same_after_its_file(tmp_path):
+    KEY.write(tmp_path / "k.key")
+    write_public_key(tmp_path / "k.pub", KEY.public_key())
+    assert (tmp_path / "k.key").stat().st_mode & 0o777 == 0o600
+    assert read_signing_key(tmp_path / "k.key").key_id == KEY.key_id
+    assert TrustedKeys([read_public_key(tmp_path / "k.pub")]).key_ids == (KEY.key_id,)
+
+
+def test_a_key_file_is_never_replaced(tmp_path):
+    KEY.write(tmp_path / "k.key")
+    before = (tmp_path / "k.key").read_bytes()
+    with pytest.raises(FileExistsError):
+        SigningKey.make().write(tmp_path / "k.key")
+    assert (tmp_path / "k.key").read_bytes() == before
+
+
+def test_a_private_key_neither_prints_nor_pickles():
+    assert repr(KEY) == f"SigningKey({KEY.key_id})"
+    with pytest.raises(TypeError):
+        pickle.dumps(KEY)
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])
+def test_a_private_key_that_others_can_open_is_refused(tmp_path, mode):
+    KEY.write(tmp_path / "k.key")
+    (tmp_path / "k.key").chmod(mode)
+    with pytest.raises(ConfigurationError, match="chmod 600"):
+        read_signing_key(tmp_path / "k.key")
+
+
+def test_a_public_key_that_everybody_can_write_is_refused(tmp_path):
+    write_public_key(tmp_path / "k.pub", KEY.public_key())
+    (tmp_path / "k.pub").chmod(0o666)
+    with pytest.raises(ConfigurationError, match="chmod 644"):
+        read_public_key(tmp_path / "k.pub")
+
+
+def test_a_private_key_in_the_place_of_the_public_one_is_refused_without_being_repeated(tmp_path):
+    KEY.write(tmp_path / "k.key")
+    with pytest.raises(ConfigurationError, match="belongs to the sender alone") as caught:
+        read_public_key(tmp_path / "k.key")
+    secret = (tmp_path / "k.key").read_text().splitlines()[1]
+    assert secret not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"-----BEGIN PUBLIC KEY-----\n", b"\xff" * 100, b"x" * 5000])
+@pytest.mark.parametrize("read", [read_public_key, read_signing_key])
+def test_a_file_that_holds_no_key_is_refused(tmp_path, read, content):
+    path = tmp_path / "k"
+    path.write_bytes(content)
+    path.chmod(0o600)
+    with pytest.raises(ConfigurationError, match=str(path)):
+        read(path)
+
+
+def test_a_key_of_another_kind_is_refused(tmp_path):
+    other = ec.generate_private_key(ec.SECP256R1())
+    pem = serialization.Encoding.PEM
+    (tmp_path / "k.pub").write_bytes(
+        other.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+    )
+    private = other.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (tmp_path / "k.key").write_bytes(private)
+    (tmp_path / "k.key").chmod(0o600)
+    for read, name in ((read_public_key, "k.pub"), (read_signing_key, "k.key")):
+        with pytest.raises(ConfigurationError, match="another kind"):
+            read(tmp_path / name)
+
+
+def test_missing_files_and_folders_are_told(tmp_path):
+    for path in (tmp_path / "none", tmp_path):
+        with pytest.raises(ConfigurationError, match=str(path)):
+            read_public_key(path)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_openssl_reads_the_public_key(tmp_path):
+    (tmp_path / "k.pub").write_text(public_pem(KEY.public_key()))
+    done = subprocess.run(
+        ["openssl", "pkey", "-pubin", "-in", tmp_path / "k.pub", "-noout", "-text"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "ED25519" in done.stdout.upper()
