@@ -181,7 +181,15 @@ class Outbox(Protocol):
         ...
 
     def next_batch(self, limit: int) -> list[StoredReading]:
-        """What to send next: live first, then backlog, oldest first."""
+        """What to send next: live first, then backlog by priority, oldest first in each."""
+        ...
+
+    def again(self, keys: Sequence[int]) -> list[StoredReading]:
+        """These once more, in this order: those of them that still wait.
+
+        What was handed out last, here or by :meth:`next_batch`, gives way to nothing at a bound as long as most of the
+        outbox is something else: the service may know it as one batch.
+        """
         ...
 
     def settle(self, outcome: SendOutcome) -> None:

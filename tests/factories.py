@@ -6,7 +6,17 @@ import itertools
 from typing import Any
 
 from agent.core.commands import CommandRules, FirstContact, HandlerRule
-from agent.core.values import Command, CommandState, Contract, JournalEntry, Moment, Outcome, OutcomeStatus, Reading
+from agent.core.values import (
+    Command,
+    CommandState,
+    Contract,
+    JournalEntry,
+    Moment,
+    Outcome,
+    OutcomeStatus,
+    Priority,
+    Reading,
+)
 from tests.fakes import START_WALL_S
 
 _numbers = itertools.count(1)
@@ -37,9 +47,11 @@ def make_outcome(status: str = "succeeded", **members: Any) -> Outcome:
     return Outcome(OutcomeStatus(status), **members)
 
 
-def make_reading(values: dict[str, float] | None = None, at: Moment | None = None) -> Reading:
+def make_reading(
+    values: dict[str, float] | None = None, at: Moment | None = None, priority: Priority = Priority.NORMAL
+) -> Reading:
     """A reading of one number."""
-    return Reading({"temperature": 21.5} if values is None else values, at or make_moment())
+    return Reading({"temperature": 21.5} if values is None else values, at or make_moment(), priority)
 
 
 def make_rules(*names: str, contract: Contract = Contract.ONCE, **members: Any) -> CommandRules:

@@ -16,7 +16,21 @@ from agent.core.commands import (
     report_entry,
     start_entry,
 )
-from agent.core.outbox import Bounds, DropReason, Held, choose_next, evict
+from agent.core.gaps import Gap, gaps_of
+from agent.core.outbox import (
+    RELIEVED_AT,
+    ROW_BYTES,
+    Bounds,
+    DropReason,
+    Held,
+    Shortage,
+    WhenFull,
+    choose_next,
+    evict,
+    fitting,
+    kept_together,
+    too_old,
+)
 from agent.core.values import (
     Admission,
     CommandPoll,
@@ -26,6 +40,7 @@ from agent.core.values import (
     Moment,
     OutboxStats,
     Outcome,
+    Priority,
     Reading,
     Recall,
     Report,
@@ -182,11 +197,13 @@ class FakeJournal(_Failing):
 
 
 class FakeOutbox(_Failing):
-    """An outbox in memory. Thread-safe.
+    """An outbox in memory; at a bound the oldest go, or it blocks. Thread-safe.
 
     Attributes:
         rows: key -> reading, what waits.
         set_aside: key -> reason.
+        dropped: key (0 for one that never had one) and reason of what was dropped.
+        gaps: the episodes that are not told yet.
         fault: set it to make every write raise a StorageError with this text.
     """
 
@@ -194,33 +211,93 @@ class FakeOutbox(_Failing):
         self.rows: dict[int, Reading] = {}
         self.set_aside: dict[int, str] = {}
         self.dropped: list[tuple[int, DropReason]] = []
+        self.gaps: dict[DropReason, Gap] = {}
         self._clock = clock or FakeClock()
         self._bounds = bounds or Bounds()
-        self._accepted = 0
+        self._held: dict[int, Held] = {}
+        self._last_key = 0
         self._tried: dict[int, int] = {}
+        self._in_flight: frozenset[int] = frozenset()
         self._delivered = 0
         self._lock = threading.RLock()
 
     def put(self, reading: Reading, *, wait: bool = False) -> None:
         with self._lock:
             self._check()
-            size_of(reading)
-            self._accepted += 1
-            self.rows[self._accepted] = reading
-            held = self._held()
-            gone = evict(held, len(held), sum(each.size_bytes for each in held), self._bounds, self._clock.now())
-            for each, reason in gone:
-                del self.rows[each.key]
-                self.dropped.append((each.key, reason))
+            size_bytes = size_of(reading)
+            refused = self._bounds.when_full is WhenFull.BLOCK and not fitting([size_bytes], self._shortage())
+            if refused:
+                self._drop([(Held(0, size_bytes, reading.at), DropReason.BLOCKED)])
+            else:
+                self._add(reading)
+            self._enforce()
+            self._tell_gaps()
+            if refused and wait:
+                raise StorageError("the outbox is full")
+
+    def _add(self, reading: Reading) -> None:
+        self._last_key += 1
+        self.rows[self._last_key] = reading
+        self._held[self._last_key] = Held(self._last_key, size_of(reading), reading.at)
+
+    def _enforce(self) -> None:
+        held = self._oldest_first()
+        gone, _ = too_old(held, self._bounds.max_age_s, self._clock.now(), len(held))
+        self._drop([(each, DropReason.AGE) for each in gone])
+        shortage = self._shortage()
+        if self._bounds.when_full is not WhenFull.BLOCK and shortage.exists:
+            kept = kept_together(self._in_flight, len(self.rows))
+            free = [[each for each in queue if each.key not in kept] for queue in self._queues()[:0:-1]]
+            self._drop(evict(free, shortage, len(held)))
+
+    def _shortage(self) -> Shortage:
+        held = self._oldest_first()
+        used_bytes = sum(each.size_bytes + ROW_BYTES for each in held)
+        return Shortage(len(held) - self._bounds.max_rows, used_bytes - self._bounds.max_bytes)
+
+    def _drop(self, gone: Sequence[tuple[Held, DropReason]]) -> None:
+        for each, reason in gone:
+            self.rows.pop(each.key, None)
+            self.dropped.append((each.key, reason))
+        for gap in gaps_of(gone):
+            known = self.gaps.get(gap.reason)
+            self.gaps[gap.reason] = gap if known is None else known.joined(gap)
+
+    def _tell_gaps(self) -> None:
+        if not self.gaps:
+            return
+        held = self._oldest_first()
+        _, spare_s = too_old(held, self._bounds.max_age_s, self._clock.now(), len(held))
+        has_room = len(self.rows) < RELIEVED_AT * self._bounds.max_rows
+        is_young = spare_s > (1 - RELIEVED_AT) * self._bounds.max_age_s
+        for reason, gap in sorted(self.gaps.items()):
+            if gap.is_over(relieved=is_young if reason is DropReason.AGE else has_room):
+                del self.gaps[reason]
+                self._add(gap.record())
 
     def next_batch(self, limit: int) -> list[StoredReading]:
         with self._lock:
-            held = self._held()
-            batch = []
-            for key in choose_next(held, held[::-1], self._clock.now(), limit):
-                batch.append(StoredReading(key, f"fake-{key}", self.rows[key], self._tried.get(key, 0)))
-                self._tried[key] = self._tried.get(key, 0) + 1
-            return batch
+            newest_first = self._oldest_first()[::-1]
+            return self._hand_out(choose_next(self._queues(), newest_first, self._clock.now(), limit))
+
+    def again(self, keys: Sequence[int]) -> list[StoredReading]:
+        with self._lock:
+            return self._hand_out([key for key in keys if key in self.rows])
+
+    def _hand_out(self, keys: Sequence[int]) -> list[StoredReading]:
+        batch = []
+        for key in keys:
+            batch.append(StoredReading(key, f"fake-{key}", self.rows[key], self._tried.get(key, 0)))
+            self._tried[key] = self._tried.get(key, 0) + 1
+        self._in_flight = frozenset(keys)
+        return batch
+
+    def _queues(self) -> list[list[Held]]:
+        """By priority, the gap records in front."""
+        return [[self._held[key] for key, each in self.rows.items() if each.priority is rank] for rank in Priority]
+
+    def _oldest_first(self) -> list[Held]:
+        return [self._held[key] for key, each in self.rows.items() if each.priority is not Priority.GAP]
 
     def settle(self, outcome: SendOutcome) -> None:
         with self._lock:
@@ -231,26 +308,25 @@ class FakeOutbox(_Failing):
             for key in outcome.delivered:
                 if self.rows.pop(key, None) is not None:
                     self._delivered += 1
+            self._tell_gaps()
 
     def stats(self) -> OutboxStats:
         with self._lock:
-            held = self._held()
+            oldest = next((each for each in self.rows.values() if each.priority is not Priority.GAP), None)
             return OutboxStats(
-                rows=len(held),
-                size_bytes=sum(each.size_bytes for each in held),
-                oldest_wall_s=held[0].at.wall_s if held else None,
+                rows=len(self.rows),
+                size_bytes=sum(map(size_of, self.rows.values())),
+                oldest_wall_s=None if oldest is None else oldest.at.wall_s,
                 set_aside=len(self.set_aside),
                 dropped=len(self.dropped),
-                accepted=self._accepted,
+                accepted=self._last_key + sum(1 for key, _ in self.dropped if not key),
                 delivered=self._delivered,
             )
 
     def restart(self) -> None:
         """The process starts anew: how often something was tried is forgotten."""
         self._tried.clear()
-
-    def _held(self) -> list[Held]:
-        return [Held(key, size_of(reading), reading.at) for key, reading in self.rows.items()]
+        self._in_flight = frozenset()
 
 
 def size_of(reading: Reading) -> int:

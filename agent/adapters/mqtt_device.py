@@ -39,6 +39,7 @@ class MqttDevice:
         waits: between two attempts to connect.
         first_s: how long after the start the first attempt comes, seconds.
         on_up: the connection stands; called in its thread.
+        on_traffic: see :class:`~agent.adapters.mqtt_session.Role`.
         on_down: it does not, with the reason and the wait before the next attempt, seconds; likewise.
     """
 
@@ -57,6 +58,7 @@ class MqttDevice:
         wall_of: Callable[[Moment], float | None] = lambda moment: moment.wall_s,
         first_s: float = 0.0,
         on_up: Callable[[], None] = lambda: None,
+        on_traffic: Callable[[int, int], None] = lambda _sent_bytes, _received_bytes: None,
         on_down: Callable[[Offline, float], None] = lambda _error, _wait_s: None,
     ) -> None:
         self._on_up = on_up
@@ -73,6 +75,7 @@ class MqttDevice:
             subscriptions=subscriptions_of(device_id),
             on_arrival=self._arrived,
             on_up=self._came_up,
+            on_traffic=on_traffic,
             greeting=online,
             will=offline,
         )

@@ -23,8 +23,10 @@ from agent.adapters.store.boot_rows import BootRows
 from agent.adapters.store.failures import REPLACING, check, damage, explain, is_damage, is_suspect
 from agent.adapters.store.journal_rows import JournalRows
 from agent.adapters.store.outbox_rows import Draft, OutboxRows, to_draft
-from agent.adapters.store.schema import connect, prepare
-from agent.core.outbox import Bounds, DropReason
+from agent.adapters.store.room import DiskRoom, FreeBytes, free_bytes_beside
+from agent.adapters.store.schema import connect, prepare, wal_bytes
+from agent.core.gaps import Gap
+from agent.core.outbox import Bounds
 from agent.core.timekeeping import BootTime
 from agent.core.values import (
     Admission,
@@ -43,6 +45,12 @@ from agent.ports import Clock
 FILE_NAME: Final = "agent.db"
 """What the database is called inside the state directory."""
 
+OUTBOX_FULL: Final = (
+    "the outbox is full, so this reading was refused and counted: let the service take some, or raise outbox.max_bytes "
+    "and outbox.max_rows"
+)
+"""The old readings stay (``when_full: block``)."""
+
 _INCIDENTS_MAX: Final = 100
 _T = TypeVar("_T")
 
@@ -55,6 +63,7 @@ class SqliteStore:
         clock: for the age of readings and the time of incidents.
         bounds: how much may wait in the outbox.
         max_pages: how many pages the file may grow to; None leaves SQLite's own bound.
+        free_bytes: of the file system; None asks the one that the file lies on.
         trusts_wall: the wall clock counts for a boot whose time nobody has told; a device's may show anything.
 
     Raises:
@@ -72,6 +81,7 @@ class SqliteStore:
         clock: Clock,
         bounds: Bounds | None = None,
         max_pages: int | None = None,
+        free_bytes: FreeBytes | None = None,
         trusts_wall: bool = True,
     ) -> None:
         self.path = path
@@ -79,6 +89,7 @@ class SqliteStore:
         self._clock = clock
         self._bounds = bounds or Bounds()
         self._max_pages = max_pages
+        self._free_bytes = free_bytes or free_bytes_beside(path)
         self._trusts_wall = trusts_wall
         # The highest key of a reading that a commit of this process is known to have stored.
         self._last_key: int | None = None
@@ -102,7 +113,8 @@ class SqliteStore:
         try:
             self._boots = BootRows(connection, trusts_wall=self._trusts_wall)
             self._journal = JournalRows(connection, self._boots)
-            self._outbox = OutboxRows(connection, self._bounds, _store_id(connection), self._boots)
+            room = DiskRoom(connection, self._bounds, self._free_bytes)
+            self._outbox = OutboxRows(connection, self._bounds, _store_id(connection), room, self._boots)
             self._outbox.forget_unused_origins()
             self._boots.forget_unused(self._clock.now().boot_id)
             if self._last_key is not None:
@@ -121,7 +133,7 @@ class SqliteStore:
             return self._replace(damage("its replacement was interrupted"))
         suspect = self._is_doubted or is_suspect(self.path)
         try:
-            connection = connect(self.path, max_pages=self._max_pages)
+            connection = self._connect()
         except sqlite3.DatabaseError as error:
             if not is_damage(error):
                 raise
@@ -140,6 +152,9 @@ class SqliteStore:
             raise
         return connection
 
+    def _connect(self) -> sqlite3.Connection:
+        return connect(self.path, max_pages=self._max_pages, log_bytes=wal_bytes(self._bounds.max_bytes))
+
     def _replace(self, error: sqlite3.Error, connection: sqlite3.Connection | None = None) -> sqlite3.Connection:
         """Move the damaged file aside and go on with a new one that holds what can be salvaged."""
         # Only for a damaged file.
@@ -154,7 +169,7 @@ class SqliteStore:
             if connection is not None:
                 with suppress(sqlite3.Error):
                     connection.close()
-        new = connect(self.path, max_pages=self._max_pages)
+        new = self._connect()
         try:
             prepare(new, self.path)
             new.execute("BEGIN IMMEDIATE")
@@ -371,22 +386,29 @@ class SqliteStore:
         """See :class:`agent.ports.BootTimes`; here it is on the disk when this returns."""
         with self.transaction():
             self._boots.learn(boot_id, time)
+            self._outbox.look_at_ages()
 
     # --- Outbox ---------------------------------------------------------------------------------------------------
 
     def put(self, reading: Reading, *, wait: bool = False) -> None:  # noqa: ARG002 - here every put waits
         """See :class:`agent.ports.Outbox`. Raises ValueError for a value that is not finite."""
-        self.put_drafts([to_draft(reading)])
+        if self.put_drafts([to_draft(reading)]):
+            raise StorageError(OUTBOX_FULL)
 
-    def put_drafts(self, drafts: Sequence[Draft]) -> None:
-        """Accept many readings with one commit."""
+    def put_drafts(self, drafts: Sequence[Draft]) -> int:
+        """Accept many readings with one commit; how many of them were refused, since old ones stay at a bound."""
         with self.transaction():
-            self._outbox.put(drafts, self._boots.dated(self._clock.now()))
+            return self._outbox.put(drafts, self._boots.dated(self._clock.now()))
 
     def next_batch(self, limit: int) -> list[StoredReading]:
         """See :class:`agent.ports.Outbox`."""
         with self._looking():
             return self._outbox.next_batch(limit, self._boots.dated(self._clock.now()))
+
+    def again(self, keys: Sequence[int]) -> list[StoredReading]:
+        """See :class:`agent.ports.Outbox`."""
+        with self._looking():
+            return self._outbox.again(keys)
 
     def settle(self, outcome: SendOutcome) -> None:
         """See :class:`agent.ports.Outbox`."""
@@ -411,10 +433,22 @@ class SqliteStore:
         with self._looking():
             return self._outbox.stats()
 
-    def note_unsaved(self, rows: int, from_wall_s: float, to_wall_s: float) -> None:
-        """Count readings that were dropped before they could be stored, and the time that they were from."""
+    def note_gap(self, gap: Gap) -> None:
+        """Count readings that were dropped before they could be stored."""
         with self.transaction():
-            self._outbox.note_gap(DropReason.UNSAVED, rows, from_wall_s, to_wall_s)
+            self._outbox.note_gap(gap)
+
+    def touch(self) -> None:
+        """Write something small, so that a commit shows whether the disk takes anything."""
+        with self.transaction():
+            self._db.execute(
+                "INSERT INTO meta VALUES ('touched', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1"
+            )
+
+    def write_back(self) -> None:
+        """Write the log back into the file, so that the next commits find room in the log as it is."""
+        with suppress(sqlite3.Error):
+            self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
 
 def _lock(path: Path) -> int:

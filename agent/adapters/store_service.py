@@ -2,10 +2,11 @@
 
 Other threads use :attr:`StoreService.journal` and :attr:`StoreService.outbox`. Their methods return, or raise, after
 the commit. A reading that nobody waits for stays in memory for at most the grouping window and goes with the first
-commit that comes along.
+commit that comes along; without a window each one is on the disk when its call returns.
 
 When the disk fails, everybody who waits gets a :class:`~agent.errors.StorageError` that names cause and fix, nothing is
-acknowledged, and the thread goes on: readings stay in a bounded buffer and are tried again.
+acknowledged, and the thread goes on: readings stay in a bounded buffer and are tried again. When it is full, the
+reserve is given back and commands alone are committed until the reserve can be had again.
 """
 
 from __future__ import annotations
@@ -15,14 +16,18 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
-from agent.adapters.sqlite_store import SqliteStore
+from agent.adapters.sqlite_store import OUTBOX_FULL, SqliteStore
 from agent.adapters.store.failures import error_name, is_damage
 from agent.adapters.store.outbox_rows import Draft
+from agent.adapters.store.reserve import Reserve
+from agent.adapters.store.room import FreeBytes
+from agent.adapters.store.schema import load_bytes
 from agent.adapters.store.shared import SharedBootTimes, SharedJournal, SharedOutbox
+from agent.adapters.store.waiting import Buffer, Load, Request, Rider
 from agent.core.outbox import Bounds
 from agent.core.values import SendOutcome
 from agent.errors import AgentError, StorageError
@@ -37,62 +42,25 @@ BUFFER_MAX: Final = 20_000
 SETTLE_WITHIN_S: Final = 90.0
 """How long the deletion of delivered readings may wait for a commit that comes along."""
 
+OK: Final = "ok"
+DEGRADED: Final = "degraded"
+"""The disk fails or is full: readings wait in memory; on a full disk commands are still stored."""
+FULL: Final = "full"
+"""A bound is reached and new readings are refused."""
+
 _FLUSH_AT: Final = 5_000
 _REQUESTS_MAX: Final = 1_024
 _SETTLE_AT: Final = 1_000
 _ANSWER_WITHIN_S: Final = 30.0
 _RETRY_FIRST_S: Final = 1.0
-_RETRY_CAP_S: Final = 30.0
-_REOPEN_AFTER: Final = 3
+_RETRY_CAP_S: Final = 10.0
+# From this failure on every second one opens the file anew.
+_REOPEN_FROM: Final = 3
 _WORTH_REOPENING: Final = ("SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN")
+_DISK_FULL: Final = "SQLITE_FULL"
 # So often an idle writer shows that it lives.
 _TICK_S: Final = 10.0
 _PATIENCE_S: Final = 30.0
-
-
-@dataclass(slots=True, eq=False)
-class _Request:
-    """Work for the writer that somebody waits for.
-
-    Attributes:
-        may_write: the result of a look is the work of a write, or None.
-    """
-
-    work: Callable[[SqliteStore], Any]
-    writes: bool
-    may_write: bool = False
-    done: threading.Event = field(default_factory=threading.Event)
-    result: Any = None
-    error: BaseException | None = None
-
-    def resolve(self, error: BaseException | None = None) -> None:
-        if error is not None:
-            self.error = error
-        self.done.set()
-
-
-@dataclass(slots=True)
-class _Buffer:
-    """Readings that wait for their commit, and what had to be dropped."""
-
-    drafts: deque[Draft] = field(default_factory=deque)
-    due_s: float | None = None
-    dropped: int = 0
-    dropped_from_s: float = 0.0
-    dropped_to_s: float = 0.0
-
-    def drop_oldest(self) -> None:
-        wall_s = self.drafts.popleft().at.wall_s
-        self.dropped_from_s = min(self.dropped_from_s, wall_s) if self.dropped else wall_s
-        self.dropped_to_s = max(self.dropped_to_s, wall_s) if self.dropped else wall_s
-        self.dropped += 1
-
-    def saved(self, before: _Buffer) -> None:
-        """What was in the buffer ``before`` is on the disk; it may have grown since, and dropped some of that."""
-        dropped_since = self.dropped - before.dropped
-        for _ in range(len(before.drafts) - dropped_since):
-            self.drafts.popleft()
-        self.dropped = max(0, dropped_since - len(before.drafts))
 
 
 class StoreService:
@@ -106,8 +74,11 @@ class StoreService:
         lazy_settle: the service knows idempotency keys, so the deletion of delivered readings may wait up to
             :data:`SETTLE_WITHIN_S` for the next commit. May be set later, when the service's extensions are known.
         buffer_max: readings in memory at most.
-        max_pages, trusts_wall: as for the store.
+        max_pages, free_bytes, trusts_wall: as for the store.
+        rider: a value that is written with a commit that happens anyway.
         on_incident: told each incident, from the writer's thread; by default it is logged as an error.
+        on_state: told :data:`OK`, :data:`DEGRADED` or :data:`FULL` when that changes, and a sentence; from the
+            writer's thread.
 
     Attributes:
         progress: grows with each turn of the writer, at least every 10 s while it is healthy.
@@ -125,8 +96,11 @@ class StoreService:
         lazy_settle: bool = False,
         buffer_max: int = BUFFER_MAX,
         max_pages: int | None = None,
+        free_bytes: FreeBytes | None = None,
+        rider: Rider | None = None,
         trusts_wall: bool = True,
         on_incident: Callable[[str], None] | None = None,
+        on_state: Callable[[str, str], None] = lambda _state, _detail: None,
     ) -> None:
         self.path = path
         self.lazy_settle = lazy_settle
@@ -134,16 +108,23 @@ class StoreService:
         self.incidents: list[str] = []
         self.fault: str | None = None
         self._clock = clock
-        self._bounds = bounds
+        self._bounds = bounds or Bounds()
         self._group_window_s = group_window_s
-        self._buffer_max = buffer_max
+        self._load_bytes = load_bytes(self._bounds.max_bytes)
+        self._reserve = Reserve(path.with_name(f"{path.name}.reserve"), self._bounds.reserve_bytes)
+        self._free_bytes = free_bytes
+        self._rider = rider
         self._flush_at = min(_FLUSH_AT, max(1, buffer_max // 2))
         self._max_pages = max_pages
         self._trusts_wall = trusts_wall
         self._on_incident = on_incident or (lambda text: _log.error("store=replaced %s", text))
+        self._on_state = on_state
+        self._state = OK
+        self._is_disk_full = False
+        self._refused = 0
         self._changed = threading.Condition()
-        self._requests: deque[_Request] = deque()
-        self._buffer = _Buffer()
+        self._requests: deque[Request] = deque()
+        self._buffer = Buffer(buffer_max)
         self._settle_due_s: float | None = None
         self._failures = 0
         self._retry_s = 0.0
@@ -197,13 +178,7 @@ class StoreService:
 
     def _run(self) -> None:
         try:
-            self._store = SqliteStore(
-                self.path,
-                clock=self._clock,
-                bounds=self._bounds,
-                max_pages=self._max_pages,
-                trusts_wall=self._trusts_wall,
-            )
+            self._store = self._open()
             self._tell_incidents(self._store)
         except BaseException as error:  # noqa: BLE001 - handed to the thread that called start
             self._opening_errors.append(error)
@@ -220,6 +195,31 @@ class StoreService:
         finally:
             self._end(self._store)
 
+    def _open(self) -> SqliteStore:
+        def attempt() -> SqliteStore:
+            return SqliteStore(
+                self.path,
+                clock=self._clock,
+                bounds=self._bounds,
+                max_pages=self._max_pages,
+                free_bytes=self._free_bytes,
+                trusts_wall=self._trusts_wall,
+            )
+
+        try:
+            store = attempt()
+        except StorageError as error:
+            if not _says_full(error):
+                raise
+            self._reserve.give_back()
+            store = attempt()
+        if not self._reserve.take():
+            self._is_disk_full = True
+            self._failures = 1
+            self._retry_s = self._now_s() + _RETRY_FIRST_S
+            self._tell(DEGRADED, f"{self.path}: the disk has no room for the reserve of commands: free space on it")
+        return store
+
     def _end(self, store: SqliteStore) -> None:
         with self._changed:
             self._closing = True
@@ -229,6 +229,10 @@ class StoreService:
             request.resolve(self._closed_error())
         if self._buffer.drafts:
             _log.error("store=lost %d readings could not be saved at the stop", len(self._buffer.drafts))
+        rider = None if self._rider is None or self._gave_up else self._rider.board(last=True)
+        if rider is not None:
+            with suppress(StorageError):
+                store.put_setting(*rider)
         store.close()
         self._mark_s = None
 
@@ -240,7 +244,7 @@ class StoreService:
         Raises:
             StorageError: nothing was written, or the disk does not answer and nobody knows.
         """
-        request = _Request(work, writes)
+        request = Request(work, writes=writes)
         self._have_done(request)
         return cast("_T", request.result)
 
@@ -250,16 +254,16 @@ class StoreService:
         Raises:
             StorageError: as :meth:`call`.
         """
-        self._have_done(_Request(look, writes=False, may_write=True))
+        self._have_done(Request(look, writes=False, may_write=True))
 
     def submit(self, work: Callable[[SqliteStore], object]) -> None:
         """Have the writer do and commit this soon; nobody waits, and nobody learns whether it failed."""
         with self._changed:
             if not self._closing and len(self._requests) < _REQUESTS_MAX:
-                self._requests.append(_Request(work, writes=True))
+                self._requests.append(Request(work, writes=True))
                 self._changed.notify_all()
 
-    def _have_done(self, request: _Request) -> None:
+    def _have_done(self, request: Request) -> None:
         with self._changed:
             if self._closing:
                 raise self._closed_error()
@@ -277,7 +281,32 @@ class StoreService:
             raise request.error
 
     def buffer(self, draft: Draft) -> None:
-        """Take a reading that nobody waits for."""
+        """Take a reading that nobody waits for; without a grouping window this waits all the same.
+
+        Raises:
+            StorageError: the store is closed; or it is not on the disk yet and stays in memory, tried again and again.
+        """
+        if self._group_window_s > 0:
+            self._keep(draft)
+            return
+        request = _putting(draft)
+        try:
+            self._have_done(request)
+        except StorageError:
+            # Without an answer nobody knows whether it is stored: kept as well, it might be stored twice.
+            if request.error is not None and not self._closing:
+                self._keep(draft)
+            raise
+        if request.result:
+            raise StorageError(OUTBOX_FULL)
+
+    def put_now(self, draft: Draft) -> int:
+        """Take a reading and wait for its commit; how many were refused, since the old ones stay at a bound."""
+        request = _putting(draft)
+        self._have_done(request)
+        return int(request.result)
+
+    def _keep(self, draft: Draft) -> None:
         with self._changed:
             if self._closing:
                 raise self._closed_error()
@@ -285,9 +314,7 @@ class StoreService:
             if not self._failures:
                 self._changed.wait_for(self._has_room, _ANSWER_WITHIN_S)
             buffer = self._buffer
-            if len(buffer.drafts) >= self._buffer_max:
-                buffer.drop_oldest()
-            buffer.drafts.append(draft)
+            buffer.add(draft)
             if buffer.due_s is None:
                 buffer.due_s = self._now_s() + self._group_window_s
                 self._changed.notify_all()
@@ -306,7 +333,7 @@ class StoreService:
                 self._changed.notify_all()
 
     def _has_room(self) -> bool:
-        return self._closing or bool(self._failures) or len(self._buffer.drafts) < self._buffer_max
+        return self._closing or bool(self._failures) or not self._buffer.is_full
 
     def _closed_error(self) -> StorageError:
         return StorageError(f"{self.path}: the store is closed: the agent stops, or its store has failed")
@@ -335,12 +362,12 @@ class StoreService:
 
     def _due_s(self) -> float | None:
         """When the next commit is due that nobody waits for."""
+        if self._failures:
+            return self._retry_s
         buffer = self._buffer
         dues = [due_s for due_s in (buffer.due_s, self._settle_due_s) if due_s is not None]
         if not dues:
             return None
-        if self._failures:
-            return self._retry_s
         return 0.0 if len(buffer.drafts) >= self._flush_at else min(dues)
 
     def _turn(self, store: SqliteStore) -> None:
@@ -357,7 +384,7 @@ class StoreService:
             self._commit(store, writes)
         self.progress += 1
 
-    def _look(self, store: SqliteStore, request: _Request) -> None:
+    def _look(self, store: SqliteStore, request: Request) -> None:
         try:
             request.result = request.work(store)
         except StorageError as error:
@@ -371,44 +398,92 @@ class StoreService:
             else:
                 request.resolve()
 
-    def _commit(self, store: SqliteStore, writes: Sequence[_Request]) -> None:
-        """One commit for everything that waits."""
-        with self._changed:
-            waiting = replace(self._buffer, drafts=self._buffer.drafts.copy())
-        try:
-            self._write(store, waiting, writes)
-        except StorageError as error:
-            self._failed(store, error)
-            for request in writes:
-                request.resolve(error)
+    def _commit(self, store: SqliteStore, writes: Sequence[Request]) -> None:
+        """One commit for everything that waits; where the disk has no room for that, for commands alone."""
+        if self._is_disk_full and self._reserve.take():
+            self._is_disk_full = False
+        error = self._attempt(store, writes) if not self._is_disk_full else None
+        if _says_full(error):
+            self._is_disk_full = True
+            self._reserve.give_back()
+            store.write_back()
+        if not self._is_disk_full:
+            self._conclude(store, writes, error)
             return
-        with self._changed:
-            self._buffer.saved(waiting)
-            self._buffer.due_s = self._now_s() + self._group_window_s if self._buffer.drafts else None
-            self._settle_due_s = None
-            self._failures = 0
-            self._changed.notify_all()
-        self.fault = None
+        fault = error or StorageError(f"{self.path}: there is no room left for readings: free space on its disk")
+        commands = [request for request in writes if not request.of_readings]
+        failure = self._attempt(store, commands, readings=False)
+        # The log must not take the room that it needs to be written back; and written back it begins anew.
+        store.write_back()
+        self._conclude(store, commands, failure, fault)
         for request in writes:
-            request.resolve()
+            if request.of_readings:
+                request.resolve(fault)
 
-    def _write(self, store: SqliteStore, waiting: _Buffer, writes: Sequence[_Request]) -> None:
+    def _attempt(self, store: SqliteStore, writes: Sequence[Request], *, readings: bool = True) -> StorageError | None:
+        with self._changed:
+            load = self._buffer.load(self._load_bytes, readings=readings)
+        try:
+            self._write(store, load, writes)
+        except StorageError as error:
+            with self._changed:
+                self._buffer.unload(load)
+            return error
+        with self._changed:
+            buffer = self._buffer
+            wait_s = 0.0 if load.drafts and buffer.drafts else self._group_window_s
+            buffer.due_s = self._now_s() + wait_s if buffer.drafts else None
+            self._settle_due_s = None
+            self._changed.notify_all()
+        return None
+
+    def _write(self, store: SqliteStore, load: Load, writes: Sequence[Request]) -> None:
         hidden = store.hidden
+        rider = None if self._rider is None else self._rider.board()
         # A commit of nothing but deletions that a resend would survive needs no flush of the disk's cache.
-        with store.transaction(durable=bool(writes or waiting.drafts)):
+        with store.transaction(durable=bool(writes or load.drafts or self._failures)):
             if hidden:
                 store.settle(SendOutcome(delivered=hidden))
-            if waiting.drafts:
-                store.put_drafts(waiting.drafts)
-            if waiting.dropped:
-                store.note_unsaved(waiting.dropped, waiting.dropped_from_s, waiting.dropped_to_s)
+            if load.gap is not None:
+                store.note_gap(load.gap)
+            if load.drafts:
+                self._refused = store.put_drafts(load.drafts)
+            if self._failures:
+                # Something must be written to know that the disk is well.
+                store.touch()
+            if rider is not None:
+                store.put_setting(*rider)
             for request in writes:
                 try:
                     request.result = store.attempt(lambda work=request.work: work(store))  # type: ignore[misc]
                 except AgentError as error:
                     request.error = error
+        if rider is not None and self._rider is not None:
+            self._rider.arrived()
 
-    def _failed(self, store: SqliteStore, error: StorageError) -> None:
+    def _conclude(
+        self,
+        store: SqliteStore,
+        writes: Sequence[Request],
+        error: StorageError | None,
+        fault: StorageError | None = None,
+    ) -> None:
+        """A commit of all, or of commands alone while ``fault`` keeps readings out, went well or failed."""
+        if error is None and fault is None:
+            with self._changed:
+                self._failures = 0
+                self._changed.notify_all()
+            self.fault = None
+            if self._refused:
+                self._tell(FULL, "the outbox is full and new readings are refused, as outbox.when_full says")
+            else:
+                self._tell(OK, "")
+        else:
+            self._failed(store, error or cast("StorageError", fault), mend=error is not None)
+        for request in writes:
+            request.resolve(error)
+
+    def _failed(self, store: SqliteStore, error: StorageError, *, mend: bool) -> None:
         with self._changed:
             self._failures += 1
             self._gave_up = self._closing
@@ -418,10 +493,23 @@ class StoreService:
         if self.fault is None:
             _log.error("store=failing %s; readings wait in memory and are tried again", error)
         self.fault = str(error)
+        what = "nothing can be stored" if mend else "commands are still stored"
+        self._tell(DEGRADED, f"{error}; {what}, readings wait in memory")
+        if not mend:
+            return
         self._mend(store, error)
         # A file whose disk came back may need a new handle. Not when the disk is full: opening needs room, too.
-        if self._failures % _REOPEN_AFTER == 0 and error_name(error.__cause__).startswith(_WORTH_REOPENING):
+        is_time = self._failures >= _REOPEN_FROM and self._failures % 2
+        if is_time and error_name(error.__cause__).startswith(_WORTH_REOPENING):
             self._reopen(store)
+
+    def _tell(self, state: str, detail: str) -> None:
+        if state == self._state:
+            return
+        self._state = state
+        if state == OK:
+            _log.info("store=ok readings are stored again")
+        self._on_state(state, detail)
 
     def _mend(self, store: SqliteStore, error: StorageError) -> None:
         """Replace a damaged file; other failures pass or are the disk's."""
@@ -445,3 +533,11 @@ class StoreService:
             self.incidents.append(text)
             self._on_incident(text)
         store.incidents.clear()
+
+
+def _says_full(error: StorageError | None) -> bool:
+    return error is not None and error_name(error.__cause__) == _DISK_FULL
+
+
+def _putting(draft: Draft) -> Request:
+    return Request(lambda store: store.put_drafts([draft]), writes=True, of_readings=True)

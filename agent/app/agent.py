@@ -11,7 +11,7 @@ from agent.adapters.clocks import is_synchronized
 from agent.adapters.store_service import StoreService
 from agent.app.handling import RegistryJobs, command_rules
 from agent.app.links import LinkParts, Links, make_links
-from agent.app.plugins import load_handlers, load_sensors, report_rules
+from agent.app.plugins import load_handlers, load_sensors, priorities, report_rules
 from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials
 from agent.core.polling import PollIntervals
@@ -27,6 +27,7 @@ from agent.runtime.intake import Intake, resume
 from agent.runtime.intervals import POLL, Intervals
 from agent.runtime.jobs import JobRunner
 from agent.runtime.lanes import LaneParts
+from agent.runtime.ledger import Ledger
 from agent.runtime.patience import Patience
 from agent.runtime.sensing import IntervalChanged, RulesChanged, SensingService
 from agent.runtime.service import Actor, ServiceThread
@@ -70,6 +71,7 @@ class CarefulOutbox:
         self._settles_lazily = settles_lazily
         self.put = store.outbox.put
         self.next_batch = store.outbox.next_batch
+        self.again = store.outbox.again
         self.stats = store.outbox.stats
 
     def settle(self, outcome: SendOutcome) -> None:
@@ -110,6 +112,7 @@ class Agent:
         clock: both clocks.
         supervisor: told about crashes and restarts; it watches the services.
         health: told how the parts are.
+        ledger: told what goes over the network.
         started: when this process began.
         upkeep: what the handlers that mend ask of the agent.
         safe_mode: why the agent runs with its mending handlers only, one sentence; empty when it runs with all.
@@ -131,6 +134,7 @@ class Agent:
         clock: Clock,
         supervisor: Supervisor,
         health: Health,
+        ledger: Ledger,
         started: Moment,
         upkeep: Upkeep,
         safe_mode: str = "",
@@ -147,6 +151,7 @@ class Agent:
         self._clock = clock
         self._supervisor = supervisor
         self._health = health
+        self._ledger = ledger
         self._started = started
         self._fraction = random.Random().random  # noqa: S311 - spreads waits, guards nothing
         self._service_clock = ServiceClock(
@@ -256,6 +261,7 @@ class Agent:
             first_s=self._first_s,
             poll_is_set=lambda: self._intervals.is_set(POLL),
             on_connected=self._connected,
+            on_traffic=self._ledger.count,
         )
         return make_links(self._config, credentials, client, parts)
 
@@ -281,6 +287,7 @@ class Agent:
         sensing = SensingService(
             device_id=config.device.device_id,
             rules={name: rule for name, rule in report_rules(config).items() if name in ready},
+            priorities=priorities(config),
             reader=self._reader,
             intervals=self._intervals,
             outbox=self._outbox,

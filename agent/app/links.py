@@ -46,6 +46,7 @@ class LinkParts:
         first_s: how long after the start the first contact comes, seconds.
         poll_is_set: somebody set the poll interval, so no poll is held.
         on_connected: the other side is there again: back-offs have lost their reason. Called from another thread.
+        on_traffic: told the bytes that were sent and received.
     """
 
     clock: Clock
@@ -56,6 +57,7 @@ class LinkParts:
     first_s: float
     poll_is_set: Callable[[], bool]
     on_connected: Callable[[], object]
+    on_traffic: Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ def _http_links(config: AgentConfig, client: DeviceClient, parts: LinkParts) -> 
     from agent.adapters.http_uplink import HttpUplink
 
     discovery, device = Discovery(client, parts.clock), config.device
+    client.connection.on_traffic = parts.on_traffic
 
     def settles_lazily(outcome: SendOutcome) -> bool:
         # An array would be put together anew after a crash, under another key, and count twice.
@@ -144,6 +147,7 @@ def _mqtt_links(
     if client is not None:
         from agent.adapters.discovery import Discovery
 
+        client.connection.on_traffic = parts.on_traffic
         source = _hybrid(device, _list_source(config, client, Discovery(client, parts.clock)), mqtt, parts)
         wait_s = lambda: 0.0 if parts.poll_is_set() else config.commands.long_poll_wait_s  # noqa: E731 - as above
     receipts = mqtt.delivered_when == "receipt"
@@ -187,6 +191,7 @@ def _mqtt_device(config: AgentConfig, mqtt: MqttConfig, credentials: Credentials
         wall_of=parts.wall_of,
         first_s=parts.first_s,
         on_up=up,
+        on_traffic=parts.on_traffic,
         on_down=watch.down,
     )
     device.on_notice = noticed

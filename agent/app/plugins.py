@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agent.config import AgentConfig
 from agent.core.reporting import ReportRule, ReportWhen
+from agent.core.values import Priority
 from agent.handlers.registry import HandlerRegistry, HandlerSection
 from agent.sensors.registry import SensorRegistry, SensorSection
 
@@ -38,6 +39,11 @@ def load_sensors(config: AgentConfig) -> SensorRegistry:
             for sensor in config.sensors
         }
     )
+
+
+def priorities(config: AgentConfig) -> dict[str, Priority]:
+    """Sensor name -> the priority of its readings."""
+    return {sensor.name: Priority[sensor.priority.upper()] for sensor in config.sensors}
 
 
 def report_rules(config: AgentConfig) -> dict[str, ReportRule]:

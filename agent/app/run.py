@@ -12,6 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from agent.adapters.clocks import SystemClock, asleep_s
+from agent.adapters.process_io import written_bytes
 from agent.adapters.sd_notify import make_notifier
 from agent.adapters.sqlite_store import FILE_NAME
 from agent.adapters.store_service import StoreService
@@ -24,11 +25,14 @@ from agent.app.status_file import StatusFile, status_path, write_status
 from agent.app.upkeep import AgentUpkeep, AgentView
 from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials, LoadedConfig, read_credentials
-from agent.core.outbox import Bounds
+from agent.config.model import OutboxConfig
+from agent.core.outbox import Bounds, WhenFull
 from agent.core.values import Moment
 from agent.errors import ConfigurationError, StorageError
 from agent.ports import Clock, Notifier
 from agent.runtime.health import Health
+from agent.runtime.ledger import SETTING as LEDGER
+from agent.runtime.ledger import Ledger
 from agent.runtime.supervisor import (
     EXIT_CRASHED,
     EXIT_REPLACE,
@@ -115,6 +119,7 @@ class _Life:
         self._status_path = status_path(self._config.state_dir, environ)
         self._supervisor = Supervisor(self._notifier, self._clock, on_change=self._changed, asleep_s=asleep_s)
         self._health = Health(self._clock, self._supervisor.changed)
+        self._ledger = Ledger(self._clock, written_bytes)
         self._figures = self._make_figures()
         self._metrics: MetricsServer | None = None
         self._wants_reload = threading.Event()
@@ -134,10 +139,12 @@ class _Life:
         store = StoreService(
             config.state_dir / FILE_NAME,
             clock=self._clock,
-            bounds=Bounds(config.outbox.max_rows, config.outbox.max_bytes, config.outbox.max_age_s),
+            bounds=_bounds(config.outbox),
             group_window_s=config.outbox.group_window_s,
+            rider=self._ledger,
             trusts_wall=False,
             on_incident=self._tell_incident,
+            on_state=lambda state, detail: self._health.put("store", state, detail),
         )
         ending = Ending("never started", EXIT_CRASHED)
         with self._supervisor.signals(), self._hangups(), open_client(config, self._credentials) as client:
@@ -145,6 +152,7 @@ class _Life:
             if early is not None:
                 return early
             try:
+                self._ledger.load(store.journal.setting(LEDGER))
                 self._supervisor.watch(lambda now_s: "the store does not answer" if store.stuck_for_s(now_s) else None)
                 trial = self._starting.trial
                 self._agent = Agent(
@@ -155,6 +163,7 @@ class _Life:
                     clock=self._clock,
                     supervisor=self._supervisor,
                     health=self._health,
+                    ledger=self._ledger,
                     started=self._started,
                     upkeep=self._upkeep,
                     safe_mode=self._starting.notes.why,
@@ -385,3 +394,14 @@ class _Life:
             write_status(self._status_path, status)
         except OSError as error:
             _log.debug("status=not_written %s: %s", self._status_path, error)
+
+
+def _bounds(outbox: OutboxConfig) -> Bounds:
+    return Bounds(
+        max_rows=outbox.max_rows,
+        max_bytes=outbox.max_bytes,
+        max_age_s=outbox.max_age_s,
+        keep_free_bytes=outbox.keep_free_bytes,
+        reserve_bytes=outbox.reserve_bytes,
+        when_full=WhenFull(outbox.when_full),
+    )

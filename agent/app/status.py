@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.adapters.sqlite_store import FILE_NAME
@@ -15,6 +15,8 @@ from agent.app.status_file import StatusFile, read_status, status_path
 from agent.app.tokens import look_at_tokens
 from agent.config import AgentConfig
 from agent.errors import StorageError
+from agent.runtime.ledger import SETTING as LEDGER
+from agent.runtime.ledger import Day, read_days
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,7 @@ class AgentStatus:
         told: what the agent's last process told about its parts.
         store: what journal and outbox hold; None when there is no store or it cannot be read.
         store_fault: why it cannot be read; empty when it can.
+        traffic: day -> bytes sent, received and written, the oldest first; at most an hour behind.
         tokens: how the bearer token stands, in a sentence; empty with a key pair.
     """
 
@@ -36,6 +39,7 @@ class AgentStatus:
     told: StatusFile | None
     store: StoreStatus | None
     store_fault: str = ""
+    traffic: Mapping[str, Day] = field(default_factory=dict)
     tokens: str = ""
 
     @property
@@ -64,7 +68,8 @@ def look_at(config: AgentConfig, environ: Mapping[str, str]) -> AgentStatus:
     except StorageError as error:
         fault = str(error)
     tokens = look_at_tokens(config, environ, time.time()).text
-    return AgentStatus(_state(holder, told, store), state_dir, holder, told, store, fault, tokens)
+    traffic = {} if store is None else read_days(store.settings.get(LEDGER))
+    return AgentStatus(_state(holder, told, store), state_dir, holder, told, store, fault, traffic, tokens)
 
 
 def _newest(paths: list[Path], device_id: str) -> StatusFile | None:

@@ -19,10 +19,16 @@ from agent.cli.options import (
     print_json,
     print_table,
 )
+from agent.runtime.ledger import SETTING as LEDGER
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agent.adapters.store.status import StoreStatus
     from agent.app.status import AgentStatus
+    from agent.runtime.ledger import Day
+
+_VALUES_SHOWN = 200
 
 
 @click.command()
@@ -61,6 +67,8 @@ def _print(found: AgentStatus) -> None:
         click.echo(f"store      {found.store_fault}")
     if found.store is not None:
         _print_store(found.store)
+    if found.traffic:
+        _print_traffic(found.traffic)
 
 
 def _print_store(store: StoreStatus) -> None:
@@ -74,13 +82,18 @@ def _print_store(store: StoreStatus) -> None:
     )
     if store.undated:
         click.echo(f"  {store.undated} of them are of a boot whose time nobody knows yet")
+    click.echo(f"disk       {_size(store.disk_bytes)} taken by the store")
     for gap in store.gaps:
         span = _span(gap.to_wall_s - gap.from_wall_s)
         click.echo(f"  dropped for {gap.reason}: {gap.rows} readings over {span}, the last from {_ago(gap.to_wall_s)}")
-    for reason in store.set_aside:
-        click.echo(f"  refused: {reason}")
+    if store.untold_gaps:
+        click.echo(f"  {store.untold_gaps} gaps are not told to the service yet")
+    for reading in store.set_aside:
+        click.echo(f"  refused: reading {reading.key} from {_ago(reading.read_wall_s)}: {reading.reason}")
+        click.echo(f"    {reading.values[:_VALUES_SHOWN]}")
     for name, value in store.settings.items():
-        click.echo(f"setting    {name} = {value}")
+        if name != LEDGER:
+            click.echo(f"setting    {name} = {value}")
     for text in store.incidents:
         click.echo(f"incident   {text}")
     if store.last_commands:
@@ -90,6 +103,19 @@ def _print_store(store: StoreStatus) -> None:
             for line in store.last_commands
         ]
         print_table(("COMMAND", "HANDLER", "STATE", "RECEIVED", "REASON"), rows)
+
+
+def _print_traffic(traffic: Mapping[str, Day]) -> None:
+    rows = [(day, *map(_size, counts)) for day, counts in traffic.items()]
+    click.echo("")
+    print_table(("DAY (UTC)", "SENT", "RECEIVED", "WRITTEN TO FLASH"), rows)
+
+
+def _size(size_bytes: int) -> str:
+    for unit_bytes, unit in ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB")):
+        if size_bytes >= unit_bytes:
+            return f"{size_bytes / unit_bytes:.1f} {unit}"
+    return f"{size_bytes} bytes"
 
 
 def _ago(wall_s: float) -> str:

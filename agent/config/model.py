@@ -371,6 +371,11 @@ class SensorConfig(Section):
         default=None,
         example=True,
     )
+    priority: Literal["high", "normal", "low"] = key(
+        "Which readings go first when many wait, and which give way last when the outbox is full. Readings of the last "
+        "minute go before all of them.",
+        default="normal",
+    )
     report: ReportConfig = key("Which readings are sent.", default_factory=ReportConfig)
     settings: dict[str, Any] = key("The type's own settings.", default_factory=dict)
 
@@ -379,10 +384,17 @@ class OutboxConfig(Section):
     """The bounds of the store of readings that wait for the service. What is dropped is counted and reported."""
 
     max_rows: Annotated[int, Field(ge=100, le=10_000_000)] = key(
-        "At most this many readings wait; then the oldest go.", unit="readings", default=100_000
+        "At most this many readings wait.",
+        unit="readings",
+        why="The default holds three days of one reading a second.",
+        default=300_000,
     )
-    max_bytes: Annotated[int, Field(ge=64 * 1024, le=16 * 1024**3)] = key(
-        "At most this much wait.", unit="bytes", why="Fit it to your flash.", default=64 * 1024 * 1024
+    max_bytes: Annotated[int, Field(ge=1024**2, le=16 * 1024**3)] = key(
+        "What the store takes on the disk at most: commands and readings, the write-ahead log (a quarter of this, at "
+        "most 4 MiB) and the reserve. The file keeps the size that it once had and is used again from within.",
+        unit="bytes",
+        why="Fit it to your flash.",
+        default=64 * 1024 * 1024,
     )
     max_age_s: Annotated[float, Field(ge=60, le=366 * 86400)] = key(
         "Older readings are dropped.",
@@ -390,12 +402,39 @@ class OutboxConfig(Section):
         why="Yesterday's temperature may be worth nothing, or a proof.",
         default=7 * 86400.0,
     )
+    keep_free_bytes: Annotated[int, Field(ge=0, le=1024**4)] = key(
+        "While the file system has less than this left, the store does not grow: new readings take the place of old "
+        "ones. 0 takes what there is.",
+        unit="bytes",
+        why="A full root file system stops other programs, too.",
+        default=16 * 1024 * 1024,
+    )
+    when_full: Literal["drop-oldest", "thin-out", "block"] = key(
+        "What gives way at a bound of rows, bytes or free disk: drop-oldest the oldest reading of the lowest priority; "
+        "thin-out every second reading of the older half of the lowest priority, again and again; block the new "
+        "reading. Each is told to the service as a gap record.",
+        why="thin-out keeps the course of a long outage at a lower resolution, block keeps its beginning.",
+        default="drop-oldest",
+    )
+    reserve_bytes: Annotated[int, Field(ge=0, le=64 * 1024**2)] = key(
+        "Room on the disk that is kept for commands and given back when the disk is full. 0 keeps none.",
+        unit="bytes",
+        why="A device whose disk is full can still be told what to do about it.",
+        default=512 * 1024,
+    )
     group_window_s: Annotated[float, Field(ge=0, le=60)] = key(
-        "Readings of this long share one write to the flash.",
+        "Readings of this long share one write to the flash; with 0 each is on the disk before its sensor counts as "
+        "read.",
         unit="s",
         why="A power cut loses at most this much of readings. Longer spares the SD card.",
         default=1.0,
     )
+
+    @model_validator(mode="after")
+    def _leaves_room_for_readings(self) -> Self:
+        if self.reserve_bytes > self.max_bytes // 4:
+            raise ValueError("reserve_bytes must be at most a quarter of max_bytes: lower it or raise max_bytes")
+        return self
 
 
 class LoggingConfig(Section):

@@ -1,9 +1,9 @@
 """What to send next, what to drop at a bound and why, and what a failed send means for the readings in it.
 
-Handled here: live readings before the backlog and both oldest first; bounds in rows, bytes and age; which errors are
-the readings' own fault.
+Handled here: live readings before the backlog, the backlog by priority, oldest first in each; bounds in rows, bytes
+and age, and what gives way at them; which errors are the readings' own fault.
 
-Never handled here: storing, deleting, sending, counting.
+Never handled here: storing, deleting, sending, counting (:mod:`agent.core.gaps`), measuring what the disk holds.
 
 Therefore the caller must hand over rows in the order of their keys and lazily (only as many as are asked for are
 looked at, so a backlog of a million rows is never loaded), and do the deletions together with the writes that made
@@ -12,10 +12,10 @@ them necessary, in one transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 from typing import Final
 
 from agent.core.timekeeping import is_plausible
@@ -30,6 +30,9 @@ LIVE_WITHIN_S: Final = 60.0
 
 LIVE_SCAN_MAX: Final = 10_000
 """So many rows are looked at to find where the live ones begin; with more of them the oldest must wait a little."""
+
+RELIEVED_AT: Final = 0.9
+"""A store that is filled to less than this share of its bounds is no longer full."""
 
 _ADDRESS_FAULTS: Final = frozenset({405})
 
@@ -71,30 +74,32 @@ def is_live(at: Moment, now: Moment, live_within_s: float = LIVE_WITHIN_S) -> bo
 
 
 def choose_next(
-    oldest_first: Iterable[Held],
+    queues: Iterable[Iterable[Held]],
     newest_first: Iterable[Held],
     now: Moment,
     limit: int,
     live_within_s: float = LIVE_WITHIN_S,
 ) -> tuple[int, ...]:
-    """The keys to send next, in this order: live ones, oldest first, then backlog, oldest first.
+    """The keys to send next, in this order: live ones, oldest first, then backlog by priority, oldest first in each.
 
     Args:
-        oldest_first: the waiting rows from the old end; at most ``limit`` of them are looked at.
-        newest_first: the same rows from the new end; looked at only where the oldest row is not live, and then no
-            further than :data:`LIVE_SCAN_MAX`.
+        queues: the waiting rows by priority, what goes first in front, each from its old end; at most ``limit`` of each
+            are looked at.
+        newest_first: the rows of all queues that may be live, from the new end; looked at only where the oldest row is
+            not live, and then no further than :data:`LIVE_SCAN_MAX`.
         now: this instant.
         limit: how many keys at most.
         live_within_s: how young a live reading is.
     """
-    head = list(islice(oldest_first, limit))
-    # Later rows are younger: where the oldest is live all are, and the two orders are one.
-    if not head or is_live(head[0].at, now, live_within_s):
-        return tuple(held.key for held in head)
+    backlog = [held for queue in queues for held in islice(queue, limit)]
+    oldest = min(backlog, key=lambda held: held.key, default=None)
+    # Later rows are younger: where the oldest is live all are.
+    if oldest is None or is_live(oldest.at, now, live_within_s):
+        return tuple(sorted(held.key for held in backlog)[:limit])
     tail = takewhile(lambda held: is_live(held.at, now, live_within_s), islice(newest_first, LIVE_SCAN_MAX))
     live = [held.key for held in tail][::-1]
-    backlog = [held.key for held in head if not live or held.key < live[0]]
-    return (*live, *backlog)[:limit]
+    known = set(live)
+    return (*live, *(held.key for held in backlog if held.key not in known))[:limit]
 
 
 # --- what to drop -----------------------------------------------------------------------------------------------------
@@ -106,8 +111,29 @@ class DropReason(StrEnum):
     AGE = "age"
     ROWS = "rows"
     BYTES = "bytes"
+    FREE_DISK = "free_disk"
+    """The file system has too little room left for others, so the store may not grow."""
+    THINNED = "thinned"
+    """A bound was reached, and the older readings were kept at a lower resolution."""
+    BLOCKED = "blocked"
+    """A bound was reached, and a new reading was refused so that the old ones stay."""
     UNSAVED = "unsaved"
     """The store could not be written for so long that the buffer in memory was full."""
+
+
+NEVER_STORED: Final = frozenset({DropReason.BLOCKED, DropReason.UNSAVED})
+"""Reasons for which a reading goes before it was ever given a key."""
+
+
+class WhenFull(StrEnum):
+    """What gives way when a bound is reached."""
+
+    DROP_OLDEST = "drop-oldest"
+    """The oldest reading of the lowest priority."""
+    THIN_OUT = "thin-out"
+    """Readings of the older half of the lowest priority: it is kept at a lower and lower resolution."""
+    BLOCK = "block"
+    """The new reading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,55 +142,130 @@ class Bounds:
 
     Attributes:
         max_rows: readings.
-        max_bytes: their JSON text plus :data:`ROW_BYTES` each.
+        max_bytes: what they take, as their store measures it: in memory the JSON text plus :data:`ROW_BYTES` each, on
+            a disk what is really on it.
         max_age_s: since they were read.
+        keep_free_bytes: so much of the file system is left to others.
+        reserve_bytes: a part of ``max_bytes`` that is kept for commands, for when the disk is full.
+        when_full: what gives way.
     """
 
-    max_rows: int = 100_000
+    max_rows: int = 300_000
     max_bytes: int = 64 * 1024 * 1024
     max_age_s: float = 7 * 86_400.0
+    keep_free_bytes: int = 0
+    reserve_bytes: int = 0
+    when_full: WhenFull = WhenFull.DROP_OLDEST
 
 
-def evict(
-    oldest_first: Iterable[Held], rows: int, size_bytes: int, bounds: Bounds, now: Moment
-) -> list[tuple[Held, DropReason]]:
-    """What to delete, oldest first, each with its reason, so that the rest is within the bounds.
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """What is beyond the bounds; 0 or less is nothing.
 
-    A reading whose age no clock can tell is not dropped for its age, unless one that was accepted after it is.
+    Attributes:
+        rows: so many readings too many.
+        size_bytes: so many bytes too many.
+        bytes_reason: whether the store's own bound or the file system's says so.
+    """
+
+    rows: int = 0
+    size_bytes: int = 0
+    bytes_reason: DropReason = DropReason.BYTES
+
+    @property
+    def exists(self) -> bool:
+        """Something must give way."""
+        return self.rows > 0 or self.size_bytes > 0
+
+    def less(self, gone: Iterable[Held]) -> Shortage:
+        """What is still too much when these are gone."""
+        sizes = [held.size_bytes + ROW_BYTES for held in gone]
+        return Shortage(self.rows - len(sizes), self.size_bytes - sum(sizes), self.bytes_reason)
+
+
+def too_old(oldest_first: Iterable[Held], max_age_s: float, now: Moment, limit: int) -> tuple[list[Held], float]:
+    """The readings that are too old, oldest first, and in how many seconds the next one may be.
+
+    A reading whose age no clock can tell is not too old, unless one that was accepted after it is.
 
     Args:
-        oldest_first: the waiting readings; read only as far as needed.
-        rows: how many wait.
-        size_bytes: their JSON text altogether.
-        bounds: how much may wait.
+        oldest_first: the waiting readings of all priorities; read up to the first that is young enough.
+        max_age_s: the bound.
         now: this instant.
+        limit: how many at most; with more of them the next may come at once.
     """
-    dropped: list[tuple[Held, DropReason]] = []
+    gone: list[Held] = []
     ageless: list[Held] = []
-    total_bytes = size_bytes + rows * ROW_BYTES
     for held in oldest_first:
         age = age_s(held.at, now)
-        if age is not None and age > bounds.max_age_s:
-            gone = [(each, DropReason.AGE) for each in (*ageless, held)]
-            ageless.clear()
-        else:
-            over = _over(rows, total_bytes, bounds)
-            if over is None and age is not None:
-                break
-            if over is None:
-                ageless.append(held)
-                continue
-            gone = [(held, over)]
-        dropped.extend(gone)
-        rows -= len(gone)
-        total_bytes -= sum(each.size_bytes + ROW_BYTES for each, _ in gone)
+        if age is not None and age <= max_age_s:
+            return gone, max_age_s - age
+        if len(gone) + len(ageless) < limit:
+            ageless.append(held)
+        if age is not None:
+            gone += ageless
+            ageless = []
+            if len(gone) >= limit:
+                return gone, 0.0
+    return gone, max_age_s
+
+
+def evict(queues: Iterable[Iterable[Held]], shortage: Shortage, limit: int) -> list[tuple[Held, DropReason]]:
+    """What gives way, each with its reason: the lowest priority first, oldest first in it.
+
+    Args:
+        queues: the waiting readings by priority, the lowest in front, each from its old end; read as far as needed.
+        shortage: what is too much.
+        limit: how many at most.
+    """
+    dropped: list[tuple[Held, DropReason]] = []
+    for held in islice(chain.from_iterable(queues), limit):
+        if not shortage.exists:
+            break
+        dropped.append((held, DropReason.ROWS if shortage.rows > 0 else shortage.bytes_reason))
+        shortage = shortage.less((held,))
     return dropped
 
 
-def _over(rows: int, total_bytes: int, bounds: Bounds) -> DropReason | None:
-    if rows > bounds.max_rows:
-        return DropReason.ROWS
-    return DropReason.BYTES if total_bytes > bounds.max_bytes else None
+def kept_together(in_flight: frozenset[int], waiting: int) -> frozenset[int]:
+    """Which keys do not give way, since the service may have them and knows them only as one batch.
+
+    Not when that batch is most of what waits: then the store is so small that new readings would give way to it.
+    """
+    return in_flight if 2 * len(in_flight) <= waiting else frozenset()
+
+
+def thin_out(stretch: Sequence[Held], distance: int, kept: int) -> list[Held]:
+    """What goes so that those that stay are ``distance`` keys apart; with 2 every second one of an unbroken row.
+
+    Args:
+        stretch: waiting readings, oldest first.
+        distance: at least so far apart.
+        kept: the key of the last one that stayed before this stretch; negative when there is none.
+    """
+    gone: list[Held] = []
+    for held in stretch:
+        if kept >= 0 and held.key - kept < distance:
+            gone.append(held)
+        else:
+            kept = held.key
+    return gone
+
+
+def fitting(sizes_bytes: Sequence[int], shortage: Shortage) -> int:
+    """How many new readings, in their order, find room where the old ones stay.
+
+    Args:
+        sizes_bytes: of their JSON texts.
+        shortage: before they came; negative numbers are room.
+    """
+    rows, room_bytes = 0, -shortage.size_bytes
+    for size_bytes in sizes_bytes[: max(0, -shortage.rows)]:
+        room_bytes -= size_bytes + ROW_BYTES
+        if room_bytes < 0:
+            break
+        rows += 1
+    return rows
 
 
 # --- what an error means ----------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Any
 
 JsonObject = dict[str, Any]
@@ -141,6 +141,16 @@ class Admission:
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
+class Priority(IntEnum):
+    """Which readings of the backlog go first, and which give way last; the numbers are stored."""
+
+    GAP = -1
+    """A gap record: the agent's own word about readings that were dropped. It never gives way."""
+    HIGH = 0
+    NORMAL = 1
+    LOW = 2
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """Named numbers read at one instant: one ``sensor_data`` object.
@@ -148,10 +158,12 @@ class Reading:
     Attributes:
         values: reading name -> number, finite.
         at: when they were read.
+        priority: among the readings that wait.
     """
 
     values: dict[str, float]
     at: Moment
+    priority: Priority = Priority.NORMAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +241,8 @@ class OutboxStats:
         size_bytes: their JSON text.
         oldest_wall_s: when the oldest waiting one was read, epoch seconds; None when none waits or nobody knows.
         set_aside: readings refused for good and kept with their reason.
-        dropped: readings dropped at a bound, ever.
-        accepted, delivered: readings taken in and handed over, ever.
+        dropped: readings dropped at a bound, refused at one, or lost before they could be stored, ever.
+        accepted, delivered: readings and gap records taken in and handed over, ever.
     """
 
     rows: int

@@ -51,7 +51,9 @@ def _set_aside(subject: Subject) -> Finding:
     store = subject.status.store
     if store is None or not store.outbox.set_aside:
         return ok("the service refused no reading for good")
-    cause = f"the service refused them for good; the last: {store.set_aside[0] if store.set_aside else 'unknown'}"
+    cause = (
+        f"the service refused them for good; the last: {store.set_aside[0].reason if store.set_aside else 'unknown'}"
+    )
     fix = "mend the sensor or the product's definition; device-agent status lists the reasons"
     return warning(f"{store.outbox.set_aside} readings are set aside", cause, fix)
 

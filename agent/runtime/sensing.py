@@ -10,7 +10,7 @@ from typing import Final
 
 from agent.core.reporting import Reported, ReportRule
 from agent.core.schedule import Schedule
-from agent.core.values import Moment, Reading
+from agent.core.values import Moment, Priority, Reading
 from agent.errors import StorageError
 from agent.ports import Clock, Outbox
 from agent.runtime.complaints import Complaints
@@ -72,6 +72,7 @@ class SensingService(Actor):
     Args:
         device_id: spreads the instants of a fleet over the interval.
         rules: sensor name -> which readings are sent; the sensors that exist.
+        priorities: sensor name -> of its readings; the others' is normal.
         post: posts a message to this service, from any thread.
         submit: where reads are waited for.
         on_accepted: the outbox took a reading.
@@ -92,6 +93,7 @@ class SensingService(Actor):
         health: Health,
         post: Callable[[object], bool],
         on_accepted: Callable[[], object],
+        priorities: Mapping[str, Priority] | None = None,
         submit: Submit = submit_to_thread,
         repeat_after_s: float = 300.0,
     ) -> None:
@@ -104,6 +106,7 @@ class SensingService(Actor):
         self._health = health
         self._post = post
         self._on_accepted = on_accepted
+        self._priorities = priorities or {}
         self._submit = submit
         self._complaints = Complaints(_log, self._now_s, repeat_after_s)
         self._sensors = {name: self._scheduled(name, rule) for name, rule in rules.items()}
@@ -173,7 +176,7 @@ class SensingService(Actor):
         if not chosen:
             return
         try:
-            self._outbox.put(Reading(chosen, read.at))
+            self._outbox.put(Reading(chosen, read.at, self._priorities.get(name, Priority.NORMAL)))
         except StorageError as error:
             self._health.put("outbox", "failing", str(error))
             self._complaints.tell("outbox", f"outbox=failing: a reading could not be stored: {error}")

@@ -232,10 +232,14 @@ class UplinkService(Actor):
                 _log.info("command=%s its progress is not wanted: %s", command_id, error)
 
     def _send_readings(self) -> bool:
-        found: Sequence[StoredReading] = self._outbox.next_batch(self._batch_size)
-        if not self._takes_arrays():
+        # The batch whose fate is unknown goes again as it was: its idempotency key follows from what is in it.
+        # One by one each has a key of its own.
+        takes_arrays = self._takes_arrays()
+        again = self._outbox.again(self._in_flight) if self._in_flight and takes_arrays else []
+        found: Sequence[StoredReading] = again or self._outbox.next_batch(self._batch_size)
+        if not takes_arrays:
             found = self._paced(found)
-        batch = self._same_again(found) or self._singly(found) or found
+        batch = again or self._singly(found) or found
         if not batch:
             return False
         if self._repeats_batches:
@@ -251,7 +255,7 @@ class UplinkService(Actor):
         if len(outcome.delivered) + len(outcome.refused) == len(batch):
             self._in_flight = ()
         return len(outcome.delivered) + len(outcome.refused) > 0 and (
-            len(found) == self._batch_size or len(batch) < len(found)
+            bool(again) or len(found) == self._batch_size or len(batch) < len(found)
         )
 
     def _paced(self, found: Sequence[StoredReading]) -> Sequence[StoredReading]:
@@ -275,14 +279,6 @@ class UplinkService(Actor):
             self._backlog_at_s = now.monotonic_s + self._pace_s
         self._due_s = min(self._due_s, self._backlog_at_s)
         return chosen
-
-    def _same_again(self, found: Sequence[StoredReading]) -> Sequence[StoredReading]:
-        """The batch whose fate is unknown, if there is one: sent again as it was, the service can tell it is the same.
-
-        Its idempotency key follows from what is in it, so the same readings must go together again.
-        """
-        by_key = {stored.key: stored for stored in found}
-        return [by_key[key] for key in self._in_flight if key in by_key]
 
     def _singly(self, found: Sequence[StoredReading]) -> Sequence[StoredReading]:
         """The first of those that an earlier process may have sent alone: alone again, so its own key counts."""

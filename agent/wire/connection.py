@@ -31,6 +31,7 @@ from agent.wire.secret import redact
 _CONNECT_MAX_S: Final = 5.0
 _BODY_MAX_S: Final = 60.0
 _PORT_MAX: Final = 65_535
+_START_LINE_BYTES: Final = 18
 _LIMITS: Final = httpx.Limits(max_connections=4, max_keepalive_connections=4, keepalive_expiry=60.0)
 
 
@@ -57,6 +58,8 @@ class Connection:
         monotonic: the clock for the bound on a whole answer.
 
     Attributes:
+        on_traffic: told after each exchange how many bytes of HTTP were sent and received, without those of TLS and
+            TCP; streams are left out.
         on_date: told with each good answer what time it is at the service (``Date``, epoch seconds), and how long
             before that the request was sent, seconds; from whichever thread asked.
 
@@ -83,6 +86,7 @@ class Connection:
         self._transport = transport
         self._headers = {"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "gzip"}
         self._monotonic = monotonic
+        self.on_traffic: Callable[[int, int], None] = lambda _sent_bytes, _received_bytes: None
         self.on_date: Callable[[float, float], object] | None = None
         self._lock = threading.Lock()
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
@@ -281,15 +285,20 @@ class Connection:
         deadline = sent_s + wait_s + max(_BODY_MAX_S, self._timeout_s)
         arrived_s = sent_s
         fault: TransportError | None = None
+        received_bytes = 0
         try:
             response = client.send(request, auth=self._auth, stream=True, follow_redirects=False)
             try:
                 arrived_s = self._monotonic()
                 content = self._read(response, deadline)
             finally:
+                received_bytes = _head_bytes(response.headers) + response.num_bytes_downloaded
                 response.close()
         except FAULTS as exc:
             fault = explain(exc, self.origin, self._timeout_s + wait_s, self._redact)
+        finally:
+            sent_bytes = _head_bytes(request.headers) + len(request.url.raw_path) + len(request.content)
+            self.on_traffic(sent_bytes, received_bytes)
         if fault is not None:  # raised out here so that no httpx error, which holds the request, hangs on it
             if interruptible:
                 self._end_if_interrupted()
@@ -341,6 +350,11 @@ class Connection:
 
     def _redact(self, text: str) -> str:
         return redact(text) if self._auth is None else self._auth.redact(text)
+
+
+def _head_bytes(headers: httpx.Headers) -> int:
+    """A message's head on the wire, but for the path: RFC 9112, sections 3 and 4."""
+    return _START_LINE_BYTES + sum(len(name) + len(value) + 4 for name, value in headers.raw)
 
 
 def _check_base_url(base_url: str) -> httpx.URL:

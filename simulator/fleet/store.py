@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Final
 
 from agent.core.commands import OVER_STATES, finish_entry, report_entry, start_entry
-from agent.core.outbox import Bounds, Held, choose_next, evict
+from agent.core.outbox import ROW_BYTES, Bounds, Held, Shortage, choose_next, evict, too_old
 from agent.core.values import CommandState, JournalEntry, Moment, Outcome, Reading, SendOutcome, StoredReading
 from agent.wire.json_text import size_bytes
 from simulator.fleet.exchange import Ask
@@ -104,22 +104,29 @@ class MemoryOutbox:
         self._rows[key] = stored
         self._sizes[key] = size_bytes(reading.values)
         self._size_bytes += self._sizes[key]
-        for held, _ in evict(map(self._held, self._rows), len(self._rows), self._size_bytes, self._bounds, now):
-            self._remove(held.key)
-            self.dropped.append(held.key)
+        gone, _ = too_old(map(self._held, self._rows), self._bounds.max_age_s, now, len(self._rows))
+        self._drop(gone)
+        used_bytes = self._size_bytes + ROW_BYTES * len(self._rows)
+        shortage = Shortage(len(self._rows) - self._bounds.max_rows, used_bytes - self._bounds.max_bytes)
+        self._drop([held for held, _ in evict([map(self._held, self._rows)], shortage, len(self._rows))])
         return stored
 
     def next_batch(self, limit: int, now: Moment) -> list[StoredReading]:
         """What to send next: live first, then backlog, oldest first."""
         oldest = map(self._held, islice(self._rows, limit))
         newest = map(self._held, islice(reversed(self._rows), limit))
-        return [self._rows[key] for key in choose_next(oldest, newest, now, limit)]
+        return [self._rows[key] for key in choose_next([oldest], newest, now, limit)]
 
     def settle(self, outcome: SendOutcome) -> None:
         """Delete what was delivered; set aside what was refused, with the reason."""
         self.set_aside.update(outcome.refused)
         for key in (*outcome.delivered, *outcome.refused):
             self._remove(key)
+
+    def _drop(self, gone: Iterable[Held]) -> None:
+        for held in gone:
+            self._remove(held.key)
+            self.dropped.append(held.key)
 
     def _held(self, key: int) -> Held:
         return Held(key, self._sizes[key], self._rows[key].reading.at)

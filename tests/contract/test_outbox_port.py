@@ -10,14 +10,21 @@ import pytest
 
 from agent.adapters.sqlite_store import SqliteStore
 from agent.adapters.store_service import StoreService
-from agent.core.outbox import Bounds
-from agent.core.values import SendOutcome
+from agent.core.outbox import Bounds, WhenFull
+from agent.core.values import Priority, Reading, SendOutcome
+from agent.errors import StorageError
 from agent.ports import Outbox
 from tests.factories import make_moment, make_reading
 from tests.fakes import FakeClock, FakeOutbox
 
-BOUNDS = Bounds(max_rows=5, max_bytes=100_000, max_age_s=3600.0)
+BOUNDS = Bounds(max_rows=5, max_age_s=3600.0)
 Reopen = Callable[[], Outbox]
+
+
+@pytest.fixture
+def bounds() -> Bounds:
+    """What the tests of one policy replace."""
+    return BOUNDS
 
 
 @pytest.fixture
@@ -26,7 +33,7 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture(params=["fake", "sqlite", "service", "lazy service"])
-def reopen(request, tmp_path, clock) -> Iterator[Reopen]:
+def reopen(request, tmp_path, clock, bounds) -> Iterator[Reopen]:
     """Gives the outbox; each call closes it and opens it again, as a restart does."""
     opened: list[Any] = []
 
@@ -41,13 +48,13 @@ def reopen(request, tmp_path, clock) -> Iterator[Reopen]:
         close()
         path = tmp_path / "agent.db"
         if request.param == "sqlite":
-            opened.append(SqliteStore(path, clock=clock, bounds=BOUNDS))
+            opened.append(SqliteStore(path, clock=clock, bounds=bounds))
             return opened[0]
-        opened.append(StoreService(path, clock=clock, bounds=BOUNDS, lazy_settle=request.param == "lazy service"))
+        opened.append(StoreService(path, clock=clock, bounds=bounds, lazy_settle=request.param == "lazy service"))
         opened[0].start()
         return opened[0].outbox
 
-    fake = FakeOutbox(clock, BOUNDS)
+    fake = FakeOutbox(clock, bounds)
     yield open_again
     close()
 
@@ -63,7 +70,18 @@ def put(outbox: Outbox, clock: FakeClock, *numbers: float) -> None:
 
 
 def values(outbox: Outbox, limit: int = 100) -> list[float]:
-    return [stored.reading.values["n"] for stored in outbox.next_batch(limit)]
+    """What waits, without what the outbox itself has to tell."""
+    batch = outbox.next_batch(limit)
+    return [stored.reading.values["n"] for stored in batch if stored.reading.priority is not Priority.GAP]
+
+
+def gap_records(outbox: Outbox) -> list[Reading]:
+    batch = outbox.next_batch(100)
+    return [stored.reading for stored in batch if stored.reading.priority is Priority.GAP]
+
+
+def deliver(outbox: Outbox, limit: int = 100) -> None:
+    outbox.settle(SendOutcome(delivered=tuple(stored.key for stored in outbox.next_batch(limit))))
 
 
 def test_a_reading_comes_back_as_it_was_after_a_restart(outbox, reopen, clock):
@@ -171,3 +189,132 @@ def test_readings_of_several_boots_wait_side_by_side(outbox, reopen, clock):
     outbox.put(make_reading({"n": 2}, replace(make_moment(10.0), boot_id="boot-2")), wait=True)
     boots = {stored.reading.values["n"]: stored.reading.at.boot_id for stored in outbox.next_batch(10)}
     assert boots == {1: "boot-1", 2: "boot-2"}
+
+
+# --- priorities ---------------------------------------------------------------------------------------------------
+
+
+def put_as(outbox: Outbox, clock: FakeClock, priority: Priority, *numbers: float) -> None:
+    for number in numbers:
+        outbox.put(Reading({"n": number}, clock.now(), priority), wait=True)
+
+
+def test_the_backlog_goes_by_priority_and_the_oldest_first_in_each_but_live_ones_before_all(outbox, reopen, clock):
+    put_as(outbox, clock, Priority.LOW, 1)
+    put_as(outbox, clock, Priority.NORMAL, 2)
+    put_as(outbox, clock, Priority.HIGH, 3)
+    put_as(outbox, clock, Priority.NORMAL, 4)
+    clock.advance(1000.0)
+    put_as(outbox, clock, Priority.LOW, 5)
+    assert values(outbox) == [5, 3, 2, 4, 1]
+    assert values(reopen(), 3) == [5, 3, 2]
+
+
+def test_at_a_bound_the_lowest_priority_gives_way_first_and_the_oldest_first_in_it(outbox, clock):
+    put_as(outbox, clock, Priority.HIGH, 1)
+    put_as(outbox, clock, Priority.LOW, 2, 3)
+    put_as(outbox, clock, Priority.NORMAL, 4, 5, 6, 7)
+    put_as(outbox, clock, Priority.LOW, 8)
+    assert values(outbox) == [1, 4, 5, 6, 7]
+    put_as(outbox, clock, Priority.HIGH, 9)
+    assert values(outbox) == [1, 5, 6, 7, 9]
+
+
+def test_a_priority_comes_back_as_it_was_after_a_restart(outbox, reopen, clock):
+    put_as(outbox, clock, Priority.HIGH, 1)
+    assert reopen().next_batch(1)[0].reading.priority is Priority.HIGH
+
+
+# --- once more ----------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_can_be_had_again_as_it_was_though_others_would_go_first_by_now(outbox, clock):
+    put(outbox, clock, 1, 2)
+    first = outbox.next_batch(10)
+    clock.advance(1000.0)
+    put(outbox, clock, 3)
+    again = outbox.again([stored.key for stored in first])
+    assert [(stored.key, stored.idempotency_key) for stored in again] == [
+        (stored.key, stored.idempotency_key) for stored in first
+    ]
+    assert [stored.attempts for stored in again] == [1, 1]
+    outbox.settle(SendOutcome(delivered=(first[0].key,)))
+    assert [stored.key for stored in outbox.again([stored.key for stored in first])] == [first[1].key]
+
+
+def test_what_was_handed_out_last_does_not_give_way_at_a_bound(outbox, clock):
+    put(outbox, clock, 1, 2, 3, 4, 5)
+    assert values(outbox, 2) == [1, 2]
+    put(outbox, clock, 6, 7)
+    assert values(outbox) == [1, 2, 5, 6, 7]
+
+
+def test_a_batch_that_is_all_there_is_gives_way_to_new_readings(outbox, clock):
+    put(outbox, clock, 1, 2, 3, 4, 5)
+    assert values(outbox) == [1, 2, 3, 4, 5]
+    put(outbox, clock, 6)
+    assert values(outbox) == [2, 3, 4, 5, 6]
+
+
+# --- gaps ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_dropped_is_told_once_when_there_is_room_again_and_the_record_survives_a_restart(
+    outbox, reopen, clock
+):
+    for number in range(8):
+        put(outbox, clock, number)
+        clock.advance(10.0)
+    assert gap_records(outbox) == []
+    deliver(outbox, 2)
+    outbox = reopen()
+    (gap,) = gap_records(outbox)
+    assert gap.values == {"agent_gap_rows": 3, "agent_gap_seconds": 20.0, "agent_gap_reason": 2}
+    assert gap.at.monotonic_s == 1020.0
+    deliver(outbox)
+    assert outbox.next_batch(10) == []
+    put(reopen(), clock, 9)
+    assert gap_records(reopen()) == []
+
+
+def test_a_gap_that_goes_on_is_told_every_hour(outbox, clock):
+    for number in range(5 + 70):
+        put(outbox, clock, number)
+        clock.advance(60.0)
+    assert [gap.values["agent_gap_rows"] for gap in gap_records(outbox)] == [61]
+
+
+def test_a_gap_record_gives_way_to_nothing(outbox, clock):
+    put(outbox, clock, *range(8))
+    deliver(outbox, 2)
+    put(outbox, clock, *range(10, 30))
+    assert len(gap_records(outbox)) == 1
+    assert values(outbox) == [25, 26, 27, 28, 29]
+
+
+def test_readings_that_became_too_old_are_told_with_that_reason(outbox, clock):
+    put(outbox, clock, 1, 2)
+    clock.advance(BOUNDS.max_age_s + 1)
+    put(outbox, clock, 3)
+    (gap,) = gap_records(outbox)
+    assert gap.values == {"agent_gap_rows": 2, "agent_gap_seconds": 0.0, "agent_gap_reason": 1}
+
+
+class TestBlocking:
+    @pytest.fixture
+    def bounds(self) -> Bounds:
+        return replace(BOUNDS, when_full=WhenFull.BLOCK)
+
+    def test_a_full_outbox_refuses_the_new_and_keeps_the_old_and_tells_how_many(self, outbox, clock):
+        put(outbox, clock, 1, 2, 3, 4, 5)
+        for number in (6, 7):
+            with pytest.raises(StorageError, match="the outbox is full"):
+                put(outbox, clock, number)
+        assert values(outbox) == [1, 2, 3, 4, 5]
+        stats = outbox.stats()
+        assert (stats.rows, stats.dropped, stats.accepted, stats.delivered) == (5, 2, 7, 0)
+        deliver(outbox, 2)
+        put(outbox, clock, 8)
+        assert values(outbox) == [3, 4, 5, 8]
+        assert [gap.values["agent_gap_reason"] for gap in gap_records(outbox)] == [6]
+        assert [gap.values["agent_gap_rows"] for gap in gap_records(outbox)] == [2]

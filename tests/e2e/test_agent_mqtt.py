@@ -231,7 +231,7 @@ config = load_config(Path(sys.argv[1]), {}).config
 credentials = read_credentials(config.auth, {})
 with open_client(config, credentials) as client:
     nothing = lambda *_: None
-    make_links(config, credentials, client, LinkParts(*[nothing] * 8))
+    make_links(config, credentials, client, LinkParts(*[nothing] * 9))
 print([name for name in ("httpx", "paho") if name in sys.modules])
 """
 

@@ -6,6 +6,9 @@ it. So a commit touches one page, and the highest key is also the number of read
 
 An idempotency key is the id of the store that first took the reading, and the key in it. A store that replaces a
 damaged one has an id of its own, and rows that were salvaged keep the old one.
+
+There is no index over priorities either: the lowest key that each may have is remembered and only ascends, so rows of
+other priorities are stepped over once.
 """
 
 from __future__ import annotations
@@ -19,21 +22,55 @@ from typing import Any, Final
 
 from agent.adapters.store.boot_rows import BootRows
 from agent.adapters.store.failures import damage
-from agent.core.outbox import Bounds, DropReason, Held, choose_next, evict
-from agent.core.values import Moment, OutboxStats, Reading, SendOutcome, StoredReading
+from agent.adapters.store.gap_rows import GapRows
+from agent.adapters.store.room import DiskRoom
+from agent.adapters.store.thinner import Thinner
+from agent.core.gaps import Gap, gaps_of
+from agent.core.outbox import (
+    NEVER_STORED,
+    RELIEVED_AT,
+    Bounds,
+    DropReason,
+    Held,
+    Shortage,
+    WhenFull,
+    choose_next,
+    evict,
+    fitting,
+    kept_together,
+    too_old,
+)
+from agent.core.values import Moment, OutboxStats, Priority, Reading, SendOutcome, StoredReading
 
 SET_ASIDE_MAX: Final = 1000
 """Readings refused for good that are kept with their reason; beyond it the oldest go."""
 
-_FIRST_SQL: Final = (
+_HELD_SQL: Final = (
     "SELECT key, length(body), mono, wall, boot_id FROM reading JOIN origin ON origin.id = origin "
-    "WHERE body IS NOT NULL ORDER BY key"
+    "WHERE body IS NOT NULL AND "
 )
-_LAST_SQL: Final = f"{_FIRST_SQL} DESC"
+_OLDEST_SQL: Final = f"{_HELD_SQL} key >= ? AND priority >= 0 ORDER BY key"
+_NEWEST_SQL: Final = f"{_HELD_SQL} key >= ? AND priority >= 0 ORDER BY key DESC"
+_QUEUE_SQL: Final = f"{_HELD_SQL} key >= ? AND priority = ? ORDER BY key"
 _ONE_SQL: Final = (
-    "SELECT key, store_id, body, mono, wall, boot_id FROM reading JOIN origin ON origin.id = origin "
+    "SELECT key, store_id, body, mono, wall, boot_id, priority FROM reading JOIN origin ON origin.id = origin "
     "WHERE key = ? AND body IS NOT NULL"
 )
+_COUNT_SQL: Final = (
+    "SELECT coalesce(max(key), 0), coalesce(sum(length(body)), 0), "  # noqa: S608 - of numbers of this program
+    + ", ".join(
+        f"count(CASE WHEN priority = {rank:d} THEN body END), min(CASE WHEN priority = {rank:d} THEN key END)"
+        for rank in Priority
+    )
+    + " FROM reading"
+)
+# A transaction must stay small; what a bound that was just lowered makes too much goes with the commits that follow.
+_GO_AT_ONCE: Final = 2_000
+_ROUNDS_MAX: Final = 50
+# So few are not worth thinning out.
+_THIN_MIN: Final = 16
+# The wall clock was set: ages across boots are others now.
+_CLOCK_STEP_S: Final = 30.0
 _TRIED_MAX: Final = 4096
 
 
@@ -43,6 +80,7 @@ class Draft:
 
     at: Moment
     body: str
+    priority: Priority = Priority.NORMAL
 
 
 def to_draft(reading: Reading) -> Draft:
@@ -51,7 +89,8 @@ def to_draft(reading: Reading) -> Draft:
     Raises:
         ValueError: a value is not a finite number.
     """
-    return Draft(reading.at, json.dumps(reading.values, separators=(",", ":"), ensure_ascii=True, allow_nan=False))
+    body = json.dumps(reading.values, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return Draft(reading.at, body, reading.priority)
 
 
 def to_values(body: str) -> dict[str, float]:
@@ -69,13 +108,25 @@ def to_values(body: str) -> dict[str, float]:
     return values
 
 
-@dataclass(frozen=True, slots=True)
 class _Totals:
-    """What is counted instead of being looked up at each commit."""
+    """What is counted instead of being looked up at each commit.
 
-    rows: int
-    size_bytes: int
-    last_key: int
+    Attributes:
+        rows: waiting, by priority.
+        first: no waiting row of a priority has a lower key.
+    """
+
+    __slots__ = ("first", "last_key", "rows", "size_bytes")
+
+    def __init__(self, last_key: int, size_bytes: int, *by_priority: int | None) -> None:
+        self.last_key = last_key
+        self.size_bytes = size_bytes
+        self.rows = dict(zip(Priority, (count or 0 for count in by_priority[::2]), strict=True))
+        self.first = dict(zip(Priority, (first or 0 for first in by_priority[1::2]), strict=True))
+
+    @property
+    def waiting(self) -> int:
+        return sum(self.rows.values())
 
 
 class OutboxRows:
@@ -88,14 +139,20 @@ class OutboxRows:
         connection: the store's.
         bounds: how much may wait.
         store_id: of this file, part of the idempotency keys that it gives.
+        room: on the disk.
         boots: what is known of the time that rows are from; every decision goes by that and by no wall clock.
     """
 
-    def __init__(self, connection: sqlite3.Connection, bounds: Bounds, store_id: str, boots: BootRows) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, bounds: Bounds, store_id: str, room: DiskRoom, boots: BootRows
+    ) -> None:
         self._db = connection
         self._boots = boots
         self._bounds = bounds
         self._store_id = store_id
+        self._room = room
+        self._gaps = GapRows(connection)
+        self._thinner = Thinner(connection, lambda where, arguments: self._held(_HELD_SQL + where, *arguments))
         # How often each was handed out in this process; writing that down at each try would wear the flash.
         self._tried: OrderedDict[int, int] = OrderedDict()
         self._totals: _Totals | None = None
@@ -103,6 +160,10 @@ class OutboxRows:
         # Delivered, but their deletion waits for the next commit: key -> size.
         self._hidden: dict[int, int] = {}
         self._deleted: list[int] = []
+        # Handed out last: the service may have them already, and only the same ones together are known as such.
+        self._in_flight: frozenset[int] = frozenset()
+        self._age_due_s = self._age_spare_s = 0.0
+        self._age_clock: tuple[str, float] = ("", 0.0)
 
     @property
     def hidden(self) -> tuple[int, ...]:
@@ -129,6 +190,8 @@ class OutboxRows:
         self._deleted.clear()
         self._totals = None
         self._origins.clear()
+        self._age_due_s = 0.0
+        self._gaps.forget_memory()
 
     def highest_key(self) -> int:
         """The highest key ever given; 0 for none."""
@@ -153,37 +216,130 @@ class OutboxRows:
         self._db.execute("DELETE FROM reading WHERE key > ?", (last_key,))
         self._db.execute("COMMIT")
 
-    def put(self, drafts: Sequence[Draft], now: Moment) -> None:
-        """Add readings in this order, and drop what is beyond a bound then."""
+    # --- taking in ----------------------------------------------------------------------------------------------------
+
+    def put(self, drafts: Sequence[Draft], now: Moment) -> int:
+        """Add readings in this order, and drop what is beyond a bound then; how many were refused instead."""
+        if not drafts:
+            return 0
+        taken: Sequence[Draft] = drafts
+        if self._bounds.when_full is WhenFull.BLOCK:
+            self._drop_too_old(now)
+            taken = drafts[: fitting([len(draft.body) for draft in drafts], self._shortage())]
+            held = [Held(0, len(draft.body), draft.at) for draft in drafts[len(taken) :]]
+            self._note((each, DropReason.BLOCKED) for each in held)
+        self._insert(taken)
+        self.enforce(now, len(taken))
+        self._tell_gaps()
+        return len(drafts) - len(taken)
+
+    def _insert(self, drafts: Sequence[Draft]) -> None:
         if not drafts:
             return
         totals = self._count()
-        rows = [
-            (key, self._origin(draft.at.boot_id), draft.at.monotonic_s, draft.at.wall_s, draft.body)
-            for key, draft in enumerate(drafts, totals.last_key + 1)
-        ]
-        self._db.executemany("INSERT INTO reading VALUES (?, ?, ?, ?, ?)", rows)
-        self._db.execute("DELETE FROM reading WHERE key = ? AND body IS NULL", (totals.last_key,))
-        self._totals = replace(
-            totals,
-            rows=totals.rows + len(rows),
-            size_bytes=totals.size_bytes + sum(len(draft.body) for draft in drafts),
-            last_key=totals.last_key + len(rows),
+        self._db.executemany(
+            "INSERT INTO reading (key, origin, mono, wall, body, priority) VALUES (?, ?, ?, ?, ?, ?)",
+            [
+                (key, self._origin(draft.at.boot_id), draft.at.monotonic_s, draft.at.wall_s, draft.body, draft.priority)
+                for key, draft in enumerate(drafts, totals.last_key + 1)
+            ],
         )
-        self.enforce(now)
+        self._db.execute("DELETE FROM reading WHERE key = ? AND body IS NULL", (totals.last_key,))
+        for draft in drafts:
+            totals.last_key += 1
+            totals.size_bytes += len(draft.body)
+            if not totals.rows[draft.priority]:
+                totals.first[draft.priority] = totals.last_key
+            totals.rows[draft.priority] += 1
 
-    def enforce(self, now: Moment) -> int:
+    # --- giving way ---------------------------------------------------------------------------------------------------
+
+    def enforce(self, now: Moment, incoming: int = 0) -> int:
         """Drop what is beyond a bound; how many."""
+        limit = max(_GO_AT_ONCE, 4 * incoming)
+        dropped = self._drop_too_old(now)
+        if self._bounds.when_full is WhenFull.BLOCK:
+            return dropped
+        for _ in range(_ROUNDS_MAX):
+            # Pages become free only when all of their rows are gone, so the disk has the last word.
+            shortage = self._shortage()
+            if not shortage.exists or dropped >= limit:
+                break
+            gone = self._choose_gone(shortage, limit)
+            if not gone:
+                break
+            self._drop(gone)
+            dropped += len(gone)
+        return dropped
+
+    def _shortage(self) -> Shortage:
         totals = self._count()
-        gone = evict(self._held(_FIRST_SQL), totals.rows, totals.size_bytes, self._bounds, now)
-        if not gone:
+        size_bytes, reason = self._room.excess()
+        return Shortage(totals.waiting - totals.rows[Priority.GAP] - self._bounds.max_rows, size_bytes, reason)
+
+    def _choose_gone(self, shortage: Shortage, limit: int) -> list[tuple[Held, DropReason]]:
+        if self._bounds.when_full is WhenFull.THIN_OUT:
+            thinned = self._thin_out()
+            if thinned:
+                return [(held, DropReason.THINNED) for held in thinned]
+        lowest_first = sorted(set(Priority) - {Priority.GAP}, reverse=True)
+        return evict((self._free(self._queue(rank)) for rank in lowest_first), shortage, limit)
+
+    def _thin_out(self) -> Sequence[Held]:
+        """A step of a round over the older half of the lowest priority that has many readings."""
+        totals = self._count()
+        rank = max((rank for rank in Priority if rank >= 0 and totals.rows[rank] > _THIN_MIN), default=None)
+        if rank is None:
+            return ()
+        kept = kept_together(self._in_flight, totals.waiting)
+        return self._thinner.step(rank, totals.rows[rank], totals.first[rank], kept)
+
+    def _drop_too_old(self, now: Moment) -> int:
+        """Drop for age, where that may have something to do since it was last looked at."""
+        boot_id, offset_s = self._age_clock
+        was_set = boot_id != now.boot_id or abs(now.wall_s - now.monotonic_s - offset_s) > _CLOCK_STEP_S
+        if now.monotonic_s < self._age_due_s and not was_set:
             return 0
-        self._delete([held.key for held, _ in gone])
-        for reason in DropReason:
-            walls = [held.at.wall_s for held, why in gone if why is reason]
-            if walls:
-                self.note_gap(reason, len(walls), min(walls), max(walls))
+        first = min(self._count().first.values())
+        gone, due_in_s = too_old(self._held(_OLDEST_SQL, first), self._bounds.max_age_s, now, _GO_AT_ONCE)
+        self._drop([(held, DropReason.AGE) for held in gone])
+        self._age_due_s = now.monotonic_s + due_in_s
+        self._age_clock = (now.boot_id, now.wall_s - now.monotonic_s)
+        self._age_spare_s = due_in_s
         return len(gone)
+
+    def look_at_ages(self) -> None:
+        """The time of a boot became known: readings of it have another age now."""
+        self._age_due_s = 0.0
+
+    def _drop(self, gone: Sequence[tuple[Held, DropReason]]) -> None:
+        self._delete([held.key for held, _ in gone])
+        self._note(gone)
+
+    # --- gaps ---------------------------------------------------------------------------------------------------------
+
+    def note_gap(self, gap: Gap) -> None:
+        """Count readings that were dropped before they could be stored."""
+        self._gaps.note(gap)
+
+    def _note(self, dropped: Iterable[tuple[Held, DropReason]]) -> None:
+        for gap in gaps_of(dropped):
+            self._gaps.note(gap)
+
+    def _tell_gaps(self) -> None:
+        """Turn the episodes that are over into records that wait like readings, in the same transaction."""
+        over = [gap for gap in self._gaps.open if gap.is_over(relieved=self._is_relieved(gap.reason))]
+        for gap in over:
+            self._gaps.close(gap.reason)
+        self._insert([to_draft(gap.record()) for gap in over])
+
+    def _is_relieved(self, reason: DropReason) -> bool:
+        if reason is DropReason.UNSAVED:
+            return True
+        if reason is DropReason.AGE:
+            return self._age_spare_s > (1.0 - RELIEVED_AT) * self._bounds.max_age_s
+        totals = self._count()
+        return totals.waiting < RELIEVED_AT * self._bounds.max_rows and self._room.is_relieved()
 
     def forget_unused_origins(self) -> None:
         """Delete the boots that no reading is from any more."""
@@ -192,33 +348,34 @@ class OutboxRows:
             "DELETE FROM origin WHERE id NOT IN (SELECT origin FROM reading UNION SELECT origin FROM set_aside)"
         )
 
-    def note_gap(self, reason: DropReason, rows: int, from_wall_s: float, to_wall_s: float) -> None:
-        """Count readings that were dropped, and the time that they were from."""
-        self._db.execute(
-            "INSERT INTO gap VALUES (?, ?, ?, ?) ON CONFLICT (reason) DO UPDATE SET rows = rows + excluded.rows, "
-            "from_wall = min(from_wall, excluded.from_wall), to_wall = max(to_wall, excluded.to_wall)",
-            (str(reason), rows, from_wall_s, to_wall_s),
-        )
+    # --- handing out --------------------------------------------------------------------------------------------------
 
     def next_batch(self, limit: int, now: Moment) -> list[StoredReading]:
         """What to send next, and count the try."""
-        first, last = (
-            (held for held in self._held(sql) if held.key not in self._hidden) for sql in (_FIRST_SQL, _LAST_SQL)
-        )
-        keys = choose_next(first, last, now, limit)
+        first = min(self._count().first.values())
+        queues = (self._shown(self._queue(rank)) for rank in Priority)
+        return self._hand_out(choose_next(queues, self._shown(self._held(_NEWEST_SQL, first)), now, limit), limit)
+
+    def again(self, keys: Sequence[int]) -> list[StoredReading]:
+        """These once more, those of them that still wait, and count the try."""
+        waiting = [key for key in keys if key not in self._hidden and self._db.execute(_ONE_SQL, (key,)).fetchone()]
+        return self._hand_out(waiting, len(waiting))
+
+    def _hand_out(self, keys: Sequence[int], limit: int) -> list[StoredReading]:
         batch = [self._read(key) for key in keys]
         for key in keys:
             self._tried[key] = self._tried.pop(key, 0) + 1
         while len(self._tried) > max(_TRIED_MAX, limit):
             self._tried.popitem(last=False)
+        self._in_flight = frozenset(keys)
         return batch
 
     def settle(self, outcome: SendOutcome) -> None:
         """Delete what was delivered, set aside what was refused; unknown keys are left alone."""
         refused = {key: reason for key, reason in outcome.refused.items() if key not in set(outcome.delivered)}
         self._db.executemany(
-            "INSERT OR IGNORE INTO set_aside SELECT key, origin, mono, wall, body, ? FROM reading "
-            "WHERE key = ? AND body IS NOT NULL",
+            "INSERT OR IGNORE INTO set_aside (key, origin, mono, wall, body, reason, priority) "
+            "SELECT key, origin, mono, wall, body, ?, priority FROM reading WHERE key = ? AND body IS NOT NULL",
             [(reason, key) for key, reason in refused.items()],
         )
         moved = self._delete(list(refused))
@@ -229,14 +386,15 @@ class OutboxRows:
                 (SET_ASIDE_MAX,),
             )
         self._delete(outcome.delivered)
+        self._tell_gaps()
 
     def stats(self) -> OutboxStats:
         """What it holds; what only waits for its deletion counts as delivered."""
         totals = self._count()
-        oldest = next((held for held in self._held(_FIRST_SQL) if held.key not in self._hidden), None)
+        oldest = next(self._shown(self._held(_OLDEST_SQL, min(totals.first.values()))), None)
         # 0 stands for a time that nobody knows.
         oldest_wall_s = (oldest.at.wall_s or None) if oldest else None
-        stored = read_stats(self._db, totals.rows, totals.size_bytes, totals.last_key, oldest_wall_s)
+        stored = read_stats(self._db, totals.waiting, totals.size_bytes, totals.last_key, oldest_wall_s)
         hidden = len(self._hidden)
         return replace(
             stored,
@@ -248,30 +406,49 @@ class OutboxRows:
     def _delete(self, keys: Sequence[int]) -> int:
         """Delete waiting rows, the highest key ever given becoming a mark instead; how many there were."""
         totals = self._count()
-        rows = size_bytes = 0
+        before = totals.waiting
         for key in dict.fromkeys(keys):
             found = self._db.execute(
-                "SELECT length(body) FROM reading WHERE key = ? AND body IS NOT NULL", (key,)
+                "SELECT length(body), priority FROM reading WHERE key = ? AND body IS NOT NULL", (key,)
             ).fetchone()
             if found is None:
                 continue
-            rows, size_bytes = rows + 1, size_bytes + found[0]
+            size_bytes, rank = found[0], Priority(found[1])
             if key == totals.last_key:
                 self._db.execute("UPDATE reading SET body = NULL WHERE key = ?", (key,))
             else:
                 self._db.execute("DELETE FROM reading WHERE key = ?", (key,))
+            totals.rows[rank] -= 1
+            totals.size_bytes -= size_bytes
             self._tried.pop(key, None)
             self._deleted.append(key)
-        self._totals = replace(totals, rows=totals.rows - rows, size_bytes=totals.size_bytes - size_bytes)
-        return rows
+        return before - totals.waiting
 
     def _read(self, key: int) -> StoredReading:
         row = self._db.execute(_ONE_SQL, (key,)).fetchone()
-        reading = Reading(to_values(row[2]), Moment(row[3], row[4], row[5]))
+        reading = Reading(to_values(row[2]), Moment(row[3], row[4], row[5]), Priority(row[6]))
         return StoredReading(key, f"{row[1]}-{key}", reading, self._tried.get(key, 0))
 
-    def _held(self, sql: str) -> Iterator[Held]:
-        cursor = self._db.execute(sql)
+    def _queue(self, rank: Priority) -> Iterator[Held]:
+        """The waiting rows of a priority, from the old end."""
+        totals = self._count()
+        if not totals.rows[rank]:
+            return
+        for number, held in enumerate(self._held(_QUEUE_SQL, totals.first[rank], rank)):
+            if not number:
+                totals.first[rank] = held.key
+            yield held
+
+    def _shown(self, rows: Iterable[Held]) -> Iterator[Held]:
+        return (held for held in rows if held.key not in self._hidden)
+
+    def _free(self, rows: Iterable[Held]) -> Iterator[Held]:
+        """Without those that may be at the service already: another selection of them would be another batch."""
+        kept = kept_together(self._in_flight, self._count().waiting)
+        return (held for held in rows if held.key not in kept)
+
+    def _held(self, sql: str, *arguments: int) -> Iterator[Held]:
+        cursor = self._db.execute(sql, arguments)
         try:
             for key, size_bytes, mono, wall, boot_id in cursor:
                 yield Held(key, size_bytes, self._boots.dated(Moment(mono, wall, boot_id)))
@@ -296,10 +473,7 @@ class OutboxRows:
 
     def _count(self) -> _Totals:
         if self._totals is None:
-            row = self._db.execute(
-                "SELECT count(body), coalesce(sum(length(body)), 0), coalesce(max(key), 0) FROM reading"
-            ).fetchone()
-            self._totals = _Totals(rows=row[0], size_bytes=row[1], last_key=row[2])
+            self._totals = _Totals(*self._db.execute(_COUNT_SQL).fetchone())
         return self._totals
 
     def _bump(self, name: str, by: int) -> None:
@@ -321,9 +495,8 @@ def read_stats(
     set_aside_ever = 0 if refused is None else int(refused[0])
     lost = connection.execute("SELECT value FROM meta WHERE name = 'lost'").fetchone()
     (kept,) = connection.execute("SELECT count(*) FROM set_aside").fetchone()
-    # What was dropped before it was ever stored has no key.
-    unsaved = dropped.get(str(DropReason.UNSAVED), 0)
-    dropped_stored = sum(dropped.values()) - unsaved
+    unstored = sum(dropped.get(str(reason), 0) for reason in NEVER_STORED)
+    dropped_stored = sum(dropped.values()) - unstored
     not_delivered = rows + set_aside_ever + dropped_stored + (0 if lost is None else int(lost[0]))
     return OutboxStats(
         rows=rows,
@@ -331,6 +504,6 @@ def read_stats(
         oldest_wall_s=oldest_wall_s,
         set_aside=int(kept),
         dropped=sum(dropped.values()),
-        accepted=last_key + unsaved,
+        accepted=last_key + unstored,
         delivered=max(0, last_key - not_delivered),
     )

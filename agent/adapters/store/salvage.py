@@ -21,15 +21,16 @@ from agent.adapters.store.schema import PAGE_BYTES
 from agent.core.commands import HISTORY_LOST
 
 _KEPT: Final = {
-    # table: (columns, order). Readings without their origin could not be stamped, so it comes first.
-    "origin": ("id, boot_id, store_id", "id"),
-    "boot": ("boot_id, low, high, mono", "boot_id"),
-    "command": ("*", "seq"),
-    "setting": ("name, value", "name"),
-    "incident": ("id, wall_s, text", "id"),
-    "gap": ("reason, rows, from_wall, to_wall", "reason"),
-    "set_aside": ("key, origin, mono, wall, body, reason", "key"),
-    "reading": ("key, origin, mono, wall, body", "key"),
+    # table: order. Readings without their origin could not be stamped, so it comes first.
+    "origin": "id",
+    "boot": "boot_id",
+    "command": "seq",
+    "setting": "name",
+    "incident": "id",
+    "gap": "reason",
+    "open_gap": "reason",
+    "set_aside": "key",
+    "reading": "key",
 }
 _MAGIC: Final = b"SQLite format 3\0"
 _HOLE_MAX_BYTES: Final = 32 * 1024**3
@@ -115,8 +116,8 @@ def salvage(damaged: Path, target: sqlite3.Connection) -> dict[str, int]:
     """
     copied = dict.fromkeys(_KEPT, 0)
     with suppress(sqlite3.Error, OSError), closing(_open(damaged)) as source:
-        for table, (columns, order) in _KEPT.items():
-            copied[table] = _copy(source, target, table, columns, order)
+        for table, order in _KEPT.items():
+            copied[table] = _copy(source, target, table, order)
     target.execute("INSERT OR REPLACE INTO setting VALUES (?, '1')", (HISTORY_LOST,))
     # A reading is named after its origin's store; without one it has no name.
     target.execute("DELETE FROM reading WHERE origin NOT IN (SELECT id FROM origin)")
@@ -150,16 +151,25 @@ def _fill_up(damaged: Path) -> None:
         os.truncate(damaged, wanted)
 
 
-def _copy(source: sqlite3.Connection, target: sqlite3.Connection, table: str, columns: str, order: str) -> int:
+def _copy(source: sqlite3.Connection, target: sqlite3.Connection, table: str, order: str) -> int:
     before = target.total_changes
+    columns = ", ".join(_columns(source, target, table))
     makes_sense = _CHECKS.get(table, lambda _row: None)
     for direction in ("ASC", "DESC"):
         for row in _readable(source, f"SELECT {columns} FROM {table} ORDER BY {order} {direction}"):  # noqa: S608
             marks = ", ".join("?" * len(row))
             with suppress(sqlite3.Error, ValueError, TypeError, AssertionError):
                 makes_sense(row)
-                target.execute(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", row)  # noqa: S608
+                target.execute(f"INSERT OR IGNORE INTO {table} ({columns}) VALUES ({marks})", row)  # noqa: S608
     return target.total_changes - before
+
+
+def _columns(source: sqlite3.Connection, target: sqlite3.Connection, table: str) -> list[str]:
+    """The table's columns, in this version's order; a file of an older version lacks the later ones."""
+    wanted, found = (
+        [str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})")] for connection in (target, source)
+    )
+    return [name for name in wanted if name in found]
 
 
 def _check_command(row: Sequence[Any]) -> None:

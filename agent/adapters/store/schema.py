@@ -20,7 +20,18 @@ from typing import Final
 from agent.errors import ConfigurationError
 
 # Version -> what turns a file of the version before into it. A new file gets the tables and then every step.
+# 2: priorities, and the episodes of dropped readings that are not told yet. A reading of normal priority takes one byte
+#    more, since SQLite has a form of its own for 0 and 1 that needs no content.
 _STEPS: Final[dict[int, str]] = {
+    2: """
+ALTER TABLE reading ADD COLUMN priority INTEGER NOT NULL DEFAULT 1;
+ALTER TABLE set_aside ADD COLUMN priority INTEGER NOT NULL DEFAULT 1;
+CREATE TABLE open_gap (
+    reason TEXT PRIMARY KEY, rows INTEGER NOT NULL,
+    since_mono REAL NOT NULL, since_wall REAL NOT NULL, since_boot TEXT NOT NULL,
+    until_mono REAL NOT NULL, until_wall REAL NOT NULL, until_boot TEXT NOT NULL
+) WITHOUT ROWID;
+""",
     # The true time of a boot minus its monotonic clock, as two bounds learned at ``mono``; no row: nobody knows it.
     3: """
 CREATE TABLE boot (boot_id TEXT PRIMARY KEY, low REAL NOT NULL, high REAL NOT NULL, mono REAL NOT NULL) WITHOUT ROWID;
@@ -30,8 +41,12 @@ CREATE TABLE boot (boot_id TEXT PRIMARY KEY, low REAL NOT NULL, high REAL NOT NU
 VERSION: Final = 1 + len(_STEPS)
 
 PAGE_BYTES: Final = 1024
-_CHECKPOINT_PAGES: Final = 1000
-_WAL_BYTES: Final = 2 * 1024 * 1024
+WAL_MAX_BYTES: Final = 4 * 1024 * 1024
+"""The write-ahead log of a store that may be large."""
+
+_WAL_SHARE: Final = 4
+_LOAD_SHARE: Final = 8
+_FRAME_BYTES: Final = PAGE_BYTES + 24
 _CACHE_KIB: Final = 1024
 
 # command.state has a partial index, so that ten thousand remembered commands do not slow the search for open ones.
@@ -72,12 +87,26 @@ CREATE TABLE gap (reason TEXT PRIMARY KEY, rows INTEGER NOT NULL, from_wall REAL
 """
 
 
-def connect(path: Path, *, max_pages: int | None = None) -> sqlite3.Connection:
+def wal_bytes(max_bytes: int) -> int:
+    """How much of a store's bound its write-ahead log may take.
+
+    The log is written back when a quarter of that is used; the rest is for what one commit adds.
+    """
+    return min(WAL_MAX_BYTES, max_bytes // _WAL_SHARE)
+
+
+def load_bytes(max_bytes: int) -> int:
+    """How much of readings one commit may take along: dropping as many others for them writes pages, too."""
+    return wal_bytes(max_bytes) // _LOAD_SHARE
+
+
+def connect(path: Path, *, max_pages: int | None = None, log_bytes: int = WAL_MAX_BYTES) -> sqlite3.Connection:
     """Open the file for writing, make it (mode 600) where there is none, and set the connection up.
 
     Args:
         path: the database.
         max_pages: how many pages it may grow to; None leaves SQLite's own bound.
+        log_bytes: of the write-ahead log, see :func:`wal_bytes`.
 
     Raises:
         sqlite3.Error: it cannot be opened, or is no database.
@@ -93,8 +122,8 @@ def connect(path: Path, *, max_pages: int | None = None) -> sqlite3.Connection:
         connection.execute("PRAGMA trusted_schema=OFF")
         connection.execute("PRAGMA temp_store=MEMORY")
         connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
-        connection.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}").fetchone()
-        connection.execute(f"PRAGMA journal_size_limit={_WAL_BYTES}").fetchone()
+        connection.execute(f"PRAGMA wal_autocheckpoint={max(1, log_bytes // 4 // _FRAME_BYTES):d}").fetchone()
+        connection.execute(f"PRAGMA journal_size_limit={log_bytes:d}").fetchone()
         if max_pages is not None:
             connection.execute(f"PRAGMA max_page_count={max_pages:d}").fetchone()
     except BaseException:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from agent.adapters.sqlite_store import SqliteStore
+from agent.adapters.sqlite_store import OUTBOX_FULL, SqliteStore
 from agent.adapters.store.outbox_rows import Draft, to_draft
 from agent.core.timekeeping import BootTime
 from agent.core.values import (
@@ -19,6 +19,7 @@ from agent.core.values import (
     SendOutcome,
     StoredReading,
 )
+from agent.errors import StorageError
 
 _T = TypeVar("_T")
 
@@ -39,7 +40,11 @@ class Writer(Protocol):
         ...
 
     def buffer(self, draft: Draft) -> None:
-        """Take a reading that nobody waits for."""
+        """Take a reading that nobody waits for, unless readings are not grouped."""
+        ...
+
+    def put_now(self, draft: Draft) -> int:
+        """Take a reading and wait for its commit; how many were refused."""
         ...
 
     def settle(self, outcome: SendOutcome) -> None:
@@ -129,14 +134,18 @@ class SharedOutbox:
     def put(self, reading: Reading, *, wait: bool = False) -> None:
         """See :class:`agent.ports.Outbox`. Raises ValueError for a value that is not a finite number."""
         draft = to_draft(reading)
-        if wait:
-            self._writer.call(lambda store: store.put_drafts([draft]), writes=True)
-        else:
+        if not wait:
             self._writer.buffer(draft)
+        elif self._writer.put_now(draft):
+            raise StorageError(OUTBOX_FULL)
 
     def next_batch(self, limit: int) -> list[StoredReading]:
         """See :class:`agent.ports.Outbox`. What is still in the grouping window comes with a later batch."""
         return self._writer.call(lambda store: store.next_batch(limit), writes=False)
+
+    def again(self, keys: Sequence[int]) -> list[StoredReading]:
+        """See :class:`agent.ports.Outbox`."""
+        return self._writer.call(lambda store: store.again(keys), writes=False)
 
     def settle(self, outcome: SendOutcome) -> None:
         """See :class:`agent.ports.Outbox`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from agent.adapters.store.failures import explained
 from agent.adapters.store.outbox_rows import read_stats
 from agent.adapters.store.schema import VERSION, prepare, read_version
 from agent.adapters.store.snapshot import read_snapshot
-from agent.core.values import OutboxStats
+from agent.core.values import OutboxStats, Priority
 from agent.errors import StorageError
 
 
@@ -49,6 +49,23 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
+class SetAside:
+    """A reading that the service refused for good.
+
+    Attributes:
+        key: names it in the store.
+        reason: what the service said.
+        read_wall_s: when it was read, epoch seconds as the device believed.
+        values: its named numbers as JSON text.
+    """
+
+    key: int
+    reason: str
+    read_wall_s: float
+    values: str
+
+
+@dataclass(frozen=True, slots=True)
 class StoreStatus:
     """What the store holds.
 
@@ -56,22 +73,26 @@ class StoreStatus:
         commands: state -> how many.
         last_commands: newest first.
         outbox: the waiting readings.
-        set_aside: the latest reasons for which readings were refused for good, newest first.
-        gaps: what was dropped.
+        set_aside: the latest readings that were refused for good, newest first.
+        gaps: what was dropped ever, by reason.
+        untold_gaps: what of it the service was not told yet: still going on, or a record that waits.
         settings: what survives a restart.
         incidents: what happened to the file, newest first.
-        file_bytes: the database.
+        file_bytes: the database as of its last commit.
+        disk_bytes: what lies on the disk: file, write-ahead log and reserve.
         undated: how many waiting readings are of a boot whose time nobody knows (yet).
     """
 
     commands: Mapping[str, int]
     last_commands: tuple[CommandLine, ...]
     outbox: OutboxStats
-    set_aside: tuple[str, ...]
+    set_aside: tuple[SetAside, ...]
     gaps: tuple[Gap, ...]
+    untold_gaps: int
     settings: Mapping[str, str]
     incidents: tuple[str, ...]
     file_bytes: int
+    disk_bytes: int
     undated: int = 0
 
 
@@ -95,11 +116,19 @@ def read_status(path: Path, *, last: int = 10) -> StoreStatus | None:
             return None
         if version > VERSION:
             raise StorageError(f"{path}: a newer device-agent wrote it: use that one's 'device-agent status'")
-        prepare(connection, path)  # the copy in memory
-        return _read(connection, last, len(content))
+        prepare(connection, path)  # an older one's copy in memory is brought to this version; the file stays as it is
+        return _read(connection, last, len(content), _disk_bytes(path))
 
 
-def _read(connection: sqlite3.Connection, last: int, file_bytes: int) -> StoreStatus:
+def _disk_bytes(path: Path) -> int:
+    total = 0
+    for ending in ("", "-wal", ".reserve"):
+        with suppress(OSError):
+            total += path.with_name(path.name + ending).stat().st_size
+    return total
+
+
+def _read(connection: sqlite3.Connection, last: int, file_bytes: int, disk_bytes: int) -> StoreStatus:
     rows, size_bytes, last_key, oldest_wall_s = connection.execute(
         "SELECT count(body), coalesce(sum(length(body)), 0), coalesce(max(key), 0), "
         "(SELECT coalesce(reading.mono + (low + high) / 2, wall) FROM reading JOIN origin ON origin.id = origin "
@@ -111,15 +140,21 @@ def _read(connection: sqlite3.Connection, last: int, file_bytes: int) -> StoreSt
         "WHERE state != 'skipped' ORDER BY seq DESC LIMIT ?",
         (last,),
     )
+    refused = connection.execute("SELECT key, reason, wall, body FROM set_aside ORDER BY key DESC LIMIT ?", (last,))
+    (untold_gaps,) = connection.execute(
+        "SELECT (SELECT count(*) FROM open_gap) + (SELECT count(body) FROM reading WHERE priority = ?)", (Priority.GAP,)
+    ).fetchone()
     return StoreStatus(
         commands=dict(_pairs(connection.execute("SELECT state, count(*) FROM command GROUP BY state ORDER BY state"))),
         last_commands=tuple(CommandLine(*row) for row in lines),
         outbox=read_stats(connection, rows, size_bytes, last_key, oldest_wall_s),
-        set_aside=_texts(connection, "SELECT reason FROM set_aside ORDER BY key DESC LIMIT ?", last),
+        set_aside=tuple(SetAside(*row) for row in refused),
         gaps=tuple(Gap(*row) for row in connection.execute("SELECT reason, rows, from_wall, to_wall FROM gap")),
+        untold_gaps=untold_gaps,
         settings=dict(_pairs(connection.execute("SELECT name, value FROM setting ORDER BY name"))),
         incidents=_texts(connection, "SELECT text FROM incident ORDER BY id DESC LIMIT ?", last),
         file_bytes=file_bytes,
+        disk_bytes=disk_bytes,
         undated=_count_undated(connection),
     )
 

@@ -12,12 +12,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from agent.adapters.sqlite_store import SqliteStore
 from agent.core.commands import IllegalMove
 from agent.core.outbox import Bounds
-from agent.core.values import CommandState, Outcome, OutcomeStatus, SendOutcome
-from tests.factories import make_command, make_entry, make_reading
+from agent.core.values import CommandState, Outcome, OutcomeStatus, Priority, Reading, SendOutcome
+from tests.factories import make_command, make_entry
 from tests.fakes import FakeClock, FakeStore
 
 IDS = [f"c{n}" for n in range(6)]
-BOUNDS = Bounds(max_rows=6, max_bytes=900, max_age_s=500.0)
+BOUNDS = Bounds(max_rows=6, max_age_s=500.0)
 SETTINGS = ["interval.a", "interval.b"]
 
 
@@ -84,9 +84,12 @@ class StoreAgainstModel(RuleBasedStateMachine):
     def set(self, name, value):
         self.both(lambda target: target.put_setting(name, value))
 
-    @rule(values=st.dictionaries(st.sampled_from("abc"), st.floats(-1e9, 1e9) | st.integers(-9, 9), min_size=1))
-    def put(self, values):
-        self.both(lambda target: target.put(make_reading(values, self.clock.now()), wait=True))
+    @rule(
+        values=st.dictionaries(st.sampled_from("abc"), st.floats(-1e9, 1e9) | st.integers(-9, 9), min_size=1),
+        priority=st.sampled_from([Priority.HIGH, Priority.NORMAL, Priority.LOW]),
+    )
+    def put(self, values, priority):
+        self.both(lambda target: target.put(Reading(values, self.clock.now(), priority), wait=True))
 
     @rule(limit=st.integers(1, 8), fates=st.lists(st.sampled_from("dru"), min_size=8, max_size=8))
     def send(self, limit, fates):

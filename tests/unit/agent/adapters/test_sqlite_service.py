@@ -16,7 +16,7 @@ from agent.adapters.sqlite_store import SqliteStore
 from agent.adapters.store.status import read_status
 from agent.adapters.store_service import SETTLE_WITHIN_S, StoreService
 from agent.core.commands import HISTORY_LOST, IllegalMove
-from agent.core.values import CommandState, SendOutcome
+from agent.core.values import CommandState, Priority, SendOutcome
 from agent.errors import ConfigurationError, StorageError
 from tests.factories import make_entry, make_moment, make_outcome, make_reading
 from tests.fakes import FakeClock
@@ -52,6 +52,11 @@ def rows_on_disk(path: Path) -> int:
     status = read_status(path)
     assert status is not None
     return status.outbox.rows
+
+
+def numbers(service: StoreService) -> list[float]:
+    batch = service.outbox.next_batch(1000)
+    return [each.reading.values["n"] for each in batch if each.reading.priority is not Priority.GAP]
 
 
 def flip(service: StoreService, sql: str) -> None:
@@ -212,8 +217,11 @@ def test_while_the_disk_fails_the_oldest_readings_in_memory_give_way_and_are_cou
         service.outbox.put(make_reading({"n": n}))
     service.journal.put_setting("small", "x")
     stats = service.outbox.stats()
-    assert (stats.rows, stats.dropped, stats.accepted, stats.delivered) == (5, 3, 8, 0)
-    assert [each.reading.values["n"] for each in service.outbox.next_batch(10)] == [3, 4, 5, 6, 7]
+    # One row more than was put: the record of what was lost.
+    assert (stats.rows, stats.dropped, stats.accepted, stats.delivered) == (6, 3, 9, 0)
+    assert numbers(service) == [3, 4, 5, 6, 7]
+    (gap,) = [each.reading for each in service.outbox.next_batch(10) if each.reading.priority is Priority.GAP]
+    assert (gap.values["agent_gap_rows"], gap.values["agent_gap_reason"]) == (3, 7)
 
 
 class _Crowded(StoreService):
@@ -242,7 +250,7 @@ def test_readings_that_give_way_during_a_commit_are_saved_once_and_only_the_lost
     service.crowd = tuple(range(100, 100 + crowd))
     service.journal.put_setting("small", "x")
     service.journal.put_setting("small", "y")
-    assert [each.reading.values["n"] for each in service.outbox.next_batch(10)] == left
+    assert numbers(service) == left
     assert service.outbox.stats().dropped == dropped
 
 

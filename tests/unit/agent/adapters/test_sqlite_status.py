@@ -49,9 +49,12 @@ def check(status: StoreStatus | None) -> None:
     assert [line.id for line in status.last_commands] == ["b", "a"]
     line = status.last_commands[1]
     assert (line.handler, line.state, line.outcome, line.error) == ("ping", "finished", "failed", "timeout: too slow")
-    assert (status.outbox.rows, status.outbox.accepted, status.outbox.delivered) == (2, 6, 1)
+    assert (status.outbox.rows, status.outbox.accepted, status.outbox.delivered) == (3, 7, 1)
     assert (status.outbox.dropped, status.outbox.set_aside) == (2, 1)
-    assert status.set_aside == ("validation_error: no",)
+    (refused,) = status.set_aside
+    assert (refused.reason, refused.values) == ("validation_error: no", '{"n":3}')
+    assert status.untold_gaps == 1
+    assert status.disk_bytes >= status.file_bytes
     assert [(gap.reason, gap.rows) for gap in status.gaps] == [("rows", 2)]
     assert status.settings == {"interval.board": "30"}
     assert status.incidents == ()

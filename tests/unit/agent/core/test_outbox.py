@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,11 +13,16 @@ from agent.core.outbox import (
     Disposition,
     DropReason,
     Held,
+    Shortage,
     age_s,
     choose_next,
     evict,
+    fitting,
     judge_readings,
     judge_report,
+    kept_together,
+    thin_out,
+    too_old,
 )
 from agent.errors import (
     AgentError,
@@ -41,7 +48,12 @@ def held(key: int, age: float = 0.0, size: int = 100, **clock) -> Held:
 
 
 def evicted(rows: list[Held], bounds: Bounds, now=NOW) -> list[tuple[int, str]]:
-    gone = evict(iter(rows), len(rows), sum(each.size_bytes for each in rows), bounds, now)
+    """What goes of the readings of one priority: first for their age, then for the other bounds."""
+    old, _ = too_old(iter(rows), bounds.max_age_s, now, len(rows))
+    left = [each for each in rows if each not in old]
+    used_bytes = sum(each.size_bytes + ROW_BYTES for each in left)
+    shortage = Shortage(len(left) - bounds.max_rows, used_bytes - bounds.max_bytes)
+    gone = [(each, "age") for each in old] + evict([iter(left)], shortage, len(left))
     return [(each.key, str(reason)) for each, reason in gone]
 
 
@@ -63,7 +75,7 @@ def test_across_boots_the_wall_clock_counts_if_it_was_set_both_times():
 
 
 def choose(rows: list[Held], limit: int) -> tuple[int, ...]:
-    return choose_next(iter(rows), iter(rows[::-1]), NOW, limit)
+    return choose_next([iter(rows)], iter(rows[::-1]), NOW, limit)
 
 
 def test_live_first_then_backlog_and_each_oldest_first():
@@ -87,7 +99,7 @@ def test_a_backlog_of_a_million_rows_is_not_read():
             read.append(key)
             yield Held(key, 10, make_moment(0.0 if step > 0 else NOW.monotonic_s))
 
-    assert len(choose_next(endless(1), endless(-1), NOW, 50)) == 50
+    assert len(choose_next([endless(1)], endless(-1), NOW, 50)) == 50
     assert len(read) <= 50 + LIVE_SCAN_MAX
 
 
@@ -100,7 +112,86 @@ def test_every_key_goes_at_most_once_and_live_ones_are_never_behind_backlog(ages
     assert list(keys) == [*sorted(live), *sorted(set(keys) - set(live))]
 
 
+RANKED = st.lists(st.tuples(st.floats(0, 200), st.integers(0, 3)), max_size=30)
+
+
+def ranked(rows: list[tuple[float, int]]) -> list[list[Held]]:
+    """Rows of these ages and priorities, by priority; keys follow the order of acceptance."""
+    ordered = [(held(key, age), rank) for key, (age, rank) in enumerate(sorted(rows, reverse=True))]
+    return [[each for each, own in ordered if own == rank] for rank in range(4)]
+
+
+@given(RANKED, st.integers(0, 40))
+def test_live_goes_before_backlog_and_the_backlog_by_priority_and_age(rows, limit):
+    queues = ranked(rows)
+    everything = sorted((each for queue in queues for each in queue), key=lambda each: each.key)
+    keys = choose_next(map(iter, queues), iter(everything[::-1]), NOW, limit)
+    live = [each.key for each in everything if NOW.monotonic_s - each.at.monotonic_s <= 60]
+    backlog = [each.key for queue in queues for each in queue if each.key not in live]
+    assert list(keys) == [*live, *backlog][:limit]
+
+
 # --- bounds -------------------------------------------------------------------------------------------------------
+
+
+@given(RANKED, st.integers(-5, 40), st.integers(-500, 4000), st.integers(0, 40))
+def test_only_as_much_gives_way_as_is_too_much_and_a_lower_priority_is_used_up_first(rows, over, over_bytes, limit):
+    queues = ranked(rows)[::-1]
+    waiting = [each for queue in queues for each in queue]
+    shortage = Shortage(over, over_bytes)
+    gone = [each for each, _ in evict(map(iter, queues), shortage, limit)]
+    assert gone == waiting[: len(gone)]
+    assert len(gone) <= limit
+    if len(gone) < min(limit, len(waiting)):
+        assert not shortage.less(gone).exists
+    if gone:
+        assert shortage.less(gone[:-1]).exists
+
+
+@given(st.lists(st.integers(1, 200), max_size=20), st.integers(-20, 5), st.integers(-3000, 500))
+def test_what_fits_leaves_no_shortage_and_one_more_would(sizes, over, over_bytes):
+    shortage = Shortage(over, over_bytes)
+    fits = fitting(sizes, shortage)
+    rows = [held(key, size=size) for key, size in enumerate(sizes)]
+    if fits:
+        assert shortage.rows + fits <= 0
+        assert shortage.size_bytes + sum(each.size_bytes + ROW_BYTES for each in rows[:fits]) <= 0
+    if fits < len(sizes):
+        more = rows[: fits + 1]
+        used_bytes = sum(each.size_bytes + ROW_BYTES for each in more)
+        assert shortage.rows + len(more) > 0 or shortage.size_bytes + used_bytes > 0
+
+
+@given(st.lists(st.integers(0, 1000), unique=True, max_size=50), st.integers(1, 64), st.integers(-1, 500))
+def test_thinning_out_leaves_readings_that_are_far_enough_apart_and_none_could_stay_beside_them(keys, distance, kept):
+    stretch = [held(key) for key in sorted(keys) if key > kept]
+    gone = {each.key for each in thin_out(stretch, distance, kept)}
+    left = [each.key for each in stretch if each.key not in gone]
+    ends = [kept, *left] if kept >= 0 else left
+    assert all(later - earlier >= distance for earlier, later in pairwise(ends))
+    assert all(key - max(end for end in ends if end < key) < distance for key in gone)
+
+
+def test_thinning_out_with_a_distance_of_two_drops_every_second_reading():
+    assert [each.key for each in thin_out([held(key) for key in range(6)], 2, -1)] == [1, 3, 5]
+
+
+def test_a_batch_in_flight_is_kept_together_unless_it_is_most_of_what_waits():
+    assert kept_together(frozenset({1, 2}), 4) == {1, 2}
+    assert kept_together(frozenset({1, 2, 3}), 5) == frozenset()
+
+
+def test_age_is_looked_at_again_when_the_oldest_can_be_too_old():
+    assert too_old([held(1, 45)], 60.0, NOW, 10) == ([], 15.0)
+    assert too_old([], 60.0, NOW, 10) == ([], 60.0)
+
+
+def test_more_than_can_go_at_once_goes_in_steps():
+    rows = [held(1, wall_s=NEVER_SET, boot_id="boot-0"), held(2, 90), held(3, 80), held(4, 70), held(5, 10)]
+    gone, due_in_s = too_old(rows, 60.0, NOW, 2)
+    assert ([each.key for each in gone], due_in_s) == ([1, 2], 0.0)
+    gone, due_in_s = too_old(rows[2:], 60.0, NOW, 5)
+    assert ([each.key for each in gone], due_in_s) == ([3, 4], 50.0)
 
 
 def test_within_the_bounds_nothing_goes():

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from agent.core.outbox import Bounds
 from agent.core.values import CommandState, JournalEntry, Report
 from agent.errors import Conflict, NotFound, Offline, Refused, ServerFault, TransportError, Unauthorized
 from agent.runtime.health import Health
@@ -394,3 +395,30 @@ def test_more_finished_entries_than_are_kept_in_memory_come_from_the_journal():
         bench.jig.post(bench.finished(f"c{number}"))
     bench.run(400)
     assert sorted(report.command_id for report in bench.uplink.reports) == sorted(f"c{n}" for n in range(100))
+
+
+def test_a_batch_whose_answer_was_lost_goes_again_as_it_was_though_newer_readings_would_go_first():
+    bench = Bench()
+    bench.put(1.0, 2.0)
+    bench.uplink.lose_answers.append(TransportError("reset"))
+    bench.jig.process_all()
+    bench.clock.advance(400.0)
+    bench.put(3.0)
+    bench.run(60)
+    sent = [tuple(stored.reading.values["n"] for stored in batch) for batch in bench.uplink.sent]
+    assert sent == [(1.0, 2.0), (1.0, 2.0), (3.0,)]
+
+
+def test_a_batch_whose_answer_was_lost_goes_again_as_it_was_after_a_restart_at_a_bound():
+    clock = FakeClock()
+    bench = Bench(FakeStore(clock, Bounds(max_rows=6)), clock)
+    bench.put(1.0, 2.0)
+    bench.uplink.lose_answers.append(TransportError("reset"))
+    bench.jig.process_all()
+    bench.store.restart()
+    bench.start()
+    bench.put(*map(float, range(3, 12)))
+    bench.run(600)
+    batches = [tuple(stored.reading.values.get("n") for stored in batch) for batch in bench.uplink.sent]
+    assert batches[:2] == [(1.0, 2.0), (1.0, 2.0)]
+    assert bench.store.stats().rows == 0

@@ -1,0 +1,124 @@
+"""What waits for the store's writer: requests that somebody waits for, and readings that nobody does."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from agent.core.gaps import Gap
+from agent.core.outbox import ROW_BYTES, DropReason
+
+if TYPE_CHECKING:
+    from agent.adapters.sqlite_store import SqliteStore
+    from agent.adapters.store.outbox_rows import Draft
+
+
+class Request:
+    """Work for the writer that somebody waits for.
+
+    Args:
+        work: what to do.
+        writes: it takes part in a commit.
+        may_write: the result of a look is the work of a write, or None.
+        of_readings: it stores readings, which must leave what little room there is to commands.
+    """
+
+    __slots__ = ("done", "error", "may_write", "of_readings", "result", "work", "writes")
+
+    def __init__(
+        self,
+        work: Callable[[SqliteStore], Any],
+        *,
+        writes: bool,
+        may_write: bool = False,
+        of_readings: bool = False,
+    ) -> None:
+        self.work = work
+        self.writes = writes
+        self.may_write = may_write
+        self.of_readings = of_readings
+        self.done = threading.Event()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def resolve(self, error: BaseException | None = None) -> None:
+        """Let the one who waits go on."""
+        if error is not None:
+            self.error = error
+        self.done.set()
+
+
+class Load:
+    """What one commit takes along.
+
+    Attributes:
+        drafts: readings, oldest first.
+        gap: readings that had to be dropped, if there are any.
+    """
+
+    __slots__ = ("drafts", "gap")
+
+    def __init__(self, drafts: list[Draft], gap: Gap | None) -> None:
+        self.drafts = drafts
+        self.gap = gap
+
+
+class Buffer:
+    """Readings that wait for their commit, and what had to be dropped.
+
+    Args:
+        max_rows: how many may wait beside those of a commit that is under way.
+    """
+
+    def __init__(self, max_rows: int) -> None:
+        self.drafts: deque[Draft] = deque()
+        self.due_s: float | None = None
+        self._gap: Gap | None = None
+        self._max_rows = max_rows
+
+    @property
+    def is_full(self) -> bool:
+        """The next one costs the oldest one."""
+        return len(self.drafts) >= self._max_rows
+
+    def add(self, draft: Draft) -> None:
+        """Take one; the oldest gives way when there are too many."""
+        self.drafts.append(draft)
+        self._drop_too_many()
+
+    def load(self, limit_bytes: int, *, readings: bool) -> Load:
+        """Hand over what the next commit takes: the oldest up to this size, or only what was dropped."""
+        taken: list[Draft] = []
+        while readings and self.drafts and (limit_bytes > 0 or not taken):
+            limit_bytes -= len(self.drafts[0].body) + ROW_BYTES
+            taken.append(self.drafts.popleft())
+        load = Load(taken, self._gap)
+        self._gap = None
+        return load
+
+    def unload(self, load: Load) -> None:
+        """The commit failed: all of it waits again."""
+        self.drafts.extendleft(reversed(load.drafts))
+        if load.gap is not None:
+            self._gap = load.gap if self._gap is None else load.gap.joined(self._gap)
+        self._drop_too_many()
+
+    def _drop_too_many(self) -> None:
+        while len(self.drafts) > self._max_rows:
+            at = self.drafts.popleft().at
+            gap = Gap(DropReason.UNSAVED, 1, at, at)
+            self._gap = gap if self._gap is None else self._gap.joined(gap)
+
+
+class Rider(Protocol):
+    """A small value that is written with a commit that happens anyway."""
+
+    def board(self, *, last: bool = False) -> tuple[str, str] | None:
+        """The setting and its value, if it is time; no commit is made for it alone, except the last one."""
+        ...
+
+    def arrived(self) -> None:
+        """The commit is on the disk."""
+        ...
