@@ -331,7 +331,7 @@ class FakeOutbox(_Failing):
 
 def size_of(reading: Reading) -> int:
     """The length of a reading's JSON text, as the ports count it."""
-    from agent.adapters.store.outbox_rows import to_draft
+    from agent.adapters.store.drafts import to_draft
 
     return len(to_draft(reading).body)
 

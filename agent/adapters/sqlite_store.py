@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from agent.adapters.store.boot_rows import BootRows
+from agent.adapters.store.drafts import Draft, to_draft
 from agent.adapters.store.failures import REPLACING, check, damage, explain, is_damage, is_suspect
 from agent.adapters.store.journal_rows import JournalRows
-from agent.adapters.store.outbox_rows import Draft, OutboxRows, to_draft
+from agent.adapters.store.outbox_rows import OutboxRows
 from agent.adapters.store.room import DiskRoom, FreeBytes, free_bytes_beside
 from agent.adapters.store.schema import connect, prepare, wal_bytes
 from agent.core.gaps import Gap

@@ -17,17 +17,18 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar, cast
 
 from agent.adapters.sqlite_store import OUTBOX_FULL, SqliteStore
-from agent.adapters.store.failures import error_name, is_damage
-from agent.adapters.store.outbox_rows import Draft
+from agent.adapters.store.drafts import Draft
+from agent.adapters.store.mending import DEGRADED, FULL, OK, mend_store, says_full
 from agent.adapters.store.reserve import Reserve
 from agent.adapters.store.room import FreeBytes
 from agent.adapters.store.schema import load_bytes
 from agent.adapters.store.shared import SharedBootTimes, SharedJournal, SharedOutbox
-from agent.adapters.store.waiting import Buffer, Load, Request, Rider
+from agent.adapters.store.waiting import Buffer, Load, Request, Rider, putting
 from agent.core.outbox import Bounds
 from agent.core.values import SendOutcome
 from agent.errors import AgentError, StorageError
@@ -42,22 +43,12 @@ BUFFER_MAX: Final = 20_000
 SETTLE_WITHIN_S: Final = 90.0
 """How long the deletion of delivered readings may wait for a commit that comes along."""
 
-OK: Final = "ok"
-DEGRADED: Final = "degraded"
-"""The disk fails or is full: readings wait in memory; on a full disk commands are still stored."""
-FULL: Final = "full"
-"""A bound is reached and new readings are refused."""
-
 _FLUSH_AT: Final = 5_000
 _REQUESTS_MAX: Final = 1_024
 _SETTLE_AT: Final = 1_000
 _ANSWER_WITHIN_S: Final = 30.0
 _RETRY_FIRST_S: Final = 1.0
 _RETRY_CAP_S: Final = 10.0
-# From this failure on every second one opens the file anew.
-_REOPEN_FROM: Final = 3
-_WORTH_REOPENING: Final = ("SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN")
-_DISK_FULL: Final = "SQLITE_FULL"
 # So often an idle writer shows that it lives.
 _TICK_S: Final = 10.0
 _PATIENCE_S: Final = 30.0
@@ -112,11 +103,17 @@ class StoreService:
         self._group_window_s = group_window_s
         self._load_bytes = load_bytes(self._bounds.max_bytes)
         self._reserve = Reserve(path.with_name(f"{path.name}.reserve"), self._bounds.reserve_bytes)
-        self._free_bytes = free_bytes
+        self._make_store = partial(
+            SqliteStore,
+            path,
+            clock=clock,
+            bounds=self._bounds,
+            max_pages=max_pages,
+            free_bytes=free_bytes,
+            trusts_wall=trusts_wall,
+        )
         self._rider = rider
         self._flush_at = min(_FLUSH_AT, max(1, buffer_max // 2))
-        self._max_pages = max_pages
-        self._trusts_wall = trusts_wall
         self._on_incident = on_incident or (lambda text: _log.error("store=replaced %s", text))
         self._on_state = on_state
         self._state = OK
@@ -196,23 +193,13 @@ class StoreService:
             self._end(self._store)
 
     def _open(self) -> SqliteStore:
-        def attempt() -> SqliteStore:
-            return SqliteStore(
-                self.path,
-                clock=self._clock,
-                bounds=self._bounds,
-                max_pages=self._max_pages,
-                free_bytes=self._free_bytes,
-                trusts_wall=self._trusts_wall,
-            )
-
         try:
-            store = attempt()
+            store = self._make_store()
         except StorageError as error:
-            if not _says_full(error):
+            if not says_full(error):
                 raise
             self._reserve.give_back()
-            store = attempt()
+            store = self._make_store()
         if not self._reserve.take():
             self._is_disk_full = True
             self._failures = 1
@@ -289,7 +276,7 @@ class StoreService:
         if self._group_window_s > 0:
             self._keep(draft)
             return
-        request = _putting(draft)
+        request = putting(draft)
         try:
             self._have_done(request)
         except StorageError:
@@ -302,7 +289,7 @@ class StoreService:
 
     def put_now(self, draft: Draft) -> int:
         """Take a reading and wait for its commit; how many were refused, since the old ones stay at a bound."""
-        request = _putting(draft)
+        request = putting(draft)
         self._have_done(request)
         return int(request.result)
 
@@ -388,7 +375,8 @@ class StoreService:
         try:
             request.result = request.work(store)
         except StorageError as error:
-            self._mend(store, error)
+            mend_store(store, error, 0)
+            self._tell_incidents(store)
             request.resolve(error)
         except Exception as error:  # noqa: BLE001 - a fault of the caller's work is the caller's
             request.resolve(error)
@@ -403,7 +391,7 @@ class StoreService:
         if self._is_disk_full and self._reserve.take():
             self._is_disk_full = False
         error = self._attempt(store, writes) if not self._is_disk_full else None
-        if _says_full(error):
+        if says_full(error):
             self._is_disk_full = True
             self._reserve.give_back()
             store.write_back()
@@ -497,47 +485,16 @@ class StoreService:
         self._tell(DEGRADED, f"{error}; {what}, readings wait in memory")
         if not mend:
             return
-        self._mend(store, error)
-        # A file whose disk came back may need a new handle. Not when the disk is full: opening needs room, too.
-        is_time = self._failures >= _REOPEN_FROM and self._failures % 2
-        if is_time and error_name(error.__cause__).startswith(_WORTH_REOPENING):
-            self._reopen(store)
+        mend_store(store, error, self._failures)
+        self._tell_incidents(store)
 
     def _tell(self, state: str, detail: str) -> None:
-        if state == self._state:
-            return
-        self._state = state
-        if state == OK:
-            _log.info("store=ok readings are stored again")
-        self._on_state(state, detail)
-
-    def _mend(self, store: SqliteStore, error: StorageError) -> None:
-        """Replace a damaged file; other failures pass or are the disk's."""
-        if not is_damage(error.__cause__):
-            return
-        try:
-            store.replace_damaged(error.__cause__)
-        except StorageError as failure:
-            _log.error("store=failing %s", failure)
-        self._tell_incidents(store)
-
-    def _reopen(self, store: SqliteStore) -> None:
-        try:
-            store.reopen()
-        except StorageError as failure:
-            _log.debug("the store could not be opened again: %s", failure)
-        self._tell_incidents(store)
+        if state != self._state:
+            self._state = state
+            self._on_state(state, detail)
 
     def _tell_incidents(self, store: SqliteStore) -> None:
         for text in store.incidents:
             self.incidents.append(text)
             self._on_incident(text)
         store.incidents.clear()
-
-
-def _says_full(error: StorageError | None) -> bool:
-    return error is not None and error_name(error.__cause__) == _DISK_FULL
-
-
-def _putting(draft: Draft) -> Request:
-    return Request(lambda store: store.put_drafts([draft]), writes=True, of_readings=True)

@@ -9,12 +9,21 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, cast
 
 from agent.app.links import Links
-from agent.core.values import CommandPoll, JournalEntry, Moment, Recall, Report, SendOutcome, StoredReading
+from agent.core.values import (
+    Admission,
+    CommandPoll,
+    JournalEntry,
+    Moment,
+    Recall,
+    Report,
+    SendOutcome,
+    StoredReading,
+)
 from agent.errors import InvalidMessage, RateLimited, ServiceError, StorageError
 from agent.ports import Clock, CommandSource, Journal, Uplink
 from agent.runtime.patience import describe
@@ -132,19 +141,21 @@ class _CountedJournal(_Counted):
         self._figures.concluded([entry])
         return entry
 
-    def admit(self, entries: Sequence[JournalEntry]) -> None:
-        self._inner.admit(entries)
+    def admit(self, entries: Sequence[JournalEntry], settings: Mapping[str, str] | None = None) -> None:
+        self._inner.admit(entries, settings or {})
         self._figures.concluded(entries)
 
-    def decide(self, command_ids: Sequence[str], choose: Callable[[Recall], Sequence[JournalEntry] | None]) -> None:
+    def decide(
+        self, command_ids: Sequence[str], choose: Callable[[Recall], Admission | None], settings: Sequence[str] = ()
+    ) -> None:
         chosen: list[JournalEntry] = []
 
-        def listen(recall: Recall) -> Sequence[JournalEntry] | None:
-            entries = choose(recall)
-            chosen[:] = entries or ()
-            return entries
+        def listen(recall: Recall) -> Admission | None:
+            admission = choose(recall)
+            chosen[:] = () if admission is None else admission.entries
+            return admission
 
-        self._inner.decide(command_ids, listen)
+        self._inner.decide(command_ids, listen, settings)
         self._figures.concluded(chosen)
 
 

@@ -144,7 +144,7 @@ class _Life:
             rider=self._ledger,
             trusts_wall=False,
             on_incident=self._tell_incident,
-            on_state=lambda state, detail: self._health.put("store", state, detail),
+            on_state=self._tell_store,
         )
         ending = Ending("never started", EXIT_CRASHED)
         with self._supervisor.signals(), self._hangups(), open_client(config, self._credentials) as client:
@@ -361,10 +361,16 @@ class _Life:
             parts=self._health.parts,
             outbox=store.outbox.stats,
             service_time=agent.service_time,
+            ledger=self._ledger.snapshot,
         )
         server = serve_metrics(self._config.metrics, sources)
         _log.info("metrics=%s", server.address)
         return server
+
+    def _tell_store(self, state: str, detail: str) -> None:
+        if state == "ok":
+            _log.info("store=ok readings are stored again")
+        self._health.put("store", state, detail)
 
     def _tell_incident(self, text: str) -> None:
         _log.error("store=replaced %s", text)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from agent.config.commands import CommandsConfig, HandlerConfig, PollConfig
 from agent.config.credentials import Credentials, read_credentials
 from agent.config.load import DEFAULT_PATH, LoadedConfig, load_config
 from agent.config.model import (
     AgentConfig,
     AuthConfig,
-    CommandsConfig,
     DeviceConfig,
-    HandlerConfig,
     LoggingConfig,
     OutboxConfig,
-    PollConfig,
     ReportConfig,
     SensorConfig,
     ServiceConfig,

@@ -12,7 +12,8 @@ from typing import Any, Final, get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from agent.config.model import AgentConfig, HandlerConfig, SensorConfig
+from agent.config.commands import HandlerConfig
+from agent.config.model import AgentConfig, SensorConfig
 
 _WIDTH: Final = 110
 _HEAD: Final = (

@@ -13,15 +13,14 @@ other priorities are stepped over once.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from agent.adapters.store.boot_rows import BootRows
-from agent.adapters.store.failures import damage
+from agent.adapters.store.drafts import Draft, to_draft, to_values
 from agent.adapters.store.gap_rows import GapRows
 from agent.adapters.store.room import DiskRoom
 from agent.adapters.store.thinner import Thinner
@@ -72,40 +71,6 @@ _THIN_MIN: Final = 16
 # The wall clock was set: ages across boots are others now.
 _CLOCK_STEP_S: Final = 30.0
 _TRIED_MAX: Final = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A reading on its way into the store, with its JSON text."""
-
-    at: Moment
-    body: str
-    priority: Priority = Priority.NORMAL
-
-
-def to_draft(reading: Reading) -> Draft:
-    """The reading with its JSON text.
-
-    Raises:
-        ValueError: a value is not a finite number.
-    """
-    body = json.dumps(reading.values, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return Draft(reading.at, body, reading.priority)
-
-
-def to_values(body: str) -> dict[str, float]:
-    """The JSON text's named numbers.
-
-    Raises:
-        sqlite3.DatabaseError: it is none: the file is damaged where SQLite does not look.
-    """
-    try:
-        values = json.loads(body)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise damage(f"a reading cannot be read: {error}") from error
-    if not isinstance(values, dict):
-        raise damage("a reading is not an object")
-    return values
 
 
 class _Totals:

@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from agent.adapters.store.drafts import to_values
 from agent.adapters.store.failures import REPLACING
 from agent.adapters.store.journal_rows import to_entry
-from agent.adapters.store.outbox_rows import to_values
 from agent.adapters.store.schema import PAGE_BYTES
 from agent.core.commands import HISTORY_LOST
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from agent.adapters.sqlite_store import OUTBOX_FULL, SqliteStore
-from agent.adapters.store.outbox_rows import Draft, to_draft
+from agent.adapters.store.drafts import Draft, to_draft
 from agent.core.timekeeping import BootTime
 from agent.core.values import (
     Admission,

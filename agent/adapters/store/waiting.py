@@ -12,7 +12,7 @@ from agent.core.outbox import ROW_BYTES, DropReason
 
 if TYPE_CHECKING:
     from agent.adapters.sqlite_store import SqliteStore
-    from agent.adapters.store.outbox_rows import Draft
+    from agent.adapters.store.drafts import Draft
 
 
 class Request:
@@ -122,3 +122,8 @@ class Rider(Protocol):
     def arrived(self) -> None:
         """The commit is on the disk."""
         ...
+
+
+def putting(draft: Draft) -> Request:
+    """A reading whose caller waits until it is on the disk."""
+    return Request(lambda store: store.put_drafts([draft]), writes=True, of_readings=True)

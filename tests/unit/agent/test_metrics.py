@@ -22,7 +22,7 @@ from agent.app.links import Links
 from agent.app.metrics import Sources, make_page
 from agent.config.metrics import MetricsConfig
 from agent.core.timekeeping import ServiceTime
-from agent.core.values import CommandPoll, CommandState, Outcome, OutcomeStatus, Report, SendOutcome
+from agent.core.values import Admission, CommandPoll, CommandState, Outcome, OutcomeStatus, Report, SendOutcome
 from agent.errors import ConfigurationError, RateLimited, StorageError, TransportError
 from agent.runtime.health import Part
 from tests.factories import make_entry, make_moment, make_outcome, make_reading
@@ -54,6 +54,7 @@ def sources(clock, figures, **changes) -> Sources:
         "parts": dict,
         "outbox": FakeOutbox(clock).stats,
         "service_time": ServiceTime,
+        "ledger": dict,
     }
     return Sources(**{**members, **changes})
 
@@ -91,7 +92,7 @@ class TestCounting:
         outcome = Outcome(OutcomeStatus.REJECTED, error="unknown_command: no")
         refused = make_entry("a", CommandState.FINISHED, handler="x" * 60, outcome=outcome)
         journal = figures.journal(FakeJournal())
-        journal.decide(["a"], lambda _recall: [refused])
+        journal.decide(["a"], lambda _recall: Admission([refused]))
         journal.decide(["b"], lambda _recall: None)
         assert dict(figures.commands) == {(OTHER, "rejected"): 1}
         assert sum(figures.durations) == 0

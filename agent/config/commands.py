@@ -1,0 +1,187 @@
+"""The section ``commands``: which are taken, from whom, and how they run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from agent.config.section import Name, Seconds, Section, key
+
+
+class PollConfig(Section):
+    """How often the agent asks for commands where the service cannot hold a poll open."""
+
+    fast_s: Seconds = key(
+        "Interval while commands come in.", unit="s", why="How fast a conversation of commands feels.", default=2.0
+    )
+    slow_s: Seconds = key(
+        "Interval soon after the last command.", unit="s", why="The step between fast and idle.", default=10.0
+    )
+    idle_s: Seconds = key(
+        "Interval when nothing has come for long.",
+        unit="s",
+        why="All devices of a key share its quota: N devices at one poll in T seconds are 60 N / T requests a minute. "
+        "Above 120 the service shows the device as offline between polls.",
+        default=60.0,
+    )
+
+    spread_s: Annotated[float, Field(ge=0, le=3600)] = key(
+        "After the start the first contact comes within this, at a moment that follows from the device id.",
+        unit="s",
+        why="A fleet that lost its power comes back in the same second; raise it with the size of the fleet.",
+        default=2.0,
+    )
+
+    @model_validator(mode="after")
+    def _ascends(self) -> Self:
+        if not self.fast_s <= self.slow_s <= self.idle_s:
+            raise ValueError("fast_s must not be above slow_s, nor slow_s above idle_s")
+        return self
+
+
+class HandlerConfig(Section):
+    """One handler, by its name."""
+
+    enabled: bool = key("False switches the handler off; its commands are then rejected.", default=True)
+    timeout_s: Seconds | None = key(
+        "How long one run may take, then the command fails with 'timeout'. Default: the handler's own.",
+        unit="s",
+        default=None,
+        example=30,
+    )
+    start_timeout_s: Seconds | None = key(
+        "How long a command may wait for its turn, then it is rejected with 'not_started_in_time' instead of running "
+        "late. Default: the handler's own, which is no limit unless it says otherwise.",
+        unit="s",
+        default=None,
+        example=120,
+    )
+    inactivity_timeout_s: Seconds | None = key(
+        "How long a run may go without a sign of life (progress, a heartbeat, output of a program), then the command "
+        "fails with 'inactive'. Default: the handler's own, which is no limit unless it says otherwise.",
+        unit="s",
+        default=None,
+        example=20,
+    )
+    max_attempts: Annotated[int, Field(ge=1, le=100)] | None = key(
+        "How often the handler may be started for one command when the agent ends in the middle of it. Default: the "
+        "handler's own, 3.",
+        why="A handler that takes the whole device down must come to an end.",
+        default=None,
+        example=5,
+    )
+    isolation: Literal["thread", "process"] | None = key(
+        "'process' runs a Python handler in an interpreter of its own, which is killed at its timeout and may crash "
+        "without harm; 'thread' runs it inside the agent. Default: the handler's own.",
+        why="A process costs some 20 MB and a part of a second for each command.",
+        default=None,
+        example="process",
+    )
+    settings: dict[str, Any] = key(
+        "The handler's own settings; device-agent handlers shows the handlers.", default_factory=dict
+    )
+
+
+class SigningConfig(Section):
+    """Commands that carry their sender's signature (docs/security.md, "Signed commands")."""
+
+    mode: Literal["off", "accept", "require"] = key(
+        "'off' rejects signed commands, 'accept' takes them beside unsigned ones, 'require' takes nothing else.",
+        why="With 'require' neither the service nor a broker nor a gateway can make this device do anything: only who "
+        "holds a trusted key can. Needs the extra: pip install 'device-agent[signing]'.",
+        default="off",
+    )
+    trusted_keys: tuple[Path, ...] = key(
+        "Files with the public keys whose commands are taken, as device-agent keys make writes them.",
+        why="Two of them while one key takes over from the other.",
+        default=(),
+    )
+    require_for: tuple[Name, ...] = key(
+        "Handlers whose commands must be signed although mode is 'accept'.",
+        why="To sign only what opens a door or restarts the device.",
+        default=(),
+    )
+    max_lifetime_s: Seconds = key(
+        "A signed command that expires later than this from now is rejected.",
+        unit="s",
+        why="Bounds how long a command that somebody held back can still run.",
+        default=172_800.0,
+    )
+
+    @model_validator(mode="after")
+    def _has_keys(self) -> Self:
+        if self.mode != "off" and not self.trusted_keys:
+            raise ValueError(
+                f"commands.signing.mode is {self.mode!r} and no key is trusted: name at least one public key file in "
+                "commands.signing.trusted_keys (device-agent keys make writes one)"
+            )
+        if self.mode == "off" and self.require_for:
+            raise ValueError(
+                "commands.signing.require_for has no effect while commands.signing.mode is off: set mode to accept"
+            )
+        return self
+
+
+class CommandsConfig(Section):
+    """Commands: which are taken and how they run."""
+
+    handler_key: Annotated[str, Field(min_length=1, max_length=64)] = key(
+        "The member of command_payload that names the handler.",
+        why="The specification leaves the keys inside command_payload to caller and firmware; set it to what your "
+        "callers already send.",
+        default="command",
+    )
+    first_contact: Literal["skip-history", "latest", "all"] = key(
+        "What to do with the commands that the service lists when this device speaks with it for the first time: "
+        "skip-history runs none that was made before, latest runs the newest of each handler, all runs everything.",
+        why="A new device must not open a door for last week's command.",
+        default="skip-history",
+    )
+    poll: PollConfig = key("How often to ask.", default_factory=PollConfig)
+    long_poll: Literal["auto", "off"] = key(
+        "'auto' lets the service hold the poll open when it offers to, so that commands arrive at once.",
+        why="'off' for networks that cut idle connections without a word.",
+        default="auto",
+    )
+    long_poll_wait_s: Annotated[float, Field(ge=1, le=30)] = key(
+        "How long the service may hold one poll.",
+        unit="s",
+        why="Shorten it below the cut-off of your network.",
+        default=25.0,
+    )
+    max_payload_bytes: Annotated[int, Field(ge=64, le=1024 * 1024)] = key(
+        "A command_payload above this is rejected before any handler sees it.", unit="bytes", default=65536
+    )
+    max_lanes: Annotated[int, Field(ge=1, le=64)] = key(
+        "How many commands may run at the same time; each handler has a lane of its own until this many are there.",
+        unit="lanes",
+        default=8,
+    )
+    max_waiting: Annotated[int, Field(ge=1, le=100_000)] = key(
+        "At most this many commands are under way; further ones are rejected with 'too_many_waiting'. A handler that "
+        "has nothing to do takes its command all the same, so that 'cancel' gets through.",
+        unit="commands",
+        why="Bounds the memory and the hours of work that somebody can pile up here.",
+        default=1000,
+    )
+    max_waiting_per_lane: Annotated[int, Field(ge=1, le=100_000)] = key(
+        "The same for the commands of one lane.", unit="commands", default=200
+    )
+    progress_every_s: Annotated[float, Field(ge=0.1, le=3600)] = key(
+        "Progress of a running command is told to the service this often at most; the newest word counts.",
+        unit="s",
+        why="Each report is a request of the quota.",
+        default=2.0,
+    )
+    stop_grace_s: Annotated[float, Field(ge=0, le=60)] = key(
+        "How long running commands may go on after SIGTERM.",
+        unit="s",
+        why="The whole stop takes at most 2 s more; keep TimeoutStopSec of the unit above that.",
+        default=2.5,
+    )
+    signing: SigningConfig = key("Signed commands.", default_factory=SigningConfig)
+    handlers: dict[str, HandlerConfig] = key(
+        "Settings by handler name; a handler that is not named here runs with its defaults.", default_factory=dict
+    )
