@@ -128,7 +128,7 @@ def _http_links(config: AgentConfig, client: DeviceClient, parts: LinkParts) -> 
         uplink=HttpUplink(client, device.device_id, device.product_id, discovery, parts.wall_of),
         poll_wait_s=lambda: 0.0 if parts.poll_is_set() else config.commands.long_poll_wait_s,
         settles_lazily=settles_lazily,
-        takes_arrays=lambda: discovery.knows(BATCH_SENSOR_DATA),
+        takes_arrays=lambda: discovery.offers(BATCH_SENSOR_DATA),
     )
 
 

@@ -48,7 +48,8 @@ class UplinkService(Actor):
         settle_s: how long after a new reading the outbox has committed it, seconds.
         wall_of: when a moment was, epoch seconds; None when nobody can say.
         look_s: how often to look without being told, seconds.
-        takes_arrays: one request carries many readings; else each is a request of its own, and a backlog is paced.
+        takes_arrays: one request carries many readings; else each is a request of its own, and a backlog is paced. May
+            ask the service, and raise its errors.
         last_s: how long the stop may go on handing over readings, seconds.
         repeats_batches: the other side may know a batch only as a whole, so the same readings go together again; False
             where it knows each reading by its own key.
@@ -233,12 +234,13 @@ class UplinkService(Actor):
 
     def _send_readings(self) -> bool:
         # The batch whose fate is unknown goes again as it was: its idempotency key follows from what is in it.
-        # One by one each has a key of its own.
-        takes_arrays = self._takes_arrays()
-        again = self._outbox.again(self._in_flight) if self._in_flight and takes_arrays else []
+        again = self._outbox.again(self._in_flight) if self._in_flight else []
         found: Sequence[StoredReading] = again or self._outbox.next_batch(self._batch_size)
-        if not takes_arrays:
-            found = self._paced(found)
+        # Asked only with something to send, since the answer may cost a request.
+        if found and not self._takes_arrays():
+            # One by one each has a key of its own.
+            found = self._paced(self._outbox.next_batch(self._batch_size) if again else found)
+            again = []
         batch = again or self._singly(found) or found
         if not batch:
             return False
