@@ -196,7 +196,7 @@ HEADERS = (
 @target("quota headers", *HEADERS)
 def _quota(raw: bytes) -> None:
     headers = headers_of(raw)
-    wait_s = read_retry_after(headers, lambda: 0.0)
+    wait_s = read_retry_after(headers)
     assert wait_s is None or 0 <= wait_s <= 86_400
     limit = read_rate_limit(headers)
     if limit is not None:

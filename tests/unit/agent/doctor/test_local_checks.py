@@ -302,7 +302,7 @@ class TestStore:
     def test_a_store_that_is_nearly_full_has_dropped_and_set_aside(self, device, store):
         for _ in range(6):
             store.put(make_reading())
-        device.values["outbox"] = {"max_bytes": 64 * 1024}
+        device.values["outbox"] = {"max_bytes": 1024 * 1024, "reserve_bytes": 0}
         is_ok(device.look("database"))
         finding = device.look("gaps")
         is_bad(finding, "warning", "2 for rows", "outbox.max_bytes")
