@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,16 @@ import paho.mqtt.client as paho
 
 from agent.errors import InvalidMessage
 from agent.wire import topics
-from agent.wire.mqtt_messages import Receipt, Refusal, ResultMessage, encode, read_readings, read_result, read_status
+from agent.wire.mqtt_messages import (
+    Notice,
+    Receipt,
+    Refusal,
+    ResultMessage,
+    encode,
+    read_readings,
+    read_result,
+    read_status,
+)
 from agent.wire.topics import TopicKind
 from tests.mosquitto import Mosquitto, end_client
 
@@ -133,6 +143,7 @@ class GatewayStandIn:
             return
         self.statuses.append((device_id, status))
         if status == "online":
+            self._client.publish(topics.notice(device_id), encode(Notice(time=time.time())), 0)
             for record in list(self.commands.values()):
                 if record["device_id"] == device_id:
                     self._publish_command(record)
