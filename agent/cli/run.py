@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -24,10 +25,10 @@ def run(config_path: Path) -> None:
     was started, for a configuration that only a restart brings into force.
     """
     # Whoever changes the file while the agent starts is heard as soon as somebody listens.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     # As it was: what the agent sets for itself must not reach the process image after it.
     environ = dict(os.environ)
-    with configuration_faults_end_it():
+    with _restored(mask), configuration_faults_end_it():
         from agent.app.starting import Starting
 
         starting = Starting()
@@ -36,11 +37,24 @@ def run(config_path: Path) -> None:
         gc.collect()
         from agent.app.run import EXIT_REPLACE, EXIT_RESTART, run_agent
 
-        exit_code = run_agent(loaded, environ, starting, lambda: load(config_path))
-        starting.close()
+        try:
+            exit_code = run_agent(loaded, environ, starting, lambda: load(config_path))
+        finally:
+            starting.close()
     if exit_code == EXIT_REPLACE or (exit_code == EXIT_RESTART and not environ.get("NOTIFY_SOCKET")):
         exit_code = EXIT_RESTART
         sys.stderr.flush()
         with contextlib.suppress(OSError):  # the program is not where it was: whoever started this starts it anew
             os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environ)  # noqa: S606 - this very program
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     sys.exit(exit_code)
+
+
+@contextlib.contextmanager
+def _restored(mask: set[signal.Signals | int]) -> Iterator[None]:
+    """After a failure the signals are as they were before; who goes on to another process image leaves them."""
+    try:
+        yield
+    except BaseException:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        raise

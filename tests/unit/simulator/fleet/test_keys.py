@@ -33,9 +33,10 @@ def test_a_curl_line_reads_the_secret_from_its_file(tmp_path):
     keys = make_keys(tmp_path)
     line = curl_line("http://127.0.0.1:1", keys, "/products", '{"name": "x"}')
     assert keys.secret_key.reveal() not in line
-    words = subprocess.run(
-        ["sh", "-c", line.replace("curl", "printf '%s\\n'", 1)], check=True, capture_output=True, text=True
-    ).stdout.splitlines()
+    printed = tmp_path / "secret"
+    with printed.open("wb") as words_file:
+        subprocess.run(["sh", "-c", line.replace("curl", "printf '%s\\n'", 1)], check=True, stdout=words_file)
+    words = printed.read_text().splitlines()
     assert f"x-secret-key: {keys.secret_key.reveal()}" in words
     assert '{"name": "x"}' in words
     assert words[-1] == "http://127.0.0.1:1/products"
