@@ -39,9 +39,11 @@ class GatewayStandIn:
         statuses: what devices said of themselves, in order.
         commands: open commands by id: sent when the device comes online, until a final result is there.
         confirms: False keeps the receipts back.
+        tells_time: a device that comes online is told the time, as the gateway does.
     """
 
-    def __init__(self, broker: Mosquitto, *, confirms: bool = True, **login: str) -> None:
+    def __init__(self, broker: Mosquitto, *, confirms: bool = True, tells_time: bool = False, **login: str) -> None:
+        self.tells_time = tells_time
         self.readings: dict[Any, dict[str, float]] = {}
         self.repeats = 0
         self.results: dict[tuple[str, str], ResultMessage] = {}
@@ -143,7 +145,8 @@ class GatewayStandIn:
             return
         self.statuses.append((device_id, status))
         if status == "online":
-            self._client.publish(topics.notice(device_id), encode(Notice(time=time.time())), 0)
+            if self.tells_time:
+                self._client.publish(topics.notice(device_id), encode(Notice(time=time.time())), 0)
             for record in list(self.commands.values()):
                 if record["device_id"] == device_id:
                     self._publish_command(record)

@@ -28,7 +28,7 @@ class Bench:
     def __init__(self, folder: Path, broker: Mosquitto) -> None:
         self.folder = folder
         self.broker = broker
-        self.gateway = GatewayStandIn(broker, user="gateway-1", password="g")
+        self.gateway = GatewayStandIn(broker, tells_time=True, user="gateway-1", password="g")
         self.config = folder / "config.yaml"
         self.agents: list[AgentProcess] = []
         self.write()
