@@ -1,8 +1,8 @@
 """QR labels: made, drawn at true size, and proven to read before they are written."""
 
-from simulator.labels.batch import Batch, make_labels
+from simulator.labels.batch.making import Batch, make_labels
+from simulator.labels.batch.manifest import MadeLabel
 from simulator.labels.errors import LabelError, LabelsExist, UnreadableLabel
-from simulator.labels.manifest import MadeLabel
 from simulator.labels.reading import ReadLabel, read_label_files
 
 __all__ = [

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from agent.errors import InvalidQr
 from agent.wire.qr import LabelText, parse_label
-from simulator.labels.decoders import Decoder, panel
 from simulator.labels.errors import LabelError
-from simulator.labels.pictures import load_picture
+from simulator.labels.symbol.decoders import Decoder, panel
+from simulator.labels.symbol.pictures import load_picture
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ import sys
 import pytest
 
 from simulator.labels import make_labels, read_label_files
-from simulator.labels.decoders import GrayImage, panel
-from simulator.labels.matrix import QUIET_MODULES
-from simulator.labels.pictures import load_picture
-from simulator.labels.sheet import fit_grid
+from simulator.labels.printing.sheet import fit_grid
+from simulator.labels.symbol.decoders import GrayImage, panel
+from simulator.labels.symbol.matrix import QUIET_MODULES
+from simulator.labels.symbol.pictures import load_picture
 from tests.conftest import require_program
 
 PRODUCT = "0193b2f4-7e5c-7c3a-9b1e-2f6d4a8c0e11"

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from simulator.labels import LabelError, LabelsExist, UnreadableLabel, make_labels, read_label_files
-from simulator.labels.decoders import Zxing
-from simulator.labels.folder import LabelFolder, file_stem
-from simulator.labels.svg import draw_svg
+from simulator.labels.batch.folder import LabelFolder, file_stem
+from simulator.labels.symbol.decoders import Zxing
+from simulator.labels.symbol.svg import draw_svg
 
 PRODUCT = "0193b2f4-7e5c-7c3a-9b1e-2f6d4a8c0e11"
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.labels.errors import LabelError
-from simulator.labels.matrix import QUIET_MODULES, Matrix
-from simulator.labels.sheet import PAPERS, SheetLabel, _wrap, draw_sheet, fit_grid, printable
-from simulator.labels.svg import draw_svg
-from simulator.labels.symbol import Candidate, encode
+from simulator.labels.printing.sheet import PAPERS, SheetLabel, _wrap, draw_sheet, fit_grid, printable
+from simulator.labels.symbol.matrix import QUIET_MODULES, Matrix
+from simulator.labels.symbol.proving import Candidate, encode
+from simulator.labels.symbol.svg import draw_svg
 
 MATRIX = encode("https://example.test/a-label", Candidate(0, "M", 3))
 SVG = "{http://www.w3.org/2000/svg}"

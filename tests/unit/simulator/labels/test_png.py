@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from simulator.labels.matrix import QUIET_MODULES, Matrix
-from simulator.labels.png import _compress, _match_lengths, draw_png
+from simulator.labels.symbol.matrix import QUIET_MODULES, Matrix
+from simulator.labels.symbol.png import _compress, _match_lengths, draw_png
 
 
 def _noise(modules: int, seed: int) -> Matrix:

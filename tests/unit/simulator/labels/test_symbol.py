@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.labels.decoders import GrayImage, Zxing, find_zbar, panel
 from simulator.labels.errors import LabelError, UnreadableLabel
-from simulator.labels.matrix import QUIET_MODULES
 from simulator.labels.payload import label_text
-from simulator.labels.pictures import load_picture
-from simulator.labels.symbol import (
+from simulator.labels.symbol.decoders import GrayImage, Zxing, find_zbar, panel
+from simulator.labels.symbol.matrix import QUIET_MODULES
+from simulator.labels.symbol.pictures import load_picture
+from simulator.labels.symbol.proving import (
     Candidate,
     PrintSize,
     Verdict,

@@ -16,11 +16,11 @@ from typing import Any, Final, cast
 import zxingcpp
 from typing_extensions import Buffer
 
-from simulator.labels.decoders import Decoder, GrayImage
 from simulator.labels.errors import LabelError, UnreadableLabel
-from simulator.labels.matrix import QUIET_MODULES, Matrix
-from simulator.labels.pictures import load_picture
-from simulator.labels.png import draw_png
+from simulator.labels.symbol.decoders import Decoder, GrayImage
+from simulator.labels.symbol.matrix import QUIET_MODULES, Matrix
+from simulator.labels.symbol.pictures import load_picture
+from simulator.labels.symbol.png import draw_png
 
 LEVELS: Final = ("L", "M", "Q", "H")
 DOTS_PER_MODULE_MIN: Final = 2

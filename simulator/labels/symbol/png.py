@@ -11,7 +11,7 @@ import struct
 import zlib
 from typing import Final
 
-from simulator.labels.matrix import QUIET_MODULES, Matrix
+from simulator.labels.symbol.matrix import QUIET_MODULES, Matrix
 
 _SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 _MATCH_MIN: Final = 3

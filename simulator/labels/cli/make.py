@@ -1,4 +1,4 @@
-"""``fleet-simulator labels``: click commands, no logic."""
+"""``fleet-simulator labels make``: a click command, no logic."""
 
 from __future__ import annotations
 
@@ -10,23 +10,17 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from simulator.labels.batch import FORMATS, Batch, make_labels
+from simulator.labels.batch.making import FORMATS, Batch, make_labels
 from simulator.labels.errors import LabelError, UnreadableLabel
 from simulator.labels.payload import DEFAULT_TEMPLATE, PROFILES, IdentifierTemplate
-from simulator.labels.sheet import PAPERS
-from simulator.labels.symbol import LEVELS
+from simulator.labels.printing.sheet import PAPERS
+from simulator.labels.symbol.proving import LEVELS
 from simulator.labels.terminal import CheckFailed, WrongUse, show_progress
 
 option = partial(click.option, show_default=True, show_envvar=True)
 
 
-# The prefix is what the program gives it anyway; said here, it also holds when the group is used on its own.
-@click.group("labels", context_settings={"auto_envvar_prefix": "FLEET_SIMULATOR_LABELS"})
-def labels_command() -> None:
-    """QR labels: make them, each proven to read before it is written."""
-
-
-@labels_command.command("make")
+@click.command("make")
 @option("--product-id", required=True, help="Product on every label.")
 @option("--count", type=int, default=1, help="How many labels.")
 @option(

@@ -9,8 +9,8 @@ from typing import Final
 
 from PIL import Image, UnidentifiedImageError
 
-from simulator.labels.decoders import GrayImage
 from simulator.labels.errors import LabelError
+from simulator.labels.symbol.decoders import GrayImage
 
 _PIXELS_MAX: Final = 100_000_000
 

@@ -6,7 +6,7 @@ import re
 from typing import Final
 from xml.sax.saxutils import escape
 
-from simulator.labels.matrix import QUIET_MODULES, Matrix
+from simulator.labels.symbol.matrix import QUIET_MODULES, Matrix
 
 _NOT_XML: Final = re.compile("[^\\t\\n\\r\\u0020-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
 

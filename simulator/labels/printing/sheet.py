@@ -12,7 +12,7 @@ from reportlab.pdfbase.pdfmetrics import stringWidth
 from reportlab.pdfgen.canvas import Canvas
 
 from simulator.labels.errors import LabelError
-from simulator.labels.matrix import QUIET_MODULES, Matrix
+from simulator.labels.symbol.matrix import QUIET_MODULES, Matrix
 
 PAPERS: Final = MappingProxyType({"a4": (210.0, 297.0), "letter": (215.9, 279.4)})
 """Width and height in millimetres by paper name."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from simulator.labels.matrix import Matrix
-from simulator.labels.symbol import Trial, Verdict
+from simulator.labels.symbol.matrix import Matrix
+from simulator.labels.symbol.proving import Trial, Verdict
 
 FORMAT: Final = "device-agent/labels/1"
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from simulator.labels import manifest
-from simulator.labels.decoders import Decoder, panel
+from simulator.labels.batch import manifest
+from simulator.labels.batch.folder import MANIFEST_CSV, SHEET, LabelFolder, file_stem
+from simulator.labels.batch.manifest import MadeLabel
 from simulator.labels.errors import LabelError
-from simulator.labels.folder import MANIFEST_CSV, SHEET, LabelFolder, file_stem
-from simulator.labels.manifest import MadeLabel
 from simulator.labels.payload import DEFAULT_TEMPLATE, IdentifierTemplate, label_text
-from simulator.labels.sheet import Grid, SheetLabel, draw_sheet, fit_grid
-from simulator.labels.svg import draw_svg
-from simulator.labels.symbol import PrintSize, prove
+from simulator.labels.printing.sheet import Grid, SheetLabel, draw_sheet, fit_grid
+from simulator.labels.symbol.decoders import Decoder, panel
+from simulator.labels.symbol.proving import PrintSize, prove
+from simulator.labels.symbol.svg import draw_svg
 
 FORMATS: Final = ("png", "svg", "pdf")
 OnProgress = Callable[[int, int], None]

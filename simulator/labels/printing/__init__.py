@@ -1,0 +1,1 @@
+"""From a proven symbol to what a printer takes, at true size."""

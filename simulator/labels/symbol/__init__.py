@@ -1,0 +1,1 @@
+"""One QR symbol: encoded, drawn, and read back by a panel of decoders."""
