@@ -10,7 +10,8 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from simulator.labels.batch.making import FORMATS, Batch, make_labels
+from simulator.labels.batch.formats import DEFAULT_FORMATS, FORMATS
+from simulator.labels.batch.making import Batch, make_labels
 from simulator.labels.errors import LabelError, UnreadableLabel
 from simulator.labels.payload import DEFAULT_TEMPLATE, PROFILES, IdentifierTemplate
 from simulator.labels.printing.sheet import PAPERS
@@ -55,8 +56,8 @@ option = partial(click.option, show_default=True, show_envvar=True)
 )
 @option(
     "--formats",
-    default=",".join(FORMATS),
-    help="What to write, separated by commas; pdf is the sheet.",
+    default=",".join(DEFAULT_FORMATS),
+    help=f"What to write, separated by commas: {', '.join(FORMATS)} (pdf is the sheet).",
 )
 @option(
     "--paper",
