@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from simulator.labels import make_labels, read_label_files
-from simulator.labels.printing.sheet import fit_grid
+from simulator.labels.printing.grid import fit_grid
+from simulator.labels.printing.options import PrintOptions
 from simulator.labels.symbol.decoders import GrayImage, panel
 from simulator.labels.symbol.matrix import QUIET_MODULES
 from simulator.labels.symbol.pictures import load_picture
@@ -48,7 +49,12 @@ def _ink_box(image: GrayImage) -> tuple[int, int, int, int]:
 @pytest.mark.parametrize(("paper", "size_mm", "count"), [("a4", 25.0, 40), ("letter", 15.0, 50)])
 def test_every_code_of_a_printed_sheet_reads_in_its_place_at_its_true_size(tmp_path, paper, size_mm, count):
     batch = make_labels(
-        product_id=PRODUCT, count=count, out=tmp_path / "labels", size_mm=size_mm, paper=paper, formats=["pdf"]
+        product_id=PRODUCT,
+        count=count,
+        out=tmp_path / "labels",
+        size_mm=size_mm,
+        printing=PrintOptions(paper=paper),
+        formats=["pdf"],
     )
     grid = fit_grid(paper, size_mm)
     pages = _render(batch.sheet, tmp_path)

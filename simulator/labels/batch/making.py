@@ -20,6 +20,7 @@ from simulator.labels.batch.formats import (
 from simulator.labels.batch.manifest import MadeLabel
 from simulator.labels.errors import LabelError
 from simulator.labels.payload import DEFAULT_TEMPLATE, IdentifierTemplate, label_text
+from simulator.labels.printing.estimate import PrintEstimate, estimate
 from simulator.labels.printing.options import PrintOptions
 from simulator.labels.symbol.decoders import Decoder, panel
 from simulator.labels.symbol.proving import PrintSize, prove
@@ -54,6 +55,11 @@ class Batch:
         return next(iter(self.files.get("pdf", ())), None)
 
     @property
+    def estimate(self) -> PrintEstimate:
+        """How the least of the labels may print."""
+        return min((label.estimate for label in self.labels), key=lambda found: (found.grade, found.module_mm))
+
+    @property
     def retaken(self) -> int:
         """Labels whose first candidate some decoder did not read, so that another was taken."""
         return sum(1 for label in self.labels if label.missed)
@@ -77,11 +83,11 @@ def make_labels(
     out: Path | str,
     template: str = DEFAULT_TEMPLATE,
     first_serial: int = 1,
-    size_mm: float = 25.0,
+    size_mm: float | None = None,
     dpi: int = 300,
     level: str = "M",
     formats: Iterable[str] = DEFAULT_FORMATS,
-    paper: str = "a4",
+    printing: PrintOptions | None = None,
     profile: str = "json",
     replace: bool = False,
     decoders: Sequence[Decoder] | None = None,
@@ -97,11 +103,11 @@ def make_labels(
         out: the folder; made when missing.
         template: identifiers, such as ``SIM-{serial:06d}``.
         first_serial: the first label's serial, at least 0.
-        size_mm: the longest edge of a code, quiet zone counted.
+        size_mm: the longest edge of a code, quiet zone counted; by default 25, or what the label holds.
         dpi: the printer's resolution; a module is a whole number of its dots.
         level: the lowest error correction level: L, M, Q or H.
         formats: keys of :data:`FORMATS`; the manifest is always written.
-        paper: see :class:`PrintOptions`.
+        printing: options of the printed formats.
         profile: of the payload: ``json``.
         replace: overwrite another batch in the folder.
         decoders: the panel; by default the one of this machine.
@@ -119,13 +125,15 @@ def make_labels(
         LabelOrder(index, serial, identifier, product_id, label_text(product_id, identifier, profile))
         for index, (serial, identifier) in enumerate(IdentifierTemplate(template).identifiers(first_serial, count))
     ]
-    printing = PrintOptions(paper=paper)
+    printing = printing or PrintOptions()
+    size_mm = printing.fitting_size_mm(wanted) if size_mm is None else size_mm
     setup = BatchSetup(
         product_id, PrintSize(size_mm, dpi), printing, count, orders[0].identifier, orders[-1].identifier
     )
-    job = _check(setup, level, wanted, panel() if decoders is None else tuple(decoders))
+    readers = panel() if decoders is None else tuple(decoders)
     # The longest first: what cannot be printed is refused before anything is written.
-    prove(max((order.text for order in orders), key=_size_bytes), size=setup.size, level=level, panel=job.decoders)
+    prove(max((order.text for order in orders), key=_size_bytes), size=setup.size, level=level, panel=readers)
+    job = _check(setup, level, wanted, readers)
     described = {
         "product_id": product_id,
         "count": count,
@@ -191,6 +199,9 @@ def _make_one(job: _Job, folder: LabelFolder, order: LabelOrder) -> MadeLabel:
         dots_per_module=symbol.dots_per_module,
         taken=symbol.taken,
         missed=symbol.missed,
+        estimate=estimate(
+            dots_per_module=symbol.dots_per_module, dpi=job.setup.size.dpi, assumed=job.setup.printing.assumed
+        ),
         files={
             name: folder.write(stem + form.ending, form.draw(job.setup, order, symbol))
             for name, form in job.label_formats.items()

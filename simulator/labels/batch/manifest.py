@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from simulator.labels.printing.estimate import PrintEstimate
 from simulator.labels.symbol.matrix import Matrix
 from simulator.labels.symbol.proving import Trial, Verdict
 
@@ -30,6 +31,7 @@ class MadeLabel:
         dots_per_module: the same in printer dots.
         taken: the candidate that the whole panel read.
         missed: candidates before it that a decoder did not read.
+        estimate: how it may print.
         files: its own files by format.
         place: where it stands in files of the whole batch, such as ``{"page": 3}``.
     """
@@ -43,6 +45,7 @@ class MadeLabel:
     dots_per_module: int
     taken: Trial
     missed: tuple[Trial, ...]
+    estimate: PrintEstimate
     files: Mapping[str, Path]
     place: Mapping[str, Any]
 
@@ -73,7 +76,7 @@ def as_json(
     labels: Sequence[MadeLabel],
     files: Mapping[str, Sequence[str]],
 ) -> bytes:
-    """The manifest as JSON.
+    """The manifest as JSON. Labels with equal dots per module share an entry of ``estimates``.
 
     Args:
         batch: what the batch was made from.
@@ -86,6 +89,10 @@ def as_json(
         "batch": dict(batch),
         "decoders": list(decoders),
         "files": {name: list(found) for name, found in files.items()},
+        "estimates": {
+            str(dots): found.document()
+            for dots, found in sorted({label.dots_per_module: label.estimate for label in labels}.items())
+        },
         "labels": [label_document(label) for label in labels],
     }
     return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
@@ -109,6 +116,7 @@ def label_document(label: MadeLabel) -> dict[str, Any]:
         "module_mm": round(label.module_mm, 4),
         "edge_mm": round(label.matrix.modules_with_quiet_zone * label.module_mm, 4),
         "modules_sha256": label.matrix.sha256(),
+        "estimated_grade": label.estimate.letter,
         "candidate": label.taken.number,
         "verdicts": {name: verdict.value for name, verdict in label.taken.verdicts},
         "missed": [

@@ -181,7 +181,6 @@ def test_the_manifest_records_who_missed_the_first_try(tmp_path):
         ({"level": "Z"}, "no error correction level"),
         ({"size_mm": 500}, "at most --size-mm"),
         ({"template": "no-serial"}, "same identifier"),
-        ({"paper": "a0"}, "no paper"),
         ({"profile": "x"}, "no payload profile"),
     ],
 )
