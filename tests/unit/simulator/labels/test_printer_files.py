@@ -77,16 +77,13 @@ def test_every_module_is_a_square_of_whole_dots_in_its_place():
     assert drawn.count("1") == sum(sum(row) for row in MATRIX.rows) * 16
 
 
+def _pictures(stride: int) -> st.SearchStrategy[list[bytes]]:
+    row = st.lists(st.sampled_from([0, 255, 240, 15, 7]), min_size=stride, max_size=stride).map(bytes)
+    return st.lists(row, min_size=1, max_size=12)
+
+
 @settings(max_examples=40)
-@given(
-    st.integers(1, 40).flatmap(
-        lambda stride: st.lists(
-            st.lists(st.sampled_from([0, 255, 240, 15, 7]), min_size=stride, max_size=stride).map(bytes),
-            min_size=1,
-            max_size=12,
-        )
-    )
-)
+@given(st.integers(1, 40).flatmap(_pictures))
 def test_any_picture_comes_back_out_of_zebras_compression(rows):
     stride, total = len(rows[0]), len(rows[0]) * len(rows)
     (image,) = ZebrafyZPL(f"^XA^GFA,{total},{total},{stride},{pack(rows)}^FS^XZ").to_images()
