@@ -11,7 +11,7 @@ from simulator.labels.batch import manifest
 from simulator.labels.batch.folder import MANIFEST_CSV, SHEET, LabelFolder, file_stem
 from simulator.labels.batch.manifest import MadeLabel
 from simulator.labels.errors import LabelError
-from simulator.labels.payload import DEFAULT_TEMPLATE, IdentifierTemplate, label_text
+from simulator.labels.payload import DEFAULT_TEMPLATE, IdentifierTemplate, Payload, open_payload
 from simulator.labels.printing.sheet import Grid, SheetLabel, draw_sheet, fit_grid
 from simulator.labels.symbol.decoders import Decoder, panel
 from simulator.labels.symbol.proving import PrintSize, prove
@@ -72,7 +72,7 @@ def make_labels(
     level: str = "M",
     formats: Iterable[str] = FORMATS,
     paper: str = "a4",
-    profile: str = "json",
+    profile: Payload | str = "json",
     replace: bool = False,
     decoders: Sequence[Decoder] | None = None,
     on_progress: OnProgress | None = None,
@@ -92,7 +92,7 @@ def make_labels(
         level: the lowest error correction level: L, M, Q or H.
         formats: any of ``png``, ``svg``, ``pdf`` (the sheet); the manifest is always written.
         paper: of the sheet: ``a4`` or ``letter``.
-        profile: of the payload: ``json``.
+        profile: of the payload: a name that needs nothing else, or what ``open_payload`` gave.
         replace: overwrite another batch in the folder.
         decoders: the panel; by default the one of this machine.
         on_progress: told after each label.
@@ -110,8 +110,9 @@ def make_labels(
         paper=paper,
         decoders=decoders,
     )
+    payload = open_payload(profile) if isinstance(profile, str) else profile
     texts = [
-        (serial, identifier, label_text(product_id, identifier, profile))
+        (serial, identifier, payload.text(product_id, identifier))
         for serial, identifier in IdentifierTemplate(template).identifiers(first_serial, count)
     ]
     # The longest first: what cannot be printed is refused before anything is written.
@@ -121,7 +122,7 @@ def make_labels(
         "count": count,
         "template": template,
         "first_serial": first_serial,
-        "profile": profile,
+        **payload.described,
         "level": level,
         "size_mm": float(size_mm),
         "dpi": dpi,

@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from simulator.labels.batch.making import FORMATS, Batch, make_labels
+from simulator.labels.cli.profile import open_profile, profile_options
 from simulator.labels.errors import LabelError, UnreadableLabel
-from simulator.labels.payload import DEFAULT_TEMPLATE, PROFILES, IdentifierTemplate
+from simulator.labels.payload import DEFAULT_TEMPLATE, IdentifierTemplate
 from simulator.labels.printing.sheet import PAPERS
 from simulator.labels.symbol.proving import LEVELS
 from simulator.labels.terminal import CheckFailed, WrongUse, show_progress
@@ -64,12 +65,7 @@ option = partial(click.option, show_default=True, show_envvar=True)
     default="a4",
     help="Paper of the sheet.",
 )
-@option(
-    "--profile",
-    type=click.Choice(sorted(PROFILES)),
-    default="json",
-    help="Payload profile.",
-)
+@profile_options
 @option("--replace", is_flag=True, help="Overwrite another batch in the folder.")
 @option("--json", "as_json", envvar="FLEET_SIMULATOR_LABELS_MAKE_JSON", is_flag=True, help="Print the result as JSON.")
 def make_command(
@@ -86,6 +82,8 @@ def make_command(
     formats: str,
     paper: str,
     profile: str,
+    link_host: str,
+    sign_key_file: Path | None,
     replace: bool,
     as_json: bool,
 ) -> None:
@@ -107,7 +105,7 @@ def make_command(
                 level=level,
                 formats=[word.strip().lower() for word in formats.split(",") if word.strip()],
                 paper=paper,
-                profile=profile,
+                profile=open_profile(profile, link_host, sign_key_file),
                 replace=replace,
                 on_progress=on_progress,
             )
