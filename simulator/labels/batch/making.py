@@ -19,7 +19,7 @@ from simulator.labels.batch.formats import (
 )
 from simulator.labels.batch.manifest import MadeLabel
 from simulator.labels.errors import LabelError
-from simulator.labels.payload import DEFAULT_TEMPLATE, IdentifierTemplate, label_text
+from simulator.labels.payload import DEFAULT_TEMPLATE, IdentifierTemplate, Payload, open_payload
 from simulator.labels.printing.estimate import PrintEstimate, estimate
 from simulator.labels.printing.options import PrintOptions
 from simulator.labels.symbol.decoders import Decoder, panel
@@ -88,7 +88,7 @@ def make_labels(
     level: str = "M",
     formats: Iterable[str] = DEFAULT_FORMATS,
     printing: PrintOptions | None = None,
-    profile: str = "json",
+    profile: Payload | str = "json",
     replace: bool = False,
     decoders: Sequence[Decoder] | None = None,
     on_progress: OnProgress | None = None,
@@ -108,7 +108,7 @@ def make_labels(
         level: the lowest error correction level: L, M, Q or H.
         formats: keys of :data:`FORMATS`; the manifest is always written.
         printing: options of the printed formats.
-        profile: of the payload: ``json``.
+        profile: of the payload: a name that needs nothing else, or what ``open_payload`` gave.
         replace: overwrite another batch in the folder.
         decoders: the panel; by default the one of this machine.
         on_progress: told after each label.
@@ -121,8 +121,9 @@ def make_labels(
     if not product_id:
         raise LabelError("the product id is empty: give --product-id, as POST /products answered it")
     wanted = _formats(formats)
+    payload = open_payload(profile) if isinstance(profile, str) else profile
     orders = [
-        LabelOrder(index, serial, identifier, product_id, label_text(product_id, identifier, profile))
+        LabelOrder(index, serial, identifier, product_id, payload.text(product_id, identifier))
         for index, (serial, identifier) in enumerate(IdentifierTemplate(template).identifiers(first_serial, count))
     ]
     printing = printing or PrintOptions()
@@ -139,7 +140,7 @@ def make_labels(
         "count": count,
         "template": template,
         "first_serial": first_serial,
-        "profile": profile,
+        **payload.described,
         "level": level,
         "size_mm": float(size_mm),
         "dpi": dpi,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from simulator.labels.cli.keys import keygen_command
 from simulator.labels.cli.make import make_command
 
 __all__ = ["labels_command"]
@@ -16,3 +17,4 @@ def labels_command() -> None:
 
 
 labels_command.add_command(make_command)
+labels_command.add_command(keygen_command)

@@ -14,8 +14,9 @@ from rich.markup import escape
 from simulator.labels.batch.formats import DEFAULT_FORMATS, FORMATS
 from simulator.labels.batch.making import Batch, make_labels
 from simulator.labels.cli.printing import print_options, printing_options
+from simulator.labels.cli.profile import open_profile, profile_options
 from simulator.labels.errors import LabelError, UnreadableLabel
-from simulator.labels.payload import DEFAULT_TEMPLATE, PROFILES, IdentifierTemplate
+from simulator.labels.payload import DEFAULT_TEMPLATE, IdentifierTemplate
 from simulator.labels.symbol.proving import LEVELS
 from simulator.labels.terminal import CheckFailed, WrongUse, show_progress
 
@@ -59,13 +60,8 @@ option = partial(click.option, show_default=True, show_envvar=True)
     default=",".join(DEFAULT_FORMATS),
     help=f"What to write, separated by commas: {', '.join(FORMATS)}. pdf is the sheet, html a contact sheet.",
 )
-@option(
-    "--profile",
-    type=click.Choice(sorted(PROFILES)),
-    default="json",
-    help="Payload profile.",
-)
 @printing_options
+@profile_options
 @option("--replace", is_flag=True, help="Overwrite another batch in the folder.")
 @option("--json", "as_json", envvar="FLEET_SIMULATOR_LABELS_MAKE_JSON", is_flag=True, help="Print the result as JSON.")
 def make_command(
@@ -81,6 +77,8 @@ def make_command(
     level: str,
     formats: str,
     profile: str,
+    link_host: str,
+    sign_key_file: Path | None,
     replace: bool,
     as_json: bool,
     **printing: Any,
@@ -103,7 +101,7 @@ def make_command(
                 level=level,
                 formats=[word.strip().lower() for word in formats.split(",") if word.strip()],
                 printing=print_options(**printing),
-                profile=profile,
+                profile=open_profile(profile, link_host, sign_key_file),
                 replace=replace,
                 on_progress=on_progress,
             )
