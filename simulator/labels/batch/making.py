@@ -131,9 +131,10 @@ def make_labels(
     setup = BatchSetup(
         product_id, PrintSize(size_mm, dpi), printing, count, orders[0].identifier, orders[-1].identifier
     )
-    job = _check(setup, level, wanted, panel() if decoders is None else tuple(decoders))
+    readers = panel() if decoders is None else tuple(decoders)
+    job = _check(setup, level, wanted, readers)
     # The longest first: what cannot be printed is refused before anything is written.
-    prove(max((order.text for order in orders), key=_size_bytes), size=setup.size, level=level, panel=job.decoders)
+    prove(max((order.text for order in orders), key=_size_bytes), size=setup.size, level=level, panel=readers)
     described = {
         "product_id": product_id,
         "count": count,

@@ -60,8 +60,8 @@ option = partial(click.option, show_default=True, show_envvar=True)
     default=",".join(DEFAULT_FORMATS),
     help=f"What to write, separated by commas: {', '.join(FORMATS)}. pdf is the sheet, html a contact sheet.",
 )
-@printing_options
 @profile_options
+@printing_options
 @option("--replace", is_flag=True, help="Overwrite another batch in the folder.")
 @option("--json", "as_json", envvar="FLEET_SIMULATOR_LABELS_MAKE_JSON", is_flag=True, help="Print the result as JSON.")
 def make_command(
@@ -100,8 +100,8 @@ def make_command(
                 dpi=dpi,
                 level=level,
                 formats=[word.strip().lower() for word in formats.split(",") if word.strip()],
-                printing=print_options(**printing),
                 profile=open_profile(profile, link_host, sign_key_file),
+                printing=print_options(**printing),
                 replace=replace,
                 on_progress=on_progress,
             )
