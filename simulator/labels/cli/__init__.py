@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from simulator.labels.cli.corpus import corpus_command
 from simulator.labels.cli.keys import keygen_command
 from simulator.labels.cli.make import make_command
 
@@ -18,3 +19,4 @@ def labels_command() -> None:
 
 labels_command.add_command(make_command)
 labels_command.add_command(keygen_command)
+labels_command.add_command(corpus_command)
