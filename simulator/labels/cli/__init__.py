@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from simulator.labels.cli.corpus import corpus_command
 from simulator.labels.cli.damage import damage_command
 from simulator.labels.cli.keys import keygen_command
 from simulator.labels.cli.make import make_command
@@ -22,3 +23,4 @@ labels_command.add_command(make_command)
 labels_command.add_command(keygen_command)
 labels_command.add_command(damage_command)
 labels_command.add_command(verify_command)
+labels_command.add_command(corpus_command)
