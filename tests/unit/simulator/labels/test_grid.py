@@ -158,7 +158,7 @@ def test_the_page_about_printing_lists_every_stock_as_it_is():
     rows = re.findall(
         r"^\| ([\w, ]+) \| (A4|letter) \| (\d+) x (\d+) \| ([\d.]+) x ([\d.]+) \|$", PAGE.read_text(), re.MULTILINE
     )
-    listed = {code: row for codes, *row in rows for code in codes.split(", ")}
+    listed = {code: figures for codes, *figures in rows for code in codes.split(", ")}
     assert set(listed) == set(STOCKS)
     for code, (paper, columns, label_rows, width, height) in listed.items():
         grid = STOCKS[code]
