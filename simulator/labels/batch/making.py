@@ -23,7 +23,7 @@ from simulator.labels.payload import DEFAULT_TEMPLATE, IdentifierTemplate, Paylo
 from simulator.labels.printing.estimate import PrintEstimate, estimate
 from simulator.labels.printing.options import PrintOptions
 from simulator.labels.symbol.decoders import Decoder, panel
-from simulator.labels.symbol.proving import PrintSize, prove
+from simulator.labels.symbol.proving import PrintSize, check_room, prove
 
 OnProgress = Callable[[int, int], None]
 """Called with labels done and labels in all."""
@@ -132,9 +132,11 @@ def make_labels(
         product_id, PrintSize(size_mm, dpi), printing, count, orders[0].identifier, orders[-1].identifier
     )
     readers = panel() if decoders is None else tuple(decoders)
-    job = _check(setup, level, wanted, readers)
     # The longest first: what cannot be printed is refused before anything is written.
-    prove(max((order.text for order in orders), key=_size_bytes), size=setup.size, level=level, panel=readers)
+    longest = max((order.text for order in orders), key=_size_bytes)
+    check_room(longest, size=setup.size, level=level)
+    job = _check(setup, level, wanted, readers)
+    prove(longest, size=setup.size, level=level, panel=readers)
     described = {
         "product_id": product_id,
         "count": count,

@@ -24,6 +24,7 @@ _MARGIN_MM: Final = 10.0
 _PLAIN_FOOT_MM: Final = 14.0
 _PLAIN_PAD_MM: Final = 2.0
 _PLAIN_TEXT_MM: Final = 28.0
+_PLAIN_HEIGHT_MM: Final = 12.0
 _PAD_MM: Final = 1.0
 _SHIFT_MAX_MM: Final = 20.0
 _ROUNDING_MM: Final = 0.05
@@ -116,7 +117,7 @@ def fit_grid(paper: str, code_mm: float) -> Grid:
     """
     width, height = paper_size(paper)
     usable_width, usable_height = width - 2 * _MARGIN_MM, height - 2 * _MARGIN_MM - _PLAIN_FOOT_MM
-    cell_height = code_mm + 2 * _PLAIN_PAD_MM
+    cell_height = max(code_mm + 2 * _PLAIN_PAD_MM, _PLAIN_HEIGHT_MM)
     columns = max(1, int(usable_width // (code_mm + 2 * _PLAIN_PAD_MM + _PLAIN_TEXT_MM)))
     rows = int((usable_height + 1e-6) // cell_height)
     cell_width = usable_width / columns

@@ -25,6 +25,7 @@ _LEADING: Final = 1.25
 _BASELINE: Final = 0.95
 _GAP_MM: Final = 1.0
 _EASE: Final = 1e-6
+_SHOWN_MAX: Final = 60
 _BREAKS: Final = re.compile(r"[-_ /.,:;+]")
 _PIECES: Final = re.compile(r"\\u[0-9a-f]{4}|\\U[0-9a-f]{8}|.", re.DOTALL)
 
@@ -106,8 +107,10 @@ def lay_out(room: Room, code_mm: float, lines: Sequence[str], measure: Measure) 
     beside = _set(shown, room.width_mm - 2 * room.pad_mm - code_mm - _GAP_MM, free, measure)
     below = _set(shown, room.width_mm - 2 * room.pad_mm, free - code_mm, measure)
     if beside is None and below is None:
+        text = " / ".join(text for text, _ in shown)
+        text = text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}... ({len(text)} characters)"
         raise LabelError(
-            f"the text {' / '.join(text for text, _ in shown)!r} does not fit a label of {room.width_mm:g} x "
+            f"the text {text!r} does not fit a label of {room.width_mm:g} x "
             f"{room.height_mm:g} mm beside a code of {code_mm:.4g} mm: a smaller --size-mm, a larger label, or less "
             "text (--text identifier, --text none)"
         )

@@ -54,7 +54,7 @@ def draw_zpl(label: DotLabel, *, room: Room, dpi: int, quantity: int = 1) -> byt
     lines = (
         "^XA",
         # A comment ends at the next command: nothing of an identifier may look like one.
-        f"^FX {quote(label.identifier, safe=' :/+=,@()')}^FS",
+        f"^FX {quote(label.identifier, safe=' :/+=,@()', errors='replace').replace('~', '%7E')}^FS",
         f"^PW{bitmap.width}^LL{bitmap.height}^LH0,0^LS0^LT0",
         # The picture is the whole label, quiet zone and all: white rows and ends of rows cost a letter each.
         f"^FO0,0^GFA,{total},{total},{bitmap.stride},{pack(bitmap.rows)}^FS",

@@ -206,6 +206,15 @@ def prove(text: str, *, size: PrintSize, level: str, panel: Sequence[Decoder]) -
     )
 
 
+def check_room(text: str, *, size: PrintSize, level: str) -> None:
+    """Refuse, without drawing it, a text whose code does not fit.
+
+    Raises:
+        LabelError: as :func:`prove`, with the size and the resolution that would fit.
+    """
+    _require_room(text, level, encode(text, next(candidate_order(level))), size)
+
+
 def _require_room(text: str, level: str, matrix: Matrix | None, size: PrintSize) -> None:
     if matrix is None:
         raise LabelError(
