@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import click
 
+from simulator.labels.cli.corpus import corpus_command
 from simulator.labels.cli.damage import damage_command
+from simulator.labels.cli.keys import keygen_command
 from simulator.labels.cli.make import make_command
 from simulator.labels.cli.verify import verify_command
 
@@ -18,5 +20,7 @@ def labels_command() -> None:
 
 
 labels_command.add_command(make_command)
+labels_command.add_command(keygen_command)
 labels_command.add_command(damage_command)
 labels_command.add_command(verify_command)
+labels_command.add_command(corpus_command)
