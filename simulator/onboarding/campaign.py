@@ -175,7 +175,7 @@ class Campaign:
         self._stop = stop or threading.Event()
         self._draw = draw
         self._lock = threading.Lock()
-        self._lister = _Lister(lambda: user_devices(home, plan.user_id), timing.clock)
+        self._lister = _Lister(lambda: user_devices(home, plan.user_id))
         self._ambiguous = 0
         self._unsettled_in_a_row = 0
         self._stopped_by: AgentError | None = None
@@ -359,7 +359,7 @@ class Campaign:
         Raises:
             ServiceError: the list cannot be read.
         """
-        return [device for device in self._lister.read(self._timing.clock()) if is_at(device, place)]
+        return [device for device in self._lister.read() if is_at(device, place)]
 
     def _claim(self, session: LabelSession, place: Place) -> LabelResult | None:
         """What became of a registration whose answer was lost; None when the list does not have the device (yet)."""
@@ -420,7 +420,7 @@ class Campaign:
         if isinstance(self._stopped_by, ServiceError) and not isinstance(self._stopped_by, ErrorAnswer):
             return Audited(problem=str(self._stopped_by)), list(results)
         try:
-            listed = self._lister.read(self._timing.clock())
+            listed = self._lister.read()
         except ServiceError as error:
             return Audited(problem=str(error)), list(results)
         found: dict[tuple[str, str], int] = {}
@@ -446,24 +446,29 @@ class Campaign:
 class _Lister:
     """The user's list, read once for everybody who waits for it."""
 
-    def __init__(self, read: Callable[[], list[Device]], clock: Callable[[], float]) -> None:
+    def __init__(self, read: Callable[[], list[Device]]) -> None:
         self._read = read
-        self._clock = clock
         self._lock = threading.Lock()
-        self._began_s = float("-inf")
+        self._reading = threading.Lock()
+        self._begun = 0
+        self._done = 0
         self._listed: list[Device] = []
 
-    def read(self, since_s: float) -> list[Device]:
-        """A list whose reading began at ``since_s`` or later.
+    def read(self) -> list[Device]:
+        """A list whose reading began after this call.
 
         Raises:
             ServiceError: it cannot be read.
         """
         with self._lock:
-            if self._began_s < since_s:
-                began_s = self._clock()
+            wanted = self._begun + 1
+        with self._reading:
+            if self._done < wanted:
+                with self._lock:
+                    self._begun += 1
+                    number = self._begun
                 self._listed = self._read()
-                self._began_s = began_s
+                self._done = number
             return self._listed
 
 

@@ -3,7 +3,7 @@
 Three rules for this file:
 
 1. It knows what may happen, not how to make it happen: no request, no clock.
-2. Every move of the specification and of docs/protocol.md stands in :data:`TABLE`. Where both leave room, what another
+2. Every move of the specification and of docs/service.md stands in :data:`TABLE`. Where both leave room, what another
    server may answer stands in :data:`OPEN`. What is in neither is a fault of the service, and needs no ``if``.
 3. Every state has a verdict for every action: :data:`TABLE` has no gaps.
 
@@ -225,7 +225,11 @@ OPEN: Final[Rows] = MappingProxyType(
         },
         State.FORGED: {
             # A server without signatures takes the label for a good one.
-            Action.SCAN: {Answer.SHOWN: State.FORGED, Answer.SHOWN_SILENT: State.FORGED},
+            Action.SCAN: {
+                Answer.SHOWN: State.FORGED,
+                Answer.SHOWN_SILENT: State.FORGED,
+                Answer.SHOWN_REGISTERED: State.FORGED,
+            },
             Action.REGISTER: {Answer.REFUSED: State.FORGED},
             Action.REMOVE: {Answer.REFUSED: State.FORGED},
             Action.REGISTER_CHANGED: {Answer.REFUSED: State.FORGED, Answer.CONFLICT: State.FORGED},
@@ -241,7 +245,7 @@ class Verdict(StrEnum):
 
     PASSED = "passed"
     ALLOWED = "allowed"
-    """Not what docs/protocol.md chose, and nothing against the specification."""
+    """Not what docs/service.md chose, and nothing against the specification."""
     FAILED = "failed"
     SKIPPED = "skipped"
 

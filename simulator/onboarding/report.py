@@ -133,7 +133,7 @@ def cases_table(report: CasesReport, *, everything: bool) -> Table:
 
 
 def case_faults(report: CaseReport) -> list[str]:
-    """One sentence for each step that was not as docs/protocol.md has it."""
+    """One sentence for each step that was not as docs/service.md has it."""
     steps = report.journey.steps if report.journey else ()
     return [_sentence(step) for step in steps if step.verdict in {Verdict.FAILED, Verdict.ALLOWED}]
 
@@ -159,7 +159,7 @@ def checks_of_cases(report: CasesReport, base_url: str, began_at: str, problems:
         "Onboarding cases",
         f"{failed} case(s) are not as specified." if failed else "Every answer fits the specification.",
         f"Every state and action of the onboarding journey, and what an adversary does, against {base_url}. "
-        "Allowed is what the specification leaves open and docs/protocol.md chose otherwise.",
+        "Allowed is what the specification leaves open and docs/service.md chose otherwise.",
         (
             Fact("passed", str(report.count(Verdict.PASSED))),
             Fact("allowed", str(allowed), "the specification is silent"),
@@ -180,7 +180,7 @@ def _steps(report: CaseReport) -> tuple[StepReport, ...]:
 def _check_of_case(report: CaseReport) -> Check:
     state, dot, _ = report.case.name.partition(".")
     return Check(
-        f"a label that is {state}" if dot else "adversaries and races",
+        state if dot else "adversaries and races",
         report.case.name,
         report.case.title,
         _CHECK_MARKS[report.verdict],

@@ -43,7 +43,8 @@ class Check:
         group: checks of a kind stand together.
         name: unique in the group.
         title: a sentence.
-        reason: why it is bad, noted or skipped; empty for a good one.
+        reason: why it is bad, noted or skipped; of a good one what a reader may want to know.
+        seconds: how long it took; None when nobody measured.
     """
 
     group: str
@@ -51,7 +52,7 @@ class Check:
     title: str
     mark: Mark
     reason: str = ""
-    seconds: float = 0.0
+    seconds: float | None = None
     steps: tuple[CheckStep, ...] = ()
 
 

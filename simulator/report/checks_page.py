@@ -14,7 +14,7 @@ _WORDS: Final = {Mark.GOOD: "ok", Mark.NOTED: "allowed", Mark.BAD: "failed", Mar
 def checks_page(run: CheckRun) -> str:
     """The whole page as text, to be written as UTF-8.
 
-    Whatever is not good is always on it; of the good ones of a group the first 500.
+    Failed checks of a group come first. Whatever is not good is always on it; of the good ones the first 500.
     """
     groups = [(name, *_shortened(checks)) for name, checks in run.groups().items()]
     return render_page("checks.html.j2", run=run, groups=groups, words=_WORDS, marks=Mark)
@@ -24,7 +24,7 @@ def _shortened(checks: list[Check]) -> tuple[list[Check], int]:
     """What is shown, and how many good ones are left out."""
     good = 0
     shown = []
-    for check in checks:
+    for check in sorted(checks, key=lambda check: check.mark is not Mark.BAD):
         good += check.mark is Mark.GOOD
         if check.mark is not Mark.GOOD or good <= _GOOD_SHOWN:
             shown.append(check)

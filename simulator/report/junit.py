@@ -43,7 +43,7 @@ def _counts(checks: tuple[Check, ...] | list[Check]) -> dict[str, str]:
         "tests": str(len(checks)),
         "failures": str(sum(check.mark is Mark.BAD for check in checks)),
         "errors": "0",
-        "time": format(sum(check.seconds for check in checks), _SECONDS),
+        "time": format(sum(check.seconds or 0.0 for check in checks), _SECONDS),
     }
 
 
@@ -57,7 +57,7 @@ def _add_case(suite: ET.Element, check: Check) -> None:
         "testcase",
         classname=_clean(check.group),
         name=_clean(check.name),
-        time=format(check.seconds, _SECONDS),
+        time=format(check.seconds or 0.0, _SECONDS),
     )
     if check.mark is Mark.SKIPPED:
         ET.SubElement(case, "skipped", message=_clean(check.reason))
