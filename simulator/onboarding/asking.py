@@ -42,6 +42,23 @@ class Asker:
             ServiceError: it was refused for good, the attempts are used up, or the quota's wait is too long.
         """
         backoff = Backoff(self.base_s, _CAP_S)
+        while True:
+            try:
+                return self.ask_once(request)
+            except RateLimited:
+                raise
+            except ServiceError as error:
+                if error.advice is not Advice.RETRY or backoff.failures + 1 >= self.attempts:
+                    raise
+                backoff, wait_s = backoff.failed(self.draw())
+                self.timing.sleep(wait_s)
+
+    def ask_once(self, request: Callable[[], Value]) -> Value:
+        """What ``request`` returns; it is only repeated after a 429, which is certain to have done nothing.
+
+        Raises:
+            ServiceError: whatever came instead, or the quota's wait is too long.
+        """
         waited_s = 0.0
         limit: RateLimited | None = None
         while True:
@@ -54,8 +71,3 @@ class Asker:
             except RateLimited as refused:
                 limit = refused
                 self.gate.refused(refused.retry_after_s)
-            except ServiceError as error:
-                if error.advice is not Advice.RETRY or backoff.failures + 1 >= self.attempts:
-                    raise
-                backoff, wait_s = backoff.failed(self.draw())
-                self.timing.sleep(wait_s)

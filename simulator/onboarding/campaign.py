@@ -260,10 +260,11 @@ class Campaign:
         with ThreadPoolExecutor(self._plan.concurrency, thread_name_prefix="onboard") as pool:
             try:
                 for number, (index, subject) in enumerate(waiting):
-                    due_s = self._timing.clock() if self._plan.rate is None else began_s + number / self._plan.rate
+                    due_s = began_s if self._plan.rate is None else began_s + number / self._plan.rate
                     while not self._stop.is_set() and (early_s := due_s - self._timing.clock()) > 0:
                         self._timing.sleep(early_s)
                     slots.acquire()
+                    due_s = self._timing.clock() if self._plan.rate is None else due_s
                     if self._stop.is_set():
                         break
                     pool.submit(onboard, index, subject, due_s)

@@ -126,6 +126,9 @@ class Witness(httpx.BaseTransport):
                 )
             )
 
+        if response.is_stream_consumed:  # a transport in memory hands over what it has read itself
+            note(response.content)
+            return response
         stream = response.stream
         if not isinstance(stream, httpx.SyncByteStream):
             raise TypeError("a synchronous transport answers with a synchronous stream")

@@ -51,6 +51,11 @@ class CasesReport:
     stopped_by: AgentError | None = None
 
     @property
+    def was_played(self) -> bool:
+        """Whether any case could be played."""
+        return any(report.journey is not None for report in self.cases)
+
+    @property
     def passed(self) -> bool:
         """Whether the service did nothing wrong in any case."""
         return not self.not_begun and all(report.verdict is not Verdict.FAILED for report in self.cases)

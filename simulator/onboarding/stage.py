@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from agent.errors import Conflict, ErrorAnswer, ServerFault
+from agent.errors import Conflict, ErrorAnswer, RateLimited, ServerFault, Unauthorized
 from agent.wire.client import ServiceClient
 from agent.wire.products import NewProduct, ProductChange
 from agent.wire.qr import LabelText, encode_label
@@ -87,7 +87,7 @@ class Stage:
             try:
                 self._products[label] = self._makers()[label]()
             except ErrorAnswer as error:
-                if isinstance(error, (ServerFault, Conflict)):
+                if isinstance(error, (ServerFault, Conflict, RateLimited, Unauthorized)):
                     raise
                 self._products[label] = NotStaged(f"it needs a product of its own, and there the service said: {error}")
         found = self._products[label]
@@ -108,7 +108,10 @@ class Stage:
         name = f"{MARK}{self._run}:{what}"
         self._journal.add("creating", account=account.name, name=name)
         try:
-            product = account.client.create_product(NewProduct(name=name, label_key=label_key))
+            # A new product is not asked for again after a lost answer; a 429 is certain to have made none.
+            product = account.asker.ask_once(
+                lambda: account.client.create_product(NewProduct(name=name, label_key=label_key))
+            )
         except ErrorAnswer as error:
             if not isinstance(error, ServerFault):
                 self._journal.add("not_created", account=account.name, name=name)

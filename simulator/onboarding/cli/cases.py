@@ -133,7 +133,7 @@ def profile_command(
     with told_in_one_line():
         wanted = Wanted(_chosen(only), product_id, Users(user_id or "", other_user_id or ""))
         played = _play(wanted, way, other, None)
-        if played.report.stopped_by is None:
+        if played.report.stopped_by is None and played.report.was_played:
             write_whole(file, played.profile)
             click.echo(f"{file}: {len(played.report.cases)} cases", err=True)
     return _end_with(played, judging=False)
@@ -142,7 +142,7 @@ def profile_command(
 def _play(wanted: Wanted, way: Way, other: Way, out: Path | None) -> Played:
     began_at = to_rfc3339(time.time())
     with connected(way) as home, connected_if_given(other, "other") as stranger:
-        extensions = home.backstage.asker.ask(home.client.discover)
+        extensions = home.backstage.asker.ask_once(home.client.discover)
         header = {"kind": "cases", "base_url": home.base_url}
         with open_run(out, header, resumable=False) as run:
             report = _run(wanted, home, stranger, run)
@@ -194,5 +194,8 @@ def _end_with(played: Played, *, judging: bool = True) -> None:
         left = f"; {len(played.report.not_begun)} case(s) not begun"
         click.echo(f"stopped: {stopped_by}{advice(stopped_by)}{left}", err=True)
         return end(stop_code(stopped_by))
+    if not played.report.was_played:
+        click.echo("no case could be played; where no product can be made, --product-id names one", err=True)
+        return end(ExitCode.USAGE)
     good = not played.problems and (played.report.passed or not judging)
     return end(ExitCode.GOOD if good else ExitCode.CHECK_FAILED)

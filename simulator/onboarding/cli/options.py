@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from agent.errors import AgentError, ConfigurationError, ErrorAnswer, Forbidden, Unauthorized
+from agent.errors import AgentError, ConfigurationError, ErrorAnswer, Forbidden, SignInEnded, Unauthorized
 from simulator.exit_codes import ExitCode
 from simulator.labels.errors import LabelError
 from simulator.labels.terminal import CheckFailed, Unreachable, WrongUse
@@ -103,7 +103,7 @@ def stop_code(error: AgentError) -> ExitCode:
 
 def advice(error: AgentError) -> str:
     """What to look at; without an answer the client's own text names the fix already."""
-    if isinstance(error, Unauthorized):
+    if isinstance(error, Unauthorized) and not isinstance(error, SignInEnded):
         return "; check --api-key and --secret-key-file, or --token-file"
     if isinstance(error, Forbidden):
         return "; the token lacks a scope: sign in again with --scope 'manufacturer:onboarding manufacturer:products'"
