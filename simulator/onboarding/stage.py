@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 from agent.errors import Conflict, ErrorAnswer, RateLimited, ServerFault, Unauthorized
 from agent.wire.client import ServiceClient
 from agent.wire.products import NewProduct, ProductChange
 from agent.wire.qr import LabelText, encode_label
+from agent.wire.qr.keys import ED25519, LabelSigner
 from simulator.onboarding.asking import Asker
 from simulator.onboarding.cases import Case, Label
 from simulator.onboarding.journal import Journal
 from simulator.onboarding.steps import MARK, NEVER_MADE, Subject
-from simulator.service.signatures import HMAC_PREFIX, sign
-
-_KEY_BYTES: Final = 32
 
 
 class NotStaged(Exception):
@@ -58,7 +54,10 @@ class Stage:
         self._home = home
         self._stranger = stranger
         self._journal = journal
-        self._keys = [hashlib.sha256(f"{run}{number}".encode()).digest()[:_KEY_BYTES] for number in (1, 2)]
+        # Keys for one run's made-up product; nothing is proven by them.
+        self._before, self._after = (
+            LabelSigner(ED25519, hashlib.sha256(f"{run}{n}".encode()).digest()) for n in (1, 2)
+        )
         self._products: dict[Label, str | NotStaged] = {Label.UNKNOWN_PRODUCT: NEVER_MADE}
         if product_id is not None:
             self._products[Label.FRESH] = product_id
@@ -79,7 +78,7 @@ class Stage:
         product_id = self._product(labels[0] if label is Label.COPY else label)
         text = LabelText(product_id, identifier)
         if label is Label.RESIGNED:
-            text = LabelText(product_id, identifier, sign(text, self._keys[0]))
+            text = self._before.sign(text)
         return Subject(encode_label(text), product_id, identifier, device_name=f"{MARK}{self._run}:{identifier}")
 
     def _product(self, label: Label) -> str:
@@ -126,8 +125,8 @@ class Stage:
         return product_id
 
     def _make_resigned(self) -> str:
-        product_id = self._make(self._home, "re-signed product", _label_key(self._keys[0]))
-        change = ProductChange(label_key=_label_key(self._keys[1]))
+        product_id = self._make(self._home, "re-signed product", self._before.reveal_label_key())
+        change = ProductChange(label_key=self._after.reveal_label_key())
         self._home.asker.ask(lambda: self._home.client.change_product(product_id, change))
         return product_id
 
@@ -135,7 +134,3 @@ class Stage:
         if self._stranger is None:
             raise NotStaged("it needs a second account: give --other-api-key and --other-secret-key-file")
         return self._make(self._stranger, "another account's product")
-
-
-def _label_key(key: bytes) -> str:
-    return HMAC_PREFIX + base64.urlsafe_b64encode(key).decode().rstrip("=")
