@@ -9,8 +9,7 @@ from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.answers import Answer
 from agent.wire.calls import Calls, given, read_record, time_param
-from agent.wire.commands import CommandList, CommandRecord, CommandResult, SendCommand
-from agent.wire.devices import Device
+from agent.wire.command_list import CommandList
 from agent.wire.limits import BATCH_MAX, LONG_POLL_MAX_S
 from agent.wire.lists import Page, Params, iterate_pages
 from agent.wire.sensor_data import (
@@ -23,7 +22,9 @@ from agent.wire.sensor_data import (
 )
 
 if TYPE_CHECKING:
+    from agent.wire.commands import CommandRecord, CommandResult, SendCommand
     from agent.wire.database import NewRuntimeRecord, RuntimeRecord
+    from agent.wire.devices import Device
 
 
 class DeviceCalls(Calls):
@@ -38,6 +39,8 @@ class DeviceCalls(Calls):
         limit: int | None = None,
     ) -> Iterator[Device]:
         """``GET /devices``; a plain server may ignore the filters."""
+        from agent.wire.devices import Device  # only where results go into a product's table
+
         query = {"product_id": product_id, "user_id": user_id, "status": status}
         return self._list(Device, paths.DEVICES, query, limit)
 
@@ -87,6 +90,8 @@ class DeviceCalls(Calls):
 
     def send_command(self, command: SendCommand, *, idempotency_key: str | None = None) -> CommandRecord:
         """``POST /commands/send``."""
+        from agent.wire.commands import CommandRecord  # devices send none
+
         answer = self._write("POST", paths.SEND_COMMAND, command, idempotency_key=idempotency_key)
         return read_record(CommandRecord, answer, "command", command.to_wire())
 
@@ -101,6 +106,8 @@ class DeviceCalls(Calls):
         Raises:
             UnexpectedAnswer: the body is not JSON, so it was not the service that answered.
         """
+        from agent.wire.commands import CommandRecord  # with the first result
+
         path = paths.command_result(device_id, command_id)
         answer = self._write("POST", path, result, idempotency_key=idempotency_key)
         if answer.json() is None:
@@ -197,8 +204,7 @@ def _read_commands(pages: Sequence[tuple[Answer, Page]]) -> CommandList:
     malformed: list[str] = []
     for index, item in enumerate(item for _, page in pages for item in page.items):
         try:
-            record = CommandRecord.receive(item)
-            records.append(record if record.id else record.model_copy(update={"id": record.stable_id()}))
+            records.append(_read_command(item))
         except InvalidMessage as exc:
             malformed.append(f"{_name(item, index)} in the list of commands is skipped: {exc}")
     last = pages[-1][0]
@@ -210,6 +216,13 @@ def _read_commands(pages: Sequence[tuple[Answer, Page]]) -> CommandList:
         unchanged=pages[0][0].is_unchanged,
         server_time=last.server_time,
     )
+
+
+def _read_command(item: object) -> CommandRecord:
+    from agent.wire.commands import CommandRecord  # with the first command
+
+    record = CommandRecord.receive(item)
+    return record if record.id else record.model_copy(update={"id": record.stable_id()})
 
 
 def _name(item: object, index: int) -> str:

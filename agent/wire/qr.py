@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from agent.errors import InvalidMessage, InvalidQr
+from agent.frozen import dataclass
 from agent.wire.json_text import encode_json, parse_json
 from agent.wire.limits import QR_BYTES
 
