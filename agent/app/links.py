@@ -15,7 +15,6 @@ from agent.core.backoff import CAP_S
 from agent.core.values import Moment, SendOutcome
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.frozen import dataclass
-from agent.runtime.broker_watch import BrokerWatch
 from agent.runtime.health import Health
 from agent.runtime.patience import Patience
 from agent.wire.extensions import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY
@@ -169,6 +168,8 @@ def _mqtt_device(config: AgentConfig, mqtt: MqttConfig, credentials: Credentials
     from agent.adapters.mqtt_device import MqttDevice
 
     broker = make_broker(config, mqtt)
+    from agent.runtime.broker_watch import BrokerWatch
+
     watch = BrokerWatch(parts.clock, parts.health, config.logging.repeat_after_s)
 
     def up() -> None:

@@ -14,10 +14,8 @@ from agent.wire.limits import BATCH_MAX, LONG_POLL_MAX_S
 from agent.wire.lists import Page, Params, iterate_pages
 from agent.wire.sensor_data import (
     Aggregate,
-    BatchAnswer,
     Order,
     PostSensorData,
-    SensorDataBucket,
     SensorDataRecord,
 )
 
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from agent.wire.commands import CommandRecord, CommandResult, SendCommand
     from agent.wire.database import NewRuntimeRecord, RuntimeRecord
     from agent.wire.devices import Device
+    from agent.wire.sensor_batches import BatchAnswer, SensorDataBucket
 
 
 class DeviceCalls(Calls):
@@ -134,6 +133,8 @@ class DeviceCalls(Calls):
         """
         if not 1 <= len(readings) <= BATCH_MAX:
             raise InvalidMessage(f"a batch has 1 to {BATCH_MAX} readings, not {len(readings)}")
+        from agent.wire.sensor_batches import BatchAnswer  # with the first batch
+
         body = [reading.to_wire() for reading in readings]
         answer = self._write("POST", paths.SENSOR_DATA, body, idempotency_key=idempotency_key)
         return read_record(BatchAnswer, answer, "batch")
@@ -176,7 +177,6 @@ class DeviceCalls(Calls):
         """``GET /sensor-data`` with ``agg`` and ``interval``: one bucket per interval; else as :meth:`sensor_data`."""
         query = _range(device_id, from_, to, keys)
         return self._list(
-            SensorDataBucket,
             paths.SENSOR_DATA,
             {**query, "order": order, "agg": agg, "interval": interval_s},
             limit,
