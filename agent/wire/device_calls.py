@@ -175,8 +175,11 @@ class DeviceCalls(Calls):
         limit: int | None = None,
     ) -> Iterator[SensorDataBucket]:
         """``GET /sensor-data`` with ``agg`` and ``interval``: one bucket per interval; else as :meth:`sensor_data`."""
+        from agent.wire.sensor_batches import SensorDataBucket  # devices ask for none
+
         query = _range(device_id, from_, to, keys)
         return self._list(
+            SensorDataBucket,
             paths.SENSOR_DATA,
             {**query, "order": order, "agg": agg, "interval": interval_s},
             limit,
