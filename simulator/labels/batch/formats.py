@@ -57,6 +57,7 @@ class LabelOrder:
         serial: the number that its identifier was made from.
         identifier: the ``device_identifier``.
         product_id: the product it belongs to.
+        name: a line for people, printed beside the code; may be empty.
         text: what the code says.
     """
 
@@ -64,6 +65,7 @@ class LabelOrder:
     serial: int
     identifier: str
     product_id: str
+    name: str
     text: str
 
 
@@ -139,7 +141,9 @@ def _grid(setup: BatchSetup) -> Grid:
 
 
 def _sheet(setup: BatchSetup, labels: Iterator[MadeLabel]) -> Iterator[BatchFile]:
-    drawn = [SheetLabel(label.identifier, label.product_id, label.matrix, label.module_mm) for label in labels]
+    drawn = [
+        SheetLabel(label.identifier, label.name or label.product_id, label.matrix, label.module_mm) for label in labels
+    ]
     yield BatchFile(SHEET_STEM + ".pdf", iter([draw_sheet(drawn, grid=_grid(setup), title=setup.title)]))
 
 

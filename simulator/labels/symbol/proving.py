@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final, cast
 
 import zxingcpp
@@ -143,6 +144,12 @@ def candidate_order(level: str) -> Iterator[Candidate]:
                 yield Candidate(larger_by, higher, mask)
 
 
+@lru_cache(maxsize=len(LEVELS))
+def candidates(level: str) -> tuple[Candidate, ...]:
+    """All of :func:`candidate_order`."""
+    return tuple(candidate_order(level))
+
+
 def encode(text: str, candidate: Candidate) -> Matrix | None:
     """The symbol of a text, or ``None`` when no version holds it that way.
 
@@ -204,6 +211,15 @@ def prove(text: str, *, size: PrintSize, level: str, panel: Sequence[Decoder]) -
         f"no code for {text!r} was read by all of {', '.join(d.name for d in panel)} at {size.size_mm:g} mm and "
         f"{size.dpi} dpi ({len(missed)} candidates tried): give a larger --size-mm or a finer --dpi"
     )
+
+
+def require_room(text: str, *, level: str, size: PrintSize) -> None:
+    """Whether a code of this text fits, without proving one.
+
+    Raises:
+        LabelError: the text is too long for any code, or for this size at this resolution.
+    """
+    _require_room(text, level, encode(text, candidates(level)[0]), size)
 
 
 def _require_room(text: str, level: str, matrix: Matrix | None, size: PrintSize) -> None:
