@@ -124,7 +124,7 @@ def test_two_processes_never_get_the_same_serial(tmp_path):
         for name in ("left", "right")
     ]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
-    outputs = [process.communicate(timeout=100)[0] for process in running]
+    outputs = [process.communicate(timeout=1200)[0] for process in running]
     assert [process.returncode for process in running] == [0, 0]
     runs = [tuple(map(int, line.split())) for output in outputs for line in output.splitlines()]
     serials = [serial for first, count in runs for serial in range(first, first + count)]
