@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from simulator.labels.cli.make import make_command
+from simulator.labels.cli.single import show_command, style_command
 
 __all__ = ["labels_command"]
 
@@ -16,3 +17,5 @@ def labels_command() -> None:
 
 
 labels_command.add_command(make_command)
+labels_command.add_command(show_command)
+labels_command.add_command(style_command)

@@ -7,15 +7,15 @@ by the library ``qrcode``: ten times slower, and read by everybody.
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final
 
 import qrcode
 from qrcode.exceptions import DataOverflowError
-from qrcode.util import MODE_8BIT_BYTE, QRData
+from qrcode.util import QRData
 
 from simulator.labels.symbol.matrix import Matrix
 
-_BYTES: Final[Literal[4]] = MODE_8BIT_BYTE
+_BYTES: Final = 4  # MODE_8BIT_BYTE; the stubs want the number itself
 _LEVELS: Final = {
     "L": qrcode.constants.ERROR_CORRECT_L,
     "M": qrcode.constants.ERROR_CORRECT_M,
