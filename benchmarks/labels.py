@@ -49,7 +49,7 @@ import segno  # noqa: E402
 from simulator.labels import UnreadableLabel, make_labels  # noqa: E402
 from simulator.labels.batch.workers import cores, run_ordered  # noqa: E402
 from simulator.labels.errors import LabelError  # noqa: E402
-from simulator.labels.payload import PROFILES, label_text  # noqa: E402
+from simulator.labels.payload import PROFILES, label_text, open_payload  # noqa: E402
 from simulator.labels.symbol.decoders import Decoder, panel  # noqa: E402
 from simulator.labels.symbol.pictures import load_picture  # noqa: E402
 from simulator.labels.symbol.proving import (  # noqa: E402
@@ -224,7 +224,9 @@ class ProofWork:
 
 def write(kind: str, identifier: str) -> str:
     """The text of a kind for an identifier."""
-    return identifier if kind == PLAIN else label_text("p", identifier, kind)
+    if kind == PLAIN:
+        return identifier
+    return open_payload(kind, host="onboard.example.com" if kind == "link" else "").text("p", identifier)
 
 
 def lengths(kind: str, level: str) -> dict[int, list[int]]:

@@ -7,7 +7,7 @@ import importlib.metadata
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,10 +27,11 @@ from simulator.labels.batch.planning import counted, from_table, reserved
 from simulator.labels.batch.records import ProvingWork, label_of_manifest, made_label
 from simulator.labels.batch.workers import run_ordered
 from simulator.labels.errors import LabelError
-from simulator.labels.payload import DEFAULT_TEMPLATE, label_text
+from simulator.labels.payload import DEFAULT_TEMPLATE, Payload, open_payload
+from simulator.labels.printing.estimate import PrintAssumptions, PrintEstimate
 from simulator.labels.printing.options import PrintOptions
 from simulator.labels.symbol.decoders import Decoder, lone_decoder_warning, panel
-from simulator.labels.symbol.proving import PrintSize, prove
+from simulator.labels.symbol.proving import PrintSize, check_room, prove
 
 OnProgress = Callable[[int, int], None]
 """Called with labels done and labels in all."""
@@ -49,6 +50,8 @@ class Batch:
         count: labels in it.
         first: the first of them.
         last: the last; perhaps the same.
+        estimate: how the least of them may print.
+        assumed: what the estimates assume.
         retaken: labels whose first candidate some decoder did not read, so that another was taken.
         resumed: labels that were there from an interrupted run and were not made again.
         decoders: the panel that read each of them.
@@ -62,6 +65,8 @@ class Batch:
     count: int
     first: MadeLabel
     last: MadeLabel
+    estimate: PrintEstimate
+    assumed: PrintAssumptions
     retaken: int
     resumed: int
     decoders: tuple[str, ...]
@@ -85,7 +90,7 @@ class Batch:
         kinds = [name for name, form in FORMATS.items() if isinstance(form, LabelFormat)]
         read = manifest.read_manifest(self.manifest_json)
         for entry in read.labels():
-            yield label_of_manifest(entry, batch=read.batch, kinds=kinds, path=self.folder)
+            yield label_of_manifest(entry, batch=read.batch, assumed=self.assumed, kinds=kinds, path=self.folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +125,12 @@ def make_labels(
     devices: Path | str | None = None,
     skip_bad: bool = False,
     ledger: Path | str | None = None,
-    size_mm: float = 25.0,
+    size_mm: float | None = None,
     dpi: int = 300,
     level: str = "M",
     formats: Iterable[str] = DEFAULT_FORMATS,
-    paper: str = "a4",
-    profile: str = "json",
+    printing: PrintOptions | None = None,
+    profile: Payload | str = "json",
     replace: bool = False,
     decoders: Iterable[Decoder] | Iterable[str] | None = None,
     jobs: int = 1,
@@ -145,12 +150,12 @@ def make_labels(
         devices: a table of devices (CSV or YAML) instead of ``count``.
         skip_bad: make the good rows of a table that has bad ones.
         ledger: a file that remembers which serials are taken.
-        size_mm: the longest edge of a code, quiet zone counted.
+        size_mm: the longest edge of a code, quiet zone counted; by default 25, or what the label holds.
         dpi: the printer's resolution; a module is a whole number of its dots.
         level: the lowest error correction level: L, M, Q or H.
         formats: keys of :data:`FORMATS`; the manifest is always written.
-        paper: see :class:`PrintOptions`.
-        profile: of the payload: ``json``.
+        printing: options of the printed formats.
+        profile: of the payload: a name that needs nothing else, or what ``open_payload`` gave.
         replace: overwrite another batch in the folder.
         decoders: the panel, by name or as objects (then ``jobs`` has to be 1); by default all of this machine.
         jobs: processes; a batch of a few hundred takes fewer. More than 1 needs a main module that can be imported.
@@ -165,26 +170,29 @@ def make_labels(
     if jobs < 1:
         raise LabelError(f"jobs is {jobs}: give 1 or more")
     wanted = _formats(formats)
-    size, printing = PrintSize(size_mm, dpi), PrintOptions(paper=paper)
+    printing = printing or PrintOptions()
+    size = PrintSize(printing.fitting_size_mm(wanted) if size_mm is None else size_mm, dpi)
+    payload = open_payload(profile) if isinstance(profile, str) else profile
     readers, by_name = _readers(decoders)
     if jobs > 1 and not by_name:
         raise LabelError("decoders of your own work in one process: give jobs=1")
-    write_text = partial(label_text, profile=profile)
     orders: Orders
     notes: tuple[str, ...] = ()
     if devices is not None:
         orders, notes = from_table(
-            Path(devices), product_id=product_id, skip_bad=skip_bad, write_text=write_text, size=size, level=level
+            Path(devices), product_id=product_id, skip_bad=skip_bad, write_text=payload.text, size=size, level=level
         )
     else:
         orders = counted(
-            product_id=product_id, count=count, template=template, first_serial=first_serial, write_text=write_text
+            product_id=product_id, count=count, template=template, first_serial=first_serial, write_text=payload.text
         )
     # Before a serial is taken: what cannot be made must not use any up.
     setup = _setup(orders, size, printing)
+    longest = orders.longest()
+    check_room(longest, size=size, level=level)
     for name in wanted:
         FORMATS[name].check(setup)
-    prove(orders.longest(), size=size, level=level, panel=readers)
+    prove(longest, size=size, level=level, panel=readers)
     reservation = None
     if ledger is not None:
         if not isinstance(orders, SerialOrders):
@@ -194,9 +202,9 @@ def make_labels(
     job = _Job(orders, setup, level, wanted, readers, by_name, notes)
     described = {
         **orders.described(),
-        "profile": profile,
+        **payload.described,
         "level": level,
-        "size_mm": float(size_mm),
+        "size_mm": float(size.size_mm),
         "dpi": dpi,
         "formats": sorted(wanted),
         **printing.described(),
@@ -303,13 +311,22 @@ def _finish(job: _Job, folder: LabelFolder, described: Mapping[str, Any], resume
     table = folder.files.write_stream(MANIFEST_CSV, manifest.as_csv(job.decoder_names, labels()))
     retaken = 0
     ends: list[MadeLabel] = []
+    estimates: dict[int, PrintEstimate] = {}
     for label in labels():
         retaken += bool(label.missed)
+        estimates.setdefault(label.dots_per_module, label.estimate)
         ends[1:] = [label]
     names = {name: [path.name for path in found] for name, found in files.items()}
     own = (name for record in folder.journal.records() for name, _ in record["files"].values())
     kept = itertools.chain(own, *names.values())
-    document = manifest.as_json(described, job.decoder_names, job.warnings, names, labels())
+    document = manifest.as_json(
+        described,
+        decoders=job.decoder_names,
+        warnings=job.warnings,
+        files=names,
+        estimates=estimates,
+        labels=labels(),
+    )
     count = folder.journal.done
     written = folder.finish(kept, document)
     return Batch(
@@ -317,6 +334,8 @@ def _finish(job: _Job, folder: LabelFolder, described: Mapping[str, Any], resume
         count=count,
         first=ends[0],
         last=ends[-1],
+        estimate=min(estimates.values(), key=lambda found: (found.grade, found.module_mm)),
+        assumed=job.setup.printing.assumed,
         retaken=retaken,
         resumed=resumed,
         decoders=job.decoder_names,

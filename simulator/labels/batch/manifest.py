@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from simulator.labels.printing.estimate import PrintEstimate
 from simulator.labels.symbol.matrix import Matrix
 from simulator.labels.symbol.proving import Trial, Verdict
 
@@ -37,6 +38,7 @@ class MadeLabel:
         dots_per_module: the same in printer dots.
         taken: the candidate that the whole panel read.
         missed: candidates before it that a decoder did not read.
+        estimate: how it may print.
         files: its own files by format.
         place: where it stands in files of the whole batch, such as ``{"page": 3}``.
     """
@@ -51,6 +53,7 @@ class MadeLabel:
     dots_per_module: int
     taken: Trial
     missed: tuple[Trial, ...]
+    estimate: PrintEstimate
     files: Mapping[str, Path]
     place: Mapping[str, Any]
 
@@ -94,18 +97,21 @@ class ReadManifest:
 
 def as_json(
     batch: Mapping[str, Any],
+    *,
     decoders: Sequence[str],
     warnings: Sequence[str],
     files: Mapping[str, Sequence[str]],
+    estimates: Mapping[int, PrintEstimate],
     labels: Iterable[MadeLabel],
 ) -> Iterator[bytes]:
-    """The manifest as JSON, in pieces.
+    """The manifest as JSON, in pieces. Labels with equal dots per module share an entry of ``estimates``.
 
     Args:
         batch: what the batch was made from.
         decoders: the panel.
         warnings: what a user has to know about it.
         files: format -> names of the files that hold all labels together.
+        estimates: dots per module -> how such a code may print.
         labels: in the batch's order.
     """
     head = {
@@ -114,6 +120,7 @@ def as_json(
         "decoders": list(decoders),
         "warnings": list(warnings),
         "files": {name: list(found) for name, found in files.items()},
+        "estimates": {str(dots): found.document() for dots, found in sorted(estimates.items())},
     }
     yield json.dumps(head, indent=1, ensure_ascii=False).encode().removesuffix(b"\n}") + b",\n" + _LABELS
     mark = b"\n"
@@ -176,6 +183,7 @@ def label_document(label: MadeLabel) -> dict[str, Any]:
         "module_mm": round(label.module_mm, 4),
         "edge_mm": round(label.matrix.modules_with_quiet_zone * label.module_mm, 4),
         "modules_sha256": label.matrix.sha256(),
+        "estimated_grade": label.estimate.letter,
         "candidate": label.taken.number,
         "verdicts": {name: verdict.value for name, verdict in label.taken.verdicts},
         "missed": [

@@ -9,7 +9,7 @@ from simulator.labels.batch.orders import RowOrders, SerialOrders, WriteText
 from simulator.labels.batch.rows import read_table
 from simulator.labels.errors import LabelError
 from simulator.labels.payload import IdentifierTemplate
-from simulator.labels.symbol.proving import PrintSize, require_room
+from simulator.labels.symbol.proving import PrintSize, check_room
 
 
 def counted(
@@ -71,7 +71,7 @@ def from_table(
         text = write_text(product, identifier)
         length = len(text.encode())
         if length not in fits:
-            require_room(text, level=level, size=size)
+            check_room(text, level=level, size=size)
             fits.add(length)
 
     table = read_table(source, product_id=product_id, check=check)

@@ -13,6 +13,7 @@ from simulator.labels.batch.formats import FORMATS, BatchFormat, BatchSetup, Lab
 from simulator.labels.batch.journal import label_line
 from simulator.labels.batch.manifest import MadeLabel
 from simulator.labels.errors import LabelError
+from simulator.labels.printing.estimate import PrintAssumptions, estimate
 from simulator.labels.symbol.decoders import Decoder, panel
 from simulator.labels.symbol.matrix import Matrix
 from simulator.labels.symbol.proving import (
@@ -116,6 +117,7 @@ def made_label(
         dots_per_module=record["dots"],
         taken=_trial(record["taken"]),
         missed=tuple(_trial(trial) for trial in record["missed"]),
+        estimate=estimate(dots_per_module=record["dots"], dpi=setup.size.dpi, assumed=setup.printing.assumed),
         files={name: path / found for name, (found, _) in record["files"].items()},
         place=_place(setup, formats, index),
     )
@@ -131,13 +133,14 @@ def _place(setup: BatchSetup, formats: Sequence[str], index: int) -> dict[str, A
 
 
 def label_of_manifest(
-    entry: Mapping[str, Any], *, batch: Mapping[str, Any], kinds: Sequence[str], path: Path
+    entry: Mapping[str, Any], *, batch: Mapping[str, Any], assumed: PrintAssumptions, kinds: Sequence[str], path: Path
 ) -> MadeLabel:
     """The label that a manifest's entry describes; its modules are encoded again and compared.
 
     Args:
         entry: the label's members.
         batch: the manifest's ``batch``.
+        assumed: what the estimate assumes.
         kinds: formats with a file for each label.
         path: the folder.
 
@@ -155,6 +158,7 @@ def label_of_manifest(
         raise LabelError(f"{path}: {entry['identifier']!r} was made by another version of the encoder; make it again")
     known = {"serial", "identifier", "product_id", "name", "text", "version", "level", "mask", "modules"}
     known |= {"dots_per_module", "module_mm", "edge_mm", "modules_sha256", "candidate", "verdicts", "missed", *kinds}
+    known.add("estimated_grade")
     return MadeLabel(
         serial=entry["serial"],
         identifier=entry["identifier"],
@@ -166,6 +170,7 @@ def label_of_manifest(
         dots_per_module=entry["dots_per_module"],
         taken=taken,
         missed=tuple(trial(missed["candidate"], missed["verdicts"]) for missed in entry["missed"]),
+        estimate=estimate(dots_per_module=entry["dots_per_module"], dpi=batch["dpi"], assumed=assumed),
         files={kind: path / entry[kind] for kind in kinds if kind in entry},
         place={key: value for key, value in entry.items() if key not in known},
     )

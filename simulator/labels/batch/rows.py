@@ -6,6 +6,7 @@ import csv
 import hashlib
 import io
 import json
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ import yaml
 from simulator.labels.errors import BadRows, LabelError
 
 COLUMNS: Final = ("device_identifier", "product_id", "name")
+_PROBLEM_MAX: Final = 400
 _DELIMITERS: Final = ",;\t|"
 _SIZE_MAX_BYTES: Final = 256 * 1024 * 1024
 
@@ -141,7 +143,7 @@ def _problem(row: DeviceRow, seen: Mapping[str, int], check: Callable[[str, str]
     try:
         check(row.product_id, row.device_identifier)
     except LabelError as refused:
-        return str(refused)
+        return textwrap.shorten(str(refused), _PROBLEM_MAX, placeholder=" ...")
     return None
 
 

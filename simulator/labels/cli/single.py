@@ -10,8 +10,9 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from simulator.labels.cli.profile import open_profile, profile_options
 from simulator.labels.errors import LabelError, UnreadableLabel
-from simulator.labels.payload import PROFILES, label_text
+from simulator.labels.payload import Payload
 from simulator.labels.symbol.decoders import DECODERS, lone_decoder_warning, panel
 from simulator.labels.symbol.proving import LEVELS
 from simulator.labels.symbol.styled import SHAPES, ProvenDrawing, Style, prove_styled, prove_terminal
@@ -24,7 +25,6 @@ _TEXT_OPTIONS: Final = (
     click.argument("text", required=False),
     option("--product-id", help="Instead of TEXT: product of a device label."),
     option("--identifier", help="Instead of TEXT: device_identifier of a device label."),
-    option("--profile", type=click.Choice(sorted(PROFILES)), default="json", help="Payload profile of a device label."),
     option(
         "--level", type=click.Choice(LEVELS, case_sensitive=False), default="M", help="Lowest error correction level."
     ),
@@ -36,7 +36,7 @@ _TEXT_OPTIONS: Final = (
 
 
 def _text_options(command: Command) -> Command:
-    return reduce(lambda decorated, add: add(decorated), reversed(_TEXT_OPTIONS), command)
+    return reduce(lambda decorated, add: add(decorated), reversed(_TEXT_OPTIONS), profile_options(command))
 
 
 @click.command("show")
@@ -48,14 +48,20 @@ def show_command(
     product_id: str | None,
     identifier: str | None,
     profile: str,
+    link_host: str,
+    sign_key_file: Path | None,
     level: str,
     decoders: str | None,
     invert: bool,
 ) -> None:
     """Draw one code in the terminal: TEXT, or the label of a device. The drawing is proven to read."""
+    payload = partial(open_profile, profile, link_host, sign_key_file)
     drawing = _prove(
         lambda: prove_terminal(
-            _text(text, product_id, identifier, profile), invert=invert, level=level, panel=panel(_names(decoders))
+            _text(text, product_id, identifier, payload),
+            invert=invert,
+            level=level,
+            panel=panel(_names(decoders)),
         )
     )
     click.echo(drawing.data.decode(), nl=False)
@@ -78,6 +84,8 @@ def style_command(
     product_id: str | None,
     identifier: str | None,
     profile: str,
+    link_host: str,
+    sign_key_file: Path | None,
     level: str,
     decoders: str | None,
     out: Path,
@@ -94,11 +102,15 @@ def style_command(
     The drawing is read back in grey and in colour; one that is not read by all is not written.
     """
     style: list[Style] = []
+    payload = partial(open_profile, profile, link_host, sign_key_file)
 
     def prove() -> ProvenDrawing:
         style.append(Style(shape, dark, light, logo, logo_share, dots))
         return prove_styled(
-            _text(text, product_id, identifier, profile), style=style[0], level=level, panel=panel(_names(decoders))
+            _text(text, product_id, identifier, payload),
+            style=style[0],
+            level=level,
+            panel=panel(_names(decoders)),
         )
 
     drawing = _prove(prove)
@@ -137,9 +149,9 @@ def _names(decoders: str | None) -> list[str] | None:
     return None if decoders is None else [word.strip().lower() for word in decoders.split(",") if word.strip()]
 
 
-def _text(text: str | None, product_id: str | None, identifier: str | None, profile: str) -> str:
+def _text(text: str | None, product_id: str | None, identifier: str | None, payload: Callable[[], Payload]) -> str:
     if text and not product_id and not identifier:
         return text
     if text or not product_id or not identifier:
         raise click.UsageError("give TEXT, or both --product-id and --identifier")
-    return label_text(product_id, identifier, profile)
+    return payload().text(product_id, identifier)

@@ -224,13 +224,13 @@ def prove(text: str, *, size: PrintSize, level: str, panel: Sequence[Decoder]) -
     )
 
 
-def require_room(text: str, *, level: str, size: PrintSize) -> None:
-    """Whether a code of this text fits, without proving one.
+def check_room(text: str, *, size: PrintSize, level: str) -> None:
+    """Refuse, without drawing it, a text whose code does not fit.
 
     Raises:
-        LabelError: the text is too long for any code, or for this size at this resolution.
+        LabelError: as :func:`prove`, with the size and the resolution that would fit.
     """
-    _require_room(text, level, encode(text, candidates(level)[0]), size)
+    _require_room(text, level, encode(text, next(candidate_order(level))), size)
 
 
 def _require_room(text: str, level: str, matrix: Matrix | None, size: PrintSize) -> None:

@@ -57,7 +57,9 @@ def _prove(text=TEXT, *, size_mm=25.0, dpi=300, level="M", decoders=PANEL):
     return prove(text, size=PrintSize(size_mm, dpi), level=level, panel=decoders)
 
 
-_identifiers = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=80).filter(str.strip)
+_identifiers = st.text(st.characters(codec="utf-8"), min_size=1, max_size=80).filter(
+    lambda text: text.isprintable() and text == text.strip()
+)
 
 
 @settings(max_examples=50)

@@ -65,11 +65,11 @@ def test_every_bad_row_is_named_with_its_line_and_nothing_is_made(tmp_path):
     source = tmp_path / "devices.csv"
     source.write_bytes(
         b"device_identifier,product_id,name\nA-1,p,\n,p,\nA-1,p,\nA-2,p\nA-3,,\nA-4,p,x\x07\n\xff\xfe,p,\n"
-        + b"L" * 3000
+        + b"L" * 400
         + b",p,\nA-9,p,\n"
     )
     with pytest.raises(BadRows) as caught:
-        make_labels(devices=source, out=tmp_path / "out", decoders=["zxing"])
+        make_labels(devices=source, out=tmp_path / "out", decoders=["zxing"], size_mm=9)
     message = str(caught.value)
     assert "7 bad row(s), nothing was made" in message
     lines = dict(line.strip().removeprefix("line ").split(": ", 1) for line in message.splitlines()[1:])
@@ -80,9 +80,11 @@ def test_every_bad_row_is_named_with_its_line_and_nothing_is_made(tmp_path):
     assert "has no product_id" in lines["6"]
     assert "control characters" in lines["7"]
     assert "not UTF-8" in lines["8"]
-    assert "do not fit into 25 mm" in lines["9"]
+    assert "do not fit into 9 mm" in lines["9"]
     assert not (tmp_path / "out").exists()
-    batch = make_labels(devices=source, out=tmp_path / "out", decoders=["zxing"], formats=["png"], skip_bad=True)
+    batch = make_labels(
+        devices=source, out=tmp_path / "out", decoders=["zxing"], formats=["png"], size_mm=9, skip_bad=True
+    )
     assert [label.identifier for label in batch.labels] == ["A-1", "A-9"]
     assert any("7 bad row(s) of devices.csv left out: line 3, 4, 5, 6, 7, 8, 9" in note for note in batch.warnings)
     assert {read.label.device_identifier for read in read_label_files(tmp_path / "out")} == {"A-1", "A-9"}
