@@ -6,7 +6,7 @@ import os
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -19,7 +19,6 @@ from agent.cli.options import (
     print_json,
     print_table,
 )
-from agent.runtime.ledger import SETTING as LEDGER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +26,9 @@ if TYPE_CHECKING:
     from agent.adapters.store.status import StoreStatus
     from agent.app.status import AgentStatus
     from agent.runtime.ledger import Day
+
+# What somebody has set: intervals, what handlers remember, counters of keys. The agent's own books are in --json.
+_FOR_PEOPLE: Final = ("interval.", "handler.", "signed_counter:")
 
 _VALUES_SHOWN = 200
 
@@ -92,7 +94,7 @@ def _print_store(store: StoreStatus) -> None:
         click.echo(f"  refused: reading {reading.key} from {_ago(reading.read_wall_s)}: {reading.reason}")
         click.echo(f"    {reading.values[:_VALUES_SHOWN]}")
     for name, value in store.settings.items():
-        if name != LEDGER:
+        if name.startswith(_FOR_PEOPLE):
             click.echo(f"setting    {name} = {value}")
     for text in store.incidents:
         click.echo(f"incident   {text}")

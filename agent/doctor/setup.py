@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import stat
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -16,6 +17,8 @@ from agent.errors import ConfigurationError
 from agent.wire.secret import redact
 
 _OLDEST: Final = (3, 11)
+_COMMENT: Final = re.compile(r"(?m)(?:^|(?<=\s))#.*")
+_WHOLE_KEY: Final = re.compile(r"(?:msk|dat)_\w{12,}")
 _PROXIES: Final = ("http_proxy", "https_proxy", "all_proxy")
 
 
@@ -30,7 +33,8 @@ def _configuration(subject: Subject) -> Finding:
     if loaded.layer_fault:
         cause, fix = cause_and_fix(loaded.layer_fault)
         return warning("what a command changed in the configuration is left out", cause, fix)
-    variables = f", and {len(loaded.variables)} environment variables" if loaded.variables else ""
+    count = len(loaded.variables)
+    variables = f", with {count} environment variable{'s' * (count > 1)} over it" if count else ""
     return ok(f"{loaded.path or 'the environment'} is whole and consistent{variables}")
 
 
@@ -40,7 +44,7 @@ def _config_file(subject: Subject) -> Finding:
         return skipped("the configuration comes from the environment alone")
     mode = path.stat().st_mode
     seen = f"{path} has mode {stat.S_IMODE(mode):o}"
-    if redact(path.read_text("utf-8", "replace")) != path.read_text("utf-8", "replace"):
+    if _shows_secret(path.read_text("utf-8", "replace")):
         cause = "it holds what looks like a key or a token, and a configuration is copied and shown"
         return failed(seen, cause, "put it alone into a file of mode 600, name that file in the section auth")
     if mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -52,6 +56,12 @@ def _config_file(subject: Subject) -> Finding:
         cause = "others than its owner may change it, and so which programs the agent runs"
         return failed(seen, cause, f"chmod go-w {path}", mend)
     return ok(f"{seen} and holds no secret")
+
+
+def _shows_secret(text: str) -> bool:
+    """Whether a value looks like a key or a token; in comments, which explain what keys are, only a whole key does."""
+    values = _COMMENT.sub("", text)
+    return redact(values) != values or _WHOLE_KEY.search(text) is not None
 
 
 def _proxy_environment(subject: Subject) -> Finding:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar, cast
 
@@ -95,6 +95,12 @@ class Desk:
             lambda store: tuple(command.record for command in store.commands.of_device(device_id, _SHOWN_MAX))
         )
 
+    def canceled_of(self, device_id: str, command_ids: Collection[str]) -> Future[tuple[JsonObject, ...]]:
+        """See :class:`agent.gateway.ports.DeviceDesk`."""
+        return self._store.submit(
+            lambda store: tuple(command.record for command in store.commands.canceled_of(device_id, command_ids))
+        )
+
     def delivered(self, device_id: str, command_ids: Sequence[str]) -> None:
         """See :class:`agent.gateway.ports.DeviceDesk`."""
         if command_ids:
@@ -150,8 +156,20 @@ class Desk:
 
     # --- for the engine -------------------------------------------------------------------------------------------
 
-    def take_list(self, device_id: str, listed: Sequence[StoredCommand]) -> Reconciled:
+    def left_out(self, device_id: str, listed: Sequence[StoredCommand]) -> list[str]:
+        """Commands that are open and in time here, and that the service's list does not have: it may say why."""
+        ids = {command.id for command in listed}
+        return [str(record["id"]) for record in self._board.get(device_id).records if record["id"] not in ids]
+
+    def take_list(
+        self, device_id: str, listed: Sequence[StoredCommand], canceled: Sequence[StoredCommand] = ()
+    ) -> Reconciled:
         """The service lists these commands for a device: they are the truth about what is open.
+
+        Args:
+            device_id: the device.
+            listed: oldest first.
+            canceled: what is not on the list any more because it was canceled, as the service tells it.
 
         Raises:
             StorageError: nothing was kept; ask the service again later.
@@ -160,7 +178,7 @@ class Desk:
         now_s = self._clock.now().wall_s
 
         def work(store: GatewayStore) -> Reconciled:
-            found = store.commands.reconcile(device_id, listed, now_s)
+            found = store.commands.reconcile(device_id, listed, now_s, canceled)
             store.after_commit(lambda: _put(self._board, device_id, found.open))
             return found
 

@@ -1,4 +1,8 @@
-"""Open commands on their way to devices over MQTT: each once per connection, and again when a device comes back."""
+"""Commands on their way to devices over MQTT.
+
+An open one goes out once per connection, and again when its device comes back. One that the service cancels goes out
+once more, with that status.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import Final
 
 from agent.adapters.mqtt_session import Message
 from agent.core.values import JsonObject
-from agent.errors import InvalidMessage
+from agent.errors import AgentError, InvalidMessage
 from agent.gateway.ports import DeviceDesk, UnknownDevice
 from agent.ports import Clock
 from agent.wire import topics
@@ -16,6 +20,7 @@ from agent.wire.json_text import encode_json
 from agent.wire.times import parse_time
 
 _AGAIN_S: Final = 1.0
+_STORE_S: Final = 10.0
 
 
 class CommandPublisher:
@@ -107,12 +112,13 @@ class CommandPublisher:
         now_open = {str(record["id"]): record for record in records}
         done = before & now_open.keys()
         sent: list[str] = []
-        took_all = True
+        told, took_all = self._take_back(device_id, self._published.get(device_id, set()) - now_open.keys())
+        done |= told
         for command_id, record in now_open.items():
             if command_id in done:
                 continue
             message = self._message(device_id, command_id, record)
-            took_all = message is None or self._post(message)
+            took_all = took_all and (message is None or self._post(message))
             if not took_all:
                 break
             done.add(command_id)
@@ -123,6 +129,26 @@ class CommandPublisher:
             self._published.pop(device_id, None)
         self._desk.delivered(device_id, sent)
         return took_all
+
+    def _take_back(self, device_id: str, vanished: set[str]) -> tuple[set[str], bool]:
+        """Tell the device which of the commands that are open no more were canceled.
+
+        Returns:
+            The ones to look at again, and whether the broker took all.
+        """
+        if not vanished:
+            return set(), True
+        try:
+            canceled = self._desk.canceled_of(device_id, vanished).result(_STORE_S)
+        except (AgentError, TimeoutError):
+            return vanished, False  # the store says so in the log; a look a second later asks it again
+        left = {str(record["id"]): record for record in canceled}
+        for command_id, record in list(left.items()):
+            message = self._message(device_id, command_id, record)
+            if message is not None and not self._post(message):
+                return set(left), False
+            del left[command_id]
+        return set(), True
 
     def _message(self, device_id: str, command_id: str, record: JsonObject) -> Message | None:
         try:

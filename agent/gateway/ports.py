@@ -129,6 +129,10 @@ class DeviceDesk(Protocol):
         """Every command of the device that the gateway remembers, newest first, concluded ones too; from the store."""
         ...
 
+    def canceled_of(self, device_id: str, command_ids: Collection[str]) -> Future[tuple[JsonObject, ...]]:
+        """The records of those of these commands that the service has canceled; from the store."""
+        ...
+
     def delivered(self, device_id: str, command_ids: Sequence[str]) -> None:
         """These were handed to the device; counted, and shown by ``gateway status``."""
         ...

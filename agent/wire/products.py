@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Annotated, Final, Self
 
-from pydantic import AliasChoices, ConfigDict, Field, model_validator
+from pydantic import AliasChoices, ConfigDict, Field, StringConstraints, model_validator
 
 from agent.wire.base import Items, JsonObject, LooseTime, Received, Sent, Text
+
+_KEY: Final = r"ed25519:[A-Za-z0-9_-]{43}|hmac-sha256:([A-Za-z0-9_-]{4}){5,41}[A-Za-z0-9_-]{2,4}"
+LabelKeyText = Annotated[str, StringConstraints(pattern=f"^({_KEY})$")]
+"""A ``label_key`` (:mod:`agent.wire.qr.keys`): a public key, or the secret of an HMAC, 16 to 126 bytes."""
+KeptLabelKeyText = Annotated[str, StringConstraints(pattern=f"^({_KEY}|hmac-sha256:id=[0-9a-f]{{16}})$")]
+"""The same, or the way in which a secret one is shown, which leaves it as it is."""
 
 
 class NewCommandDefinition(Sent):
@@ -26,7 +32,7 @@ class NewProduct(Sent):
     """``POST /products``. Members that are not named here are stored and returned as they are.
 
     Attributes:
-        label_key: the name or public part of the key that signs this product's labels.
+        label_key: the key that checks this product's labels; a service shows the name of a secret one, not the key.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -39,7 +45,7 @@ class NewProduct(Sent):
     image_url: str | None = None
     metadata: JsonObject | None = None
     status: str | None = None
-    label_key: str | None = None
+    label_key: LabelKeyText | None = None
 
 
 class ProductChange(Sent):
@@ -58,7 +64,7 @@ class ProductChange(Sent):
     image_url: str | None = None
     metadata: JsonObject | None = None
     status: str | None = None
-    label_key: str | None = None
+    label_key: KeptLabelKeyText | None = None
 
     @model_validator(mode="after")
     def _changes_something(self) -> Self:

@@ -7,7 +7,6 @@ claim another key's id nor be mixed up when it is renamed.
 from __future__ import annotations
 
 import hashlib
-import os
 import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,7 +17,8 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from agent.errors import ConfigurationError, InvalidSignature
+from agent.errors import InvalidSignature
+from agent.wire.key_files import key_fault, read_key_file, write_new
 from agent.wire.signed import (
     Envelope,
     SignedCommand,
@@ -31,7 +31,6 @@ from agent.wire.signed import (
 
 PRIVATE_ENDING: Final = ".key"
 PUBLIC_ENDING: Final = ".pub"
-MAX_FILE_BYTES: Final = 4096
 _RAW: Final = serialization.Encoding.Raw, serialization.PublicFormat.Raw
 _PEM: Final = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
 
@@ -81,7 +80,7 @@ class SigningKey:
         """
         private = serialization.PrivateFormat.PKCS8
         text = self._key.private_bytes(serialization.Encoding.PEM, private, serialization.NoEncryption())
-        _write_new(path, text, 0o600)
+        write_new(path, text, 0o600)
 
     def __repr__(self) -> str:
         return f"SigningKey({self.key_id})"
@@ -131,15 +130,15 @@ def read_signing_key(path: Path) -> SigningKey:
         ConfigurationError: it cannot be read, others can open it, or it holds something else. The sentence never
             repeats what the file holds.
     """
-    raw = _read(path, others_may_not=stat.S_IRWXG | stat.S_IRWXO)
+    raw = read_key_file(path, others_may_not=stat.S_IRWXG | stat.S_IRWXO)
     try:
         key = serialization.load_pem_private_key(raw, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise _fault(
+        raise key_fault(
             path, "is no Ed25519 private key in PEM without a password; make one with device-agent keys make"
         ) from None
     if not isinstance(key, Ed25519PrivateKey):
-        raise _fault(path, "holds a key of another kind; make an Ed25519 key with device-agent keys make")
+        raise key_fault(path, "holds a key of another kind; make an Ed25519 key with device-agent keys make")
     return SigningKey(key)
 
 
@@ -149,7 +148,7 @@ def is_private_key(path: Path) -> bool:
     Raises:
         ConfigurationError: it cannot be read.
     """
-    return b"PRIVATE KEY" in _read(path)
+    return b"PRIVATE KEY" in read_key_file(path)
 
 
 def read_public_key(path: Path) -> Ed25519PublicKey:
@@ -158,15 +157,17 @@ def read_public_key(path: Path) -> Ed25519PublicKey:
     Raises:
         ConfigurationError: it cannot be read, or holds something else, such as the private key.
     """
-    raw = _read(path, others_may_not=stat.S_IWOTH)
+    raw = read_key_file(path, others_may_not=stat.S_IWOTH)
     if b"PRIVATE" in raw:
-        raise _fault(path, f"holds the private key, which belongs to the sender alone; name its {PUBLIC_ENDING} file")
+        raise key_fault(
+            path, f"holds the private key, which belongs to the sender alone; name its {PUBLIC_ENDING} file"
+        )
     try:
         key = serialization.load_pem_public_key(raw)
     except (ValueError, UnsupportedAlgorithm):
-        raise _fault(path, "is no public key in PEM; take the .pub file that device-agent keys make wrote") from None
+        raise key_fault(path, "is no public key in PEM; take the .pub file that device-agent keys make wrote") from None
     if not isinstance(key, Ed25519PublicKey):
-        raise _fault(path, "holds a key of another kind; take the .pub file that device-agent keys make wrote")
+        raise key_fault(path, "holds a key of another kind; take the .pub file that device-agent keys make wrote")
     return key
 
 
@@ -182,35 +183,4 @@ def write_public_key(path: Path, key: Ed25519PublicKey) -> None:
         FileExistsError: there is one; it is left alone.
         OSError: it cannot be written.
     """
-    _write_new(path, key.public_bytes(*_PEM), 0o644)
-
-
-def _write_new(path: Path, content: bytes, mode: int) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _read(path: Path, *, others_may_not: int = 0) -> bytes:
-    try:
-        with path.open("rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise _fault(path, "is no regular file; name the file itself")
-            if status.st_mode & others_may_not:
-                what = "write" if others_may_not == stat.S_IWOTH else "open"
-                fix = "644" if others_may_not == stat.S_IWOTH else "600"
-                mode = stat.S_IMODE(status.st_mode)
-                raise _fault(path, f"others on this machine can {what} it (mode {mode:o}); run chmod {fix} on it")
-            raw = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise _fault(path, f"cannot be read: {error.strerror}") from None
-    if len(raw) > MAX_FILE_BYTES:
-        raise _fault(path, "is too large for a key; name the key's own file")
-    return raw
-
-
-def _fault(path: Path, sentence: str) -> ConfigurationError:
-    return ConfigurationError([f"{path}: {sentence}"], "keys")
+    write_new(path, key.public_bytes(*_PEM), 0o644)

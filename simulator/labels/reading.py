@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.errors import InvalidQr
-from agent.wire.qr import LabelText, parse_label
+from agent.wire.qr import LabelText
 from simulator.labels.errors import LabelError
+from simulator.labels.payload import read_text
 from simulator.labels.symbol.decoders import Decoder, panel
 from simulator.labels.symbol.pictures import load_picture
 
@@ -82,6 +83,6 @@ def _read(path: Path, readers: Sequence[Decoder]) -> ReadLabel:
     except UnicodeDecodeError:
         return ReadLabel(path, "", None, f"{path}: the code holds bytes that are no UTF-8 text")
     try:
-        return ReadLabel(path, text, parse_label(text))
+        return ReadLabel(path, text, read_text(text))
     except InvalidQr as problem:
         return ReadLabel(path, text, None, f"{path}: {problem}")

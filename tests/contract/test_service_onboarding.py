@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import json
+from dataclasses import replace
 
 import pytest
 
 from agent.wire.qr import LabelText, encode_label
-from simulator.service.signatures import sign
+from agent.wire.qr.keys import KINDS, LabelSigner
 from tests.service_running import running
 
 
@@ -46,16 +46,84 @@ def test_a_label_of_an_unknown_product_is_404_and_a_text_over_4_kib_is_413(bench
     assert _scan(bench, "x" * 4097).status_code == 413
 
 
-def test_a_product_that_signs_its_labels_takes_no_others(bench):
-    key = b"sixteen random b"
-    encoded = base64.urlsafe_b64encode(key).decode().rstrip("=")
-    product_id = bench.product(label_key=f"hmac-sha256:{encoded}")
-    label = LabelText(product_id, "SN-1")
-    good = encode_label(LabelText(product_id, "SN-1", sign(label, key)))
-    assert _scan(bench, good).status_code == 200
-    for bad in (label, LabelText(product_id, "SN-2", sign(label, key)), LabelText(product_id, "SN-1", "forged")):
-        answer = _scan(bench, encode_label(bad))
-        assert (answer.status_code, answer.json()["error"]) == (400, "invalid_signature")
+PROFILES = ({"profile": "json"}, {"profile": "link", "host": "onboard.example.com"}, {"profile": "compact"})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_product_that_signs_its_labels_takes_no_others(bench, kind):
+    signer = LabelSigner.make(kind)
+    product_id = bench.product(label_key=signer.reveal_label_key())
+    for profile in PROFILES:
+        label = LabelText(product_id, "SN-1", **profile)
+        signed = signer.sign(label)
+        good = _scan(bench, encode_label(signed))
+        assert good.status_code == 200
+        assert good.json()["qr_info"]["sig"] == signed.sig
+        strange = LabelSigner.make(kind).sign(label)
+        for bad in (label, replace(signed, device_identifier="SN-2"), replace(label, sig=strange.sig)):
+            answer = _scan(bench, encode_label(bad))
+            assert (answer.status_code, answer.json()["error"]) == (400, "invalid_signature")
+    answer = _scan(bench, encode_label(LabelText(product_id, "SN-1", "forged")))
+    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_signature")
+
+
+def test_a_scan_tells_which_profile_a_label_has(bench):
+    product_id = bench.product()
+    shown = {"v": 1, "product_id": product_id, "device_identifier": "SN-1"}
+    for profile, more in zip(PROFILES, ({}, PROFILES[1], PROFILES[2]), strict=True):
+        answer = _scan(bench, encode_label(LabelText(product_id, "SN-1", **profile)))
+        assert answer.json()["qr_info"] == {**shown, **more}
+
+
+def test_a_signature_that_nothing_can_check_is_taken_with_its_label(bench):
+    signed = LabelSigner.make("ed25519").sign(LabelText(bench.product(), "SN-1"))
+    assert _scan(bench, encode_label(signed)).json()["qr_info"]["sig"] == signed.sig
+
+
+def test_a_secret_label_key_is_never_shown_and_stays_when_the_record_is_sent_back(bench):
+    signer = LabelSigner.make("hmac-sha256")
+    made = bench.http.post("/products", json={"name": "a", "label_key": signer.reveal_label_key()})
+    path, product = made.headers["location"], made.json()
+    assert product["label_key"] == signer.key.shown
+    label = encode_label(signer.sign(LabelText(product["product_id"], "SN-1")))
+    for text in (made.text, bench.http.get("/products").text, _scan(bench, label).text):
+        assert signer.reveal_label_key().partition(":")[2] not in text
+    changed = bench.http.put(path, json={**product, "name": "b"})
+    assert (changed.status_code, changed.json()["label_key"]) == (200, signer.key.shown)
+    assert _scan(bench, label).status_code == 200
+    other = bench.http.put(path, json={"label_key": "hmac-sha256:id=0123456789abcdef"})
+    assert (other.status_code, other.json()["error"]) == (409, "label_key_hidden")
+    assert bench.http.put(path, json={"label_key": None}).json()["label_key"] is None
+    assert bench.http.put(path, json={"label_key": signer.key.shown}).status_code == 409
+
+
+def test_a_public_label_key_is_shown_as_it_is(bench):
+    key = LabelSigner.make("ed25519").reveal_label_key()
+    made = bench.http.post("/products", json={"name": "a", "label_key": key})
+    assert made.json()["label_key"] == key
+
+
+@pytest.mark.parametrize("key", ["", "secret", "hmac-sha256:short", "ed25519:AAAA", "hmac-sha256:id=0123456789abcdef"])
+def test_a_label_key_that_could_check_nothing_is_refused(bench, key):
+    answer = bench.http.post("/products", json={"name": "a", "label_key": key})
+    assert (answer.status_code, answer.json()["details"][0]["field"]) == (400, "label_key")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_changed_label_gets_past_the_service(bench, kind):
+    signer = LabelSigner.make(kind)
+    product_id = bench.product(label_key=signer.reveal_label_key())
+    for profile in PROFILES:
+        text = encode_label(signer.sign(LabelText(product_id, "SN-1", **profile)))
+        assert _scan(bench, text).status_code == 200
+        for at in range(0, len(text), 5):
+            changed = text[:at] + chr(ord(text[at]) ^ 1) + text[at + 1 :]
+            answer = _scan(bench, changed)
+            assert (answer.status_code, answer.json()["error"]) in {
+                (400, "invalid_qr"),
+                (400, "invalid_signature"),
+                (404, "product_not_found"),
+            }
 
 
 def test_a_second_registration_by_the_same_user_answers_the_same_record(bench):

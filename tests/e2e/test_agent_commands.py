@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,9 +14,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from agent.adapters.sqlite_store import FILE_NAME, SqliteStore
 from agent.app.version import VERSION
 from agent.cli import device_agent
 from agent.config import load_config
+from tests.fakes import FakeClock
 
 SOON_S = 15.0
 
@@ -136,6 +139,19 @@ def test_status_before_the_first_start_says_so(folder):
     found = run("status", "--config", str(folder / "config.yaml"))
     assert found.exit_code == 1
     assert found.output.startswith("agent      never started")
+
+
+def test_status_shows_what_somebody_has_set_and_keeps_the_agents_own_books_for_programs(folder):
+    init(folder, "--allow-secret-key-on-device")
+    (folder / "state").mkdir()
+    with closing(SqliteStore(folder / "state" / FILE_NAME, clock=FakeClock())) as store:
+        store.put_setting("interval.board", "30")
+        store.put_setting("listed_window", "{}")
+    config = ("--config", str(folder / "config.yaml"))
+    shown = run("status", *config).output
+    assert "\nsetting    interval.board = 30\n" in shown
+    assert "listed_window" not in shown
+    assert json.loads(run("status", "--json", *config).output)["store"]["settings"]["listed_window"] == "{}"
 
 
 def test_config_schema_is_a_schema():

@@ -216,6 +216,19 @@ def test_an_open_command_is_published_once_and_again_when_its_device_comes_back(
     assert [record["id"] for record in bench.desk.open_commands(DEVICE).records] == ["c2"]
 
 
+def test_a_canceled_command_is_taken_back_on_its_topic_and_one_that_expired_is_not(make_bench):
+    bench = make_bench()
+    bench.open("c1", "c2", "c3")
+    bench.wait_until(lambda: len(bench.of(topics.TopicKind.COMMAND)) == 3)
+    canceled = StoredCommand(DEVICE, "c1", {"id": "c1", "status": "canceled"}, is_open=False)
+    bench.desk.take_list(DEVICE, [StoredCommand(DEVICE, "c3", {"id": "c3"})], [canceled])
+    bench.wait_until(lambda: len(bench.of(topics.TopicKind.COMMAND)) == 4)
+    assert bench.of(topics.TopicKind.COMMAND)[-1] == {"id": "c1", "status": "canceled"}
+    bench.open("c3", "c4")
+    bench.wait_until(lambda: len(bench.of(topics.TopicKind.COMMAND)) == 5)
+    assert [each["id"] for each in bench.of(topics.TopicKind.COMMAND)] == ["c1", "c2", "c3", "c1", "c4"], "told once"
+
+
 def test_after_a_broker_lost_everything_what_is_open_is_published_again(make_bench):
     bench = make_bench()
     bench.open("c1")

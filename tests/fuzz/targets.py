@@ -44,7 +44,8 @@ from agent.wire.answers import Answer, raise_for_status, read_body, read_retry_a
 from agent.wire.calls import read_record
 from agent.wire.commands import CommandRecord
 from agent.wire.lists import next_link, read_page
-from agent.wire.qr import parse_label
+from agent.wire.qr import LabelText, base45, encode_label, parse_label
+from agent.wire.qr.keys import LabelKey, LabelSigner, signed_text
 from agent.wire.rate_limit import read_rate_limit
 from agent.wire.sensor_data import BatchAnswer
 from agent.wire.signed import parse_body, parse_envelope
@@ -250,9 +251,43 @@ def _compressed(raw: bytes) -> None:
 # --- labels and signed commands ---------------------------------------------------------------------------------------
 
 
-@target("label", b'{"v":1,"product_id":"p","device_identifier":"SN-1","sig":"x"}', raises=(InvalidQr,))
+LABEL_SIGNER = LabelSigner.make("hmac-sha256")
+LABEL_FORMS = (
+    LabelText("0193b2f4-7e5c-7c3a-9b1e-2f6d4a8c0e11", "SN-1"),
+    LabelText("p", "SN 1/\u00e9", profile="link", host="onboard.example.com:8443"),
+    LabelText("0193b2f4-7e5c-7c3a-9b1e-2f6d4a8c0e11", "SN-1", profile="compact"),
+    LabelText("p", "SN-1", profile="compact"),
+)
+
+
+@target(
+    "label",
+    b'{"v":1,"product_id":"p","device_identifier":"SN-1","sig":"x"}',
+    *(encode_label(label).encode() for label in LABEL_FORMS),
+    raises=(InvalidQr,),
+)
 def _label(raw: bytes) -> None:
-    parse_label(raw.decode("utf-8", "surrogateescape"))
+    text = raw.decode("utf-8", "surrogateescape")
+    label = parse_label(text)
+    if label.sig is not None or label.profile != "json":
+        assert encode_label(label) == text
+
+
+@target("signed label", *(signed_text(label, LABEL_SIGNER).encode() for label in LABEL_FORMS), raises=(InvalidMessage,))
+def _signed_label(raw: bytes) -> None:
+    LABEL_SIGNER.key.check(parse_label(raw.decode("utf-8", "surrogateescape")))
+    assert raw in TARGETS["signed label"].examples, "a changed label is accepted"
+
+
+@target("base45", b"QED8WEX0", b"BB8", b"", raises=(ValueError,))
+def _base45(raw: bytes) -> None:
+    text = text_of(raw)
+    assert base45.encode(base45.decode(text)) == text
+
+
+@target("label key", b"ed25519:" + b"A" * 43, b"hmac-sha256:" + b"A" * 22, raises=(InvalidMessage,))
+def _label_key(raw: bytes) -> None:
+    LabelKey(text_of(raw))
 
 
 _KEY = SigningKey.make()

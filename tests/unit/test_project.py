@@ -26,7 +26,11 @@ BASE_IMPORTS = {"httpx", "paho", "pydantic", "yaml", "click"} | {"pydantic_core"
 # The extra "gateway": on a server, not on a device.
 GATEWAY_IMPORTS = {"cryptography", "prometheus_client", "qrcode", "starlette", "uvicorn", "uvloop"}
 # Modules of the agent that need an extra: each imported only when the configuration asks for it.
-EXTRA_IMPORTS = {"agent/app/metrics.py": {"prometheus_client"}, "agent/wire/signed_keys.py": {"cryptography"}}
+EXTRA_IMPORTS = {
+    "agent/app/metrics.py": {"prometheus_client"},
+    "agent/wire/qr/keys.py": {"cryptography"},
+    "agent/wire/signed_keys.py": {"cryptography"},
+}
 
 
 def name_of(path: Path) -> str:

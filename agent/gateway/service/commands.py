@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from agent.core.budget import Kind
 from agent.core.fair_polling import FairPolling
 from agent.core.values import JsonObject
-from agent.errors import InvalidMessage, NotFound, ServiceError, StorageError
+from agent.errors import InvalidMessage, NotFound, Refused, ServiceError, StorageError
 from agent.gateway.desk import Desk
 from agent.gateway.service.worker import Errands, Trouble
 from agent.gateway.store.values import StoredCommand
 from agent.ports import Clock
 from agent.runtime.service_clock import ServiceClock
-from agent.wire.commands import FINAL_STATES, OPEN, CommandRecord
+from agent.wire.commands import FINAL_STATES, OPEN, CommandRecord, CommandStatus
 from agent.wire.device_client import DeviceClient
 from agent.wire.times import to_rfc3339
 
@@ -146,7 +146,7 @@ class CommandErrands(Errands[str]):
         listed, malformed = to_stored(answer.records, device_id)
         for sentence in (*answer.malformed, *malformed):
             self._trouble.tell("malformed", f"commands=malformed device={device_id[:80]} {sentence}")
-        found = self._desk.take_list(device_id, listed)
+        found = self._desk.take_list(device_id, listed, self._canceled(device_id, listed))
         # Only what is in the journal may be left out next time.
         with self._lock:
             if answer.etag is None:
@@ -155,6 +155,22 @@ class CommandErrands(Errands[str]):
                 self._etags[device_id] = answer.etag
         # A command that is merely still open is no news: its device may be off, and would be asked about all that time.
         return bool(found.new)
+
+    def _canceled(self, device_id: str, listed: Sequence[StoredCommand]) -> list[StoredCommand]:
+        """What the service says about commands that have left its list before they ended: were they canceled?
+
+        Asked before the list is taken, so that a device never sees a command vanish without the reason beside it.
+        """
+        left_out = self._desk.left_out(device_id, listed)
+        if not left_out:
+            return []
+        try:
+            answer = self._client.device_commands(device_id, status=CommandStatus.CANCELED)
+        except (Refused, NotFound):
+            return []  # a service that lists no states tells no reason either
+        told, _ = to_stored(answer.records, device_id)
+        # A service that ignores the filter lists others, too.
+        return [each for each in told if each.id in left_out and each.record["status"] == CommandStatus.CANCELED]
 
     def _now_s(self) -> float:
         return self._clock.now().monotonic_s

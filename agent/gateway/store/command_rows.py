@@ -12,7 +12,7 @@ from agent.gateway.ports import UnknownCommand
 from agent.gateway.store.counter_rows import Counters
 from agent.gateway.store.usage import Usage
 from agent.gateway.store.values import CommandState, Reconciled, StoredCommand, WaitingResult
-from agent.wire.commands import CommandResult
+from agent.wire.commands import CommandResult, CommandStatus
 from agent.wire.json_text import encode_json
 from agent.wire.times import to_rfc3339
 
@@ -47,21 +47,41 @@ class CommandRows:
         rows = self._db.execute(f"{_SELECT} WHERE device_id = ? ORDER BY seq DESC LIMIT ?", (device_id, limit))
         return [_command(row) for row in rows]
 
-    def reconcile(self, device_id: str, listed: Sequence[StoredCommand], now_s: float) -> Reconciled:
+    def canceled_of(self, device_id: str, command_ids: Collection[str]) -> list[StoredCommand]:
+        """Those of these commands that the service has canceled."""
+        found = (
+            self._db.execute(f"{_SELECT} WHERE device_id = ? AND id = ?", (device_id, id_)).fetchone()
+            for id_ in command_ids
+        )
+        commands = [_command(row) for row in found if row is not None]
+        return [command for command in commands if command.record.get("status") == CommandStatus.CANCELED]
+
+    def reconcile(
+        self, device_id: str, listed: Sequence[StoredCommand], now_s: float, canceled: Sequence[StoredCommand] = ()
+    ) -> Reconciled:
         """Take what the service lists for a device as the truth about what is open; results taken meanwhile stay.
 
         What is listed as final, as plain servers do for ever, is remembered and never open.
+
+        Args:
+            device_id: whose.
+            listed: the service's list.
+            now_s: epoch seconds.
+            canceled: why some are no longer on it: as the service tells them, with that status.
         """
         known = dict(self._db.execute("SELECT id, state FROM command WHERE device_id = ?", (device_id,)).fetchall())
         new = [command for command in listed if command.id not in known]
         for command in new:
             state = _OPEN if command.is_open else CommandState.GONE
             self._insert(command, state, now_s)
+        ended = {command.id: command for command in (*listed, *canceled) if not command.is_open}
         finished = {command.id for command in listed if not command.is_open}
         wanted = {command.id for command in listed if command.is_open}
         gone = [id_ for id_, state in known.items() if state == _OPEN and (id_ in finished or id_ not in wanted)]
         for id_ in gone:
             self._move(device_id, id_, CommandState.GONE, now_s)
+            if id_ in ended:
+                self._write_record(device_id, id_, ended[id_].record)
         # Open again: the service was set back, or another gateway's word came late. Its list is the truth.
         for id_ in wanted:
             if known.get(id_) == CommandState.GONE:
@@ -227,6 +247,11 @@ class CommandRows:
         self._db.execute(
             "UPDATE command SET state = ?, changed_wall_s = ? WHERE device_id = ? AND id = ?",
             (state, now_s, device_id, command_id),
+        )
+
+    def _write_record(self, device_id: str, command_id: str, record: JsonObject) -> None:
+        self._db.execute(
+            "UPDATE command SET record = ? WHERE device_id = ? AND id = ?", (_text(record), device_id, command_id)
         )
 
     def _forget(self, device_id: str, known: dict[str, str], listed: Collection[str], now_s: float) -> None:

@@ -19,7 +19,7 @@ class CommandState(StrEnum):
     REPORTED = "reported"
     """The service has taken the result, or never will (then it is set aside)."""
     GONE = "gone"
-    """The service no longer lists it: expired, canceled, or concluded elsewhere."""
+    """The service no longer lists it: expired, canceled (then its record says so), or concluded elsewhere."""
     UNKNOWN = "unknown"
     """The service has no such command for this device: the device made it up, or it was deleted."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -13,7 +14,6 @@ from simulator.labels.errors import LabelError, LabelsExist
 
 MANIFEST_JSON: Final = "manifest.json"
 MANIFEST_CSV: Final = "manifest.csv"
-SHEET: Final = "sheet.pdf"
 _STEM_MAX: Final = 120
 
 
@@ -40,6 +40,7 @@ class LabelFolder:
     Args:
         path: the folder; made when missing.
         batch: what describes the batch, as in the manifest; equal means the same labels.
+        endings: format -> what the names of its files end with, such as ``.png``; nothing else is ever removed.
         replace: overwrite what another batch left here.
 
     Raises:
@@ -47,8 +48,11 @@ class LabelFolder:
         LabelError: the folder cannot be made or written.
     """
 
-    def __init__(self, path: Path, batch: dict[str, Any], *, replace: bool) -> None:
+    def __init__(
+        self, path: Path, batch: dict[str, Any], *, replace: bool, endings: Mapping[str, str] | None = None
+    ) -> None:
         self.path = path
+        self._endings = dict(endings or {})
         self._replace = replace
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -63,7 +67,9 @@ class LabelFolder:
         manifest = self.path / MANIFEST_JSON
         try:
             before = json.loads(manifest.read_bytes())
-            files = {label[kind] for label in before["labels"] for kind in ("png", "svg") if label.get(kind)}
+            named = [(kind, label.get(kind)) for label in before["labels"] for kind in self._endings]
+            named += [(kind, name) for kind, names in before.get("files", {}).items() for name in names]
+            files = {name for kind, name in named if self._may_be_ours(kind, name)}
             described, product_id = before["batch"], before["batch"].get("product_id")
         except FileNotFoundError:
             return set()
@@ -78,7 +84,12 @@ class LabelFolder:
                 f"{self.path} holds another batch ({len(before['labels'])} labels of product "
                 f"{product_id!r}): choose another --out, or pass --replace to overwrite it"
             )
-        return {name for name in files if isinstance(name, str)} | {MANIFEST_JSON, MANIFEST_CSV, SHEET}
+        return files | {MANIFEST_JSON, MANIFEST_CSV}
+
+    def _may_be_ours(self, kind: str, name: object) -> bool:
+        """Whether a word out of a manifest may name a file of a batch: in this folder, with its format's ending."""
+        ending = self._endings.get(kind)
+        return ending is not None and isinstance(name, str) and name.endswith(ending) and Path(name).name == name
 
     def write(self, name: str, data: bytes) -> Path:
         """Write one file of the batch and return its path.
@@ -105,14 +116,12 @@ class LabelFolder:
         """Remove what the batch before left and this one lacks, then write the manifest: the batch exists.
 
         Args:
-            kept: the names of this batch's pictures and sheet.
+            kept: the names of this batch's files.
             manifest_json: the manifest; once it has its name, all labels it names are on the disk.
         """
         try:
-            for name in sorted(self._files_before - kept):
-                # The name comes out of a file: nothing outside this folder, and nothing but what a batch holds.
-                if Path(name).name == name and (name == SHEET or name.endswith((".png", ".svg"))):
-                    (self.path / name).unlink(missing_ok=True)
+            for name in sorted(self._files_before - kept - {MANIFEST_JSON, MANIFEST_CSV}):
+                (self.path / name).unlink(missing_ok=True)
             os.sync()  # once, instead of once per label: the manifest must not outlive its labels in a power cut
         except OSError as problem:
             raise _unwritable(self.path, problem) from None

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from simulator.labels.batch import manifest
-from simulator.labels.batch.folder import MANIFEST_CSV, SHEET, LabelFolder, file_stem
+from simulator.labels.batch.folder import MANIFEST_CSV, LabelFolder, file_stem
+from simulator.labels.batch.formats import (
+    DEFAULT_FORMATS,
+    FORMATS,
+    BatchFormat,
+    BatchSetup,
+    LabelFormat,
+    LabelOrder,
+)
 from simulator.labels.batch.manifest import MadeLabel
 from simulator.labels.errors import LabelError
-from simulator.labels.payload import DEFAULT_TEMPLATE, IdentifierTemplate, label_text
-from simulator.labels.printing.sheet import Grid, SheetLabel, draw_sheet, fit_grid
+from simulator.labels.payload import DEFAULT_TEMPLATE, IdentifierTemplate, Payload, open_payload
+from simulator.labels.printing.estimate import PrintEstimate, estimate
+from simulator.labels.printing.options import PrintOptions
 from simulator.labels.symbol.decoders import Decoder, panel
-from simulator.labels.symbol.proving import PrintSize, prove
-from simulator.labels.symbol.svg import draw_svg
+from simulator.labels.symbol.proving import PrintSize, check_room, prove
 
-FORMATS: Final = ("png", "svg", "pdf")
 OnProgress = Callable[[int, int], None]
 """Called with labels done and labels in all."""
 
@@ -30,7 +37,7 @@ class Batch:
         folder: where it is.
         labels: in the order of their serials.
         decoders: the panel that read each of them.
-        sheet: the PDF, when asked for.
+        files: format -> the files that hold all labels together.
         manifest_csv: the table of labels.
         manifest_json: the same with all particulars.
     """
@@ -38,9 +45,19 @@ class Batch:
     folder: Path
     labels: tuple[MadeLabel, ...]
     decoders: tuple[str, ...]
-    sheet: Path | None
+    files: Mapping[str, tuple[Path, ...]]
     manifest_csv: Path
     manifest_json: Path
+
+    @property
+    def sheet(self) -> Path | None:
+        """The PDF, or the first of several, when asked for."""
+        return next(iter(self.files.get("pdf", ())), None)
+
+    @property
+    def estimate(self) -> PrintEstimate:
+        """How the least of the labels may print."""
+        return min((label.estimate for label in self.labels), key=lambda found: (found.grade, found.module_mm))
 
     @property
     def retaken(self) -> int:
@@ -52,11 +69,10 @@ class Batch:
 class _Job:
     """What all labels of a batch share, checked."""
 
-    product_id: str
-    size: PrintSize
+    setup: BatchSetup
     level: str
-    formats: frozenset[str]
-    grid: Grid | None
+    label_formats: Mapping[str, LabelFormat]
+    batch_formats: Mapping[str, BatchFormat]
     decoders: tuple[Decoder, ...]
 
 
@@ -67,12 +83,12 @@ def make_labels(
     out: Path | str,
     template: str = DEFAULT_TEMPLATE,
     first_serial: int = 1,
-    size_mm: float = 25.0,
+    size_mm: float | None = None,
     dpi: int = 300,
     level: str = "M",
-    formats: Iterable[str] = FORMATS,
-    paper: str = "a4",
-    profile: str = "json",
+    formats: Iterable[str] = DEFAULT_FORMATS,
+    printing: PrintOptions | None = None,
+    profile: Payload | str = "json",
     replace: bool = False,
     decoders: Sequence[Decoder] | None = None,
     on_progress: OnProgress | None = None,
@@ -87,12 +103,12 @@ def make_labels(
         out: the folder; made when missing.
         template: identifiers, such as ``SIM-{serial:06d}``.
         first_serial: the first label's serial, at least 0.
-        size_mm: the longest edge of a code, quiet zone counted.
+        size_mm: the longest edge of a code, quiet zone counted; by default 25, or what the label holds.
         dpi: the printer's resolution; a module is a whole number of its dots.
         level: the lowest error correction level: L, M, Q or H.
-        formats: any of ``png``, ``svg``, ``pdf`` (the sheet); the manifest is always written.
-        paper: of the sheet: ``a4`` or ``letter``.
-        profile: of the payload: ``json``.
+        formats: keys of :data:`FORMATS`; the manifest is always written.
+        printing: options of the printed formats.
+        profile: of the payload: a name that needs nothing else, or what ``open_payload`` gave.
         replace: overwrite another batch in the folder.
         decoders: the panel; by default the one of this machine.
         on_progress: told after each label.
@@ -102,38 +118,44 @@ def make_labels(
         LabelsExist: the folder holds other labels and ``replace`` is false.
         UnreadableLabel: no candidate for a label was read by the whole panel.
     """
-    job = _check(
-        product_id=product_id,
-        size=PrintSize(size_mm, dpi),
-        level=level,
-        formats=formats,
-        paper=paper,
-        decoders=decoders,
-    )
-    texts = [
-        (serial, identifier, label_text(product_id, identifier, profile))
-        for serial, identifier in IdentifierTemplate(template).identifiers(first_serial, count)
+    if not product_id:
+        raise LabelError("the product id is empty: give --product-id, as POST /products answered it")
+    wanted = _formats(formats)
+    payload = open_payload(profile) if isinstance(profile, str) else profile
+    orders = [
+        LabelOrder(index, serial, identifier, product_id, payload.text(product_id, identifier))
+        for index, (serial, identifier) in enumerate(IdentifierTemplate(template).identifiers(first_serial, count))
     ]
+    printing = printing or PrintOptions()
+    size_mm = printing.fitting_size_mm(wanted) if size_mm is None else size_mm
+    setup = BatchSetup(
+        product_id, PrintSize(size_mm, dpi), printing, count, orders[0].identifier, orders[-1].identifier
+    )
+    readers = panel() if decoders is None else tuple(decoders)
     # The longest first: what cannot be printed is refused before anything is written.
-    prove(max((text for _, _, text in texts), key=_size_bytes), size=job.size, level=level, panel=job.decoders)
+    longest = max((order.text for order in orders), key=_size_bytes)
+    check_room(longest, size=setup.size, level=level)
+    job = _check(setup, level, wanted, readers)
+    prove(longest, size=setup.size, level=level, panel=readers)
     described = {
         "product_id": product_id,
         "count": count,
         "template": template,
         "first_serial": first_serial,
-        "profile": profile,
+        **payload.described,
         "level": level,
         "size_mm": float(size_mm),
         "dpi": dpi,
-        "formats": sorted(job.formats),
-        "paper": paper,
+        "formats": sorted(wanted),
+        **printing.described(),
     }
-    folder = LabelFolder(Path(out), described, replace=replace)
+    endings = {name: form.ending for name, form in FORMATS.items()}
+    folder = LabelFolder(Path(out), described, replace=replace, endings=endings)
     labels = []
-    for index, entry in enumerate(texts):
-        labels.append(_make_one(job, folder, index, entry))
+    for order in orders:
+        labels.append(_make_one(job, folder, order))
         if on_progress:
-            on_progress(index + 1, count)
+            on_progress(order.index + 1, count)
     return _finish(job, folder, described, tuple(labels))
 
 
@@ -141,54 +163,70 @@ def _size_bytes(text: str) -> int:
     return len(text.encode())
 
 
-def _check(
-    *,
-    product_id: str,
-    size: PrintSize,
-    level: str,
-    formats: Iterable[str],
-    paper: str,
-    decoders: Sequence[Decoder] | None,
-) -> _Job:
-    wanted = frozenset(formats)
+def _formats(words: Iterable[str]) -> tuple[str, ...]:
+    """The formats asked for, in the order of the table.
+
+    Raises:
+        LabelError: none, or one that does not exist.
+    """
+    wanted = frozenset(words)
     if not wanted or wanted - set(FORMATS):
         unknown = ", ".join(sorted(wanted - set(FORMATS))) or "none"
         raise LabelError(f"formats: {unknown} asked for; give one or more of {', '.join(FORMATS)}")
-    if not product_id:
-        raise LabelError("the product id is empty: give --product-id, as POST /products answered it")
-    grid = fit_grid(paper, size.size_mm) if "pdf" in wanted else None
-    return _Job(product_id, size, level, wanted, grid, panel() if decoders is None else tuple(decoders))
+    return tuple(name for name in FORMATS if name in wanted)
 
 
-def _make_one(job: _Job, folder: LabelFolder, index: int, entry: tuple[int, str, str]) -> MadeLabel:
-    serial, identifier, text = entry
-    symbol = prove(text, size=job.size, level=job.level, panel=job.decoders)
-    stem = file_stem(identifier)
-    svg = draw_svg(symbol.matrix, module_mm=symbol.module_mm, title=identifier) if "svg" in job.formats else None
+def _check(setup: BatchSetup, level: str, wanted: Sequence[str], decoders: tuple[Decoder, ...]) -> _Job:
+    for name in wanted:
+        FORMATS[name].check(setup)
+    formats = {name: FORMATS[name] for name in wanted}
+    return _Job(
+        setup,
+        level,
+        {name: form for name, form in formats.items() if isinstance(form, LabelFormat)},
+        {name: form for name, form in formats.items() if isinstance(form, BatchFormat)},
+        decoders,
+    )
+
+
+def _make_one(job: _Job, folder: LabelFolder, order: LabelOrder) -> MadeLabel:
+    symbol = prove(order.text, size=job.setup.size, level=job.level, panel=job.decoders)
+    stem = file_stem(order.identifier)
     return MadeLabel(
-        serial=serial,
-        identifier=identifier,
-        product_id=job.product_id,
-        text=text,
+        serial=order.serial,
+        identifier=order.identifier,
+        product_id=order.product_id,
+        text=order.text,
         matrix=symbol.matrix,
         module_mm=symbol.module_mm,
         dots_per_module=symbol.dots_per_module,
         taken=symbol.taken,
         missed=symbol.missed,
-        png=folder.write(f"{stem}.png", symbol.png) if "png" in job.formats else None,
-        svg=folder.write(f"{stem}.svg", svg) if svg is not None else None,
-        page=job.grid.cell(index)[0] + 1 if job.grid else None,
+        estimate=estimate(
+            dots_per_module=symbol.dots_per_module, dpi=job.setup.size.dpi, assumed=job.setup.printing.assumed
+        ),
+        files={
+            name: folder.write(stem + form.ending, form.draw(job.setup, order, symbol))
+            for name, form in job.label_formats.items()
+        },
+        place={
+            member: value
+            for form in job.batch_formats.values()
+            for member, value in form.place(job.setup, order.index).items()
+        },
     )
 
 
 def _finish(job: _Job, folder: LabelFolder, described: dict[str, Any], labels: tuple[MadeLabel, ...]) -> Batch:
-    sheet = None
-    if job.grid:
-        drawn = [SheetLabel(label.identifier, label.product_id, label.matrix, label.module_mm) for label in labels]
-        title = f"{job.product_id}: {labels[0].identifier} to {labels[-1].identifier}"
-        sheet = folder.write(SHEET, draw_sheet(drawn, grid=job.grid, title=title))
+    files: dict[str, tuple[Path, ...]] = {
+        name: tuple(folder.write(file.name, b"".join(file.data)) for file in form.draw(job.setup, iter(labels)))
+        for name, form in job.batch_formats.items()
+    }
     names = tuple(decoder.name for decoder in job.decoders)
     table = folder.write(MANIFEST_CSV, manifest.as_csv(names, labels))
-    kept = {path.name for label in labels for path in (label.png, label.svg, sheet) if path}
-    document = manifest.as_json(described, names, labels, sheet.name if sheet else None)
-    return Batch(folder.path, labels, names, sheet, table, folder.finish(kept, document))
+    kept = {path.name for label in labels for path in label.files.values()}
+    kept |= {path.name for found in files.values() for path in found}
+    document = manifest.as_json(
+        described, names, labels, {name: [path.name for path in found] for name, found in files.items()}
+    )
+    return Batch(folder.path, labels, names, files, table, folder.finish(kept, document))

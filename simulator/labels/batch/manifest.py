@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from simulator.labels.printing.estimate import PrintEstimate
 from simulator.labels.symbol.matrix import Matrix
 from simulator.labels.symbol.proving import Trial, Verdict
 
@@ -30,9 +31,9 @@ class MadeLabel:
         dots_per_module: the same in printer dots.
         taken: the candidate that the whole panel read.
         missed: candidates before it that a decoder did not read.
-        png: the picture, when asked for.
-        svg: the drawing, when asked for.
-        page: its page in the sheet from 1, when there is a sheet.
+        estimate: how it may print.
+        files: its own files by format.
+        place: where it stands in files of the whole batch, such as ``{"page": 3}``.
     """
 
     serial: int
@@ -44,9 +45,24 @@ class MadeLabel:
     dots_per_module: int
     taken: Trial
     missed: tuple[Trial, ...]
-    png: Path | None
-    svg: Path | None
-    page: int | None
+    estimate: PrintEstimate
+    files: Mapping[str, Path]
+    place: Mapping[str, Any]
+
+    @property
+    def png(self) -> Path | None:
+        """The picture, when asked for."""
+        return self.files.get("png")
+
+    @property
+    def svg(self) -> Path | None:
+        """The drawing, when asked for."""
+        return self.files.get("svg")
+
+    @property
+    def page(self) -> int | None:
+        """Its page in the sheet from 1, when there is a sheet."""
+        return self.place.get("page")
 
     @property
     def verdicts(self) -> dict[str, Verdict]:
@@ -54,20 +70,29 @@ class MadeLabel:
         return dict(self.taken.verdicts)
 
 
-def as_json(batch: Mapping[str, Any], decoders: Sequence[str], labels: Sequence[MadeLabel], sheet: str | None) -> bytes:
-    """The manifest as JSON.
+def as_json(
+    batch: Mapping[str, Any],
+    decoders: Sequence[str],
+    labels: Sequence[MadeLabel],
+    files: Mapping[str, Sequence[str]],
+) -> bytes:
+    """The manifest as JSON. Labels with equal dots per module share an entry of ``estimates``.
 
     Args:
         batch: what the batch was made from.
         decoders: the panel.
         labels: in the order of their serials.
-        sheet: the sheet's file name, if there is one.
+        files: format -> names of the files that hold all labels together.
     """
     document = {
         "format": FORMAT,
         "batch": dict(batch),
         "decoders": list(decoders),
-        "sheet": sheet,
+        "files": {name: list(found) for name, found in files.items()},
+        "estimates": {
+            str(dots): found.document()
+            for dots, found in sorted({label.dots_per_module: label.estimate for label in labels}.items())
+        },
         "labels": [label_document(label) for label in labels],
     }
     return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
@@ -81,9 +106,8 @@ def label_document(label: MadeLabel) -> dict[str, Any]:
         "identifier": label.identifier,
         "product_id": label.product_id,
         "text": label.text,
-        "png": label.png.name if label.png else None,
-        "svg": label.svg.name if label.svg else None,
-        "page": label.page,
+        **{name: path.name for name, path in label.files.items()},
+        **label.place,
         "version": label.matrix.version,
         "level": level,
         "mask": mask,
@@ -92,6 +116,7 @@ def label_document(label: MadeLabel) -> dict[str, Any]:
         "module_mm": round(label.module_mm, 4),
         "edge_mm": round(label.matrix.modules_with_quiet_zone * label.module_mm, 4),
         "modules_sha256": label.matrix.sha256(),
+        "estimated_grade": label.estimate.letter,
         "candidate": label.taken.number,
         "verdicts": {name: verdict.value for name, verdict in label.taken.verdicts},
         "missed": [

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.markup import escape
 
-from simulator.labels.batch.making import FORMATS, Batch, make_labels
+from simulator.labels.batch.formats import DEFAULT_FORMATS, FORMATS
+from simulator.labels.batch.making import Batch, make_labels
+from simulator.labels.cli.printing import print_options, printing_options
+from simulator.labels.cli.profile import open_profile, profile_options
 from simulator.labels.errors import LabelError, UnreadableLabel
-from simulator.labels.payload import DEFAULT_TEMPLATE, PROFILES, IdentifierTemplate
-from simulator.labels.printing.sheet import PAPERS
+from simulator.labels.payload import DEFAULT_TEMPLATE, IdentifierTemplate
 from simulator.labels.symbol.proving import LEVELS
 from simulator.labels.terminal import CheckFailed, WrongUse, show_progress
 
@@ -38,8 +41,7 @@ option = partial(click.option, show_default=True, show_envvar=True)
 @option(
     "--size-mm",
     type=float,
-    default=25.0,
-    help="Longest edge of a code, its quiet zone counted.",
+    help="Longest edge of a code, its quiet zone counted.  [default: 25, or what the label holds]",
 )
 @option(
     "--dpi",
@@ -55,21 +57,11 @@ option = partial(click.option, show_default=True, show_envvar=True)
 )
 @option(
     "--formats",
-    default=",".join(FORMATS),
-    help="What to write, separated by commas; pdf is the sheet.",
+    default=",".join(DEFAULT_FORMATS),
+    help=f"What to write, separated by commas: {', '.join(FORMATS)}. pdf is the sheet, html a contact sheet.",
 )
-@option(
-    "--paper",
-    type=click.Choice(sorted(PAPERS)),
-    default="a4",
-    help="Paper of the sheet.",
-)
-@option(
-    "--profile",
-    type=click.Choice(sorted(PROFILES)),
-    default="json",
-    help="Payload profile.",
-)
+@profile_options
+@printing_options
 @option("--replace", is_flag=True, help="Overwrite another batch in the folder.")
 @option("--json", "as_json", envvar="FLEET_SIMULATOR_LABELS_MAKE_JSON", is_flag=True, help="Print the result as JSON.")
 def make_command(
@@ -80,16 +72,18 @@ def make_command(
     template: str | None,
     prefix: str | None,
     first_serial: int,
-    size_mm: float,
+    size_mm: float | None,
     dpi: int,
     level: str,
     formats: str,
-    paper: str,
     profile: str,
+    link_host: str,
+    sign_key_file: Path | None,
     replace: bool,
     as_json: bool,
+    **printing: Any,
 ) -> None:
-    """Make labels as PNG, SVG and one true-size PDF sheet, with a manifest.
+    """Make labels as pictures, true-size sheets and printer files, with a manifest.
 
     Each code is drawn, read back by every decoder on this machine (zxing-cpp; zbar when installed) and compared
     before it is written. Equal options give equal files; running an interrupted batch again completes it.
@@ -106,8 +100,8 @@ def make_command(
                 dpi=dpi,
                 level=level,
                 formats=[word.strip().lower() for word in formats.split(",") if word.strip()],
-                paper=paper,
-                profile=profile,
+                profile=open_profile(profile, link_host, sign_key_file),
+                printing=print_options(**printing),
                 replace=replace,
                 on_progress=on_progress,
             )
@@ -138,6 +132,8 @@ def _summary(batch: Batch) -> dict[str, object]:
         "decoders": list(batch.decoders),
         "retaken": batch.retaken,
         "sheet": str(batch.sheet) if batch.sheet else None,
+        "files": {name: [str(path) for path in paths] for name, paths in batch.files.items()},
+        "estimate": batch.estimate.document(),
         "manifest_json": str(batch.manifest_json),
         "manifest_csv": str(batch.manifest_csv),
     }
@@ -157,6 +153,10 @@ def _print_summary(batch: Batch) -> None:
     )
     retaken = f", {batch.retaken} of them in a second try" if batch.retaken else ""
     console.print(f"  proven by  {', '.join(batch.decoders)}{retaken}")
+    console.print(f"  estimate   {batch.estimate.sentence()}")
     if batch.sheet:
         console.print(f"  sheet      {escape(str(batch.sheet))}, {last.page} page(s); print at 100 %")
+    for name, paths in batch.files.items():
+        if name != "pdf":
+            console.print(f"  {name:<10} {', '.join(escape(str(path)) for path in paths)}")
     console.print(f"  manifest   {escape(str(batch.manifest_json))} and {batch.manifest_csv.name}")

@@ -5,28 +5,32 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
+from enum import StrEnum
 from typing import Final
 
 from reportlab.pdfbase.pdfmetrics import stringWidth
 from reportlab.pdfgen.canvas import Canvas
 
-from simulator.labels.errors import LabelError
+from simulator.labels.printing.grid import FOOT_MM, Grid, Placing
+from simulator.labels.printing.layout import Layout, PlacedText, Room, lay_out
 from simulator.labels.symbol.matrix import QUIET_MODULES, Matrix
 
-PAPERS: Final = MappingProxyType({"a4": (210.0, 297.0), "letter": (215.9, 279.4)})
-"""Width and height in millimetres by paper name."""
-
 _MM: Final = 72.0 / 25.4
-_MARGIN_MM: Final = 10.0
-_FOOT_MM: Final = 14.0
-_PAD_MM: Final = 2.0
-_TEXT_MM: Final = 28.0
 _RULER_MM: Final = 100
 _INK: Final = 0.0
 _SOFT: Final = 0.45
 _HAIR: Final = 0.7
-_LEADING: Final = 1.25
+_EDGE_MM: Final = 4.5
+_PLAIN: Final = Placing()
+
+
+class Marks(StrEnum):
+    """Lines that are no part of a label."""
+
+    AUTO = "auto"
+    CUT = "cut"
+    OUTLINE = "outline"
+    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +38,12 @@ class SheetLabel:
     """One label as the sheet shows it.
 
     Attributes:
-        identifier: the large line beside the code.
-        product: the small lines under it.
+        lines: the text; the first line is set large and bold.
         matrix: the code.
         module_mm: edge of a module on paper.
     """
 
-    identifier: str
-    product: str
+    lines: tuple[str, ...]
     matrix: Matrix
     module_mm: float
 
@@ -52,62 +54,42 @@ class SheetLabel:
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
-    """Where labels stand on a page, all in millimetres; columns from the left, rows from the top.
+class PageCount:
+    """Which pages of how many a file holds.
 
     Attributes:
-        page_width_mm: the paper's width.
-        page_height_mm: the paper's height.
-        columns: labels side by side.
-        rows: labels one under the other.
-        cell_width_mm: width of a label.
-        cell_height_mm: height of a label.
-        left_mm: from the paper's left edge to the first column.
-        top_mm: from the paper's top edge to the first row.
+        first: number of its first page, from 1.
+        total: pages in all files together.
     """
 
-    page_width_mm: float
-    page_height_mm: float
-    columns: int
-    rows: int
-    cell_width_mm: float
-    cell_height_mm: float
-    left_mm: float
-    top_mm: float
-
-    @property
-    def per_page(self) -> int:
-        """Labels on a full page."""
-        return self.columns * self.rows
-
-    def cell(self, index: int) -> tuple[int, float, float]:
-        """Page from 0, and the cell's left and top in millimetres, of the label with this index."""
-        page, place = divmod(index, self.per_page)
-        row, column = divmod(place, self.columns)
-        return page, self.left_mm + column * self.cell_width_mm, self.top_mm + row * self.cell_height_mm
+    first: int
+    total: int
 
 
-def fit_grid(paper: str, code_mm: float) -> Grid:
-    """The grid of a paper for codes of this edge: as many as fit, centred across.
+def measure_pdf(text: str, bold: bool, size_mm: float) -> float:  # noqa: FBT001 - see layout.Measure
+    """The width in millimetres of a text in the PDF's fonts."""
+    return float(stringWidth(text, _font(bold=bold), size_mm))
+
+
+def sheet_layout(grid: Grid, edge_mm: float, lines: Sequence[str]) -> Layout:
+    """Where the code and the text of one label of a sheet stand, from the label's left and top edge.
 
     Raises:
-        LabelError: no such paper, or the code is larger than the paper's printable part.
+        LabelError: they do not fit.
     """
-    if paper not in PAPERS:
-        raise LabelError(f"no paper {paper!r}: there is {', '.join(sorted(PAPERS))}")
-    width, height = PAPERS[paper]
-    usable_width, usable_height = width - 2 * _MARGIN_MM, height - 2 * _MARGIN_MM - _FOOT_MM
-    cell_height = code_mm + 2 * _PAD_MM
-    columns = max(1, int(usable_width // (code_mm + 2 * _PAD_MM + _TEXT_MM)))
-    rows = int((usable_height + 1e-6) // cell_height)
-    cell_width = usable_width / columns
-    if rows < 1 or code_mm + 2 * _PAD_MM + _TEXT_MM / 2 > cell_width:
-        largest = min(usable_height, usable_width - _TEXT_MM / 2) - 2 * _PAD_MM
-        raise LabelError(f"a code of {code_mm:g} mm does not fit on {paper}: at most --size-mm {int(largest)}")
-    return Grid(width, height, columns, rows, cell_width, cell_height, _MARGIN_MM, _MARGIN_MM)
+    room = Room(grid.cell_width_mm, grid.cell_height_mm, grid.pad_mm)
+    return lay_out(room, edge_mm, [printable(line) for line in lines], measure_pdf)
 
 
-def draw_sheet(labels: Sequence[SheetLabel], *, grid: Grid, title: str) -> bytes:
+def draw_sheet(
+    labels: Sequence[SheetLabel],
+    *,
+    grid: Grid,
+    title: str,
+    placing: Placing = _PLAIN,
+    marks: Marks = Marks.AUTO,
+    pages: PageCount | None = None,
+) -> bytes:
     """Draw labels onto as many pages as they need.
 
     The file holds no date, no random id and no compressed stream, so equal input gives equal bytes.
@@ -115,7 +97,14 @@ def draw_sheet(labels: Sequence[SheetLabel], *, grid: Grid, title: str) -> bytes
     Args:
         labels: in the order in which they fill the grid, row by row.
         grid: where they stand; each code must fit its cell.
-        title: the document's title, also printed at the foot of each page.
+        title: the document's title, also printed at the foot of each page that has room.
+        placing: the printer's offset, and places of the first page that stay empty.
+        marks: cut marks, each label's outline (to hold a print on plain paper against the sheet), or neither;
+            ``auto``: cut marks unless the labels are cut already.
+        pages: of which set of pages these are a part; by default they are all.
+
+    Raises:
+        LabelError: a label does not hold its code or its text.
     """
     buffer = io.BytesIO()
     page_size = (grid.page_width_mm * _MM, grid.page_height_mm * _MM)
@@ -124,13 +113,15 @@ def draw_sheet(labels: Sequence[SheetLabel], *, grid: Grid, title: str) -> bytes
     canvas.setCreator("fleet-simulator labels make")
     # Viewers scale to the paper unless the document asks them not to.
     canvas.setViewerPreference("PrintScaling", "None")
-    pages = -(-len(labels) // grid.per_page)
-    for page in range(pages):
-        _draw_foot(canvas, grid, title, page + 1, pages)
-        _draw_cut_marks(canvas, grid)
-        for index in range(page * grid.per_page, min(len(labels), (page + 1) * grid.per_page)):
-            _, left, top = grid.cell(index)
-            _draw_label(canvas, grid, labels[index], left, top)
+    skipped, here = placing.skip_cells, -(-(len(labels) + placing.skip_cells) // grid.per_page)
+    count = pages or PageCount(1, here)
+    for page in range(here):
+        canvas.translate(placing.offset_x_mm * _MM, -placing.offset_y_mm * _MM)
+        _draw_foot(canvas, grid, title, count.first + page, count.total)
+        _draw_marks(canvas, grid, marks)
+        for place in range(max(skipped, page * grid.per_page), min(skipped + len(labels), (page + 1) * grid.per_page)):
+            _, left, top = grid.cell(place)
+            _draw_label(canvas, grid, labels[place - skipped], left, top)
         canvas.showPage()
     canvas.save()
     return buffer.getvalue()
@@ -155,22 +146,22 @@ def _escape(char: str) -> str:
     return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"  # noqa: PLR2004 - the BMP's end
 
 
+def _font(*, bold: bool) -> str:
+    return "Helvetica-Bold" if bold else "Helvetica"
+
+
 def _draw_label(canvas: Canvas, grid: Grid, label: SheetLabel, left_mm: float, top_mm: float) -> None:
-    code_top_mm = top_mm + (grid.cell_height_mm - label.edge_mm) / 2
-    _draw_code(canvas, grid, label, left_mm + _PAD_MM, code_top_mm)
-    text_left = (left_mm + _PAD_MM + label.edge_mm + _PAD_MM / 2) * _MM
-    room = (left_mm + grid.cell_width_mm - _PAD_MM) * _MM - text_left
-    lines = [
-        *((line, size, True) for line, size in _fit(label.identifier, "Helvetica-Bold", 10.0, room)),
-        *((line, size, False) for line, size in _fit(label.product, "Helvetica", 6.0, room)),
-    ]
-    height = sum(size * _LEADING for _, size, _ in lines)
-    y = (grid.page_height_mm - top_mm - grid.cell_height_mm / 2) * _MM + height / 2
-    for line, size, bold in lines:
-        y -= size * _LEADING
-        canvas.setFillGray(_INK if bold else _SOFT)
-        canvas.setFont("Helvetica-Bold" if bold else "Helvetica", size)
-        canvas.drawString(text_left, y + size * 0.3, line)
+    layout = sheet_layout(grid, label.edge_mm, label.lines)
+    _draw_code(canvas, grid, label, left_mm + layout.code_left_mm, top_mm + layout.code_top_mm)
+    for text in layout.texts:
+        _draw_text(canvas, grid, text, left_mm, top_mm)
+
+
+def _draw_text(canvas: Canvas, grid: Grid, text: PlacedText, left_mm: float, top_mm: float) -> None:
+    canvas.setFillGray(_INK if text.bold else _SOFT)
+    canvas.setFont(_font(bold=text.bold), text.size_mm * _MM)
+    y_mm = grid.page_height_mm - top_mm - text.baseline_mm
+    canvas.drawString((left_mm + text.left_mm) * _MM, y_mm * _MM, text.text)
 
 
 def _draw_code(canvas: Canvas, grid: Grid, label: SheetLabel, left_mm: float, top_mm: float) -> None:
@@ -186,62 +177,60 @@ def _draw_code(canvas: Canvas, grid: Grid, label: SheetLabel, left_mm: float, to
     canvas.restoreState()
 
 
-def _fit(text: str, font: str, size: float, room: float) -> list[tuple[str, float]]:
-    """Lines and their font size: one line down to three quarters of the size, else up to three lines."""
-    for smaller in (size, size * 0.9, size * 0.8, size * 0.75):
-        if stringWidth(printable(text), font, smaller) <= room:
-            return [(printable(text), smaller)]
-    return [(line, size * 0.75) for line in _wrap(text, font, size * 0.75, room, lines_max=3)]
-
-
-def _wrap(text: str, font: str, size: float, room: float, *, lines_max: int) -> list[str]:
-    """Lines of at most ``room`` points, broken anywhere (identifiers have no words); the last ends in an ellipsis."""
-    lines = [""]
-    for piece in map(printable, text):  # an escape is never broken
-        if lines[-1] and stringWidth(lines[-1] + piece, font, size) > room:
-            if len(lines) == lines_max:
-                lines[-1] = lines[-1][:-1] + "\u2026"
-                break
-            lines.append("")
-        lines[-1] += piece
-    return lines
-
-
-def _draw_cut_marks(canvas: Canvas, grid: Grid) -> None:
-    """A hairline cross at each corner of each label, reaching 1.5 mm; it stays out of every quiet zone."""
+def _draw_marks(canvas: Canvas, grid: Grid, marks: Marks) -> None:
+    """Hairlines; cut marks reach 1.5 mm from each corner, so that they stay out of every quiet zone."""
+    if marks is Marks.AUTO:
+        marks = Marks.NONE if grid.precut else Marks.CUT
+    if marks is Marks.NONE:
+        return
     canvas.setStrokeGray(_HAIR)
     canvas.setLineWidth(0.2)
+    if marks is Marks.OUTLINE:
+        for place in range(grid.per_page):
+            _, left, top = grid.cell(place)
+            y = grid.page_height_mm - top - grid.cell_height_mm
+            canvas.rect(left * _MM, y * _MM, grid.cell_width_mm * _MM, grid.cell_height_mm * _MM, stroke=1, fill=0)
+        return
+    for x in _edges(grid.left_mm, grid.columns, grid.pitch_x_mm, grid.cell_width_mm):
+        for down in _edges(grid.top_mm, grid.rows, grid.pitch_y_mm, grid.cell_height_mm):
+            _draw_cross(canvas, x, grid.page_height_mm - down)
+
+
+def _draw_cross(canvas: Canvas, x: float, y: float) -> None:
     reach = 1.5
-    for column in range(grid.columns + 1):
-        for row in range(grid.rows + 1):
-            x = grid.left_mm + column * grid.cell_width_mm
-            y = grid.page_height_mm - grid.top_mm - row * grid.cell_height_mm
-            canvas.line((x - reach) * _MM, y * _MM, (x + reach) * _MM, y * _MM)
-            canvas.line(x * _MM, (y - reach) * _MM, x * _MM, (y + reach) * _MM)
+    canvas.line((x - reach) * _MM, y * _MM, (x + reach) * _MM, y * _MM)
+    canvas.line(x * _MM, (y - reach) * _MM, x * _MM, (y + reach) * _MM)
+
+
+def _edges(start: float, count: int, pitch: float, size: float) -> list[float]:
+    """Where labels begin and end along one direction; an edge that two labels share comes once."""
+    return sorted({round(start + index * pitch + end, 4) for index in range(count) for end in (0.0, size)})
 
 
 def _draw_foot(canvas: Canvas, grid: Grid, title: str, page: int, pages: int) -> None:
-    """A ruler to check the print scale with, and what the page is."""
-    base_mm = _MARGIN_MM
+    """A ruler to check the print scale with, and what the page is; a sheet without room for it has none."""
+    if grid.foot_mm < FOOT_MM - 1e-6 or grid.page_width_mm < _RULER_MM + 2 * _EDGE_MM:
+        return
+    base_mm = min(10.0, grid.foot_mm - _EDGE_MM + 0.5)
+    left_mm = max(grid.left_mm, _EDGE_MM + 0.5)
     canvas.setStrokeGray(_INK)
     canvas.setFillGray(_SOFT)
     canvas.setLineWidth(0.3)
-    canvas.line(grid.left_mm * _MM, base_mm * _MM, (grid.left_mm + _RULER_MM) * _MM, base_mm * _MM)
+    canvas.line(left_mm * _MM, base_mm * _MM, (left_mm + _RULER_MM) * _MM, base_mm * _MM)
     canvas.setFont("Helvetica", 5)
     for mm in range(_RULER_MM + 1):
         tick_mm = 3.0 if mm % 10 == 0 else 2.2 if mm % 5 == 0 else 1.4
-        x = (grid.left_mm + mm) * _MM
+        x = (left_mm + mm) * _MM
         canvas.line(x, base_mm * _MM, x, (base_mm + tick_mm) * _MM)
         if mm % 10 == 0:
             canvas.drawCentredString(x, (base_mm - 2.4) * _MM, str(mm))
-    text_left = (grid.left_mm + _RULER_MM + 6) * _MM
-    room = (grid.page_width_mm - _MARGIN_MM) * _MM - text_left
-    canvas.setFont("Helvetica", 6)
+    text_left = left_mm + _RULER_MM + 6
+    room = grid.page_width_mm - text_left - max(grid.left_mm, _EDGE_MM)
     notes = (
-        f"{title}, page {page} of {pages}",
+        f"{printable(title)}, page {page} of {pages}",
         "Print at 100 %, not scaled to the page: the ruler measures 100 mm.",
     )
     for line, note in enumerate(notes):
-        canvas.drawString(
-            text_left, (base_mm + 1.6 - line * 2.8) * _MM, _wrap(note, "Helvetica", 6, room, lines_max=1)[0]
-        )
+        size = min(2.1, 2.1 * room / max(measure_pdf(note, False, 2.1), 1e-9))
+        canvas.setFont("Helvetica", size * _MM)
+        canvas.drawString(text_left * _MM, (base_mm + 1.6 - line * 2.8) * _MM, note)

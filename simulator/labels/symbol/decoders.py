@@ -1,18 +1,23 @@
 """The panel: independent decoders that read a drawn image back.
 
 zxing-cpp is always in the panel. zbar joins when its shared library is installed (Debian: ``libzbar0``); it is called
-through ctypes, a hundred times faster than starting its program once per label. A further decoder is a class with
-``name`` and ``read``, added to :func:`panel`.
+through ctypes, a hundred times faster than starting its program once per label. OpenCV joins when its Python package
+is installed (the extra ``opencv``). The order is always zxing, zbar, opencv. A further decoder is a class with ``name``
+and ``read``, and an entry in :data:`_FINDERS`.
 """
 
 from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import importlib.util
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 import zxingcpp
+
+from simulator.labels.errors import LabelError
 
 _QR_ONLY: Final = zxingcpp.BarcodeFormats([zxingcpp.BarcodeFormat.QRCode])
 _FOURCC_Y800: Final = int.from_bytes(b"Y800", "little")
@@ -136,7 +141,81 @@ def find_zbar() -> Zbar | None:
     return decoder if decoder.exact_bytes else None
 
 
-def panel() -> tuple[Decoder, ...]:
-    """The decoders of this machine, in the order in which manifests name them."""
-    zbar = find_zbar()
-    return (Zxing(), zbar) if zbar else (Zxing(),)
+class OpenCv:
+    """OpenCV's detector for one code, in one thread. It draws random numbers: each picture begins at the same ones."""
+
+    name = "opencv"
+
+    def __init__(self) -> None:
+        import cv2  # two seconds and 60 MB, for those who have it and use it
+        import numpy as np
+
+        cv2.setNumThreads(1)
+        cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # it remarks on UTF-8 that it reads well
+        self._cv2 = cv2
+        self._np = np
+        self._detector = cv2.QRCodeDetector()
+
+    def read(self, image: GrayImage) -> tuple[bytes, ...]:
+        """See :class:`Decoder`."""
+        pixels = self._np.frombuffer(image.pixels, self._np.uint8).reshape(image.height, image.width)
+        self._cv2.setRNGSeed(1)
+        try:
+            text, _, _ = self._detector.detectAndDecodeBytes(pixels)
+        except self._cv2.error:  # an assertion of its own on pictures that it did not foresee
+            return ()
+        return (bytes(text),) if text else ()
+
+
+def find_opencv() -> OpenCv | None:
+    """OpenCV, when its package is installed and loads."""
+    if importlib.util.find_spec("cv2") is None:
+        return None
+    try:
+        return OpenCv()
+    except (ImportError, AttributeError):  # a system library that it needs is missing, or it is older than 4.11
+        return None
+
+
+_FINDERS: Final[dict[str, Callable[[], Decoder | None]]] = {
+    "zxing": Zxing,
+    "zbar": find_zbar,
+    "opencv": find_opencv,
+}
+_FIXES: Final = {
+    "zbar": "install its library (Debian: apt-get install libzbar0; macOS: brew install zbar)",
+    "opencv": "pip install 'device-agent[opencv]'",
+}
+DECODERS: Final = tuple(_FINDERS)
+"""Every decoder that there is, in the order of manifests."""
+
+
+def panel(names: Iterable[str] | None = None) -> tuple[Decoder, ...]:
+    """The decoders that have to agree, in the order of :data:`DECODERS`.
+
+    Args:
+        names: exactly these; by default all that are installed on this machine.
+
+    Raises:
+        LabelError: a decoder that does not exist or is not installed, or none at all.
+    """
+    if names is None:
+        return tuple(decoder for find in _FINDERS.values() if (decoder := find()) is not None)
+    wanted = set(names)
+    if not wanted or wanted - set(_FINDERS):
+        unknown = ", ".join(sorted(wanted - set(_FINDERS))) or "none"
+        raise LabelError(f"decoders: {unknown} asked for; give one or more of {', '.join(DECODERS)}")
+    found = {name: _FINDERS[name]() for name in DECODERS if name in wanted}
+    missing = [name for name, decoder in found.items() if decoder is None]
+    if missing:
+        fixes = "; ".join(f"{name}: {_FIXES[name]}" for name in missing)
+        raise LabelError(f"not installed on this machine: {fixes}; or leave it out of --decoders")
+    return tuple(decoder for decoder in found.values() if decoder is not None)
+
+
+def lone_decoder_warning(names: Sequence[str]) -> str | None:
+    """What has to be said when fewer than two independent decoders agreed; ``None`` with two or more."""
+    if len(names) > 1:
+        return None
+    fixes = "; ".join(f"{name}: {fix}" for name, fix in _FIXES.items() if name not in names)
+    return f"proven by one decoder alone, {', '.join(names)}: for an independent second one, {fixes}"

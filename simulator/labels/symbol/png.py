@@ -7,8 +7,10 @@ back-reference. A label's modules are squares of many pixels, so that alone make
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
+from functools import lru_cache
 from typing import Final
 
 from simulator.labels.symbol.matrix import QUIET_MODULES, Matrix
@@ -19,6 +21,7 @@ _MATCH_MAX: Final = 258
 _DISTANCE_MAX: Final = 32768
 _INCH_M: Final = 0.0254
 _END_OF_BLOCK: Final = 256
+_RUNS: Final = re.compile(rb"(.)\1*", re.DOTALL)
 
 
 def draw_png(matrix: Matrix, *, dots_per_module: int, dpi: int) -> bytes:
@@ -50,15 +53,15 @@ def _scanlines(matrix: Matrix, dots: int) -> list[tuple[bytes, int]]:
     """Pixel rows with their PNG filter byte, each with the number of times it comes."""
     edge = matrix.modules_with_quiet_zone * dots
     stride = (edge + 7) // 8
-    pad = "0" * (stride * 8 - edge)
-    side = "1" * (QUIET_MODULES * dots)
-    light, dark = "1" * dots, "0" * dots
+    pad = b"0" * (stride * 8 - edge)
+    side = b"1" * (QUIET_MODULES * dots)
+    light, dark = b"1" * dots, b"0" * dots
 
-    def line(pixels: str) -> bytes:
+    def line(pixels: bytes) -> bytes:
         return b"\x00" + int(pixels + pad, 2).to_bytes(stride, "big")
 
-    blank = line("1" * edge)
-    rows = [line(side + "".join(dark if module else light for module in row) + side) for row in matrix.rows]
+    blank = line(b"1" * edge)
+    rows = [line(side + row.replace(b"\0", light).replace(b"\1", dark) + side) for row in matrix.rows]
     return [(blank, QUIET_MODULES * dots), *((row, dots) for row in rows), (blank, QUIET_MODULES * dots)]
 
 
@@ -66,37 +69,10 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-class _BitWriter:
-    """Bits in deflate's order: the least significant bit of each byte first."""
-
-    __slots__ = ("_count", "_value", "out")
-
-    def __init__(self) -> None:
-        self.out = bytearray()
-        self._value = 0
-        self._count = 0
-
-    def put(self, value: int, count: int) -> None:
-        self._value |= value << self._count
-        self._count += count
-        if self._count >= 64:  # noqa: PLR2004 - eight whole bytes at once
-            self.out += (self._value & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "little")
-            self._value >>= 64
-            self._count -= 64
-
-    def finish(self) -> bytes:
-        self.out += self._value.to_bytes((self._count + 7) // 8, "little")
-        return bytes(self.out)
-
-
-def _reversed_bits(value: int, count: int) -> int:
-    return int(format(value, f"0{count}b")[::-1], 2)
-
-
-def _fixed_codes() -> tuple[tuple[int, int], ...]:
-    """Code and length of each literal or length symbol (RFC 1951, 3.2.6), first bit lowest."""
+def _fixed_codes() -> tuple[str, ...]:
+    """The bits of each literal or length symbol (RFC 1951, 3.2.6), as they follow in the stream."""
     blocks = ((0x030, 8, 144), (0x190, 9, 112), (0x000, 7, 24), (0x0C0, 8, 8))
-    return tuple((_reversed_bits(first + index, bits), bits) for first, bits, size in blocks for index in range(size))
+    return tuple(format(first + index, f"0{bits}b") for first, bits, size in blocks for index in range(size))
 
 
 def _ranges(symbols: int, groups: int, first: int, start: int) -> list[tuple[int, int, int]]:
@@ -121,13 +97,20 @@ def _range_of(value: int, table: list[tuple[int, int, int]]) -> tuple[int, int, 
     return symbol, value - low, extra
 
 
-def _put_match(bits: _BitWriter, length: int, distance: int) -> None:
-    symbol, offset, extra = _range_of(length, _LENGTHS)
-    bits.put(*_CODES[symbol])
-    bits.put(offset, extra)
-    symbol, offset, extra = _range_of(distance, _DISTANCES)
-    bits.put(_reversed_bits(symbol, 5), 5)
-    bits.put(offset, extra)
+def _number(value: int, bits: int) -> str:
+    """A number's bits as they follow in the stream: the lowest first."""
+    return format(value, f"0{bits}b")[::-1] if bits else ""
+
+
+def _match(length: int, distance: int) -> str:
+    length_symbol, length_offset, length_bits = _range_of(length, _LENGTHS)
+    distance_symbol, distance_offset, distance_bits = _range_of(distance, _DISTANCES)
+    return (
+        _CODES[length_symbol]
+        + _number(length_offset, length_bits)
+        + format(distance_symbol, "05b")
+        + _number(distance_offset, distance_bits)
+    )
 
 
 def _match_lengths(total: int) -> list[int]:
@@ -140,35 +123,35 @@ def _match_lengths(total: int) -> list[int]:
     return [*[_MATCH_MAX] * whole, *([rest] if rest else [])]
 
 
-def _put_row(bits: _BitWriter, row: bytes) -> None:
-    """One row literally, a run of equal bytes as one literal and a match at distance 1."""
-    at = 0
-    while at < len(row):
-        byte = row[at]
-        bits.put(*_CODES[byte])
-        end = at + 1
-        while end < len(row) and row[end] == byte:
-            end += 1
-        lengths = _match_lengths(end - at - 1)
-        for length in lengths:
-            _put_match(bits, length, 1)
-        at = end if lengths else at + 1
+@lru_cache(maxsize=4096)
+def _run(run: bytes) -> str:
+    """A run of equal bytes: one literal and matches at distance 1, or literals when it is too short for a match."""
+    literal = _CODES[run[0]]
+    lengths = _match_lengths(len(run) - 1)
+    return literal + "".join(_match(length, 1) for length in lengths) if lengths else literal * len(run)
+
+
+@lru_cache(maxsize=4096)
+def _row(row: bytes) -> str:
+    return "".join([_run(run[0]) for run in _RUNS.finditer(row)])
+
+
+@lru_cache(maxsize=64)
+def _repeated(size: int, times: int) -> str:
+    """``times`` copies of the row of ``size`` bytes that was just written; empty when deflate cannot reach back."""
+    return "".join(_match(length, size) for length in _match_lengths(size * times)) if size <= _DISTANCE_MAX else ""
 
 
 def _compress(rows: list[tuple[bytes, int]]) -> bytes:
     """A zlib stream (RFC 1950) of rows and how often each comes."""
-    bits = _BitWriter()
-    bits.put(0b011, 3)  # last block, fixed Huffman codes
+    stream = ["110"]  # last block, fixed Huffman codes
     checksum = 1
     for row, times in rows:
-        _put_row(bits, row)
-        lengths = _match_lengths(len(row) * (times - 1)) if len(row) <= _DISTANCE_MAX else []
-        if lengths:
-            for length in lengths:
-                _put_match(bits, length, len(row))
-        else:
-            for _ in range(times - 1):
-                _put_row(bits, row)
+        bits = _row(row)
+        stream.append(bits)
+        stream.append(_repeated(len(row), times - 1) or bits * (times - 1))
         checksum = zlib.adler32(row * times, checksum)
-    bits.put(*_CODES[_END_OF_BLOCK])
-    return b"\x78\x01" + bits.finish() + struct.pack(">I", checksum)
+    stream.append(_CODES[_END_OF_BLOCK])
+    bits = "".join(stream)
+    packed = int(bits[::-1], 2).to_bytes((len(bits) + 7) // 8, "little")
+    return b"\x78\x01" + packed + struct.pack(">I", checksum)

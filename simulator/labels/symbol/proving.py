@@ -19,8 +19,8 @@ from typing_extensions import Buffer
 from simulator.labels.errors import LabelError, UnreadableLabel
 from simulator.labels.symbol.decoders import Decoder, GrayImage
 from simulator.labels.symbol.matrix import QUIET_MODULES, Matrix
-from simulator.labels.symbol.pictures import load_picture
 from simulator.labels.symbol.png import draw_png
+from simulator.labels.symbol.png_reading import read_drawing
 
 LEVELS: Final = ("L", "M", "Q", "H")
 DOTS_PER_MODULE_MIN: Final = 2
@@ -206,6 +206,15 @@ def prove(text: str, *, size: PrintSize, level: str, panel: Sequence[Decoder]) -
     )
 
 
+def check_room(text: str, *, size: PrintSize, level: str) -> None:
+    """Refuse, without drawing it, a text whose code does not fit.
+
+    Raises:
+        LabelError: as :func:`prove`, with the size and the resolution that would fit.
+    """
+    _require_room(text, level, encode(text, next(candidate_order(level))), size)
+
+
 def _require_room(text: str, level: str, matrix: Matrix | None, size: PrintSize) -> None:
     if matrix is None:
         raise LabelError(
@@ -230,7 +239,7 @@ def _up(value: float, steps: int) -> float:
 
 def judge(png: bytes, text: str, panel: Sequence[Decoder]) -> tuple[tuple[str, Verdict], ...]:
     """What each decoder says about a drawn image that should hold exactly ``text``."""
-    image = load_picture(png)
+    image = read_drawing(png)
     return tuple((decoder.name, _verdict(decoder, image, text.encode())) for decoder in panel)
 
 

@@ -8,9 +8,11 @@ from sqlalchemy import Connection
 
 from agent.errors import InvalidQr
 from agent.wire import paths
+from agent.wire.base import JsonObject
 from agent.wire.limits import QR_BYTES
 from agent.wire.onboarding import RegisterDevice, ScanQr
 from agent.wire.qr import VERSION, LabelText, parse_label
+from agent.wire.qr.label import JSON
 from simulator.service.answers import NO_CONTENT, Answer, Done, created, ok
 from simulator.service.call import Call
 from simulator.service.endpoints import ERROR, Endpoint, Reply
@@ -42,15 +44,19 @@ async def scan_qr(call: Call) -> Answer:
 
 
 def _scan(connection: Connection, account: int, label: LabelText) -> Answer:
-    product = products.show(products.find(connection, account, label.product_id))
-    check_signature(label, product["label_key"])
+    row = products.find(connection, account, label.product_id)
+    check_signature(label, products.label_key(row))
     found = devices.find_by_identifier(connection, account, label.product_id, label.device_identifier)
-    qr_info = {"v": VERSION, "product_id": label.product_id, "device_identifier": label.device_identifier}
+    qr_info: JsonObject = {"v": VERSION, "product_id": label.product_id, "device_identifier": label.device_identifier}
     if label.sig is not None:
         qr_info["sig"] = label.sig
+    if label.profile != JSON:
+        qr_info["profile"] = label.profile
+    if label.host:
+        qr_info["host"] = label.host
     return ok(
         {
-            "product": product,
+            "product": products.show(row),
             "device_identifier": label.device_identifier,
             "qr_info": qr_info,
             "already_registered": found is not None,

@@ -116,7 +116,12 @@ ENDPOINTS: Final = (
         "change_product",
         "Change the given fields of a product; null clears an optional one",
         _TAG,
-        (Reply(200, "The whole product", ProductRecord), _INVALID, _NOT_FOUND),
+        (
+            Reply(200, "The whole product", ProductRecord),
+            _INVALID,
+            _NOT_FOUND,
+            Reply(409, "`label_key_hidden`: the name of another key than the stored one", ERROR),
+        ),
         body=(ProductChange,),
     ),
     Endpoint(

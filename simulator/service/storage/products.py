@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from agent.wire.base import JsonObject
 from agent.wire.products import NewProduct, ProductChange
+from agent.wire.qr.keys import is_shown_form, show_label_key
 from simulator.service.answers import show_time
 from simulator.service.faults import conflict, not_found
 from simulator.service.paging import Page
@@ -23,9 +24,11 @@ _KNOWN: Final = tuple(NewProduct.model_fields)
 
 
 def show(row: Row[Any]) -> JsonObject:
-    """The product record."""
+    """The product record; of a ``label_key`` that is a secret only its name."""
     definition: JsonObject = from_json(row.definition)
     known = {name: definition.pop(name, None) for name in _KNOWN}
+    if known["label_key"] is not None:
+        known["label_key"] = show_label_key(known["label_key"])
     return {
         "product_id": row.id,
         **known,
@@ -34,6 +37,12 @@ def show(row: Row[Any]) -> JsonObject:
         "created_at": show_time(row.created_at),
         "updated_at": show_time(row.updated_at),
     }
+
+
+def label_key(row: Row[Any]) -> str | None:
+    """The key itself that checks the product's labels. Never for an answer."""
+    key: str | None = from_json(row.definition).get("label_key")
+    return key
 
 
 def add(connection: Connection, manufacturer_seq: int, product: NewProduct, product_id: str, now_ms: int) -> JsonObject:
@@ -73,10 +82,21 @@ def find_by_seq(connection: Connection, product_seq: int) -> Row[Any]:
 def change(
     connection: Connection, manufacturer_seq: int, product_id: str, changes: ProductChange, now_ms: int
 ) -> JsonObject:
-    """Replace the members that were given."""
+    """Replace the members that were given.
+
+    Raises:
+        ServiceFault: 404, or 409 ``label_key_hidden``.
+    """
     row = find(connection, manufacturer_seq, product_id)
     # Not ``exclude_unset``, which would also leave members out of the words of a vocabulary.
     given = {k: v for k, v in changes.model_dump().items() if k in changes.model_fields_set and k not in SERVER_SET}
+    stored = label_key(row)
+    new_key = given.get("label_key")
+    if new_key is not None and is_shown_form(new_key):
+        # A record that is sent back as it came names the secret instead of telling it: it stays.
+        if stored is None or show_label_key(stored) != new_key:
+            raise conflict("label_key_hidden", f"label_key {new_key} is the name of another key: give the key itself.")
+        given["label_key"] = stored
     definition = {**from_json(row.definition), **given}
     statement = update(products).where(products.c.seq == row.seq)
     connection.execute(statement.values(definition=to_json(definition).decode(), updated_at=now_ms))

@@ -83,10 +83,17 @@ class TestSetup:
         is_bad(device.look("config_file"), "failed", "others than its owner may change it", "chmod go-w")
 
     def test_a_secret_in_the_file_also_in_a_comment_is_a_fault(self, device):
-        device.config_path = device.key("config.yaml", "# the key is msk_0123456789\ndevice: {}\n", 0o600)
+        device.config_path = device.key("config.yaml", "# the key is msk_0123456789ab\ndevice: {}\n", 0o600)
         finding = device.look("config_file")
         is_bad(finding, "failed", "looks like a key", "file of mode 600")
-        assert "0123456789" not in repr(finding)
+        assert "0123456789ab" not in repr(finding)
+        device.config_path.write_text("device: {note: 'Bearer s3cret'}\n")
+        is_bad(device.look("config_file"), "failed", "looks like a key", "file of mode 600")
+
+    @pytest.mark.parametrize("name", ["agent-http.yaml", "agent-mqtt.yaml"])
+    def test_what_init_writes_explains_keys_and_holds_none(self, device, name):
+        device.config_path = Path(__file__).parents[4] / "configs" / name
+        is_ok(device.look("config_file"), "holds no secret")
 
     def test_without_a_file_there_is_nothing_to_look_at(self, device):
         is_skipped(device.look("config_file"))

@@ -336,6 +336,68 @@ class TestCommands:
         side.run(worker, 61)
         assert side.requests[-1].headers["if-none-match"] == '"1"'
 
+    def test_a_command_that_leaves_the_list_is_known_as_canceled_before_the_device_sees_it_go(self, side):
+        records = [{"id": f"c{n}", "command_payload": {"command": "ping"}, "status": "delivered"} for n in range(3)]
+        canceled = {**records[0], "status": "canceled", "status_reason": "by the operator"}
+
+        def answer(request: httpx.Request) -> httpx.Response:
+            # A service that ignores the filter tells more than was asked for.
+            asked = request.url.params["status"]
+            return httpx.Response(200, json=records if asked == "open" else [canceled, *records])
+
+        side.answer = answer
+        side.commands.serve({"d1"})
+        worker = side.worker(side.commands)
+        side.run(worker, 61)
+        asked = {each.url.params["status"] for each in side.requests}
+        assert asked == {"open"}, "nothing has vanished: nothing is asked"
+        del records[0:2]
+        shown: list[list[str]] = []
+        side.desk.watch("d1", lambda: shown.append([each["id"] for each in side.desk.open_commands("d1").records]))
+        side.run(worker, 61)
+        assert shown == [["c2"]]
+        (known,) = side.desk.canceled_of("d1", ["c0", "c1", "c2", "c9"]).result(10)
+        assert (known["id"], known["status"], known["status_reason"]) == ("c0", "canceled", "by the operator")
+        states = {each["id"]: each["status"] for each in side.desk.commands_of("d1").result(10)}
+        assert states == {"c0": "canceled", "c1": "delivered", "c2": "delivered"}
+        side.run(worker, 61)
+        asked = [each.url.params["status"] for each in side.requests]
+        assert asked.count("canceled") == 1, "it is asked once"
+
+    @pytest.mark.parametrize("status", [400, 404])
+    def test_a_service_that_tells_no_states_hides_no_new_command(self, side, status):
+        listed = ["c1"]
+
+        def answer(request: httpx.Request) -> httpx.Response:
+            if request.url.params["status"] == "canceled":
+                return httpx.Response(status, json={"error": "invalid_request"})
+            return httpx.Response(200, json=[{"id": each, "command_payload": {"command": "x"}} for each in listed])
+
+        side.answer = answer
+        side.commands.serve({"d1"})
+        worker = side.worker(side.commands)
+        side.run(worker, 61)
+        listed[:] = ["c2"]
+        side.run(worker, 61)
+        assert [each["id"] for each in side.desk.open_commands("d1").records] == ["c2"]
+
+    def test_while_the_reason_cannot_be_had_the_command_stays_and_is_asked_about_again(self, side):
+        listed = ["c1"]
+        reasons = [httpx.Response(503), httpx.Response(200, json=[])]
+
+        def answer(request: httpx.Request) -> httpx.Response:
+            if request.url.params["status"] == "canceled":
+                return reasons.pop(0)
+            return httpx.Response(200, json=[{"id": each, "command_payload": {"command": "x"}} for each in listed])
+
+        side.answer = answer
+        side.commands.serve({"d1"})
+        worker = side.worker(side.commands)
+        side.run(worker, 61)
+        listed.clear()
+        side.run(worker, 300)
+        assert (reasons, side.desk.open_commands("d1").records) == ([], ())
+
     def test_a_device_that_comes_is_asked_about_at_once(self, side):
         side.commands.serve({"d1"})
         side.desk.seen("d1", Transport.MQTT)

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.labels.errors import LabelError
-from simulator.labels.printing.sheet import PAPERS, SheetLabel, _wrap, draw_sheet, fit_grid, printable
+from simulator.labels.printing.grid import PAPERS, fit_grid
+from simulator.labels.printing.sheet import SheetLabel, draw_sheet, printable
 from simulator.labels.symbol.matrix import QUIET_MODULES, Matrix
 from simulator.labels.symbol.proving import Candidate, encode
 from simulator.labels.symbol.svg import draw_svg
@@ -79,7 +80,7 @@ def test_characters_that_the_fonts_lack_are_written_as_escapes():
 
 
 def _sheet(count: int, identifier: str = "SIM-1") -> bytes:
-    labels = [SheetLabel(identifier, "a product", MATRIX, 0.5) for _ in range(count)]
+    labels = [SheetLabel((identifier, "a product"), MATRIX, 0.5) for _ in range(count)]
     return draw_sheet(labels, grid=fit_grid("a4", 25), title="a title")
 
 
@@ -98,18 +99,7 @@ def test_a_sheet_asks_the_viewer_not_to_scale_it():
     assert b"/PrintScaling /None" in _sheet(1)
 
 
-def test_a_very_long_identifier_is_cut_with_an_ellipsis_and_stays_in_its_cell():
-    assert b"\\205" in _sheet(1, "X" * 500)  # the ellipsis in WinAnsi encoding
-
-
 def test_each_run_of_dark_modules_is_one_rectangle_of_one_path():
     sheet = _sheet(1)
     assert len(re.findall(rb"\bre\b", sheet)) == len(list(MATRIX.dark_runs()))
     assert len(re.findall(rb" f\*? ", sheet)) == 1
-
-
-def test_a_line_is_never_broken_inside_an_escape():
-    lines = _wrap("器" * 6, "Helvetica", 10, 40, lines_max=6)
-    assert len(lines) > 1
-    assert all(len(line) % 6 == 0 for line in lines)
-    assert "".join(lines) == printable("器" * 6)

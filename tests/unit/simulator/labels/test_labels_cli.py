@@ -34,6 +34,8 @@ def test_every_option_reaches_the_manifest(tmp_path):
     result = _run(
         *("make", "--product-id", "p-9", "--count", 2, "--out", tmp_path, "--prefix", "ACME-", "--first-serial", 8),
         *("--size-mm", 40, "--dpi", 203, "--level", "q", "--formats", "png, PDF", "--paper", "letter"),
+        *("--offset-x-mm", 0.5, "--offset-y-mm", -1.5, "--skip-cells", 3, "--marks", "outline", "--text", "serial"),
+        *("--label-mm", "60x45", "--quantity", 2, "--tape-mm", 50, "--print-growth-um", 40, "--contrast", 0.6),
     )
     assert result.exit_code == 0, result.stderr
     batch = json.loads((tmp_path / "manifest.json").read_text())["batch"]
@@ -48,6 +50,15 @@ def test_every_option_reaches_the_manifest(tmp_path):
         "dpi": 203,
         "formats": ["pdf", "png"],
         "paper": "letter",
+        "stock": None,
+        "grid": None,
+        "placing": {"offset_x_mm": 0.5, "offset_y_mm": -1.5, "skip_cells": 3},
+        "marks": "outline",
+        "label_text": ["serial"],
+        "label_mm": [60.0, 45.0],
+        "quantity": 2,
+        "tape_mm": 50,
+        "print_assumptions": {"growth_um": 40.0, "contrast": 0.6},
     }
 
 

@@ -44,7 +44,7 @@ def test_numbers_below_their_bound_are_refused(first, count, word):
 
 
 def test_an_unknown_profile_is_refused_with_the_known_ones():
-    with pytest.raises(LabelError, match="there is json"):
+    with pytest.raises(LabelError, match="there is json, link, compact"):
         label_text("p", "d", "morse")
 
 
@@ -65,7 +65,7 @@ def test_identifiers_of_a_template_never_repeat(first, count):
     assert len(set(made)) == count
 
 
-_text = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=60).filter(str.strip)
+_text = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=60)
 
 
 @given(_text, _text)

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from simulator.labels.errors import LabelError, UnreadableLabel
 from simulator.labels.payload import label_text
-from simulator.labels.symbol.decoders import GrayImage, Zxing, find_zbar, panel
+from simulator.labels.symbol import decoders
+from simulator.labels.symbol.decoders import GrayImage, OpenCv, Zxing, find_zbar, lone_decoder_warning, panel
 from simulator.labels.symbol.matrix import QUIET_MODULES
 from simulator.labels.symbol.pictures import load_picture
+from simulator.labels.symbol.png_reading import read_drawing
 from simulator.labels.symbol.proving import (
     Candidate,
     PrintSize,
@@ -24,7 +26,7 @@ from simulator.labels.symbol.proving import (
 from tests.conftest import require_program
 
 TEXT = label_text("0193b2f4-7e5c-7c3a-9b1e-2f6d4a8c0e11", "SIM-000001")
-PANEL = panel()
+PANEL = tuple(decoder for decoder in panel() if decoder.name != "opencv")  # which takes 10 ms for a picture
 
 
 @dataclass
@@ -55,18 +57,20 @@ def _prove(text=TEXT, *, size_mm=25.0, dpi=300, level="M", decoders=PANEL):
     return prove(text, size=PrintSize(size_mm, dpi), level=level, panel=decoders)
 
 
-_identifiers = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=80).filter(str.strip)
+_identifiers = st.text(st.characters(codec="utf-8"), min_size=1, max_size=80).filter(
+    lambda text: text.isprintable() and text == text.strip()
+)
 
 
-@settings(max_examples=150)
-@given(_identifiers, _identifiers, st.sampled_from("LMQH"), st.sampled_from([203, 300, 600]))
+@settings(max_examples=50)
+@given(_identifiers, _identifiers, st.sampled_from("LMQH"), st.sampled_from([203, 300]))
 def test_any_identifier_is_read_back_from_its_drawing_byte_for_byte(product_id, identifier, level, dpi):
     text = label_text(product_id, identifier)
-    symbol = _prove(text, size_mm=60, dpi=dpi, level=level)
+    symbol = _prove(text, size_mm=40, dpi=dpi, level=level)
     image = load_picture(symbol.png)
     assert all(decoder.read(image) == (text.encode(),) for decoder in PANEL)
     assert image.width == symbol.matrix.modules_with_quiet_zone * symbol.dots_per_module
-    assert symbol.edge_mm <= 60
+    assert symbol.edge_mm <= 40
 
 
 def test_both_decoders_of_this_machine_are_independent_and_agree():
@@ -175,3 +179,53 @@ def test_a_missing_code_a_wrong_one_and_a_right_one_are_told_apart():
     png = _prove().png
     panel_ = (Zxing(), Picky(misses=1), Liar((b"x",)))
     assert [verdict for _, verdict in judge(png, TEXT, panel_)] == [Verdict.READ, Verdict.MISSED, Verdict.DIFFERENT]
+
+
+def test_the_drawing_is_read_back_pixel_for_pixel_as_pillow_reads_it():
+    for dots in (2, 3, 6):
+        png = _prove(size_mm=8.4 / 2 * dots).png
+        assert read_drawing(png) == load_picture(png)
+
+
+@pytest.mark.parametrize("at", [0, 20, 60, 300, -20])
+def test_a_drawing_with_one_changed_byte_is_never_taken_for_read(at):
+    png = bytearray(_prove().png)
+    png[at] ^= 4
+    with pytest.raises(LabelError, match="drawn picture"):
+        judge(bytes(png), TEXT, PANEL)
+
+
+def test_every_decoder_of_the_tests_is_here_and_reads_any_text_byte_for_byte():
+    require_program("zbarimg", "zbar-tools")
+    assert [decoder.name for decoder in panel()] == ["zxing", "zbar", "opencv"]
+    text = "zwölf Käse, 器械, \N{GRINNING FACE}"
+    assert [verdict for _, verdict in _prove(text, decoders=panel()).taken.verdicts] == [Verdict.READ] * 3
+
+
+def test_opencv_says_the_same_about_a_picture_however_often_it_is_asked():
+    opencv = OpenCv()
+    image = read_drawing(_prove().png)
+    assert {opencv.read(image) for _ in range(4)} == {(TEXT.encode(),)}
+    assert opencv.read(GrayImage(40, 40, b"\xff" * 1600)) == ()
+    assert opencv.read(GrayImage(1, 1, b"\0")) == ()
+
+
+def test_a_panel_by_name_is_exactly_those_in_the_fixed_order():
+    assert [decoder.name for decoder in panel(["zxing"])] == ["zxing"]
+    with pytest.raises(LabelError, match=r"boofcv asked for; give one or more of zxing, zbar, opencv"):
+        panel(["zxing", "boofcv"])
+    with pytest.raises(LabelError, match="none asked for"):
+        panel([])
+
+
+def test_a_decoder_asked_for_but_not_installed_is_an_error_with_the_fix(monkeypatch):
+    monkeypatch.setattr(decoders.ctypes.util, "find_library", lambda name: None)
+    monkeypatch.setattr(decoders.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(LabelError, match=r"zbar: .*libzbar0.*opencv: pip install 'device-agent\[opencv\]'"):
+        panel(["zxing", "zbar", "opencv"])
+    assert [decoder.name for decoder in panel()] == ["zxing"]
+
+
+def test_one_decoder_alone_is_said_and_two_are_not():
+    assert lone_decoder_warning(["zxing", "zbar"]) is None
+    assert "proven by one decoder alone, zxing" in (lone_decoder_warning(["zxing"]) or "")

@@ -1,16 +1,13 @@
-"""What a label says: identifiers out of a template, and the text of a code out of an identifier."""
+"""Identifiers out of a template and a serial number."""
 
 from __future__ import annotations
 
 import re
 import string
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final
 
-from agent.errors import InvalidQr
-from agent.wire.qr import LabelText, encode_label
 from simulator.labels.errors import LabelError
 
 DEFAULT_TEMPLATE: Final = "SIM-{serial:06d}"
@@ -72,35 +69,3 @@ class IdentifierTemplate:
         if count > 1 and not self.varies:
             raise LabelError(f"template {self.pattern!r} gives every label the same identifier: add {{serial:06d}}")
         return ((serial, self.identifier(serial)) for serial in range(first_serial, first_serial + count))
-
-
-Profile = Callable[[str, str], str]
-"""Product id and device identifier in, the text of the code out; raises :class:`InvalidQr`."""
-
-
-def _json_profile(product_id: str, device_identifier: str) -> str:
-    return encode_label(LabelText(product_id=product_id, device_identifier=device_identifier))
-
-
-PROFILES: Final[Mapping[str, Profile]] = MappingProxyType({"json": _json_profile})
-"""The payload profiles by name; ``json`` is the default (docs/labels.md, "Payload")."""
-
-
-def label_text(product_id: str, device_identifier: str, profile: str = "json") -> str:
-    """The text of one label's code.
-
-    Args:
-        product_id: the product that the device belongs to.
-        device_identifier: what tells this device from all others of the product.
-        profile: a key of :data:`PROFILES`.
-
-    Raises:
-        LabelError: no such profile, or a label cannot carry these values.
-    """
-    make = PROFILES.get(profile)
-    if make is None:
-        raise LabelError(f"no payload profile {profile!r}: there is {', '.join(sorted(PROFILES))}")
-    try:
-        return make(product_id, device_identifier)
-    except (InvalidQr, ValueError) as problem:
-        raise LabelError(f"no label for product {product_id!r}, identifier {device_identifier!r}: {problem}") from None

@@ -1,0 +1,1 @@
+"""A payload profile for labels: see profile.py."""

@@ -1,0 +1,149 @@
+"""One run of ``labels corpus``: make the payloads, write them, ask a server."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from agent.errors import ConfigurationError
+from agent.wire.auth import KeyPair
+from agent.wire.client import ServiceClient
+from agent.wire.qr.keys import LabelSigner, read_label_signer
+from agent.wire.qr.link_form import host_fault
+from agent.wire.secret import Secret
+from simulator.labels.corpus.asking import Asked, Patience, ask_all, others
+from simulator.labels.corpus.case import Setting
+from simulator.labels.corpus.collection import Entry, collect
+from simulator.labels.corpus.folder import WrittenCorpus, write_corpus
+from simulator.labels.corpus.products import made_up_setting, made_up_signer, products_on
+from simulator.labels.errors import LabelError
+
+OnProgress = Callable[[int, int], None]
+_WHERE: Final = "labels corpus"
+_ID_MIN: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusOptions:
+    """What is asked for; names as on the command line."""
+
+    out: Path | None = None
+    base_url: str | None = None
+    api_key: str | None = None
+    secret_key_file: Path | None = None
+    product_id: str | None = None
+    signed_product_id: str | None = None
+    sign_key_file: Path | None = None
+    link_host: str = "onboard.example.com"
+    seed: int = 0
+    any_refusal: bool = False
+    timeout_s: float = 10.0
+    max_wait_s: float = 120.0
+    replace: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusRun:
+    """What came of it.
+
+    Attributes:
+        entries: the payloads.
+        written: the folder, when there is one.
+        asked: the answers, when a server was asked.
+        any_refusal: as it was asked for.
+    """
+
+    entries: tuple[Entry, ...]
+    written: WrittenCorpus | None
+    asked: tuple[Asked, ...] | None
+    any_refusal: bool
+
+    @property
+    def invalid(self) -> int:
+        """Payloads that must be refused."""
+        return sum(not entry.of.valid for entry in self.entries)
+
+    @property
+    def classes(self) -> int:
+        """Their classes."""
+        return len({entry.of.name for entry in self.entries if not entry.of.valid})
+
+    @property
+    def passed(self) -> bool:
+        """Whether every answer was as expected; without a server there is none that was not."""
+        return not others(self.asked or (), any_refusal=self.any_refusal)
+
+
+def run_corpus(
+    options: CorpusOptions, sleep: Callable[[float], None], on_progress: OnProgress | None = None
+) -> CorpusRun:
+    """Do what the options ask for.
+
+    Raises:
+        ConfigurationError: keys that cannot be read, an address that cannot be used.
+        LabelError: options that contradict each other, a folder that cannot be written.
+        ServiceError: the server cannot be reached, refuses the keys, or makes no products.
+    """
+    _check(options)
+    signer = made_up_signer(options.seed) if options.sign_key_file is None else read_label_signer(options.sign_key_file)
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(_client(options)) if options.base_url else None
+        setting = _setting(options, signer, client, stack)
+        entries = collect(setting)
+        written = None
+        if options.out is not None:
+            # A secret of a real product is named, not told; one that was made up from the seed is no secret.
+            label_key = signer.key.shown if options.sign_key_file else signer.reveal_label_key()
+            drawing = None if client else on_progress
+            written = write_corpus(
+                entries, setting, options.out, label_key=label_key, replace=options.replace, on_progress=drawing
+            )
+        asked = None
+        if client is not None:
+            asked = ask_all(client.connection, entries, Patience(sleep, options.max_wait_s), on_progress)
+    return CorpusRun(entries, written, asked, options.any_refusal)
+
+
+def _check(options: CorpusOptions) -> None:
+    if options.out is None and not options.base_url:
+        raise LabelError("nothing to do: give --out for a folder, --against for a server, or both")
+    keys = (options.api_key, options.secret_key_file)
+    if options.base_url and None in keys:
+        raise LabelError("--against needs --api-key and --secret-key-file")
+    if (options.product_id is None) != (options.signed_product_id is None):
+        raise LabelError("--product-id and --signed-product-id go together: give both or neither")
+    if options.product_id is not None and options.product_id == options.signed_product_id:
+        raise LabelError("--product-id and --signed-product-id are the same: a product signs its labels or does not")
+    for product_id in (options.product_id, options.signed_product_id):
+        if product_id is not None and len(product_id) < _ID_MIN:
+            raise LabelError(f"the product id {product_id!r} is too short to be changed: give one of {_ID_MIN} or more")
+    fault = host_fault(options.link_host)
+    if fault is None and not ("." in options.link_host and any(each.isalpha() for each in options.link_host)):
+        fault = f"{options.link_host!r} has no letter and no dot to change"
+    if fault is not None:
+        raise LabelError(f"{fault}: give another --link-host, such as onboard.example.com")
+
+
+def _setting(
+    options: CorpusOptions, signer: LabelSigner, client: ServiceClient | None, stack: contextlib.ExitStack
+) -> Setting:
+    if options.product_id and options.signed_product_id:
+        return Setting(options.product_id, options.signed_product_id, signer, options.link_host, options.seed)
+    if client is not None:
+        return stack.enter_context(products_on(client, options.seed, signer, options.link_host))
+    return made_up_setting(options.seed, signer, options.link_host)
+
+
+def _client(options: CorpusOptions) -> ServiceClient:
+    path = options.secret_key_file
+    if path is None or options.base_url is None or options.api_key is None:
+        raise LabelError("--against needs --api-key and --secret-key-file")
+    try:
+        secret = path.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else "it is not ASCII text"
+        raise ConfigurationError([f"--secret-key-file {path} cannot be read: {reason}"], _WHERE) from None
+    return ServiceClient(options.base_url, KeyPair(options.api_key, Secret(secret)), timeout_s=options.timeout_s)

@@ -1,0 +1,91 @@
+"""A folder of damaged labels: never over somebody else's files, never half a file."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from PIL import Image
+
+from simulator.labels.damage.documents import FORMAT
+from simulator.labels.damage.pixels import Pixels
+from simulator.labels.errors import LabelError, LabelsExist
+
+MANIFEST_JSON: Final = "manifest.json"
+
+
+class DamageFolder:
+    """Where a run writes. What an earlier run left is replaced; anything else is refused.
+
+    Args:
+        path: the folder; made when missing.
+        option: what the user gives to choose another one.
+
+    Raises:
+        LabelsExist: there are files in it and no manifest of an earlier run.
+        LabelError: it cannot be made or read.
+    """
+
+    def __init__(self, path: Path, *, option: str = "--out") -> None:
+        self.path = path
+        self._option = option
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._before = self._read_manifest() if any(path.iterdir()) else set()
+        except OSError as problem:
+            raise self._unwritable(path, problem) from None
+
+    def _read_manifest(self) -> set[str]:
+        """The files of the run before."""
+        try:
+            document = json.loads((self.path / MANIFEST_JSON).read_bytes())
+            if document["format"] == FORMAT:
+                return {str(picture["file"]) for picture in document["pictures"]}
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            pass
+        raise LabelsExist(f"{self.path} holds other files: choose another {self._option}")
+
+    def write_picture(self, name: str, pixels: Pixels) -> None:
+        """Write a picture; ``name`` is relative to the folder.
+
+        Raises:
+            LabelError: it cannot be written.
+        """
+        file = io.BytesIO()
+        Image.fromarray(pixels).save(file, "PNG")
+        self.write(name, file.getvalue())
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file under a temporary name and rename it.
+
+        Raises:
+            LabelError: it cannot be written.
+        """
+        target = self.path / name
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_bytes(data)
+            temporary.replace(target)
+        except OSError as problem:
+            temporary.unlink(missing_ok=True)
+            raise self._unwritable(target, problem) from None
+        self._before.discard(name)
+
+    def finish(self, manifest: bytes) -> Path:
+        """Remove what the run before left and this one did not write, then write the manifest."""
+        for name in sorted(self._before):
+            # The name comes out of a file: nothing outside this folder, and nothing but pictures.
+            parts = PurePosixPath(name)
+            if not parts.is_absolute() and ".." not in parts.parts and parts.suffix == ".png":
+                (self.path / name).unlink(missing_ok=True)
+        self.write(MANIFEST_JSON, manifest)
+        return self.path / MANIFEST_JSON
+
+    def _unwritable(self, path: Path, problem: OSError) -> LabelError:
+        return LabelError(
+            f"cannot write {path}: {problem.strerror or problem}; free it, or choose another {self._option}"
+        )
