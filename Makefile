@@ -27,6 +27,9 @@ INSTALL_PROJECT = $(INSTALL) --no-index --no-deps --no-build-isolation --editabl
 LOCK = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
 	--python-version 3.11 $(UPGRADE)
 
+# Whoever sets it means small images; here hundreds of processes would each compile the same modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test chaos faults soak powercuts fuzz check format docs bench lock clean
