@@ -13,7 +13,7 @@ from simulator.labels import make_labels
 from simulator.labels.damage.chance import Chance
 from simulator.labels.damage.kinds import KINDS
 from simulator.labels.damage.label import CleanLabel
-from simulator.labels.printing.sheet import fit_grid
+from simulator.labels.printing.grid import fit_grid
 from simulator.labels.verify.report import State
 from simulator.labels.verify.verifying import verify_labels
 from tests.conftest import require_program
