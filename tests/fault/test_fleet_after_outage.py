@@ -154,6 +154,7 @@ def _silent():
     logging.disable(logging.CRITICAL)
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("arrays", "devices"), [(True, 250), (False, 1000)], ids=["arrays", "one by one"])
 def test_devices_come_back_from_ten_minutes_without_the_service_and_cause_no_second_outage(arrays, devices):
     steady_per_minute = devices * STEADY_PER_DEVICE
