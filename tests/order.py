@@ -21,6 +21,8 @@ LONGEST = (
     "tests/e2e/test_service_program.py",
     "tests/e2e/test_demo.py",
     "tests/fault/test_gateway_chaos.py",
+    "tests/fault/test_power_cuts.py",
+    "tests/fault/test_disk_faults.py",
     "tests/fault/test_verdict.py",
     "tests/unit/agent/runtime/test_long_outage.py",
     "tests/fault/test_fleet_after_outage.py",
