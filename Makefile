@@ -10,8 +10,8 @@ DEMO_OUT ?= demo-output
 DEMO_FLAGS ?=
 # Where `make soak` writes its rounds down; called again it goes on there.
 SOAK_OUT ?= soak-output
-# Test processes: a number, auto (one per core), or 0 to run them in one process.
-TEST_JOBS ?= auto
+# Test processes: a number, or 0 to run them in one process. One more than there are cores, since some tests wait.
+TEST_JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # Further options of pytest, such as PYTEST_FLAGS="-k outbox -x"
 PYTEST_FLAGS ?=
 # One parser for `make fuzz`, by its name in tests/fuzz/targets.py; all of them when empty.
@@ -26,6 +26,9 @@ INSTALL_PINNED = $(INSTALL) --require-hashes --only-binary :all:
 INSTALL_PROJECT = $(INSTALL) --no-index --no-deps --no-build-isolation --editable .
 LOCK = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
 	--python-version 3.11 $(UPGRADE)
+
+# Whoever sets it means small images; here hundreds of processes would each compile the same modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

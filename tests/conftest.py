@@ -11,6 +11,7 @@ A test that needs a system program calls :func:`require_program`::
 from __future__ import annotations
 
 import contextlib
+import gc
 import ipaddress
 import logging
 import os
@@ -25,7 +26,7 @@ from typing import Any, NoReturn
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import canary, service_running
+from tests import canary, order, service_running, shortcuts
 from tests.mosquitto import Mosquitto, find_mosquitto, mosquitto
 from tests.postgresql import Cluster, cluster, find_programs
 
@@ -91,6 +92,12 @@ def postgresql() -> Iterator[Cluster]:
         yield running_cluster
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _shortcuts() -> Iterator[None]:
+    with shortcuts.taken():
+        yield
+
+
 # --- the broker -------------------------------------------------------------------------------------------------
 
 
@@ -130,6 +137,12 @@ _SERVICE_MANAGER = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "CREDENTIA
 
 def pytest_configure(config: pytest.Config) -> None:
     """Forget what the developer's shell has set, and guard the network, before anything of ours is imported."""
+    # A run that a shell has put into the background ignores Ctrl-C, and so would every program that it starts.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Hundreds of processes would compile the same modules again, each of them for a second.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     for name in list(os.environ):
         if name.lower().endswith("_proxy") or name.startswith(_OUR_PREFIXES) or name in _SERVICE_MANAGER:
             del os.environ[name]
@@ -137,6 +150,19 @@ def pytest_configure(config: pytest.Config) -> None:
         _guard.append(_NetworkGuard())
         sys.addaudithook(_guard[0])
     canary.install(config)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the longest first where several processes share the tests."""
+    if worker := getattr(config, "workerinput", None):
+        order.longest_first(items, config.rootpath, worker["workercount"])
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What is there now stays: the collector of garbage need not look at thousands of tests again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

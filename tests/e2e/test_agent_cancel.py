@@ -5,16 +5,12 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from agent.wire.secret import Secret
-from simulator.service.config import ServiceConfig
-from simulator.service.server import RunningService
 from tests.contract.test_command_source_port import Answer, ScriptedServer
-from tests.e2e.agent_bench import API_KEY, SECRET_KEY, SOON_S, AgentBench, wait_until
+from tests.e2e.agent_bench import SOON_S, wait_until
 
 PLUGIN = """
 import os, sys, time
@@ -48,26 +44,6 @@ class Pump(Handler):
             return Verified.succeeded({"pumped": len((Path(payload.folder) / "effects").read_text().split())})
         return Verified.not_done()
 """
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory) -> Iterator[RunningService]:
-    config = ServiceConfig(
-        data_dir=tmp_path_factory.mktemp("service"),
-        api_key=API_KEY,
-        secret_key=Secret(SECRET_KEY),
-        rate_limit=0,
-        log_level="warning",
-    )
-    with RunningService(config) as running:
-        yield running
-
-
-@pytest.fixture
-def bench(service, tmp_path) -> Iterator[AgentBench]:
-    made = AgentBench(tmp_path, service.base_url)
-    yield made
-    made.close()
 
 
 @pytest.fixture(scope="module")

@@ -9,26 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from agent.wire.secret import Secret
-from simulator.service.config import ServiceConfig
-from simulator.service.server import RunningService
-from tests.e2e.agent_bench import API_KEY, SECRET_KEY, AgentBench, wait_until
-
-
-@pytest.fixture(scope="module")
-def service():
-    with RunningService(ServiceConfig(api_key=API_KEY, secret_key=Secret(SECRET_KEY))) as running:
-        yield running
-
-
-@pytest.fixture
-def bench(service, tmp_path):
-    made = AgentBench(tmp_path, service.base_url)
-    yield made
-    made.close()
+from tests.e2e.agent_bench import API_KEY, SECRET_KEY, wait_until
 
 
 def doctor(config: Path, *options: str) -> tuple[int, dict[str, dict[str, str]], str]:

@@ -9,36 +9,12 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from agent.wire.secret import Secret
-from simulator.service.config import ServiceConfig
-from simulator.service.server import RunningService
 from tests.contract.test_command_source_port import Answer, ScriptedServer
-from tests.e2e.agent_bench import API_KEY, SECRET_KEY, SOON_S, AgentBench, wait_until
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory) -> Iterator[RunningService]:
-    config = ServiceConfig(
-        data_dir=tmp_path_factory.mktemp("service"),
-        api_key=API_KEY,
-        secret_key=Secret(SECRET_KEY),
-        rate_limit=0,
-        log_level="warning",
-    )
-    with RunningService(config) as running:
-        yield running
-
-
-@pytest.fixture
-def bench(service, tmp_path) -> Iterator[AgentBench]:
-    made = AgentBench(tmp_path, service.base_url)
-    yield made
-    made.close()
+from tests.e2e.agent_bench import SECRET_KEY, SOON_S, wait_until
 
 
 def program(path: Path, text: str) -> Path:

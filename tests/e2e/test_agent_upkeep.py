@@ -11,15 +11,11 @@ import sys
 import tarfile
 import threading
 from base64 import b64decode
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from agent.config import load_config
-from agent.wire.secret import Secret
-from simulator.service.config import ServiceConfig
-from simulator.service.server import RunningService
 from tests.e2e.agent_bench import API_KEY, SECRET_KEY, AgentBench, wait_until
 
 LONG_S = 90.0
@@ -54,26 +50,6 @@ class Deadly(Sensor):
     def read(self):
         return {"alive": 1.0}
 """
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory) -> Iterator[RunningService]:
-    config = ServiceConfig(
-        data_dir=tmp_path_factory.mktemp("service"),
-        api_key=API_KEY,
-        secret_key=Secret(SECRET_KEY),
-        rate_limit=0,
-        log_level="warning",
-    )
-    with RunningService(config) as running:
-        yield running
-
-
-@pytest.fixture
-def bench(service, tmp_path) -> Iterator[AgentBench]:
-    made = AgentBench(tmp_path, service.base_url)
-    yield made
-    made.close()
 
 
 @pytest.fixture

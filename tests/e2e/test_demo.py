@@ -10,11 +10,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 DEMO = [str(Path(sys.executable).with_name("fleet-simulator")), "demo"]
-LIMIT_S = 100
 
 
 def run_program(program: list[str] | str, **options: object) -> subprocess.CompletedProcess[str]:
@@ -44,9 +44,9 @@ def all_gone(out: Path, within_s: float = 15) -> bool:
     return True
 
 
-def start(out: Path, *options: str) -> subprocess.Popen[str]:
+def start(out: Path, *options: str, devices: int = 6) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*DEMO, "--out", str(out), "--devices", "6", *options],
+        [*DEMO, "--out", str(out), "--devices", str(devices), *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -54,47 +54,74 @@ def start(out: Path, *options: str) -> subprocess.Popen[str]:
     )
 
 
-def read_until(process: subprocess.Popen[str], text: str) -> str:
-    assert process.stdout is not None
+def read_until(stream: IO[str], text: str) -> str:
     seen = ""
-    for line in process.stdout:
+    for line in stream:
         seen += line
         if text in line:
             return seen
-    pytest.fail(f"{text!r} was never printed:\n{seen}\n{process.stderr.read()}")
+    pytest.fail(f"{text!r} was never printed:\n{seen}")
 
 
-def test_the_demo_proves_everything_and_leaves_a_report(tmp_path):
+def test_the_demo_proves_everything_leaves_a_report_and_keeps_running_for_a_curl_line(tmp_path):
     out = tmp_path / "out"
     begun = time.monotonic()
-    done = run_program([*DEMO, "--out", str(out), "--devices", "8", "--json"], timeout=LIMIT_S)
-    took = time.monotonic() - begun
-    verdict = json.loads(done.stdout)
-    assert done.returncode == 0, done.stderr
+    with start(out, "--json", "--keep", devices=8) as process:
+        # With --json the story goes to standard error.
+        story = read_until(process.stderr, " logs ")
+        took = time.monotonic() - begun
+        kept = read_until(process.stderr, "Ctrl-C ends it")
+        status = send_and_look(kept)
+        process.send_signal(signal.SIGINT)
+        printed, _ = process.communicate(timeout=30)
+    logs = "\n".join(path.read_text() for path in sorted((out / "logs").iterdir()))
+    assert process.returncode == 0, f"{story}\n{logs}"
+    assert all_gone(out)
+    assert status == "succeeded"
+    verdict = json.loads(printed)
     assert verdict == json.loads((out / "proofs.json").read_text())
     assert verdict["held"] is True
     assert verdict["devices"] == 8
     assert len(verdict["proofs"]) == 9
     assert took < 60
-    assert all_gone(out)
     assert len(list((out / "labels").glob("*.png"))) == 8
     assert (out / "sheet.pdf").read_bytes().startswith(b"%PDF")
     assert (out / "agent" / "token").stat().st_mode & 0o077 == 0
     assert not (out / "agent" / "secret_key").exists(), "the key is the gateway's, and on no device"
     report = (out / "report.html").read_text()
     secret = (out / "service" / "secret_key").read_text().strip()
-    assert secret not in report + done.stdout + done.stderr
-    assert not [path for path in (out / "logs").iterdir() if secret in path.read_text()]
+    assert secret in kept, "whoever keeps it running is told the keys"
+    assert secret not in report + story + printed + logs
     assert report.count('class="bar ') == verdict["commands"]
     for text in ("SIGKILL in the middle", "started again", "switched off", "power cut", "removed"):
         assert text in report
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
-def test_an_interrupted_demo_leaves_no_process_behind(tmp_path, number):
+def send_and_look(kept: str) -> str:
+    """Paste the lines that were shown: how the command ended."""
+    send = re.search(r"send\s+(curl .*)", kept)
+    look = re.search(r"look\s+(curl .*)", kept)
+    assert send
+    assert look
+    sent = json.loads(run_program(["sh", "-c", send.group(1)], timeout=20).stdout)
+    assert sent["status"] == "queued"
+    deadline = time.monotonic() + 20
+    status = ""
+    while status != "succeeded" and time.monotonic() < deadline:
+        listed = json.loads(run_program(["sh", "-c", look.group(1)], timeout=20).stdout)
+        status = next(command["status"] for command in listed["data"] if command["id"] == sent["id"])
+    return status
+
+
+@pytest.mark.parametrize(
+    ("number", "moment"),
+    [(signal.SIGINT, "created"), (signal.SIGTERM, "devices online")],
+    ids=["ctrl-c", "sigterm"],
+)
+def test_an_interrupted_demo_leaves_no_process_behind(tmp_path, number, moment):
     out = tmp_path / "out"
     with start(out) as process:
-        read_until(process, "devices online")
+        read_until(process.stdout, moment)
         assert of_this_run(out)
         process.send_signal(number)
         _, errors = process.communicate(timeout=30)
@@ -107,32 +134,9 @@ def test_an_interrupted_demo_leaves_no_process_behind(tmp_path, number):
 def test_a_demo_that_is_killed_leaves_no_process_behind(tmp_path):
     out = tmp_path / "out"
     with start(out) as process:
-        read_until(process, "devices online")
+        read_until(process.stdout, "devices online")
         process.kill()
         process.communicate(timeout=30)
-    assert all_gone(out)
-
-
-def test_keep_leaves_everything_running_and_the_curl_line_works(tmp_path):
-    out = tmp_path / "out"
-    with start(out, "--keep") as process:
-        seen = read_until(process, "Ctrl-C ends it")
-        send = re.search(r"send\s+(curl .*)", seen)
-        look = re.search(r"look\s+(curl .*)", seen)
-        assert send
-        assert look
-        sent = json.loads(run_program(["sh", "-c", send.group(1)], timeout=20).stdout)
-        assert sent["status"] == "queued"
-        deadline = time.monotonic() + 20
-        status = ""
-        while status != "succeeded" and time.monotonic() < deadline:
-            listed = json.loads(run_program(["sh", "-c", look.group(1)], timeout=20).stdout)
-            status = next(command["status"] for command in listed["data"] if command["id"] == sent["id"])
-        assert status == "succeeded"
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
-    logs = "\n".join(path.read_text() for path in sorted((out / "logs").iterdir()))
-    assert process.returncode == 0, f"{seen}\n{logs}"
     assert all_gone(out)
 
 

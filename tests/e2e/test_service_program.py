@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -89,7 +89,18 @@ def test_a_signal_ends_it_within_5_seconds_while_polls_are_held(number):
             process.send_signal(number)
             assert process.wait(5) == 0
             assert time.monotonic() - began < 5
-            assert {future.result(5).status_code for future in held} == {304}
+            # A poll that was late, on a busy machine, came to a closed door.
+            ends = {_status_or_none(future) for future in held}
+            assert 304 in ends
+            assert ends <= {304, None}
+
+
+def _status_or_none(answer: Future[httpx.Response]) -> int | None:
+    """What a request was answered with; None when nobody took it."""
+    try:
+        return answer.result(5).status_code
+    except httpx.ConnectError:
+        return None
 
 
 def test_keys_are_shown_on_the_first_start_only_and_the_curl_line_works(tmp_path):
@@ -173,13 +184,16 @@ class Writers:
     async def write_until_it_dies(self, url: str, process: subprocess.Popen[str]) -> None:
         self.life += 1
         self.enough, self.enough_at = asyncio.Event(), len(self.answered["readings"]) + WRITERS
-        limits = httpx.Limits(max_connections=WRITERS, max_keepalive_connections=WRITERS)
-        async with httpx.AsyncClient(base_url=url, headers=KEYS, trust_env=False, limits=limits, timeout=30) as http:
-            writers = [asyncio.create_task(self._write(http, number)) for number in range(WRITERS)]
-            await asyncio.wait_for(self.enough.wait(), 30)
-            await asyncio.sleep(random.uniform(0, 0.2))  # any moment between two commits is a good one to die at
-            process.send_signal(signal.SIGKILL)
-            await asyncio.gather(*writers)
+        writers = [asyncio.create_task(self._write_on_its_own(url, number)) for number in range(WRITERS)]
+        await asyncio.wait_for(self.enough.wait(), 30)
+        await asyncio.sleep(random.uniform(0, 0.2))  # any moment between two commits is a good one to die at
+        process.send_signal(signal.SIGKILL)
+        await asyncio.gather(*writers)
+
+    async def _write_on_its_own(self, url: str, number: int) -> None:
+        # A client each: one that has 200 connections looks at all of them for each request.
+        async with httpx.AsyncClient(base_url=url, headers=KEYS, trust_env=False, timeout=30) as http:
+            await self._write(http, number)
 
     async def _write(self, http: httpx.AsyncClient, number: int) -> None:
         with contextlib.suppress(httpx.TransportError):

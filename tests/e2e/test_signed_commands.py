@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,29 +14,13 @@ from click.testing import CliRunner
 
 from agent.cli import device_agent
 from agent.wire.commands import SendCommand
-from agent.wire.secret import Secret
 from agent.wire.signed_keys import SigningKey, read_signing_key
 from simulator.command.counter import CounterFile
 from simulator.command.sending import KeySigner
-from simulator.service.config import ServiceConfig
-from simulator.service.server import RunningService
-from tests.e2e.agent_bench import API_KEY, SECRET_KEY, AgentBench, AgentProcess, wait_until
+from tests.e2e.agent_bench import API_KEY, AgentBench, AgentProcess, wait_until
 from tests.e2e.test_agent_mqtt import Bench as MqttBench
 from tests.e2e.test_agent_mqtt import bench as mqtt_bench  # noqa: F401 - a fixture
 from tests.e2e.test_gateway_journey import AGENT, travelling
-
-
-@pytest.fixture(scope="module")
-def service() -> Iterator[RunningService]:
-    with RunningService(ServiceConfig(api_key=API_KEY, secret_key=Secret(SECRET_KEY), rate_limit=0)) as running:
-        yield running
-
-
-@pytest.fixture
-def bench(service, tmp_path) -> Iterator[AgentBench]:
-    made = AgentBench(tmp_path, service.base_url)
-    yield made
-    made.close()
 
 
 def run(program: str, *words: object, code: int = 0, **environ: str) -> str:

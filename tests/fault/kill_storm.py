@@ -1,7 +1,7 @@
 """A storm: several agents under load, each killed again and again at random, their service now and then as well.
 
 Two thirds of the kills come at a random moment after the agent is ready: during a poll, a commit, a program, a send.
-The others come at a random moment after the process began: during start-up and recovery. Every tenth agent is started
+The others come at a random moment after the process began: during start-up and recovery. Every 25th agent is started
 as a user starts it, by ``exec`` of ``device-agent run``; the others are forked by a process that has imported
 everything (:mod:`tests.fault.fork_server`), since what a fresh interpreter does for a second is no work of ours.
 
@@ -51,7 +51,7 @@ _SETTLE_LOOK_S: Final = 0.2
 _SLICE_S: Final = 0.02
 _SERVICE_LIVES_S: Final = (4.0, 10.0)
 _COMMAND_EVERY_S: Final = (0.05, 0.5)
-_EXEC_EVERY: Final = 10
+_EXEC_EVERY: Final = 25
 _LOG_MAX_BYTES: Final = 1024 * 1024
 
 

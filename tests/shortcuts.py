@@ -1,0 +1,82 @@
+"""Work that many tests would do again, alike, and that this process does once: half of what a short test cost.
+
+* **Tables.** Most tests of the service start one on an empty database, and alembic was most of that start. Within one
+  process the first empty database of each kind is migrated, and the statements that this took are given to the others.
+  A database that has a schema already, or that another process opens, is migrated as ever.
+* **Certificates.** Each httpx client reads all certificates of this machine, also one that speaks plain HTTP. Those
+  that ask for no other ones share what the first one read.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from httpx._transports import default as httpx_transports
+from sqlalchemy import Connection, event, inspect
+
+from simulator.service.storage import database
+
+_CHANGES = ("CREATE", "ALTER", "DROP", "INSERT", "UPDATE", "DELETE", "COMMENT")
+
+_written_down: dict[str, list[tuple[str, Any]]] = {}
+
+
+@contextmanager
+def taken() -> Iterator[None]:
+    """Within the block this process takes both."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "migrate", _quick_schema(database.migrate))
+        patch.setattr(httpx_transports, "create_ssl_context", _one_trust_store(httpx_transports.create_ssl_context))
+        yield
+
+
+def _one_trust_store(create: Callable[..., Any]) -> Callable[..., Any]:
+    usual = functools.cache(lambda trust_env: create(verify=True, cert=None, trust_env=trust_env))
+    at_first = _named_certificates()
+
+    def shared(*, verify: Any = True, cert: Any = None, trust_env: bool = True) -> Any:
+        if verify is True and cert is None and _named_certificates() == at_first:
+            return usual(trust_env)
+        return create(verify=verify, cert=cert, trust_env=trust_env)
+
+    return shared
+
+
+def _named_certificates() -> list[str | None]:
+    return [os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR")]
+
+
+def _quick_schema(migrate: Callable[[Connection], None]) -> Callable[[Connection], None]:
+    def quick(connection: Connection) -> None:
+        with connection.begin():
+            is_new = not inspect(connection).get_table_names()
+        if not is_new:
+            migrate(connection)
+        elif known := _written_down.get(connection.dialect.name):
+            with connection.begin():
+                for statement, parameters in known:
+                    connection.exec_driver_sql(statement, parameters or None)
+        else:
+            _written_down[connection.dialect.name] = _listen(connection, migrate)
+
+    return quick
+
+
+def _listen(connection: Connection, migrate: Callable[[Connection], None]) -> list[tuple[str, Any]]:
+    heard: list[tuple[str, Any]] = []
+
+    def hear(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        if statement.lstrip().upper().startswith(_CHANGES):
+            heard.append((statement, parameters))
+
+    event.listen(connection, "before_cursor_execute", hear)
+    try:
+        migrate(connection)
+    finally:
+        event.remove(connection, "before_cursor_execute", hear)
+    return heard

@@ -1,0 +1,100 @@
+"""What the tests' own shortcuts save is not what the tests are about."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import httpx
+import pytest
+from sqlalchemy import create_engine, text
+
+from agent.wire.secret import Secret
+from simulator.service.storage import database
+from tests import order, shortcuts
+from tests.service_running import running, stored_on
+
+SQLITE = "SELECT type, name, sql FROM sqlite_master UNION ALL SELECT 'revision', version_num, '' FROM alembic_version"
+POSTGRESQL = """
+    SELECT table_name, column_name, data_type, column_default, is_nullable FROM information_schema.columns
+        WHERE table_schema = 'public'
+    UNION ALL SELECT tablename, indexname, indexdef, '', '' FROM pg_indexes WHERE schemaname = 'public'
+    UNION ALL SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid), '', '' FROM pg_constraint
+        WHERE connamespace = 'public'::regnamespace
+    UNION ALL SELECT 'revision', version_num, '', '', '' FROM alembic_version
+"""
+
+
+KEYS = {"api_key": "mk_test", "secret_key": Secret("msk_test")}
+
+
+def schema_in(folder) -> set[tuple]:
+    with running(data_dir=folder, **KEYS):
+        pass
+    engine = create_engine(f"sqlite:///{next(folder.glob('*.db'))}")
+    try:
+        with engine.connect() as connection:
+            return {tuple(row) for row in connection.execute(text(SQLITE))}
+    finally:
+        engine.dispose()
+
+
+def test_tables_by_shortcut_are_those_of_the_migrations(tmp_path, monkeypatch):
+    monkeypatch.setattr(shortcuts, "_written_down", {})
+    first, second = schema_in(tmp_path / "first"), schema_in(tmp_path / "second")
+    assert first == second
+    assert any(kind == "revision" for kind, *_ in first)
+    assert set(shortcuts._written_down) == {"sqlite"}
+
+
+def test_tables_by_shortcut_are_those_of_the_migrations_on_postgresql(postgresql, monkeypatch):
+    monkeypatch.setattr(shortcuts, "_written_down", {})
+    found = []
+    for _ in range(2):
+        with stored_on(postgresql), running() as bench, bench.service._service.database.reading() as connection:
+            found.append({tuple(row) for row in connection.execute(text(POSTGRESQL))})
+    assert len(found[0]) > 100
+    assert found[0] == found[1]
+
+
+def test_a_database_that_has_a_schema_is_migrated_as_ever(tmp_path, monkeypatch):
+    schema_in(tmp_path / "data")
+    migrated = []
+    monkeypatch.setattr(database, "migrate", shortcuts._quick_schema(migrated.append))
+    with running(data_dir=tmp_path / "data", **KEYS):
+        assert len(migrated) == 1
+
+
+def test_clients_share_one_set_of_certificates_unless_they_ask_for_others(monkeypatch):
+    made = []
+    create = shortcuts._one_trust_store(lambda **told: made.append(told) or object())
+    assert create(verify=True, cert=None, trust_env=True) is create(verify=True, cert=None, trust_env=True)
+    context = httpx.create_ssl_context()
+    create(verify=context, cert=None, trust_env=True)
+    monkeypatch.setenv("SSL_CERT_FILE", "/of/the/test.pem")
+    create(verify=True, cert=None, trust_env=True)
+    assert [told["verify"] for told in made] == [True, context, True]
+
+
+def items(tmp_path, **modules: int) -> list[SimpleNamespace]:
+    return [SimpleNamespace(path=tmp_path / name, number=n) for name, count in modules.items() for n in range(count)]
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_the_longest_tests_stand_at_the_beginnings_of_what_the_processes_are_given(tmp_path, monkeypatch, processes):
+    monkeypatch.setattr(order, "LONGEST", ("longest", "long", "less"))
+    before = items(tmp_path, short=40, less=2, longest=1, long=3, other=20)
+    after = list(before)
+    order.longest_first(after, tmp_path, processes)
+    assert sorted(map(id, after)) == sorted(map(id, before))
+    # As tests are handed out: to each process its share of those that are left.
+    left, beginnings = list(after), []
+    for number in range(processes):
+        share = len(left) // (processes - number)
+        beginnings.append(left[0].path.name)
+        del left[:share]
+    assert beginnings == ["longest", "long", "less"][:processes]
+    assert [item.number for item in after if item.path.name == "short"] == list(range(40))
+
+
+def test_the_tests_that_are_named_as_the_longest_are_there(pytestconfig):
+    assert [name for name in order.LONGEST if not (pytestconfig.rootpath / name).exists()] == []
