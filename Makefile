@@ -71,7 +71,8 @@ format: $(VENV)/.installed-dev ## put the code in its canonical format
 docs: $(VENV)/.installed-dev ## write docs/commands.md and docs/configuration.md from the programs
 	@$(BIN)/python tools/write_docs.py
 
-pictures: $(VENV)/.installed-dev ## draw the pictures of labels in docs/images with the tools that the pages tell of
+pictures: $(VENV)/.installed-dev ## draw the pictures of labels in docs/images (needs pdftoppm and chromium)
+	@$(BIN)/python tools/draw_label_pictures.py
 	@$(BIN)/python tools/write_pictures.py
 
 bench: $(VENV)/.installed-dev ## all benchmarks, each beside its peers
