@@ -48,7 +48,7 @@ option = partial(click.option, show_default=True, show_envvar=True)
 @option(
     "--must-fail",
     type=click.Path(path_type=Path),
-    help="Folder for labels that must not scan: per kind the mildest picture that no decoder finds.",
+    help="Folder for labels that must not scan: per kind the mildest picture that nothing reads.",
 )
 @option("--jobs", type=int, help="Processes at the same time.  [default: one per core]")
 @option("--json", "as_json", envvar=f"{_PREFIX}_JSON", is_flag=True, help="Print the result as JSON.")

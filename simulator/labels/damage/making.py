@@ -67,7 +67,7 @@ def damage_labels(
         severities: above 0, up to 1.
         seed: another one puts scratches, stains and noise elsewhere.
         flips: search for the severity where each decoder loses each label.
-        must_fail: a folder for the mildest picture of each label and kind that no decoder finds.
+        must_fail: a folder for the mildest picture of each label and kind that nothing reads, patient looks included.
         jobs: processes at the same time; None works in this one, where a decoder that crashes takes the run with it.
         decoders: the panel, when the work is done in this process; by default what ``make_panel`` makes.
         make_panel: makes the panel; with ``jobs`` in each process, so it must be a function of a module.
@@ -81,7 +81,11 @@ def damage_labels(
     clean = load_labels(labels)
     folder = DamageFolder(Path(out))
     failing = None if must_fail is None else DamageFolder(Path(must_fail), option="--must-fail")
-    tasks = [Task(label, kind, run.severities, seed, flips, run.decoders) for label in clean for kind in run.kinds]
+    tasks = [
+        Task(label, kind, run.severities, seed, flips, failing is not None, run.decoders)
+        for label in clean
+        for kind in run.kinds
+    ]
     here = run_here(tasks, readers)
     working = here if jobs is None else run_in_processes(tasks, jobs=jobs, make_panel=make_panel)
     pictures = _Pictures(run, folder, failing)

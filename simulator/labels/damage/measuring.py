@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from simulator.labels.damage.chance import Chance
 from simulator.labels.damage.flip import Flip, Probes, find_flips, must_not_scan
@@ -13,6 +14,7 @@ from simulator.labels.damage.label import CleanLabel
 from simulator.labels.damage.pixels import Pixels
 from simulator.labels.damage.verdict import Verdicts, judge
 from simulator.labels.symbol.decoders import Decoder
+from simulator.labels.verify.finding import CodeSearch
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,8 @@ class Finding:
         kind: the kind's name.
         samples: at the severities asked for, rising.
         flips: one for each decoder in the panel's order; empty when not searched for.
-        must_fail: the mildest picture that no decoder finds, nor any worse one that was tried; None when there is none.
+        must_fail: the mildest picture that nothing reads, nor any worse one that was tried; None when there is none,
+            or when it was not asked for.
         pictures: severity and pixels of each sample and of ``must_fail``; empty once they are written.
     """
 
@@ -74,7 +77,14 @@ def damage(label: CleanLabel, kind: Kind, severity: float, seed: int) -> Pixels:
 
 
 def measure(
-    label: CleanLabel, kind: Kind, *, severities: Sequence[float], seed: int, panel: Sequence[Decoder], flips: bool
+    label: CleanLabel,
+    kind: Kind,
+    *,
+    severities: Sequence[float],
+    seed: int,
+    panel: Sequence[Decoder],
+    flips: bool,
+    must_fail: bool,
 ) -> Finding:
     """Damage a label at each severity and ask the panel about it.
 
@@ -85,12 +95,16 @@ def measure(
         seed: of all chance.
         panel: the decoders.
         flips: also search for the severity where each decoder loses the label.
+        must_fail: also pick the mildest picture that nothing reads.
     """
     probes = Probes(lambda severity: judge(damage(label, kind, severity, seed), label.text, panel))
 
     found = find_flips(probes, severities) if flips and panel else ()
     wanted = {severity: probes.at(severity) for severity in sorted(severities)}
-    mildest = must_not_scan(probes.all())
+    mildest = must_not_scan(probes.all()) if must_fail else None
+    if mildest:
+        pictures_of = partial(damage, label, kind, seed=seed)
+        mildest = _past_patience([one for one in probes.all() if one >= mildest], pictures_of, panel)
     if mildest:
         wanted[mildest] = probes.at(mildest)
     # Damaging anew is cheap and gives the same; keeping every picture of a search is neither.
@@ -108,6 +122,28 @@ def measure(
         must_fail=measured[mildest] if mildest else None,
         pictures=pictures,
     )
+
+
+def _past_patience(
+    severities: Sequence[float], picture: Callable[[float], Pixels], panel: Sequence[Decoder]
+) -> float | None:
+    """The mildest of rising severities from which on the patient looks of 'labels verify' find nothing, either.
+
+    Half the size or smoothed, a picture often reads that does not read as it is, and scanner apps do that.
+    """
+    mildest = None
+    for severity in reversed(severities):
+        if _reads_with_patience(picture(severity), panel):
+            break
+        mildest = severity
+    return mildest
+
+
+def _reads_with_patience(pixels: Pixels, panel: Sequence[Decoder]) -> bool:
+    search = CodeSearch(pixels, panel)
+    search.look()
+    search.look_harder(lambda: bool(search.found))
+    return bool(search.found)
 
 
 def _facts(pixels: Pixels) -> tuple[int, int, str]:

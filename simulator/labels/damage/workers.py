@@ -36,6 +36,7 @@ class Task:
         severities: above 0, up to 1.
         seed: of all chance.
         flips: also search for the severity where each decoder loses the label.
+        must_fail: also pick the mildest picture that nothing reads.
         decoders: names of the decoders to ask.
     """
 
@@ -44,6 +45,7 @@ class Task:
     severities: tuple[float, ...]
     seed: int
     flips: bool
+    must_fail: bool
     decoders: tuple[str, ...]
 
 
@@ -137,4 +139,5 @@ def _run(task: Task, panel: Sequence[Decoder]) -> Finding:
         seed=task.seed,
         panel=panel,
         flips=task.flips,
+        must_fail=task.must_fail,
     )

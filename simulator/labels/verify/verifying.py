@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from simulator.labels.errors import LabelError
-from simulator.labels.symbol.decoders import Decoder, panel
+from simulator.labels.symbol.decoders import Decoder, Zxing, find_zbar
 from simulator.labels.verify.annotate import annotate
 from simulator.labels.verify.expected import ExpectedLabel, load_expected
 from simulator.labels.verify.finding import CodeSearch, Corners, FoundCode
@@ -56,7 +56,7 @@ def verify_labels(
         overlap: pictures may show the same label again.
         thorough: the patient looks on every page, also for doubles and strangers that the quick one may not have seen.
         dpi: dots per inch that a PDF is drawn at.
-        decoders: the panel; by default the one of this machine.
+        decoders: the panel; by default those of this machine that read several codes in a picture.
         on_progress: told after each file's quick look.
 
     Raises:
@@ -67,7 +67,7 @@ def verify_labels(
         raise LabelError(f"resolution is {dpi} dpi: give 20 to 2400")
     expected = None if manifest is None else load_expected(Path(manifest))
     files = list_files(pictures)
-    readers = panel() if decoders is None else tuple(decoders)
+    readers = _page_readers() if decoders is None else tuple(decoders)
     problems: list[str] = []
     seen: list[_Seen] = []
     for done, file in enumerate(files, start=1):
@@ -85,6 +85,12 @@ def verify_labels(
     if table is not None:
         _write(Path(table), as_csv(report))
     return report
+
+
+def _page_readers() -> tuple[Decoder, ...]:
+    """The decoders that read several codes; OpenCV's reads one of a page and would take most of the time."""
+    zbar = find_zbar()
+    return (Zxing(), zbar) if zbar else (Zxing(),)
 
 
 def _readable(file: Path, dpi: int, problems: list[str]) -> Iterator[Page]:

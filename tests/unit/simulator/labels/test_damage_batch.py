@@ -20,6 +20,7 @@ from simulator.labels.damage.making import damage_labels
 from simulator.labels.errors import LabelError, LabelsExist
 from simulator.labels.symbol.decoders import Zxing, panel
 from simulator.labels.symbol.pictures import load_picture
+from simulator.labels.verify.finding import CodeSearch
 from tests import decoders_that_end
 from tests.conftest import require_program
 
@@ -97,8 +98,12 @@ def test_what_must_fail_is_the_mildest_picture_that_nothing_finds(batch):
         assert set(picture["verdicts"].values()) == {"not_found"}
         image = load_picture(batch.must_fail / picture["file"])
         assert not any(decoder.read(image) for decoder in PANEL)
+        search = CodeSearch(np.frombuffer(image.pixels, np.uint8).reshape(image.height, image.width), PANEL)
+        search.look()
+        search.look_harder(lambda search=search: bool(search.found))
+        assert not search.found, "smoothed or smaller it reads"
     blur = next(finding for finding in batch.findings if finding.kind == "blur")
-    assert blur.must_fail.severity == pytest.approx(max(flip.first_lost for flip in blur.flips), abs=0.05)
+    assert max(flip.first_lost for flip in blur.flips) <= blur.must_fail.severity <= 1.0
 
 
 def test_the_contact_sheet_shows_the_label(batch):
