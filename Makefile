@@ -29,10 +29,10 @@ LOCK = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-ind
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test chaos faults soak powercuts fuzz check format docs pictures bench lock clean
+.PHONY: help setup demo test chaos faults soak powercuts labelsproof fuzz check format docs pictures bench lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 setup: $(VENV)/.installed-dev ## the virtual environment with everything for development
 
@@ -53,6 +53,11 @@ soak: $(VENV)/.installed-dev ## agents and their service killed SOAK_CYCLES=1500
 
 powercuts: $(VENV)/.installed-dev ## a power cut at every sync of a recorded life, an agent started on every image (a quarter of an hour)
 	@POWER_CUT_REVIVED=1 POWER_CUT_SECTORS=4 $(BIN)/python -m pytest --numprocesses 0 tests/fault/test_power_cuts.py
+
+labelsproof: $(VENV)/.installed-dev ## LABELS_PROOF=100000 codes proven, two ledgers of 50,000 serials, a batch of 10,000 killed (an hour)
+	@$(BIN)/python benchmarks/labels.py --proof $${LABELS_PROOF:-100000}
+	@LEDGER_SERIALS=50000 LABELS_KILLED=10000 $(BIN)/python -m pytest --numprocesses 0 --timeout 3000 \
+		-k "killed or never_get_the_same" tests/unit/simulator/labels/test_ledger.py tests/unit/simulator/labels/test_resume.py
 
 fuzz: $(VENV)/.installed-fuzz ## every parser for FUZZ_SECONDS (30) each, guided by coverage; FUZZ="name of one" picks some
 	@FUZZ_SECONDS=$${FUZZ_SECONDS:-30} $(BIN)/python tests/fuzz/run_atheris.py $(if $(FUZZ),"$(FUZZ)")

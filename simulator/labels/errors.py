@@ -4,6 +4,7 @@
 
     AgentError
     └── LabelError              EXIT   labels cannot be made from what was given; the message names the fix
+        ├── BadRows             EXIT   a table holds rows of which no label can be made; the message lists them all
         ├── LabelsExist         EXIT   the folder holds other labels; nothing was overwritten
         └── UnreadableLabel     EXIT   no candidate in the fixed order was read by every decoder
 """
@@ -17,6 +18,10 @@ class LabelError(AgentError):
     """Labels cannot be made from what was given: one line that names the fix."""
 
     advice = Advice.EXIT
+
+
+class BadRows(LabelError):
+    """A table holds rows of which no label can be made: one line, and one for each of them with its line number."""
 
 
 class LabelsExist(LabelError):

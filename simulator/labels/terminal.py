@@ -27,6 +27,12 @@ class WrongUse(click.ClickException):
     exit_code = ExitCode.USAGE
 
 
+class Interrupted(click.ClickException):
+    """Ctrl-C or SIGTERM: one line on standard error that says what is left."""
+
+    exit_code = ExitCode.INTERRUPTED
+
+
 class Unreachable(click.ClickException):
     """The target cannot be reached: one line on standard error."""
 

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import filecmp
 import hashlib
-import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+from simulator.labels.batch.journal import Journal
+from simulator.labels.batch.manifest import read_manifest
 from simulator.labels.errors import LabelError, LabelsExist
 
 MANIFEST_JSON: Final = "manifest.json"
 MANIFEST_CSV: Final = "manifest.csv"
+JOURNAL: Final = ".labels.journal"
 _STEM_MAX: Final = 120
+_TEMPORARY: Final = re.compile(r"\..*\.[0-9]+\.tmp")
 
 
 def file_stem(identifier: str) -> str:
@@ -31,71 +38,25 @@ def file_stem(identifier: str) -> str:
     return stem[:_STEM_MAX] + "~" + hashlib.sha256(identifier.encode()).hexdigest()[:16]
 
 
-class LabelFolder:
-    """Where one batch goes.
+@dataclass(frozen=True, slots=True)
+class FileWriter:
+    """Writes the files of one batch into its folder; it may go to another process.
 
-    A file is written under a temporary name and renamed: what lacks its final name does not exist. A file that is
-    there already with the same bytes is left alone, so a batch that was interrupted is completed by running it again.
-
-    Args:
-        path: the folder; made when missing.
-        batch: what describes the batch, as in the manifest; equal means the same labels.
-        endings: format -> what the names of its files end with, such as ``.png``; nothing else is ever removed.
+    Attributes:
+        path: the folder.
         replace: overwrite what another batch left here.
-
-    Raises:
-        LabelsExist: the folder holds another batch and ``replace`` is false.
-        LabelError: the folder cannot be made or written.
+        ours: names of files that may be overwritten anyway, since this batch wrote them.
     """
 
-    def __init__(
-        self, path: Path, batch: dict[str, Any], *, replace: bool, endings: Mapping[str, str] | None = None
-    ) -> None:
-        self.path = path
-        self._endings = dict(endings or {})
-        self._replace = replace
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            raise _unwritable(path, problem) from None
-        if not os.access(path, os.W_OK | os.X_OK):
-            raise LabelError(f"cannot write into {path}: permission denied; choose another --out")
-        self._files_before = self._read_manifest(batch)
-
-    def _read_manifest(self, batch: dict[str, Any]) -> set[str]:
-        """The files that the batch before left, after making sure that they may be overwritten."""
-        manifest = self.path / MANIFEST_JSON
-        try:
-            before = json.loads(manifest.read_bytes())
-            named = [(kind, label.get(kind)) for label in before["labels"] for kind in self._endings]
-            named += [(kind, name) for kind, names in before.get("files", {}).items() for name in names]
-            files = {name for kind, name in named if self._may_be_ours(kind, name)}
-            described, product_id = before["batch"], before["batch"].get("product_id")
-        except FileNotFoundError:
-            return set()
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            if self._replace:
-                return set()
-            raise LabelsExist(
-                f"{manifest} is no manifest of labels: choose another --out, or pass --replace to overwrite it"
-            ) from None
-        if described != batch and not self._replace:
-            raise LabelsExist(
-                f"{self.path} holds another batch ({len(before['labels'])} labels of product "
-                f"{product_id!r}): choose another --out, or pass --replace to overwrite it"
-            )
-        return files | {MANIFEST_JSON, MANIFEST_CSV}
-
-    def _may_be_ours(self, kind: str, name: object) -> bool:
-        """Whether a word out of a manifest may name a file of a batch: in this folder, with its format's ending."""
-        ending = self._endings.get(kind)
-        return ending is not None and isinstance(name, str) and name.endswith(ending) and Path(name).name == name
+    path: Path
+    replace: bool
+    ours: frozenset[str]
 
     def write(self, name: str, data: bytes) -> Path:
-        """Write one file of the batch and return its path.
+        """Write one file of the batch and return its path; the same bytes are left alone.
 
         Raises:
-            LabelsExist: the file is there with other content and ``replace`` is false.
+            LabelsExist: the file is there with other content and may not be overwritten.
             LabelError: it cannot be written.
         """
         target = self.path / name
@@ -103,16 +64,112 @@ class LabelFolder:
             if target.exists():
                 if target.read_bytes() == data:
                     return target
-                if not self._replace and name not in self._files_before:
-                    raise LabelsExist(
-                        f"{target} exists with other content: choose another --out, or pass --replace to overwrite it"
-                    )
-            _replace_file(target, data)
+                self._require_ours(target)
+            with _temporary(target) as temporary:
+                temporary.write_bytes(data)
+                temporary.replace(target)
         except OSError as problem:
             raise _unwritable(target, problem) from None
         return target
 
-    def finish(self, kept: set[str], manifest_json: bytes) -> Path:
+    def write_stream(self, name: str, data: Iterable[bytes]) -> Path:
+        """The same for a file that comes in pieces and may be larger than the memory."""
+        target = self.path / name
+        try:
+            with _temporary(target) as temporary:
+                with temporary.open("wb") as file:
+                    file.writelines(data)
+                if target.exists():
+                    if filecmp.cmp(target, temporary, shallow=False):
+                        return target
+                    self._require_ours(target)
+                temporary.replace(target)
+        except OSError as problem:
+            raise _unwritable(target, problem) from None
+        return target
+
+    def _require_ours(self, target: Path) -> None:
+        if not self.replace and target.name not in self.ours:
+            raise LabelsExist(
+                f"{target} exists with other content: choose another --out, or pass --replace to overwrite it"
+            )
+
+
+class LabelFolder:
+    """Where one batch goes, from the first label to the manifest; one process at a time.
+
+    A file is written under a temporary name and renamed: what lacks its final name does not exist. A file that is
+    there already with the same bytes is left alone. A journal says which labels are proven, so that a batch that was
+    interrupted goes on behind the last of them.
+
+    Args:
+        path: the folder; made when missing.
+        header: what the batch is made from (``batch``), by whom it is proven, with which versions; equal headers
+            mean the same labels.
+        replace: overwrite what another batch left here.
+        endings: format -> what the names of its files end with, such as ``.png``; nothing else is ever removed.
+
+    Raises:
+        LabelsExist: the folder holds another batch and ``replace`` is false.
+        LabelError: the folder cannot be made or written, or another process is at work in it.
+    """
+
+    def __init__(self, path: Path, header: dict[str, Any], *, replace: bool, endings: Mapping[str, str]) -> None:
+        self.path = path
+        self._replace = replace
+        self._endings = dict(endings)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise _unwritable(path, problem) from None
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise LabelError(f"cannot write into {path}: permission denied; choose another --out")
+        before = self._finished_before(header["batch"])
+        self.journal = Journal.open(path / JOURNAL, header, replace=replace)
+        try:
+            for leftover in path.glob(".*.tmp"):  # of a process that was killed; the journal's lock says it is gone
+                if _TEMPORARY.fullmatch(leftover.name):
+                    leftover.unlink(missing_ok=True)
+            journaled = {name for kind, name in self.journal.file_names() if self._may_be_ours(kind, name)}
+            self._before = before | journaled
+            ours = frozenset(self._before | {MANIFEST_JSON, MANIFEST_CSV}) if before else frozenset(self._before)
+            self.files = FileWriter(path, replace, ours)
+        except BaseException:
+            self.journal.close()
+            raise
+
+    def _finished_before(self, batch: dict[str, Any]) -> set[str]:
+        """The files of the finished batch that is here, after making sure that they may be overwritten."""
+        path = self.path / MANIFEST_JSON
+        try:
+            before = read_manifest(path)
+            named = [(kind, name) for kind, names in before.files.items() for name in names]
+            count = 0
+            for label in before.labels():
+                count += 1
+                named += [(kind, label[kind]) for kind in self._endings if kind in label]
+            product_id = before.batch.get("product_id")
+        except FileNotFoundError:
+            return set()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            if self._replace:
+                return set()
+            raise LabelsExist(
+                f"{path} is no manifest of labels: choose another --out, or pass --replace to overwrite it"
+            ) from None
+        if before.batch != batch and not self._replace:
+            raise LabelsExist(
+                f"{self.path} holds another batch ({count} labels of product {product_id!r}): choose another --out, "
+                "or pass --replace to overwrite it"
+            )
+        return {name for kind, name in named if self._may_be_ours(kind, name)} | {MANIFEST_JSON, MANIFEST_CSV}
+
+    def _may_be_ours(self, kind: str, name: object) -> bool:
+        """Whether a word out of a manifest may name a file of a batch: in this folder, with its format's ending."""
+        ending = self._endings.get(kind)
+        return ending is not None and isinstance(name, str) and name.endswith(ending) and Path(name).name == name
+
+    def finish(self, kept: Iterable[str], manifest_json: Iterable[bytes]) -> Path:
         """Remove what the batch before left and this one lacks, then write the manifest: the batch exists.
 
         Args:
@@ -120,23 +177,27 @@ class LabelFolder:
             manifest_json: the manifest; once it has its name, all labels it names are on the disk.
         """
         try:
-            for name in sorted(self._files_before - kept - {MANIFEST_JSON, MANIFEST_CSV}):
+            for name in sorted(self._before.difference(kept, {MANIFEST_JSON, MANIFEST_CSV})):
                 (self.path / name).unlink(missing_ok=True)
             os.sync()  # once, instead of once per label: the manifest must not outlive its labels in a power cut
         except OSError as problem:
             raise _unwritable(self.path, problem) from None
-        return self.write(MANIFEST_JSON, manifest_json)
+        written = self.files.write_stream(MANIFEST_JSON, manifest_json)
+        self.journal.remove()
+        return written
+
+    def close(self) -> None:
+        """Let another process work here; the journal stays unless the batch is finished."""
+        self.journal.close()
 
 
-def _replace_file(target: Path, data: bytes) -> None:
+@contextlib.contextmanager
+def _temporary(target: Path) -> Iterator[Path]:
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
-            file.write(data)
-        temporary.replace(target)
-    except BaseException:
+        yield temporary
+    finally:
         temporary.unlink(missing_ok=True)
-        raise
 
 
 def _unwritable(path: Path, problem: OSError) -> LabelError:

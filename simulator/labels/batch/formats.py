@@ -68,6 +68,7 @@ class LabelOrder:
         serial: the number that its identifier was made from.
         identifier: the ``device_identifier``.
         product_id: the product it belongs to.
+        name: a line for people, printed beside the code; may be empty.
         text: what the code says.
     """
 
@@ -75,6 +76,7 @@ class LabelOrder:
     serial: int
     identifier: str
     product_id: str
+    name: str
     text: str
 
 
@@ -239,7 +241,12 @@ def _dots(setup: BatchSetup, label: MadeLabel) -> DotLabel:
 
 def _lines(setup: BatchSetup, label: MadeLabel) -> tuple[str, ...]:
     """What stands on a label, line by line."""
-    known = {"identifier": label.identifier, "product_id": label.product_id, "serial": str(label.serial)}
+    known = {
+        "identifier": label.identifier,
+        "product_id": label.product_id,
+        "serial": str(label.serial),
+        "name": label.name,
+    }
     return tuple(known[name] for name in setup.printing.text)
 
 
@@ -250,7 +257,12 @@ def _sample_lines(setup: BatchSetup) -> Iterator[tuple[str, ...]]:
         LabelError: a column that labels do not have.
     """
     for identifier in (setup.first, setup.last):
-        known = {"identifier": identifier, "product_id": setup.product_id, "serial": str(setup.count)}
+        known = {
+            "identifier": identifier,
+            "product_id": setup.product_id,
+            "serial": str(setup.count),
+            "name": "",
+        }
         for name in setup.printing.text:
             if name not in known:
                 raise LabelError(f"no column {name!r} for --text: there is {', '.join(known)}")

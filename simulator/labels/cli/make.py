@@ -11,21 +11,31 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
+from simulator.interrupts import terminations_as_interrupts
 from simulator.labels.batch.formats import DEFAULT_FORMATS, FORMATS
 from simulator.labels.batch.making import Batch, make_labels
+from simulator.labels.batch.workers import cores
 from simulator.labels.cli.printing import print_options, printing_options
 from simulator.labels.cli.profile import open_profile, profile_options
 from simulator.labels.errors import LabelError, UnreadableLabel
 from simulator.labels.payload import DEFAULT_TEMPLATE, IdentifierTemplate
+from simulator.labels.symbol.decoders import DECODERS
 from simulator.labels.symbol.proving import LEVELS
-from simulator.labels.terminal import CheckFailed, WrongUse, show_progress
+from simulator.labels.terminal import CheckFailed, Interrupted, WrongUse, show_progress
 
 option = partial(click.option, show_default=True, show_envvar=True)
 
 
 @click.command("make")
-@option("--product-id", required=True, help="Product on every label.")
+@option("--product-id", help="Product on every label; with --from, on every row that names none.")
 @option("--count", type=int, default=1, help="How many labels.")
+@option(
+    "--from",
+    "devices",
+    type=click.Path(path_type=Path),
+    help="Instead of --count, a table of devices: CSV or YAML with device_identifier and, if wanted, product_id, name.",
+)
+@option("--skip-bad", is_flag=True, help="Make the good rows of a table that has bad ones.")
 @option(
     "--out",
     type=click.Path(path_type=Path),
@@ -34,10 +44,16 @@ option = partial(click.option, show_default=True, show_envvar=True)
 )
 @option(
     "--template",
-    help=f"Identifier of each device, {{serial}} standing for its number.  [default: {DEFAULT_TEMPLATE}]",
+    help="Identifier of each device: {serial} stands for its number, {check} behind it for a check character.  "
+    f"[default: {DEFAULT_TEMPLATE}]",
 )
 @option("--prefix", help="Short for a template: this text and six digits.")
-@option("--first-serial", type=int, default=1, help="The first number.")
+@option("--first-serial", type=int, help="The first number.  [default: 1, or the next that --ledger has]")
+@option(
+    "--ledger",
+    type=click.Path(path_type=Path),
+    help="File that remembers which serials are taken, so that two batches never overlap; made when missing.",
+)
 @option(
     "--size-mm",
     type=float,
@@ -62,16 +78,24 @@ option = partial(click.option, show_default=True, show_envvar=True)
 )
 @profile_options
 @printing_options
+@option(
+    "--decoders",
+    help=f"Who has to read every code, separated by commas: {', '.join(DECODERS)}.  [default: all that are installed]",
+)
+@option("--jobs", type=click.IntRange(min=1), help="Processes.  [default: one for each processor]")
 @option("--replace", is_flag=True, help="Overwrite another batch in the folder.")
 @option("--json", "as_json", envvar="FLEET_SIMULATOR_LABELS_MAKE_JSON", is_flag=True, help="Print the result as JSON.")
 def make_command(
     *,
-    product_id: str,
+    product_id: str | None,
     count: int,
+    devices: Path | None,
+    skip_bad: bool,
     out: Path,
     template: str | None,
     prefix: str | None,
-    first_serial: int,
+    first_serial: int | None,
+    ledger: Path | None,
     size_mm: float | None,
     dpi: int,
     level: str,
@@ -79,32 +103,42 @@ def make_command(
     profile: str,
     link_host: str,
     sign_key_file: Path | None,
+    decoders: str | None,
+    jobs: int | None,
     replace: bool,
     as_json: bool,
     **printing: Any,
 ) -> None:
     """Make labels as pictures, true-size sheets and printer files, with a manifest.
 
-    Each code is drawn, read back by every decoder on this machine (zxing-cpp; zbar when installed) and compared
-    before it is written. Equal options give equal files; running an interrupted batch again completes it.
+    Each code is drawn, read back by every decoder on this machine (zxing-cpp; zbar and OpenCV when installed) and
+    compared before it is written. Equal options give equal files, for any number of --jobs; running an interrupted
+    batch again completes it.
     """
     try:
-        with show_progress("labels") as on_progress:
+        with show_progress("labels") as on_progress, terminations_as_interrupts():
             batch = make_labels(
                 product_id=product_id,
                 count=count,
                 out=out,
                 template=_template(template, prefix),
                 first_serial=first_serial,
+                devices=devices,
+                skip_bad=skip_bad,
+                ledger=ledger,
                 size_mm=size_mm,
                 dpi=dpi,
                 level=level,
-                formats=[word.strip().lower() for word in formats.split(",") if word.strip()],
+                formats=_words(formats),
                 profile=open_profile(profile, link_host, sign_key_file),
                 printing=print_options(**printing),
                 replace=replace,
+                decoders=None if decoders is None else _words(decoders),
+                jobs=cores() if jobs is None else jobs,
                 on_progress=on_progress,
             )
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted: the same command goes on where this one ended") from None
     except UnreadableLabel as problem:
         raise CheckFailed(str(problem)) from None
     except LabelError as problem:
@@ -113,6 +147,10 @@ def make_command(
         click.echo(json.dumps(_summary(batch), ensure_ascii=False))
     else:
         _print_summary(batch)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip().lower() for word in text.split(",") if word.strip()]
 
 
 def _template(template: str | None, prefix: str | None) -> str:
@@ -124,13 +162,16 @@ def _template(template: str | None, prefix: str | None) -> str:
 
 
 def _summary(batch: Batch) -> dict[str, object]:
+    first, last = batch.first, batch.last
     return {
         "folder": str(batch.folder),
-        "labels": len(batch.labels),
-        "first": batch.labels[0].identifier,
-        "last": batch.labels[-1].identifier,
+        "labels": batch.count,
+        "first": first.identifier,
+        "last": last.identifier,
+        "resumed": batch.resumed,
         "decoders": list(batch.decoders),
         "retaken": batch.retaken,
+        "warnings": list(batch.warnings),
         "sheet": str(batch.sheet) if batch.sheet else None,
         "files": {name: [str(path) for path in paths] for name, paths in batch.files.items()},
         "estimate": batch.estimate.document(),
@@ -140,11 +181,11 @@ def _summary(batch: Batch) -> dict[str, object]:
 
 
 def _print_summary(batch: Batch) -> None:
-    first, last = batch.labels[0], batch.labels[-1]
+    first, last = batch.first, batch.last
     edge_mm = first.matrix.modules_with_quiet_zone * first.module_mm
     console = Console(highlight=False, soft_wrap=True)
     console.print(
-        f"[bold green]{len(batch.labels)} labels[/] in {escape(str(batch.folder))}: "
+        f"[bold green]{batch.count} labels[/] in {escape(str(batch.folder))}: "
         f"{escape(first.identifier)} to {escape(last.identifier)}"
     )
     console.print(
@@ -159,4 +200,8 @@ def _print_summary(batch: Batch) -> None:
     for name, paths in batch.files.items():
         if name != "pdf":
             console.print(f"  {name:<10} {', '.join(escape(str(path)) for path in paths)}")
+    if batch.resumed:
+        console.print(f"  resumed    {batch.resumed} labels were proven before and were left alone")
     console.print(f"  manifest   {escape(str(batch.manifest_json))} and {batch.manifest_csv.name}")
+    for warning in batch.warnings:
+        console.print(f"  [yellow]note[/]       {escape(warning)}")

@@ -13,7 +13,7 @@ import ctypes.util
 import importlib.util
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 import zxingcpp
 
@@ -41,6 +41,30 @@ class GrayImage:
     pixels: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class ColourImage:
+    """Pixels in colour.
+
+    Attributes:
+        width: in pixels.
+        height: in pixels.
+        pixels: ``3 * width * height`` bytes from the top left: red, green, blue.
+    """
+
+    width: int
+    height: int
+    pixels: bytes
+
+
+@runtime_checkable
+class ReadsColour(Protocol):
+    """A decoder that also takes pixels in colour, and makes grey of them in its own way."""
+
+    def read_colour(self, image: ColourImage) -> tuple[bytes, ...]:
+        """The bytes of each QR code found in the image."""
+        ...
+
+
 class Decoder(Protocol):
     """One independent reader of QR codes."""
 
@@ -65,6 +89,11 @@ class Zxing:
         pixels = memoryview(image.pixels).cast("B", (image.height, image.width))
         found = zxingcpp.read_barcodes(pixels, formats=_QR_ONLY)
         return tuple(bytes(code.bytes) for code in found)
+
+    def read_colour(self, image: ColourImage) -> tuple[bytes, ...]:
+        """See :class:`ReadsColour`."""
+        pixels = memoryview(image.pixels).cast("B", (image.height, image.width, 3))
+        return tuple(bytes(code.bytes) for code in zxingcpp.read_barcodes(pixels, formats=_QR_ONLY))
 
 
 class Zbar:
@@ -164,7 +193,14 @@ class OpenCv:
 
     def read(self, image: GrayImage) -> tuple[bytes, ...]:
         """See :class:`Decoder`."""
-        pixels = self._np.frombuffer(image.pixels, self._np.uint8).reshape(image.height, image.width)
+        return self._read(self._np.frombuffer(image.pixels, self._np.uint8).reshape(image.height, image.width))
+
+    def read_colour(self, image: ColourImage) -> tuple[bytes, ...]:
+        """See :class:`ReadsColour`."""
+        pixels = self._np.frombuffer(image.pixels, self._np.uint8).reshape(image.height, image.width, 3)
+        return self._read(self._np.ascontiguousarray(pixels[:, :, ::-1]))  # OpenCV counts from blue
+
+    def _read(self, pixels: Any) -> tuple[bytes, ...]:
         self._cv2.setRNGSeed(1)
         try:
             text, _, _ = self._detector.detectAndDecodeBytes(pixels)

@@ -10,6 +10,9 @@ from typing import Final
 QUIET_MODULES: Final = 4
 """The quiet zone on each side, in modules (ISO/IEC 18004, 6.3.8: at least 4)."""
 
+_BINARY_DIGITS: Final = bytes([ord("0"), ord("1")]).ljust(256, b"?")
+_MODULES: Final = bytes(1 if value == ord("1") else 0 for value in range(256))
+
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
@@ -57,6 +60,17 @@ class Matrix:
                 end = len(row) if end < 0 else end
                 yield start, y, end - start
                 start = row.find(1, end)
+
+    def packed(self) -> bytes:
+        """The modules as one number, the last one its lowest bit, in as few bytes as hold it."""
+        digits = b"".join(self.rows).translate(_BINARY_DIGITS)
+        return int(digits, 2).to_bytes((len(digits) + 7) // 8, "big")
+
+    @classmethod
+    def unpacked(cls, packed: bytes, modules: int) -> Matrix:
+        """The symbol with ``modules`` along an edge that :meth:`packed` gave."""
+        digits = format(int.from_bytes(packed, "big"), f"0{modules * modules}b").encode().translate(_MODULES)
+        return cls(tuple(digits[at : at + modules] for at in range(0, len(digits), modules)))
 
     def sha256(self) -> str:
         """A name for the modules themselves: equal for equal symbols, whatever file format shows them."""

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final, cast
 
 import zxingcpp
 from typing_extensions import Buffer
 
 from simulator.labels.errors import LabelError, UnreadableLabel
+from simulator.labels.symbol.byte_mode import encode_bytes
 from simulator.labels.symbol.decoders import Decoder, GrayImage
 from simulator.labels.symbol.matrix import QUIET_MODULES, Matrix
 from simulator.labels.symbol.png import draw_png
@@ -143,14 +145,20 @@ def candidate_order(level: str) -> Iterator[Candidate]:
                 yield Candidate(larger_by, higher, mask)
 
 
+@lru_cache(maxsize=len(LEVELS))
+def candidates(level: str) -> tuple[Candidate, ...]:
+    """All of :func:`candidate_order`."""
+    return tuple(candidate_order(level))
+
+
 def encode(text: str, candidate: Candidate) -> Matrix | None:
     """The symbol of a text, or ``None`` when no version holds it that way.
 
     Text beyond ASCII goes in as UTF-8 bytes without an ECI mark: scanner apps read both, older ones only this.
     """
-    options: dict[str, Any] = {"ec_level": candidate.level}
     if not text.isascii():
-        options["eci"] = "UTF-8"
+        return _encode_utf8(text.encode(), candidate)
+    options: dict[str, Any] = {"ec_level": candidate.level}
     if candidate.mask is not None:
         options["data_mask"] = candidate.mask
     try:
@@ -167,6 +175,16 @@ def encode(text: str, candidate: Candidate) -> Matrix | None:
     # The stubs do not say that an image is a buffer; the documentation and the numpy protocol do.
     pixels = memoryview(cast("Buffer", image)).tobytes().translate(_DARK_IS_ONE)
     return Matrix(tuple(pixels[y * edge : (y + 1) * edge] for y in range(edge)))
+
+
+def _encode_utf8(data: bytes, candidate: Candidate) -> Matrix | None:
+    version = None
+    if candidate.larger_by:
+        smallest = encode_bytes(data, level=candidate.level, mask=0)
+        if smallest is None or smallest.version + candidate.larger_by > _VERSION_MAX:
+            return None
+        version = smallest.version + candidate.larger_by
+    return encode_bytes(data, level=candidate.level, mask=candidate.mask, version=version)
 
 
 _DARK_IS_ONE: Final = bytes([1] * 128 + [0] * 128)

@@ -214,10 +214,11 @@ def test_a_folder_without_permission_is_refused_with_the_fix(tmp_path):
 
 
 def test_a_disk_that_takes_no_more_is_one_line_and_leaves_no_half_file(tmp_path):
-    folder = LabelFolder(tmp_path, {}, replace=False)
+    folder = LabelFolder(tmp_path, {"batch": {}}, replace=False, endings={})
     (tmp_path / "taken").mkdir()
     with pytest.raises(LabelError, match="cannot write"):
-        folder.write("taken/x" * 100, b"data")
+        folder.files.write("taken/x" * 100, b"data")
+    folder.close()
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
 

@@ -229,3 +229,18 @@ def test_a_decoder_asked_for_but_not_installed_is_an_error_with_the_fix(monkeypa
 def test_one_decoder_alone_is_said_and_two_are_not():
     assert lone_decoder_warning(["zxing", "zbar"]) is None
     assert "proven by one decoder alone, zxing" in (lone_decoder_warning(["zxing"]) or "")
+
+
+@pytest.mark.parametrize("text", ["H4JM4CXixP9JgZUrN-BS5EI.bkvü", "12345678ü", "GERÄT-000001", "器械" * 40])
+def test_text_beyond_ascii_is_one_run_of_bytes_that_opencv_reads_too(text):
+    # zxing-cpp's own encoding of these has an ECI mark and changes modes; OpenCV reads no candidate of that.
+    symbol = _prove(text, size_mm=40, decoders=panel())
+    assert symbol.taken.candidate.larger_by == 0
+    assert symbol.matrix == encode(text, symbol.taken.candidate)
+
+
+def test_text_beyond_ascii_that_no_version_holds_is_refused_as_any_other():
+    with pytest.raises(LabelError, match=r"3000 bytes .*level M.*shorten"):
+        _prove("ü" * 1500, size_mm=200)
+    assert encode("ü" * 1480, Candidate(1, "L", 0)) is None
+    assert encode("ü", Candidate(2, "L", 0)).version == 3

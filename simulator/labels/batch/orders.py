@@ -1,0 +1,133 @@
+"""What a batch is made from: a run of serial numbers, or the rows of a table. Labels are drawn from it one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from simulator.labels.batch.formats import LabelOrder
+from simulator.labels.batch.rows import DeviceRow, rows_sha256
+from simulator.labels.payload import IdentifierTemplate
+
+WriteText = Callable[[str, str], str]
+"""Product id and device identifier in, the text of the code out; raises :class:`LabelError`."""
+
+
+class Orders(Protocol):
+    """The labels that are to be made."""
+
+    @property
+    def count(self) -> int:
+        """How many, at least 1."""
+        ...
+
+    def described(self) -> dict[str, Any]:
+        """The members of the manifest's ``batch`` that say where the labels come from."""
+        ...
+
+    def label(self, index: int) -> LabelOrder:
+        """The label at this place."""
+        ...
+
+    def longest(self) -> str:
+        """The longest text of any code, in bytes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SerialOrders:
+    """Labels that are counted.
+
+    Attributes:
+        product_id: on every label.
+        template: makes the identifier of a serial.
+        first_serial: the first label's serial.
+        count: how many.
+        write_text: makes the text of a code.
+        reservation: the number of the reservation in the serial ledger; 0 without a ledger.
+    """
+
+    product_id: str
+    template: IdentifierTemplate
+    first_serial: int
+    count: int
+    write_text: WriteText
+    reservation: int = 0
+
+    def described(self) -> dict[str, Any]:
+        """See :class:`Orders`."""
+        return {
+            "product_id": self.product_id,
+            "count": self.count,
+            "template": self.template.pattern,
+            "first_serial": self.first_serial,
+            **({"reservation": self.reservation} if self.reservation else {}),
+        }
+
+    def label(self, index: int) -> LabelOrder:
+        """See :class:`Orders`."""
+        serial = self.first_serial + index
+        identifier = self.template.identifier(serial)
+        text = self.write_text(self.product_id, identifier)
+        return LabelOrder(index, serial, identifier, self.product_id, "", text)
+
+    def longest(self) -> str:
+        """See :class:`Orders`; digits only get more, so it is the first or the last."""
+        return max((self.label(0).text, self.label(self.count - 1).text), key=size_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class RowOrders:
+    """Labels of a table.
+
+    Attributes:
+        rows: checked, in the table's order; at least one.
+        write_text: makes the text of a code.
+    """
+
+    rows: Sequence[DeviceRow]
+    write_text: WriteText
+
+    @property
+    def count(self) -> int:
+        """See :class:`Orders`."""
+        return len(self.rows)
+
+    def described(self) -> dict[str, Any]:
+        """See :class:`Orders`; equal rows are equal input, whatever file they stood in."""
+        products = sorted({row.product_id for row in self.rows})
+        return {
+            "product_id": products[0] if len(products) == 1 else products,
+            "count": self.count,
+            "rows_sha256": rows_sha256(self.rows),
+        }
+
+    def label(self, index: int) -> LabelOrder:
+        """See :class:`Orders`; the serial is the place in the table, from 1."""
+        row = self.rows[index]
+        text = self.write_text(row.product_id, row.device_identifier)
+        return LabelOrder(index, index + 1, row.device_identifier, row.product_id, row.name, text)
+
+    def longest(self) -> str:
+        """See :class:`Orders`."""
+        return max((self.label(index).text for index in range(self.count)), key=size_bytes)
+
+
+def size_bytes(text: str) -> int:
+    """What a text takes in a code."""
+    return len(text.encode())
+
+
+def in_portions(labels: Iterator[LabelOrder], *, labels_max: int, bytes_max: int) -> Iterator[list[LabelOrder]]:
+    """Portions for a worker: small enough for a pipe's buffer, large enough to be worth the way."""
+    portion: list[LabelOrder] = []
+    total = 0
+    for label in labels:
+        portion.append(label)
+        total += size_bytes(label.text)
+        if len(portion) >= labels_max or total >= bytes_max:
+            yield portion
+            portion, total = [], 0
+    if portion:
+        yield portion
