@@ -44,7 +44,7 @@ COMMANDS: Final[dict[str, LazyCommand]] = {
     "command": LazyCommand("simulator.command.cli", "command_group", "Send commands to devices, signed or not."),
     "labels": LazyCommand("simulator.labels.cli", "labels_command", "QR labels that are proven to read."),
     "login": LazyCommand("simulator.login.cli", "login_command", "Sign in with a browser; keep the tokens in a file."),
-    "onboard": LazyCommand("simulator.onboarding.cli", "onboard_command", "Drive onboarding from labels."),
+    "onboard": LazyCommand("simulator.onboarding.cli", "onboard_group", "Onboarding in every order of events."),
 }
 
 

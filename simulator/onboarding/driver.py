@@ -1,52 +1,75 @@
-"""Walk labels through the onboarding journey and report what the service did at each step."""
+"""Walk labels and cases through the onboarding table and report what the service did at each step."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from agent.errors import ServiceError, UnexpectedAnswer
+from agent.errors import AgentError, UnexpectedAnswer
+from simulator.onboarding.cases import BEGINNING, KEEP, ROUND_TRIP, Case, Label, Step, Together, actions_of
+from simulator.onboarding.exchange import Exchange
 from simulator.onboarding.journey import (
-    KEEP,
-    ROUND_TRIP,
     Action,
+    Answer,
+    Judgement,
     State,
     Verdict,
     expected_answers,
-    judge,
+    judge_together,
 )
-from simulator.onboarding.steps import LabelSession, OnboardingService, Subject, Timing, ends_the_run
+from simulator.onboarding.quota import QuotaGate, Timing
+from simulator.onboarding.steps import Account, Desk, LabelSession, Observed, OnboardingService, Subject, ends_the_run
+
+_KNOWN = {State.REGISTERED, State.TAKEN, State.REMOVED}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request of a step, for reports and profiles.
+
+    Attributes:
+        exchange: what went over the wire at last; None where nobody took note.
+    """
+
+    action: Action
+    answer: Answer
+    exchange: Exchange | None
 
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """One step of one label's journey.
+    """One step of a walk.
 
     Attributes:
-        action: what was asked.
+        action: what was asked; of requests in flight together the names of all, with their counts.
+        label: which of the walk's labels.
         expected: the good answers, in words; empty when the step was skipped.
         answered: the answer, in words; empty when the step was skipped.
         detail: the service's own words, or why the step was skipped.
         duration_s: of the request that was answered.
         waited_s: for the quota, before it.
         verdict: what it proved.
+        asked: each request.
     """
 
-    action: Action
+    action: str
+    label: int
     expected: str
     answered: str
     detail: str
     duration_s: float
     waited_s: float
     verdict: Verdict
+    asked: tuple[Asked, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class JourneyReport:
-    """What happened to one label.
+    """What happened to one label, or in one case.
 
     Attributes:
-        subject: the label.
+        subject: the (first) label.
         device_id: as the service named it; empty when it never did.
         steps: in order.
         state: what the service last told us about the device.
@@ -57,12 +80,12 @@ class JourneyReport:
     device_id: str
     steps: tuple[StepReport, ...]
     state: State
-    stopped_by: ServiceError | None
+    stopped_by: AgentError | None
 
     @property
     def passed(self) -> bool:
-        """Whether each step got an expected answer."""
-        return all(step.verdict is Verdict.PASSED for step in self.steps)
+        """Whether each step got a good answer."""
+        return all(step.verdict.is_good for step in self.steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +102,7 @@ class OnboardingReport:
     user_id: str
     journeys: tuple[JourneyReport, ...]
     not_begun: tuple[Subject, ...]
-    stopped_by: ServiceError | None
+    stopped_by: AgentError | None
 
     @property
     def passed(self) -> bool:
@@ -94,7 +117,7 @@ class OnboardingReport:
 
 def drive_labels(
     subjects: Sequence[Subject],
-    service: OnboardingService,
+    service: OnboardingService | Desk,
     *,
     user_id: str,
     remove: bool,
@@ -108,15 +131,16 @@ def drive_labels(
 
     Args:
         subjects: the labels.
-        service: any server of the specification.
+        service: any server of the specification, or a desk in front of one.
         user_id: the account to link the devices to.
         remove: remove each device again and see that it is gone.
         timing: clock, sleep and how long a step may wait for the quota.
         on_journey: told after each label, with the labels done and in all.
     """
+    desk = service if isinstance(service, Desk) else Desk(Account(service, QuotaGate(timing)), user_id)
     journeys: list[JourneyReport] = []
     for index, subject in enumerate(subjects):
-        journey = drive_label(subject, service, user_id=user_id, actions=ROUND_TRIP if remove else KEEP, timing=timing)
+        journey = drive_label(subject, desk, steps=ROUND_TRIP if remove else KEEP, timing=timing)
         journeys.append(journey)
         if on_journey:
             on_journey(journey, index + 1, len(subjects))
@@ -125,36 +149,137 @@ def drive_labels(
     return OnboardingReport(user_id, tuple(journeys), (), None)
 
 
-def drive_label(
-    subject: Subject, service: OnboardingService, *, user_id: str, actions: Sequence[Action], timing: Timing
-) -> JourneyReport:
-    """Drive one label through these actions; never raises for what the service or the network does."""
-    session = LabelSession(service, subject, user_id, timing)
-    state = State.UNKNOWN
-    steps: list[StepReport] = []
-    stopped_by: ServiceError | None = None
-    for action in actions:
-        expected = expected_answers(state, action)
-        if expected is None or stopped_by:
-            reason = "the run was stopped" if stopped_by else f"makes no sense for a device that is {state}"
-            steps.append(StepReport(action, "", "", reason, 0.0, 0.0, Verdict.SKIPPED))
-            continue
-        observed = session.perform(action)
-        judgement = judge(state, action, observed.answer)
-        state = judgement.state
-        steps.append(
-            StepReport(
-                action,
-                " or ".join(expected),
-                observed.answer,
-                observed.detail,
-                observed.duration_s,
-                observed.waited_s,
-                judgement.verdict,
-            )
+def drive_label(subject: Subject, desk: Desk, *, steps: Sequence[Step], timing: Timing) -> JourneyReport:
+    """Drive one given label through these steps; never raises for what the service or the network does."""
+    return _Walk(desk, [subject], (Label.GIVEN,), timing).go(steps)
+
+
+def drive_case(case: Case, subjects: Sequence[Subject], desk: Desk, timing: Timing) -> JourneyReport:
+    """Drive a case with its labels; never raises for what the service or the network does.
+
+    Args:
+        case: what to do.
+        subjects: one for each of its labels; a copy's is not used.
+        desk: who acts; with a stranger when the case needs one.
+        timing: clock and sleep.
+    """
+    return _Walk(desk, subjects, case.labels, timing).go(case.steps)
+
+
+class _Walk:
+    """One walk: a session and the possible states for each label, and what has failed so far."""
+
+    def __init__(self, desk: Desk, subjects: Sequence[Subject], labels: Sequence[Label], timing: Timing) -> None:
+        self._same_as = [0 if label is Label.COPY else index for index, label in enumerate(labels)]
+        self._states = [frozenset({BEGINNING[label]}) for label in labels]
+        self._sessions = [LabelSession(desk, subject, timing.clock) for subject in subjects]
+        self._steps: list[StepReport] = []
+        self._stopped_by: AgentError | None = None
+
+    def go(self, steps: Sequence[Step | Together]) -> JourneyReport:
+        for step in steps:
+            reason = self._reason_to_skip(step)
+            self._steps.append(_skipped(step, reason) if reason else self._do(step))
+        first = self._states[0]
+        state = next(iter(first)) if len(first) == 1 else State.UNKNOWN
+        session = self._sessions[0]
+        return JourneyReport(session.subject, session.device_id, tuple(self._steps), state, self._stopped_by)
+
+    def _reason_to_skip(self, step: Step | Together) -> str:
+        """After a failure only a device that is known is looked after; anything else would be a second guess."""
+        if self._stopped_by:
+            return "the run was stopped"
+        states = self._states[self._index(step)]
+        if any(done.verdict is Verdict.FAILED for done in self._steps) and not states <= _KNOWN:
+            return f"makes no sense for a device that is {_names(states)}"
+        return ""
+
+    def _index(self, step: Step | Together) -> int:
+        return self._same_as[step.label if isinstance(step, Step) else 0]
+
+    def _do(self, step: Step | Together) -> StepReport:
+        index = self._index(step)
+        session, states = self._sessions[index], self._states[index]
+        actions = actions_of(step)
+        seen = [session.perform(actions[0])] if isinstance(step, Step) else _race(session, actions)
+        answered = list(zip(actions, (one.answer for one in seen), strict=True))
+        judgement = judge_together(states, answered)
+        wants = step.wants if isinstance(step, Step) else frozenset()
+        if wants and not wants >= {answer for _, answer in answered}:
+            judgement = Judgement(Verdict.FAILED, states)
+        self._states[index] = judgement.states
+        if judgement.verdict is Verdict.FAILED:
+            self._stopped_by = self._reason_to_stop(seen, judgement.states)
+        expected = tuple(wants) or expected_answers(states, actions[0])
+        return StepReport(
+            _counted([action.value for action in actions]),
+            step.label if isinstance(step, Step) else 0,
+            " or ".join(expected) if isinstance(step, Step) else "what some order of them explains",
+            _counted([one.answer.value for one in seen]),
+            _details(seen),
+            max(one.duration_s for one in seen),
+            max(one.waited_s for one in seen),
+            judgement.verdict,
+            tuple(Asked(action, one.answer, one.last) for action, one in zip(actions, seen, strict=True)),
         )
+
+    def _reason_to_stop(self, seen: Sequence[Observed], states: frozenset[State]) -> AgentError | None:
         # Before anything was answered as it should be, an answer in another language is another server's.
-        foreign = isinstance(observed.error, UnexpectedAnswer) and state is State.UNKNOWN
-        if judgement.verdict is Verdict.FAILED and (foreign or ends_the_run(observed.error)):
-            stopped_by = observed.error
-    return JourneyReport(subject, session.device_id, tuple(steps), state, stopped_by)
+        is_first = State.UNKNOWN in states or not self._steps
+        for one in seen:
+            if ends_the_run(one.error) or (isinstance(one.error, UnexpectedAnswer) and is_first):
+                return one.error
+        return None
+
+
+def _race(session: LabelSession, actions: Sequence[Action]) -> list[Observed]:
+    """All at once, from threads that wait for each other; what they told is remembered when the last is back."""
+    seen: list[Observed | None] = [None] * len(actions)
+    start = threading.Barrier(len(actions))
+
+    def run(index: int) -> None:
+        start.wait()
+        seen[index] = session.ask(actions[index])
+
+    threads = [threading.Thread(target=run, args=(index,), name=f"race-{index}") for index in range(len(actions))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = [one for one in seen if one is not None]
+    if Action.REMOVE not in actions:
+        found = _marked_doubles(found)
+    for action, one in zip(actions, found, strict=True):
+        session.learn(action, one)
+    return found
+
+
+def _marked_doubles(seen: Sequence[Observed]) -> list[Observed]:
+    """Registrations that made another device than the first one are no answer to the same registration."""
+    first = next((one.device_id for one in seen if one.answer is Answer.LINKED and one.device_id), "")
+    return [
+        replace(one, answer=Answer.LINKED_AGAIN)
+        if one.answer is Answer.LINKED and one.device_id and one.device_id != first
+        else one
+        for one in seen
+    ]
+
+
+def _skipped(step: Step | Together, reason: str) -> StepReport:
+    names = _counted([action.value for action in actions_of(step)])
+    label = step.label if isinstance(step, Step) else 0
+    return StepReport(names, label, "", "", reason, 0.0, 0.0, Verdict.SKIPPED)
+
+
+def _counted(words: Sequence[str]) -> str:
+    """``4 x register, 4 x another user registers``; a word that is alone stays alone."""
+    counts = {word: words.count(word) for word in dict.fromkeys(words)}
+    return ", ".join(word if count == 1 else f"{count} x {word}" for word, count in counts.items())
+
+
+def _details(seen: Sequence[Observed]) -> str:
+    return "; ".join(dict.fromkeys(one.detail for one in seen if one.detail))
+
+
+def _names(states: frozenset[State]) -> str:
+    return " or ".join(sorted(states))

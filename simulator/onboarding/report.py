@@ -1,7 +1,8 @@
-"""The onboarding report as JSON and as a table."""
+"""Reports over labels and cases: as JSON, as tables, and as checks for the page and the JUnit file."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from rich.table import Table
@@ -9,8 +10,15 @@ from rich.text import Text
 
 from simulator.onboarding.driver import JourneyReport, OnboardingReport, StepReport
 from simulator.onboarding.journey import Verdict
+from simulator.onboarding.running import CaseReport, CasesReport
+from simulator.report.checks import Check, CheckRun, CheckStep, Fact, Mark
 
-_MARKS: Final = {Verdict.PASSED: ("ok", "green"), Verdict.FAILED: ("FAILED", "bold red"), Verdict.SKIPPED: ("-", "dim")}
+_MARKS: Final = {
+    Verdict.PASSED: ("ok", "green"),
+    Verdict.ALLOWED: ("allowed", "yellow"),
+    Verdict.FAILED: ("FAILED", "bold red"),
+    Verdict.SKIPPED: ("-", "dim"),
+}
 
 
 def as_json(report: OnboardingReport) -> dict[str, Any]:
@@ -35,24 +43,26 @@ def _journey_json(journey: JourneyReport) -> dict[str, Any]:
         "device_id": journey.device_id or None,
         "state": journey.state.value,
         "passed": journey.passed,
-        "steps": [
-            {
-                "action": step.action.value,
-                "expected": step.expected,
-                "answered": step.answered,
-                "detail": step.detail,
-                "duration_s": round(step.duration_s, 6),
-                "waited_s": round(step.waited_s, 6),
-                "verdict": step.verdict.value,
-            }
-            for step in journey.steps
-        ],
+        "steps": [_step_json(step) for step in journey.steps],
+    }
+
+
+def _step_json(step: StepReport) -> dict[str, Any]:
+    return {
+        "action": step.action,
+        "label": step.label,
+        "expected": step.expected,
+        "answered": step.answered,
+        "detail": step.detail,
+        "duration_s": round(step.duration_s, 6),
+        "waited_s": round(step.waited_s, 6),
+        "verdict": step.verdict.value,
     }
 
 
 def as_table(report: OnboardingReport) -> Table:
     """One row per label: each step with its time, the state it led to, and the device if it is registered now."""
-    actions = [step.action.value for step in report.journeys[0].steps] if report.journeys else []
+    actions = [step.action for step in report.journeys[0].steps] if report.journeys else []
     table = Table(header_style="bold", expand=False)
     table.add_column("label", no_wrap=True)
     for action in actions:
@@ -78,9 +88,147 @@ def _cell(step: StepReport) -> Text:
 def faults(report: OnboardingReport) -> list[str]:
     """One sentence per failed step; the one that stopped the run is the caller's to tell."""
     return [
-        f"{journey.subject.device_identifier}: {step.action}: expected {step.expected}, answered {step.answered}"
-        + (f" ({step.detail})" if step.detail else "")
+        f"{journey.subject.device_identifier}: {_sentence(step)}"
         for journey in report.journeys
         for step in journey.steps
         if step.verdict is Verdict.FAILED and not (journey.stopped_by and step.detail == str(journey.stopped_by))
     ]
+
+
+def cases_json(report: CasesReport) -> dict[str, Any]:
+    """The report over all cases as JSON members."""
+    return {
+        "passed": report.passed,
+        "cases": [_case_json(one) for one in report.cases],
+        "not_begun": [case.name for case in report.not_begun],
+        "stopped_by": str(report.stopped_by) if report.stopped_by else None,
+        **{verdict.value: report.count(verdict) for verdict in Verdict},
+    }
+
+
+def _case_json(report: CaseReport) -> dict[str, Any]:
+    return {
+        "name": report.case.name,
+        "title": report.case.title,
+        "labels": [label.value for label in report.case.labels],
+        "verdict": report.verdict.value,
+        "skipped": report.skipped or None,
+        "device_id": report.journey.device_id or None if report.journey else None,
+        "steps": [_step_json(step) for step in report.journey.steps] if report.journey else [],
+    }
+
+
+def cases_table(report: CasesReport, *, everything: bool) -> Table:
+    """One row per case; without ``everything`` only those that a reader has to look at."""
+    table = Table(header_style="bold", expand=False)
+    table.add_column("case", overflow="fold")
+    table.add_column("", no_wrap=True)
+    table.add_column("what was not as chosen", overflow="fold")
+    for one in report.cases:
+        if everything or one.verdict in {Verdict.FAILED, Verdict.ALLOWED}:
+            mark, style = _MARKS[one.verdict]
+            reasons = one.skipped or "; ".join(case_faults(one))
+            table.add_row(Text(one.case.name), Text(mark, style=style), Text(reasons))
+    return table
+
+
+def case_faults(report: CaseReport) -> list[str]:
+    """One sentence for each step that was not as docs/service.md has it."""
+    steps = report.journey.steps if report.journey else ()
+    return [_sentence(step) for step in steps if step.verdict in {Verdict.FAILED, Verdict.ALLOWED}]
+
+
+def _sentence(step: StepReport) -> str:
+    detail = f" ({step.detail})" if step.detail else ""
+    return f"{step.action}: expected {step.expected}, answered {step.answered}{detail}"
+
+
+_CHECK_MARKS: Final = {
+    Verdict.PASSED: Mark.GOOD,
+    Verdict.ALLOWED: Mark.NOTED,
+    Verdict.FAILED: Mark.BAD,
+    Verdict.SKIPPED: Mark.SKIPPED,
+}
+
+
+def checks_of_cases(report: CasesReport, base_url: str, began_at: str, problems: Sequence[str] = ()) -> CheckRun:
+    """The cases as a run of checks."""
+    failed, allowed = report.count(Verdict.FAILED), report.count(Verdict.ALLOWED)
+    stopped = [f"stopped: {report.stopped_by}"] if report.stopped_by else []
+    return CheckRun(
+        "Onboarding cases",
+        f"{failed} case(s) are not as specified." if failed else "Every answer fits the specification.",
+        f"Every state and action of the onboarding journey, and what an adversary does, against {base_url}. "
+        "Allowed is what the specification leaves open and docs/service.md chose otherwise.",
+        (
+            Fact("passed", str(report.count(Verdict.PASSED))),
+            Fact("allowed", str(allowed), "the specification is silent"),
+            Fact("failed", str(failed)),
+            Fact("skipped", str(report.count(Verdict.SKIPPED))),
+            Fact("requests", str(sum(len(step.asked) for one in report.cases for step in _steps(one)))),
+        ),
+        tuple(_check_of_case(one) for one in report.cases),
+        (*stopped, *problems),
+        began_at,
+    )
+
+
+def _steps(report: CaseReport) -> tuple[StepReport, ...]:
+    return report.journey.steps if report.journey else ()
+
+
+def _check_of_case(report: CaseReport) -> Check:
+    state, dot, _ = report.case.name.partition(".")
+    return Check(
+        state if dot else "adversaries and races",
+        report.case.name,
+        report.case.title,
+        _CHECK_MARKS[report.verdict],
+        report.skipped or "; ".join(case_faults(report)),
+        sum(step.duration_s for step in _steps(report)),
+        tuple(_check_step(step) for step in _steps(report)),
+    )
+
+
+def _check_step(step: StepReport) -> CheckStep:
+    name = f"{step.action} (label {step.label + 1})" if step.label else step.action
+    seconds = None if step.verdict is Verdict.SKIPPED else step.duration_s
+    return CheckStep(name, _CHECK_MARKS[step.verdict], step.expected, step.answered, step.detail, seconds)
+
+
+def checks_of_labels(report: OnboardingReport, unread: Sequence[str], base_url: str, began_at: str) -> CheckRun:
+    """Given labels as a run of checks."""
+    good = sum(journey.passed for journey in report.journeys)
+    of = len(report.journeys) + len(report.not_begun) + len(unread)
+    checks = [
+        Check(
+            "labels",
+            journey.subject.device_identifier,
+            journey.subject.source,
+            Mark.GOOD if journey.passed else Mark.BAD,
+            "; ".join(_sentence(step) for step in journey.steps if step.verdict is Verdict.FAILED),
+            sum(step.duration_s for step in journey.steps),
+            tuple(_check_step(step) for step in journey.steps),
+        )
+        for journey in report.journeys
+    ]
+    checks += [
+        Check("labels", subject.device_identifier, subject.source, Mark.SKIPPED, "the run was stopped before it")
+        for subject in report.not_begun
+    ]
+    checks += [
+        Check("unread pictures", f"{number}", problem, Mark.BAD, problem) for number, problem in enumerate(unread, 1)
+    ]
+    return CheckRun(
+        "Onboarding of labels",
+        "Every label went the whole way." if good == of else f"{good} of {of} labels went the whole way.",
+        f"Each label scanned, registered for user {report.user_id}, listed and, when asked, removed at {base_url}.",
+        (
+            Fact("labels", str(of)),
+            Fact("went the whole way", str(good)),
+            Fact("registered now", str(len(report.still_registered))),
+        ),
+        tuple(checks),
+        (f"stopped: {report.stopped_by}",) if report.stopped_by else (),
+        began_at,
+    )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from agent.errors import (
+    AgentError,
     Conflict,
     ErrorAnswer,
     Forbidden,
@@ -17,15 +20,21 @@ from agent.errors import (
     ServiceError,
     TransportError,
     Unauthorized,
-    UnexpectedAnswer,
 )
 from agent.wire.base import JsonObject
 from agent.wire.devices import Device
 from agent.wire.onboarding import RegisterDevice, ScanAnswer
-from simulator.onboarding.journey import Action, Answer
+from simulator.onboarding.exchange import Exchange, Witness
+from simulator.onboarding.journal import Journal
+from simulator.onboarding.journey import STRANGERS, Action, Answer
+from simulator.onboarding.quota import QuotaGate
+from simulator.onboarding.trail import NoTrail, Trail
 
-RETRY_AFTER_DEFAULT_S: Final = 5.0
-"""The wait after a 429 that names none: twelve tries see the next minute of a quota that is counted per minute."""
+MARK: Final = "onboard:"
+"""What the name of everything begins with that a run of the commands makes, so that a cleanup finds it."""
+NEVER_MADE: Final = "00000000-0000-7000-8000-000000000000"
+"""A device id that no service gives."""
+_CHANGED: Final = "-changed"
 
 
 class OnboardingService(Protocol):
@@ -35,7 +44,7 @@ class OnboardingService(Protocol):
         """``POST /onboarding/scan-qr``."""
         ...
 
-    def register_device(self, registration: RegisterDevice, /) -> Device:
+    def register_device(self, registration: RegisterDevice, /, *, idempotency_key: str | None = None) -> Device:
         """``POST /onboarding/device``."""
         ...
 
@@ -57,27 +66,61 @@ class Subject:
         product_id: from the label.
         device_identifier: from the label.
         source: where it came from, for reports.
+        device_name: what the device is to be called; its identifier when empty.
     """
 
     text: str
     product_id: str
     device_identifier: str
     source: str = ""
+    device_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
-    """Time, injected.
+class Account:
+    """One way into the service.
 
     Attributes:
-        clock: monotonic seconds.
-        sleep: waits that many seconds.
-        max_wait_s: how long one step may wait for the quota in all.
+        service: asked.
+        gate: the quota of these credentials.
+        witness: notes what goes over the wire; None when nobody wants to know.
+        name: for the journal; empty for the account that the run is about.
     """
 
-    clock: Callable[[], float]
-    sleep: Callable[[float], None]
-    max_wait_s: float = 120.0
+    service: OnboardingService
+    gate: QuotaGate
+    witness: Witness | None = None
+    name: str = ""
+
+    def noting(self) -> contextlib.AbstractContextManager[list[Exchange]]:
+        """The exchanges of this thread for the length of the block."""
+        return contextlib.nullcontext([]) if self.witness is None else self.witness.noting()
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Who acts, and where it is written down.
+
+    Attributes:
+        account: the one that the run is about.
+        user_id: our user.
+        other_user_id: another user of the same account.
+        stranger: another account; None when the run has no second credentials.
+        journal: what was done.
+        trail: every request.
+        key_of: the idempotency key of a registration, where the service has that extension: (product id, identifier)
+            to text; None sends none.
+        wall: seconds since the epoch.
+    """
+
+    account: Account
+    user_id: str
+    other_user_id: str = ""
+    stranger: Account | None = None
+    journal: Journal = field(default_factory=lambda: Journal(None, {}))
+    trail: Trail = field(default_factory=NoTrail)
+    key_of: Callable[[str, str], str] | None = None
+    wall: Callable[[], float] = time.time
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,64 +133,132 @@ class Observed:
         duration_s: the last request alone, answer read.
         waited_s: waits for the quota before it.
         error: what the client raised, if it did.
+        device_id: that the answer names.
+        last: what went over the wire at last; None where nobody takes note.
     """
 
     answer: Answer
     detail: str
     duration_s: float
     waited_s: float
-    error: ServiceError | None = None
+    error: AgentError | None = None
+    device_id: str = ""
+    last: Exchange | None = None
+
+
+_Result = tuple[Answer, str, str]
+"""Answer, detail, device id."""
 
 
 class LabelSession:
     """The requests for one label, with what earlier answers said about it.
 
     Args:
-        service: asked.
+        desk: who acts.
         subject: the label.
-        user_id: the account that the device is linked to.
-        timing: clock, sleep and patience.
+        clock: monotonic seconds.
     """
 
-    def __init__(self, service: OnboardingService, subject: Subject, user_id: str, timing: Timing) -> None:
-        self._service = service
+    def __init__(self, desk: Desk, subject: Subject, clock: Callable[[], float]) -> None:
+        self._desk = desk
         self._subject = subject
-        self._user_id = user_id
-        self._timing = timing
+        self._clock = clock
         self._qr_info: JsonObject = {}
+        self._is_known = False
+        self._was_there = False
         self.device_id = ""
 
-    def perform(self, action: Action) -> Observed:
-        """Do one action; never raises for what the service or the network does."""
-        request = {
-            Action.SCAN: self._scan,
-            Action.REGISTER: self._register,
-            Action.LIST: self._list,
-            Action.REMOVE: self._remove,
-        }[action]
-        waited_s = 0.0
-        while True:
-            started = self._timing.clock()
-            try:
-                answer, detail = request()
-            except RateLimited as limit:
-                wait_s = RETRY_AFTER_DEFAULT_S if limit.retry_after_s is None else max(0.1, limit.retry_after_s)
-                if waited_s + wait_s > self._timing.max_wait_s:
-                    detail = f"{limit}; a wait of {wait_s:g} s more exceeds --max-wait-s {self._timing.max_wait_s:g}"
-                    return Observed(Answer.RATE_LIMITED, detail, self._timing.clock() - started, waited_s, limit)
-                self._timing.sleep(wait_s)
-                waited_s += wait_s
-            except InvalidMessage as fault:
-                duration_s = self._timing.clock() - started
-                return Observed(Answer.NONSENSE, str(fault), duration_s, waited_s, UnexpectedAnswer(str(fault)))
-            except ServiceError as error:
-                duration_s = self._timing.clock() - started
-                return Observed(classify(error), str(error), duration_s, waited_s, error)
-            else:
-                return Observed(answer, detail, self._timing.clock() - started, waited_s)
+    @property
+    def subject(self) -> Subject:
+        """The label."""
+        return self._subject
 
-    def _scan(self) -> tuple[Answer, str]:
-        shown = self._service.scan_qr(self._subject.text)
+    def perform(self, action: Action, *, attempt: int = 1, intended_at: float | None = None) -> Observed:
+        """Do one action and remember what it told; never raises for what the service or the network does."""
+        observed = self.ask(action, attempt=attempt, intended_at=intended_at)
+        if action in {Action.REGISTER, Action.REGISTER_OTHER} and self._is_another(observed):
+            observed = replace(observed, answer=Answer.LINKED_AGAIN)
+        self.learn(action, observed)
+        return observed
+
+    def _is_another(self, observed: Observed) -> bool:
+        """Whether a registration answered another device than the one that is registered."""
+        known, told = self.device_id if self._is_known else "", observed.device_id
+        return observed.answer is Answer.LINKED and bool(known and told) and known != told
+
+    def ask(self, action: Action, *, attempt: int = 1, intended_at: float | None = None) -> Observed:
+        """Do one action; several threads may at once, since nothing is remembered before :meth:`learn`."""
+        account = self._account(action)
+        intended_at = self._desk.wall() if intended_at is None else intended_at
+        waited_s, limit = 0.0, RateLimited(429, "", "the quota of this key is used up")
+        while True:
+            entered = account.gate.enter(waited_s)
+            if entered is None:
+                detail = f"{limit}; the wait exceeds --max-wait-s {account.gate.max_wait_s:g}"
+                return Observed(Answer.RATE_LIMITED, detail, 0.0, waited_s, limit)
+            waited_s = entered
+            started = self._clock()
+            result: _Result = (Answer.NONE, "", "")
+            error: AgentError | None = None
+            with account.noting() as exchanges:
+                try:
+                    result = self._requests()[action](account)
+                except (ServiceError, InvalidMessage) as problem:
+                    error = problem
+            duration_s = self._clock() - started
+            self._tell(action, attempt, intended_at, exchanges)
+            for exchange in exchanges:
+                account.gate.told(exchange.rate_limit)
+            if isinstance(error, RateLimited):
+                limit = error
+                account.gate.refused(error.retry_after_s)
+                attempt += 1
+                continue
+            last = exchanges[-1] if exchanges else None
+            if error is not None:
+                return Observed(classify(error), str(error), duration_s, waited_s, error, last=last)
+            return Observed(result[0], result[1], duration_s, waited_s, None, result[2], last)
+
+    def learn(self, action: Action, observed: Observed) -> None:
+        """Remember what an action told about this label's device."""
+        if action in STRANGERS:
+            return
+        answer, device_id = observed.answer, observed.device_id
+        if answer in {Answer.LINKED, Answer.LINKED_AGAIN} and action is not Action.REGISTER_CHANGED:
+            self._is_known = True
+            self.device_id = device_id
+        elif answer in {Answer.LISTED, Answer.LISTED_TWICE} and device_id:
+            self._is_known, self.device_id = True, device_id
+        elif answer is Answer.REMOVED:
+            self._is_known = False
+        elif answer is Answer.SHOWN_REGISTERED and not self._is_known:
+            self._was_there = self._is_known = True
+
+    def _requests(self) -> Mapping[Action, Callable[[Account], _Result]]:
+        mine, other = self._desk.user_id, self._desk.other_user_id
+        return {
+            Action.SCAN: self._scan,
+            Action.REGISTER: lambda account: self._register(account, mine),
+            Action.LIST: lambda account: self._list(account, mine),
+            Action.REMOVE: self._remove,
+            Action.REGISTER_CHANGED: lambda account: self._register(account, mine, _CHANGED),
+            Action.REGISTER_OTHER: lambda account: self._register(account, other),
+            Action.LIST_OTHER: lambda account: self._list(account, other),
+            Action.SCAN_STRANGER: self._scan,
+            Action.REGISTER_STRANGER: lambda account: self._register(account, other),
+            Action.LIST_STRANGER: lambda account: self._list(account, mine),
+            Action.REMOVE_STRANGER: self._remove,
+        }
+
+    def _account(self, action: Action) -> Account:
+        if action not in STRANGERS:
+            return self._desk.account
+        if self._desk.stranger is None:
+            raise ValueError(f"{action} needs a second account")
+        return self._desk.stranger
+
+    def _scan(self, account: Account) -> _Result:
+        shown = account.service.scan_qr(self._subject.text)
         expected = (self._subject.product_id, self._subject.device_identifier)
         # A plain server may leave either out; what it does say must be the label's.
         answered = (
@@ -155,32 +266,58 @@ class LabelSession:
             shown.device_identifier or self._subject.device_identifier,
         )
         if answered != expected:
-            return Answer.SHOWN_ANOTHER, f"product {answered[0]!r}, identifier {answered[1]!r}"
+            return Answer.SHOWN_ANOTHER, f"product {answered[0]!r}, identifier {answered[1]!r}", ""
         self._qr_info = shown.qr_info
         detail = shown.product.name or ""
-        return (Answer.SHOWN_REGISTERED if shown.already_registered else Answer.SHOWN), detail
+        if shown.already_registered is None:
+            return Answer.SHOWN_SILENT, detail, ""
+        return (Answer.SHOWN_REGISTERED if shown.already_registered else Answer.SHOWN), detail, ""
 
-    def _register(self) -> tuple[Answer, str]:
+    def _register(self, account: Account, user_id: str, suffix: str = "") -> _Result:
         subject = self._subject
-        device = self._service.register_device(
-            RegisterDevice(
-                user_id=self._user_id,
-                product_id=subject.product_id,
-                device_name=subject.device_identifier,
-                device_identifier=subject.device_identifier,
-                qr_info=self._qr_info
-                or {"product_id": subject.product_id, "device_identifier": subject.device_identifier},
-            )
+        identifier = subject.device_identifier + suffix
+        place = {
+            "account": account.name,
+            "user_id": user_id,
+            "product_id": subject.product_id,
+            "device_identifier": identifier,
+        }
+        name = f"{subject.device_name}{suffix}" if subject.device_name else identifier
+        makes_it = bool(suffix) or not self._was_there
+        if makes_it:
+            self._desk.journal.add("registering", **place)
+        registration = RegisterDevice(
+            user_id=user_id,
+            product_id=subject.product_id,
+            device_name=name,
+            device_identifier=identifier,
+            qr_info=self._qr_info or {"product_id": subject.product_id, "device_identifier": subject.device_identifier},
         )
-        self.device_id = device.device_id
-        return Answer.LINKED, f"device {device.device_id}" if device.device_id else "the answer names no device_id"
+        keyed = (
+            {} if self._desk.key_of is None else {"idempotency_key": self._desk.key_of(subject.product_id, identifier)}
+        )
+        try:
+            device = account.service.register_device(registration, **keyed)
+        except ErrorAnswer as error:
+            # A 4xx is certain. After a 5xx nobody knows, and the intent stays until a list has been read.
+            if makes_it and not isinstance(error, ServerFault):
+                self._desk.journal.add("unregistered", **place)
+            raise
+        if makes_it and name.startswith(MARK) and not (device.device_name or MARK).startswith(MARK):
+            self._desk.journal.add("unregistered", **place)  # it was there before, under another name
+        elif makes_it and device.device_id:
+            self._desk.journal.add("registered", **place, device_id=device.device_id)
+        detail = f"device {device.device_id}" if device.device_id else "the answer names no device_id"
+        return Answer.LINKED, detail, device.device_id
 
-    def _list(self) -> tuple[Answer, str]:
-        for device in self._service.user_devices(self._user_id):
-            if self._is_ours(device):
-                self.device_id = self.device_id or device.device_id
-                return Answer.LISTED, f"device {device.device_id}"
-        return Answer.NOT_LISTED, ""
+    def _list(self, account: Account, user_id: str) -> _Result:
+        found = [device for device in account.service.user_devices(user_id) if self._is_ours(device)]
+        if not found:
+            return Answer.NOT_LISTED, "", ""
+        if len({device.device_id or str(index) for index, device in enumerate(found)}) > 1:
+            names = ", ".join(device.device_id or "without an id" for device in found)
+            return Answer.LISTED_TWICE, f"devices {names}", found[0].device_id
+        return Answer.LISTED, f"device {found[0].device_id}", found[0].device_id
 
     def _is_ours(self, device: Device) -> bool:
         if self.device_id and device.device_id == self.device_id:
@@ -190,14 +327,26 @@ class LabelSession:
             and (device.product_id or self._subject.product_id) == self._subject.product_id
         )
 
-    def _remove(self) -> tuple[Answer, str]:
-        if not self.device_id:
-            return Answer.NONSENSE, "neither the registration nor the list named a device_id to remove"
-        self._service.remove_device(self.device_id)
-        return Answer.REMOVED, f"device {self.device_id}"
+    def _remove(self, account: Account) -> _Result:
+        if not self.device_id and self._is_known:
+            return Answer.NONSENSE, "neither the registration nor the list named a device_id to remove", ""
+        device_id = self.device_id or NEVER_MADE
+        account.service.remove_device(device_id)
+        self._desk.journal.add("removed", account=account.name, device_id=device_id)
+        return Answer.REMOVED, f"device {device_id}", device_id
+
+    def _tell(self, action: Action, attempt: int, intended_at: float, exchanges: list[Exchange]) -> None:
+        for exchange in exchanges:
+            self._desk.trail.tell(
+                device=self._subject.device_identifier,
+                what=action.value,
+                attempt=attempt,
+                intended_at=intended_at,
+                exchange=exchange,
+            )
 
 
-_ANSWERS: Final[tuple[tuple[type[ServiceError], Answer], ...]] = (
+_ANSWERS: Final[tuple[tuple[type[AgentError], Answer], ...]] = (
     (NotFound, Answer.NOT_FOUND),
     (Conflict, Answer.CONFLICT),
     (RateLimited, Answer.RATE_LIMITED),
@@ -207,11 +356,11 @@ _ANSWERS: Final[tuple[tuple[type[ServiceError], Answer], ...]] = (
 )
 
 
-def classify(error: ServiceError) -> Answer:
+def classify(error: AgentError) -> Answer:
     """An error of the client in the words of the journey."""
     return next((answer for kind, answer in _ANSWERS if isinstance(error, kind)), Answer.NONSENSE)
 
 
-def ends_the_run(error: ServiceError | None) -> bool:
+def ends_the_run(error: AgentError | None) -> bool:
     """Whether every further request would fare the same: no service there, or not with these keys."""
     return isinstance(error, (TransportError, Unauthorized, Forbidden))

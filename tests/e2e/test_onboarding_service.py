@@ -39,7 +39,17 @@ def _onboard(service, client, tmp_path):
 
     def run(*more, user_id="u-1"):
         keys = ["--api-key", service.api_key, "--secret-key-file", str(key_file), "--user-id", user_id]
-        command = [*PROGRAM, "onboard", str(labels.folder), "--base-url", service.base_url, *keys, "--json", *more]
+        command = [
+            *PROGRAM,
+            "onboard",
+            "labels",
+            str(labels.folder),
+            "--base-url",
+            service.base_url,
+            *keys,
+            "--json",
+            *more,
+        ]
         result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert service.secret_key.reveal() not in result.stdout + result.stderr
         return result

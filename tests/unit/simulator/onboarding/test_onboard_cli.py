@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from simulator.labels import make_labels
-from simulator.onboarding.cli import onboard_command
+from simulator.onboarding.cli import onboard_group
 
 SECRET = "msk_canary_1f0e"
 
@@ -94,8 +94,8 @@ def _key_file(tmp_path):
 
 def _run(labels, base_url, key_file, *more):
     keys = ("--api-key", "mk_test", "--secret-key-file", str(key_file))
-    arguments = [str(labels), "--base-url", base_url, *keys, "--user-id", "u-1", *more]
-    result = CliRunner().invoke(onboard_command, arguments)
+    arguments = ["labels", str(labels), "--base-url", base_url, *keys, "--user-id", "u-1", *more]
+    result = CliRunner().invoke(onboard_group, arguments)
     assert SECRET not in result.output
     assert "Traceback" not in result.output
     return result
@@ -153,7 +153,7 @@ def test_wrong_keys_end_with_code_2_after_one_request_and_name_the_options(label
     (tmp_path / "wrong").write_text("msk_wrong")
     result = _run(labels, server.base_url, tmp_path / "wrong")
     assert result.exit_code == 2
-    assert "check --api-key and --secret-key-file; 2 label(s) not begun" in result.stderr
+    assert "check --api-key and --secret-key-file, or --token-file; 2 label(s) not begun" in result.stderr
 
 
 def test_a_service_that_is_down_ends_with_code_5_and_names_the_option(labels, key_file):
@@ -204,9 +204,18 @@ def test_a_missing_folder_ends_with_code_2_and_the_fix(tmp_path, key_file):
 
 def test_an_empty_user_id_ends_with_code_2(labels, key_file):
     result = CliRunner().invoke(
-        onboard_command,
-        [str(labels), "--base-url", "http://127.0.0.1:9", "--api-key", "mk_t", "--secret-key-file", str(key_file)],
-        env={"FLEET_SIMULATOR_ONBOARD_USER_ID": " "},
+        onboard_group,
+        [
+            "labels",
+            str(labels),
+            "--base-url",
+            "http://127.0.0.1:9",
+            "--api-key",
+            "mk_t",
+            "--secret-key-file",
+            str(key_file),
+        ],
+        env={"FLEET_SIMULATOR_ONBOARD_LABELS_USER_ID": " "},
     )
     assert result.exit_code == 2
     assert "--user-id is empty" in result.stderr

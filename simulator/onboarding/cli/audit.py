@@ -1,0 +1,39 @@
+"""``fleet-simulator onboard audit``: a click command, no logic."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from simulator.exit_codes import ExitCode
+from simulator.onboarding.cli.options import end, option, told_in_one_line
+from simulator.onboarding.trail import read_trail
+
+
+@click.command("audit")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("identifier")
+@option("--json", "as_json", is_flag=True, help="Print the lines as they are in the file.")
+def audit_command(*, folder: Path, identifier: str, as_json: bool) -> None:
+    """Show every request that a run made for one device.
+
+    FOLDER is what --out was, or its audit.jsonl. IDENTIFIER is the device_identifier. Exit code 0: there are some. 1:
+    there is none. 2: the file cannot be read.
+    """
+    with told_in_one_line():
+        lines = list(read_trail(folder, identifier))
+    for line in lines:
+        if as_json:
+            click.echo(json.dumps(line, ensure_ascii=False))
+            continue
+        answer = line["status"] or "no answer"
+        named = " ".join(str(line[name]) for name in ("error", "request_id") if line[name])
+        attempt = f" (attempt {line['attempt']})" if line["attempt"] > 1 else ""
+        click.echo(
+            f"{line['sent_at']}  {line['method']} {line['path']}  {answer}  {line['what']}{attempt}  {named}".rstrip()
+        )
+    if not lines:
+        click.echo(f"no request for {identifier!r} in {folder}", err=True)
+    return end(ExitCode.GOOD if lines else ExitCode.CHECK_FAILED)

@@ -1,0 +1,133 @@
+"""``fleet-simulator onboard campaign``: a click command, no logic."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+
+from agent.wire.times import to_rfc3339
+from simulator.exit_codes import ExitCode
+from simulator.interrupts import terminations_as_interrupts
+from simulator.labels.terminal import WrongUse, show_progress
+from simulator.onboarding.asking import ATTEMPTS
+from simulator.onboarding.campaign import Campaign, CampaignReport, Plan, key_of
+from simulator.onboarding.campaign_report import campaign_faults, campaign_json, campaign_lines, checks_of_campaign
+from simulator.onboarding.cli.options import advice, end, option, stop_code, takes_way, told_in_one_line
+from simulator.onboarding.connecting import Connected, Way, connected
+from simulator.onboarding.folder import open_run, write_reports
+from simulator.onboarding.sources import Found, find_labels
+from simulator.onboarding.steps import MARK, Desk
+from simulator.onboarding.tally import Tally
+
+_FAULTS_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The options of one call."""
+
+    user_id: str
+    remove: bool
+    rate: float | None
+    concurrency: int
+    attempts: int
+
+
+@click.command("campaign")
+@click.argument("labels", nargs=-1, required=True, type=click.Path(path_type=Path))
+@takes_way
+@option("--user-id", required=True, help="Account that the devices are linked to.")
+@option("--out", required=True, type=click.Path(path_type=Path), help="Folder for journal, audit trail and reports.")
+@option("--rate", type=click.FloatRange(min=0, min_open=True), help="Labels that arrive in a second; as many as fit.")
+@option("--concurrency", type=click.IntRange(1, 64), default=8, help="Labels in flight at once.")
+@option("--attempts", type=click.IntRange(1, 100), default=ATTEMPTS, help="Requests for one step; 429 does not count.")
+@option("--remove/--keep", default=False, help="Remove each device again, or keep it.")
+@option("--pictures/--manifest", default=False, help="Read a folder's pictures, or take its manifest.json at its word.")
+@option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def campaign_command(
+    *,
+    labels: tuple[Path, ...],
+    way: Way,
+    user_id: str,
+    out: Path,
+    rate: float | None,
+    concurrency: int,
+    attempts: int,
+    remove: bool,
+    pictures: bool,
+    as_json: bool,
+) -> None:
+    """Onboard labels by the thousand, each exactly once, through lost answers, quotas and kills.
+
+    LABELS are folders with a manifest.json, such files, or pictures. The same command again goes on where an earlier
+    one was killed, by the journal in --out. Exit code 0: every device is there exactly once. 1: it is not, or a label
+    was refused. 2: usage, or the keys were refused. 5: the service cannot be reached. 130: ended by Ctrl-C; the same
+    command goes on.
+    """
+    if not user_id.strip():
+        raise WrongUse("--user-id is empty: give the account that the devices are linked to")
+    wanted = Wanted(user_id, remove, rate, concurrency, attempts)
+    began_at = to_rfc3339(time.time())
+    stop = threading.Event()
+    with told_in_one_line():
+        found = find_labels(labels, pictures=pictures)
+        with connected(way, connections=concurrency + 2, sleep=stop.wait) as service, terminations_as_interrupts():
+            extensions = service.backstage.asker.ask(service.client.discover)
+            header = {
+                "kind": "campaign",
+                "base_url": service.base_url,
+                "user_id": user_id,
+                "remove": remove,
+                "labels": found.digest,
+            }
+            with open_run(out, header, resumable=True) as run:
+                key = key_of(run.run) if "idempotency-key" in extensions else None
+                tally = Tally(run.trail)
+                desk = Desk(service.account, user_id, journal=run.journal, trail=tally, key_of=key)
+                report, plan = _run(found, service, desk, wanted, stop)
+            refusals = service.account.gate.refusals
+            document = campaign_json(report, plan, tally.as_json(), found.copies, refusals)
+            write_reports(out, checks_of_campaign(report, document, service.base_url, began_at), document)
+    if as_json:
+        click.echo(json.dumps(document, ensure_ascii=False))
+    else:
+        for name, text in [*campaign_lines(report, document), ("report", str(out / "report.html"))]:
+            click.echo(f"{name:<13} {text}")
+    _print_faults(report, found)
+    return end(_exit_code(report, found))
+
+
+def _run(
+    found: Found, service: Connected, desk: Desk, wanted: Wanted, stop: threading.Event
+) -> tuple[CampaignReport, Plan]:
+    run = str(desk.journal.header["run"])
+    plan = Plan(run, wanted.user_id, wanted.remove, wanted.rate, wanted.concurrency, wanted.attempts)
+    subjects = [replace(one, device_name=f"{MARK}{run}:{one.device_identifier}") for one in found.subjects]
+    with show_progress("labels onboarded") as on_progress:
+        report = Campaign(plan, desk, service.backstage, service.timing, stop=stop).run(subjects, on_progress)
+    return report, plan
+
+
+def _print_faults(report: CampaignReport, found: Found) -> None:
+    faults = [*(f"unread: {read.problem}" for read in found.unread), *campaign_faults(report)]
+    for sentence in faults[:_FAULTS_SHOWN]:
+        click.echo(f"failed: {sentence}", err=True)
+    if len(faults) > _FAULTS_SHOWN:
+        click.echo(f"failed: {len(faults) - _FAULTS_SHOWN} more, in report.json", err=True)
+    if report.stopped_by is not None:
+        click.echo(f"stopped: {report.stopped_by}{advice(report.stopped_by)}; the same command goes on", err=True)
+    if report.was_interrupted:
+        click.echo("interrupted; the same command goes on", err=True)
+
+
+def _exit_code(report: CampaignReport, found: Found) -> ExitCode:
+    if report.was_interrupted:
+        return ExitCode.INTERRUPTED
+    if report.stopped_by is not None:
+        return stop_code(report.stopped_by)
+    return ExitCode.GOOD if report.passed and not found.unread else ExitCode.CHECK_FAILED

@@ -1,0 +1,201 @@
+"""``fleet-simulator onboard cases`` and ``profile``: click commands, no logic."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from agent.wire.times import to_rfc3339
+from simulator.exit_codes import ExitCode
+from simulator.labels.terminal import WrongUse, show_progress
+from simulator.onboarding.cases import CASES, Case, actions_of
+from simulator.onboarding.cleanup import CleanupReport, clean_up
+from simulator.onboarding.cli.options import advice, end, option, stop_code, takes_other, takes_way, told_in_one_line
+from simulator.onboarding.connecting import Connected, Way, connected, connected_if_given
+from simulator.onboarding.folder import OpenRun, open_run, write_reports, write_whole
+from simulator.onboarding.journey import Verdict
+from simulator.onboarding.profile import make_profile, profile_text
+from simulator.onboarding.report import cases_json, cases_table, checks_of_cases
+from simulator.onboarding.running import CasesReport, Users, run_cases
+from simulator.onboarding.stage import Stage
+from simulator.onboarding.steps import Desk
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to play, and with what."""
+
+    cases: list[Case]
+    product_id: str | None
+    users: Users
+    remove: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What came of playing cases.
+
+    Attributes:
+        cleaned: None when everything was kept.
+    """
+
+    report: CasesReport
+    profile: str
+    cleaned: CleanupReport | None
+    base_url: str
+    began_at: str
+
+    @property
+    def problems(self) -> list[str]:
+        """What could not be taken back."""
+        return [] if self.cleaned is None else [f"cleanup: {problem}" for problem in self.cleaned.problems]
+
+
+@click.command("cases")
+@takes_way
+@takes_other
+@option("--only", multiple=True, help="Names of cases, * and ? stand for anything; can be given again.")
+@option("--list", "as_list", is_flag=True, help="Print the cases and their steps, and ask no service.")
+@option("--product-id", help="Use this product for most labels, where none can be made.")
+@option("--user-id", help="An existing user, where the service does not make users up.")
+@option("--other-user-id", help="A second existing user of the same account.")
+@option("--remove/--keep", default=True, help="Take back everything that was made, or leave it for a look.")
+@option("--out", type=click.Path(path_type=Path), help="Folder for reports, profile.json, journal and audit.")
+@option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def cases_command(
+    *,
+    way: Way,
+    other: Way,
+    only: tuple[str, ...],
+    as_list: bool,
+    product_id: str | None,
+    user_id: str | None,
+    other_user_id: str | None,
+    remove: bool,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Try every order of events: each action in each state of a label, clones, races, foreign and expired labels.
+
+    Makes products, labels and users of its own, marked with onboard: in their names. A second account is needed for
+    the cases in which strangers take part; they are skipped without one. Exit code 0: nothing was against the
+    specification. 1: something was, or something could not be taken back. 2: usage, or the keys were refused.
+    5: the service cannot be reached.
+    """
+    chosen = _chosen(only)
+    if as_list:
+        return _print_cases(chosen)
+    wanted = Wanted(chosen, product_id, Users(user_id or "", other_user_id or ""), remove)
+    with told_in_one_line():
+        played = _play(wanted, way, other, out)
+        document = cases_json(played.report)
+        if out is not None:
+            checks = checks_of_cases(played.report, played.base_url, played.began_at, played.problems)
+            write_reports(out, checks, document, profile=played.profile)
+    if as_json:
+        click.echo(json.dumps(document, ensure_ascii=False))
+    else:
+        _print_report(played.report)
+    return _end_with(played)
+
+
+@click.command("profile")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@takes_way
+@takes_other
+@option("--only", multiple=True, help="Names of cases, * and ? stand for anything; can be given again.")
+@option("--product-id", help="Use this product for most labels, where none can be made.")
+@option("--user-id", help="An existing user, where the service does not make users up.")
+@option("--other-user-id", help="A second existing user of the same account.")
+def profile_command(
+    *,
+    file: Path,
+    way: Way,
+    other: Way,
+    only: tuple[str, ...],
+    product_id: str | None,
+    user_id: str | None,
+    other_user_id: str | None,
+) -> None:
+    """Write down how a server behaves: what it answers in every case, judged by nobody.
+
+    FILE is a JSON document without times, ids and addresses: the same server gives the same bytes. Everything that was
+    made is taken back. Exit code 0: the file is written. 1: something could not be taken back. 2: usage, or the keys
+    were refused. 5: the service cannot be reached.
+    """
+    with told_in_one_line():
+        wanted = Wanted(_chosen(only), product_id, Users(user_id or "", other_user_id or ""))
+        played = _play(wanted, way, other, None)
+        if played.report.stopped_by is None and played.report.was_played:
+            write_whole(file, played.profile)
+            click.echo(f"{file}: {len(played.report.cases)} cases", err=True)
+    return _end_with(played, judging=False)
+
+
+def _play(wanted: Wanted, way: Way, other: Way, out: Path | None) -> Played:
+    began_at = to_rfc3339(time.time())
+    with connected(way) as home, connected_if_given(other, "other") as stranger:
+        extensions = home.backstage.asker.ask_once(home.client.discover)
+        header = {"kind": "cases", "base_url": home.base_url}
+        with open_run(out, header, resumable=False) as run:
+            report = _run(wanted, home, stranger, run)
+            cleaned = None
+            if wanted.remove:
+                accounts = {one.backstage.name: one.backstage for one in (home, stranger) if one is not None}
+                cleaned = clean_up(run.journal, accounts)
+        return Played(report, profile_text(make_profile(report, extensions)), cleaned, home.base_url, began_at)
+
+
+def _run(wanted: Wanted, home: Connected, stranger: Connected | None, run: OpenRun) -> CasesReport:
+    account = None if stranger is None else stranger.account
+    desk = Desk(home.account, "", stranger=account, journal=run.journal, trail=run.trail)
+    behind = None if stranger is None else stranger.backstage
+    stage = Stage(run.run, home.backstage, behind, run.journal, wanted.product_id)
+    with show_progress("cases played") as on_progress:
+        return run_cases(wanted.cases, desk, stage, home.timing, run=run.run, users=wanted.users, on_case=on_progress)
+
+
+def _chosen(only: tuple[str, ...]) -> list[Case]:
+    chosen = [case for case in CASES if not only or any(fnmatch.fnmatchcase(case.name, name) for name in only)]
+    if not chosen:
+        raise WrongUse(f"no case is called {' or '.join(only)}: --list prints them all")
+    return chosen
+
+
+def _print_cases(cases: list[Case]) -> None:
+    for case in cases:
+        steps = [" with ".join(dict.fromkeys(action.value for action in actions_of(step))) for step in case.steps]
+        click.echo(f"{case.name}\n  {case.title}\n  labels: {', '.join(case.labels)}\n  steps:  {', '.join(steps)}")
+
+
+def _print_report(report: CasesReport) -> None:
+    console = Console(highlight=False)
+    if report.count(Verdict.FAILED) + report.count(Verdict.ALLOWED):
+        console.print(cases_table(report, everything=False))
+    counts = ", ".join(f"{report.count(verdict)} {verdict.value}" for verdict in Verdict if report.count(verdict))
+    console.print(Text(f"{len(report.cases)} cases: {counts}", style="bold green" if report.passed else "bold red"))
+    for reason in dict.fromkeys(one.skipped for one in report.cases if one.skipped):
+        count = sum(one.skipped == reason for one in report.cases)
+        console.print(Text(f"{count} skipped: {reason}", style="dim"))
+
+
+def _end_with(played: Played, *, judging: bool = True) -> None:
+    for problem in played.problems:
+        click.echo(problem, err=True)
+    stopped_by = played.report.stopped_by
+    if stopped_by is not None:
+        left = f"; {len(played.report.not_begun)} case(s) not begun"
+        click.echo(f"stopped: {stopped_by}{advice(stopped_by)}{left}", err=True)
+        return end(stop_code(stopped_by))
+    if not played.report.was_played:
+        click.echo("no case could be played; where no product can be made, --product-id names one", err=True)
+        return end(ExitCode.USAGE)
+    good = not played.problems and (played.report.passed or not judging)
+    return end(ExitCode.GOOD if good else ExitCode.CHECK_FAILED)

@@ -1,0 +1,47 @@
+"""``fleet-simulator onboard compare``: a click command, no logic."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from simulator.exit_codes import ExitCode
+from simulator.onboarding.cli.options import end, option, told_in_one_line
+from simulator.onboarding.profile import Difference, compare_profiles, read_profile
+
+
+@click.command("compare")
+@click.argument("one", type=click.Path(path_type=Path))
+@click.argument("other", type=click.Path(path_type=Path))
+@option("--json", "as_json", is_flag=True, help="Print the differences as JSON.")
+def compare_command(*, one: Path, other: Path, as_json: bool) -> None:
+    """Show what two servers answer differently.
+
+    ONE and OTHER are files of `onboard profile`, or folders of `onboard cases`. Exit code 0: nothing differs. 1:
+    something does. 2: a file cannot be read.
+    """
+    with told_in_one_line():
+        found = compare_profiles(read_profile(one), read_profile(other))
+    if as_json:
+        click.echo(json.dumps({"differences": [asdict(one) for one in found]}, ensure_ascii=False))
+    else:
+        _print(found, one, other)
+    return end(ExitCode.CHECK_FAILED if found else ExitCode.GOOD)
+
+
+def _print(found: list[Difference], one: Path, other: Path) -> None:
+    console = Console(highlight=False)
+    if found:
+        table = Table(header_style="bold", expand=False)
+        for column in ("case", "step", "what", str(one), str(other)):
+            table.add_column(column, overflow="fold")
+        for each in found:
+            table.add_row(*(Text(text) for text in (each.case, each.step, each.what, each.one, each.other)))
+        console.print(table)
+    console.print(Text(f"{len(found)} difference(s)", style="bold red" if found else "bold green"))

@@ -1,0 +1,115 @@
+"""What the commands share: the options that lead to a service, and how failures become one line and an exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from agent.errors import AgentError, ConfigurationError, ErrorAnswer, Forbidden, SignInEnded, Unauthorized
+from simulator.exit_codes import ExitCode
+from simulator.labels.errors import LabelError
+from simulator.labels.terminal import CheckFailed, Unreachable, WrongUse
+from simulator.onboarding.connecting import Way
+
+option = partial(click.option, show_default=True, show_envvar=True)
+
+_WAY = (
+    option("--base-url", help="Address of the service, such as http://127.0.0.1:8080; a token file knows its own."),
+    option("--api-key", help="The public key, mk_..."),
+    option(
+        "--secret-key-file",
+        type=click.Path(path_type=Path),
+        help="File with the secret key, msk_...; never given on the command line, where other users see it.",
+    ),
+    option(
+        "--token-file",
+        type=click.Path(path_type=Path),
+        help="Instead of keys: the file that 'fleet-simulator login' wrote. It is renewed as needed.",
+    ),
+    option(
+        "--client-secret-file",
+        type=click.Path(path_type=Path),
+        help="With --token-file: the secret of a confidential client, to renew its tokens.",
+    ),
+    option("--timeout-s", type=click.FloatRange(min=0.1), default=10.0, help="Patience with one request."),
+    option("--max-wait-s", type=click.FloatRange(min=0), default=120.0, help="Longest wait of one step for the quota."),
+)
+_OTHER = (
+    option("--other-api-key", help="Public key of a second account, which must not see anything of the first."),
+    option("--other-secret-key-file", type=click.Path(path_type=Path), help="File with its secret key."),
+    option("--other-token-file", type=click.Path(path_type=Path), help="Or a token file of the second account."),
+)
+
+
+def takes_way(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of the way into a service; the command gets them as ``way``."""
+
+    @functools.wraps(command)
+    def wrapper(**given: Any) -> None:
+        names = (
+            "base_url",
+            "api_key",
+            "secret_key_file",
+            "token_file",
+            "client_secret_file",
+            "timeout_s",
+            "max_wait_s",
+        )
+        command(way=Way(**{name: given.pop(name) for name in names}), **given)
+
+    return functools.reduce(lambda made, add: add(made), reversed(_WAY), wrapper)
+
+
+def takes_other(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of a second account; below :func:`takes_way`, the command gets it as ``other``."""
+
+    @functools.wraps(command)
+    def wrapper(*, way: Way, **given: Any) -> None:
+        key, secret, tokens = (given.pop(f"other_{name}") for name in ("api_key", "secret_key_file", "token_file"))
+        other = Way(way.base_url, key, secret, tokens, None, way.timeout_s, way.max_wait_s, "--other-")
+        command(way=way, other=other, **given)
+
+    return functools.reduce(lambda made, add: add(made), reversed(_OTHER), wrapper)
+
+
+@contextlib.contextmanager
+def told_in_one_line() -> Iterator[None]:
+    """Errors of ours as one line on standard error and the exit code that fits."""
+    try:
+        yield
+    except ConfigurationError as problem:
+        raise WrongUse("; ".join(problem.faults)) from None
+    except LabelError as problem:
+        raise WrongUse(str(problem)) from None
+    except AgentError as problem:
+        code = stop_code(problem)
+        raise {ExitCode.USAGE: WrongUse, ExitCode.UNREACHABLE: Unreachable}.get(code, CheckFailed)(
+            f"{problem}{advice(problem)}"
+        ) from None
+
+
+def stop_code(error: AgentError) -> ExitCode:
+    """The exit code of a run that this error stopped."""
+    if isinstance(error, (Unauthorized, Forbidden, ConfigurationError)):
+        return ExitCode.USAGE
+    return ExitCode.CHECK_FAILED if isinstance(error, ErrorAnswer) else ExitCode.UNREACHABLE
+
+
+def advice(error: AgentError) -> str:
+    """What to look at; without an answer the client's own text names the fix already."""
+    if isinstance(error, Unauthorized) and not isinstance(error, SignInEnded):
+        return "; check --api-key and --secret-key-file, or --token-file"
+    if isinstance(error, Forbidden):
+        return "; the token lacks a scope: sign in again with --scope 'manufacturer:onboarding manufacturer:products'"
+    return ""
+
+
+def end(code: ExitCode) -> None:
+    """End the command with this exit code."""
+    click.get_current_context().exit(code)

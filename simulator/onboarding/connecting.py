@@ -1,0 +1,145 @@
+"""From addresses and files with credentials to a service that can be asked."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.errors import ConfigurationError
+from agent.token_store import TokenFile
+from agent.wire.auth import Credential, KeyPair
+from agent.wire.client import ServiceClient
+from agent.wire.refreshing import RefreshingBearer
+from agent.wire.secret import Secret, never_show
+from simulator.onboarding.asking import Asker
+from simulator.onboarding.exchange import Witness
+from simulator.onboarding.quota import QuotaGate, Timing
+from simulator.onboarding.stage import Backstage
+from simulator.onboarding.steps import Account
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How to get into a service: with a key pair, or with the token file of ``fleet-simulator login``.
+
+    Attributes:
+        base_url: of the service; a token file knows its own.
+        api_key, secret_key_file: the key pair.
+        token_file, client_secret_file: the tokens, and the secret of a confidential client to renew them with.
+        timeout_s: patience with one request.
+        max_wait_s: longest wait of one step for the quota.
+        prefix: of the options' names, for complaints.
+    """
+
+    base_url: str | None
+    api_key: str | None
+    secret_key_file: Path | None
+    token_file: Path | None = None
+    client_secret_file: Path | None = None
+    timeout_s: float = 10.0
+    max_wait_s: float = 120.0
+    prefix: str = "--"
+
+    @property
+    def is_given(self) -> bool:
+        """Whether there are any credentials."""
+        return any(value is not None for value in (self.api_key, self.secret_key_file, self.token_file))
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """A service with everything around it.
+
+    Attributes:
+        account: for journeys.
+        backstage: for lists, products and removals.
+    """
+
+    base_url: str
+    client: ServiceClient
+    account: Account
+    backstage: Backstage
+    timing: Timing
+
+
+@contextlib.contextmanager
+def connected(
+    way: Way,
+    *,
+    connections: int = 16,
+    name: str = "",
+    sleep: Callable[[float], object] = time.sleep,
+) -> Iterator[Connected]:
+    """The service for the length of the block; nothing is sent yet.
+
+    Args:
+        way: how to get in.
+        connections: how many requests may be in flight.
+        name: of the account in the journal.
+        sleep: waits that many seconds, or less when it is interrupted.
+
+    Raises:
+        ConfigurationError: the credentials cannot be used; each fault names its option.
+        ServiceError: the token file holds nothing that can be used.
+    """
+    credential, base_url = _credential(way)
+    timing = Timing(time.monotonic, lambda seconds: _sleep(sleep, seconds), way.max_wait_s)
+    gate = QuotaGate(timing)
+    witness = Witness(connections=connections)
+    with ServiceClient(base_url, credential, timeout_s=way.timeout_s, transport=witness) as client:
+        backstage = Backstage(client, Asker(gate, timing), name)
+        yield Connected(base_url, client, Account(client, gate, witness, name), backstage, timing)
+
+
+@contextlib.contextmanager
+def connected_if_given(way: Way, name: str) -> Iterator[Connected | None]:
+    """As :func:`connected`; None without credentials."""
+    if not way.is_given:
+        yield None
+        return
+    with connected(way, name=name) as found:
+        yield found
+
+
+def _sleep(sleep: Callable[[float], object], seconds: float) -> None:
+    sleep(seconds)
+
+
+def _credential(way: Way) -> tuple[Credential, str]:
+    prefix = way.prefix
+    has_keys = way.api_key is not None or way.secret_key_file is not None
+    if has_keys == (way.token_file is not None):
+        raise ConfigurationError(
+            [f"give {prefix}api-key and {prefix}secret-key-file, or {prefix}token-file of 'fleet-simulator login'"],
+            "credentials",
+        )
+    if way.token_file is not None:
+        secret = None if way.client_secret_file is None else read_secret(way.client_secret_file, "--client-secret-file")
+        bearer = RefreshingBearer(TokenFile(way.token_file), client_secret=secret, timeout_s=way.timeout_s)
+        return bearer, way.base_url or bearer.base_url
+    if way.api_key is None or way.secret_key_file is None:
+        missing = "api-key" if way.api_key is None else "secret-key-file"
+        raise ConfigurationError([f"{prefix}{missing} is missing: a key pair has both parts"], "credentials")
+    if way.base_url is None:
+        raise ConfigurationError(["--base-url is missing: give the address of the service"], "credentials")
+    return KeyPair(way.api_key, read_secret(way.secret_key_file, f"{prefix}secret-key-file")), way.base_url
+
+
+def read_secret(path: Path, option: str) -> Secret:
+    """The secret in a file; never shown from here on.
+
+    Raises:
+        ConfigurationError: the file cannot be read or is empty.
+    """
+    try:
+        value = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else "not text"
+        raise ConfigurationError([f"cannot read {option} {path}: {reason}"], "credentials") from None
+    if not value:
+        raise ConfigurationError([f"{option} {path} is empty: put the secret into it"], "credentials")
+    never_show(value)
+    return Secret(value)

@@ -1,0 +1,98 @@
+"""One quota for the whole run: whoever is told to wait makes everybody wait, and nobody asks beyond what is left."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from agent.wire.rate_limit import RateLimit
+
+RETRY_AFTER_DEFAULT_S: Final = 5.0
+"""The wait after a 429 that names none: twelve tries see the next minute of a quota that is counted per minute."""
+_SHORTEST_S: Final = 0.1
+_WINDOW_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Time, injected.
+
+    Attributes:
+        clock: monotonic seconds.
+        sleep: waits that many seconds.
+        max_wait_s: how long one step may wait for the quota in all.
+    """
+
+    clock: Callable[[], float]
+    sleep: Callable[[float], None]
+    max_wait_s: float = 120.0
+
+
+class QuotaGate:
+    """Lets requests through while the key has quota. Thread-safe.
+
+    Args:
+        timing: clock and sleep.
+    """
+
+    def __init__(self, timing: Timing) -> None:
+        self._timing = timing
+        self._lock = threading.Lock()
+        self._until_s = float("-inf")
+        self._left: int | None = None
+        self._left_until_s = float("-inf")
+        self.refusals = 0
+
+    @property
+    def max_wait_s(self) -> float:
+        """How long one step may wait in all."""
+        return self._timing.max_wait_s
+
+    def enter(self, waited_s: float = 0.0) -> float | None:
+        """Wait until a request may be made.
+
+        Args:
+            waited_s: what the step has waited already.
+
+        Returns:
+            How long the step has waited now; None when it would be longer than ``max_wait_s``, and nothing was taken.
+        """
+        while True:
+            with self._lock:
+                wait_s = self._wait_s(self._timing.clock())
+                if wait_s <= 0:
+                    if self._left is not None:
+                        self._left -= 1
+                    return waited_s
+            if waited_s + wait_s > self._timing.max_wait_s:
+                return None
+            self._timing.sleep(wait_s)
+            waited_s += wait_s
+
+    def told(self, limit: RateLimit | None) -> None:
+        """An answer says where the key stands. Requests in flight are counted already, so only less is believed."""
+        if limit is None or limit.remaining is None:
+            return
+        with self._lock:
+            now = self._timing.clock()
+            ends_s = now + (_WINDOW_S if limit.reset_s is None else limit.reset_s)
+            is_same = self._left is not None and now < self._left_until_s
+            self._left = min(self._left or 0, limit.remaining) if is_same else limit.remaining
+            self._left_until_s = min(self._left_until_s, ends_s) if is_same else ends_s
+
+    def refused(self, retry_after_s: float | None) -> float:
+        """A 429 came: nobody asks before its wait is over. The wait."""
+        wait_s = RETRY_AFTER_DEFAULT_S if retry_after_s is None else max(_SHORTEST_S, retry_after_s)
+        with self._lock:
+            self.refusals += 1
+            self._until_s = max(self._until_s, self._timing.clock() + wait_s)
+        return wait_s
+
+    def _wait_s(self, now: float) -> float:
+        if self._left is not None and now >= self._left_until_s:
+            self._left = None  # a new window; the next answer tells about it
+        if self._left is not None and self._left < 1:
+            return max(self._until_s, self._left_until_s) - now
+        return self._until_s - now

@@ -1,0 +1,118 @@
+"""The audit trail: every request of every device, when it was due, sent and answered, and what the answer was."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Final, Protocol, Self
+
+from agent.errors import ConfigurationError
+from agent.wire.secret import redact
+from agent.wire.times import to_rfc3339
+from simulator.onboarding.exchange import Exchange
+
+NAME: Final = "audit.jsonl"
+
+
+class Trail(Protocol):
+    """Where the story of each device is told."""
+
+    def tell(self, *, device: str, what: str, attempt: int, intended_at: float, exchange: Exchange) -> None:
+        """One request.
+
+        Args:
+            device: the ``device_identifier``; empty for what concerns no single device.
+            what: the action.
+            attempt: 1 for the first; further ones are retries.
+            intended_at: when it was due, seconds since the epoch: later sending is the run's own delay.
+            exchange: what went over the wire.
+        """
+        ...
+
+
+class NoTrail:
+    """Tells nobody."""
+
+    def tell(self, *, device: str, what: str, attempt: int, intended_at: float, exchange: Exchange) -> None:
+        """See :class:`Trail`."""
+
+
+class AuditFile:
+    """A trail as JSON lines. Thread-safe. Bodies and headers are not in it, so no secret can be.
+
+    Args:
+        path: appended to.
+        run: named in each line.
+
+    Raises:
+        ConfigurationError: it cannot be written.
+    """
+
+    def __init__(self, path: Path, run: str) -> None:
+        self._run = run
+        self._lock = threading.Lock()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _cut_torn_line(path)
+            self._file: IO[str] = path.open("a", encoding="utf-8")
+        except OSError as problem:
+            raise ConfigurationError([f"{path} cannot be written: {problem.strerror}"], "--out") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def tell(self, *, device: str, what: str, attempt: int, intended_at: float, exchange: Exchange) -> None:
+        """See :class:`Trail`."""
+        answered = exchange.answered_s
+        line = {
+            "run": self._run,
+            "device_identifier": device,
+            "what": what,
+            "attempt": attempt,
+            "method": exchange.method,
+            "path": exchange.path,
+            "intended_at": to_rfc3339(intended_at),
+            "sent_at": to_rfc3339(exchange.sent_at),
+            "answered_at": None if answered is None else to_rfc3339(exchange.sent_at + answered - exchange.sent_s),
+            "status": exchange.status,
+            "error": exchange.error or exchange.problem or None,
+            "request_id": exchange.request_id or None,
+        }
+        with self._lock:
+            self._file.write(redact(json.dumps(line, ensure_ascii=False)) + "\n")
+            self._file.flush()
+
+
+def _cut_torn_line(path: Path) -> None:
+    """Take away what a kill left of the last line."""
+    if path.exists():
+        with path.open("rb+") as file:
+            file.truncate(file.read().rfind(b"\n") + 1)
+
+
+def read_trail(path: Path, device: str | None = None) -> Iterator[dict[str, Any]]:
+    """The lines of a trail, or of one device in it; a last line that a kill tore off is left out.
+
+    Raises:
+        ConfigurationError: it cannot be read.
+    """
+    file = path / NAME if path.is_dir() else path
+    try:
+        with file.open(encoding="utf-8") as lines:
+            for line in lines:
+                if not line.endswith("\n"):
+                    return
+                told = json.loads(line)
+                if device is None or told["device_identifier"] == device:
+                    yield told
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else "it is no audit trail of a run"
+        raise ConfigurationError([f"{file} cannot be read: {reason}"], "audit") from None

@@ -1,0 +1,84 @@
+"""A run of checks as JUnit XML, for the page that a CI system makes of it.
+
+There is no specification. The file keeps to what Jenkins' xUnit plug-in takes (its ``junit-10.xsd``), which is what
+GitLab, GitHub actions and the like read too.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from xml.etree import ElementTree as ET
+
+from simulator.report.checks import Check, CheckRun, Mark
+
+_NOT_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_SECONDS: Final = ".6f"
+
+
+def junit_xml(run: CheckRun) -> str:
+    """The whole file as text, to be written as UTF-8: one suite for each group."""
+    root = ET.Element("testsuites", {"name": _clean(run.title), **_counts(run.checks)})
+    for group, checks in run.groups().items():
+        suite = ET.SubElement(
+            root, "testsuite", {"name": _clean(group), **_counts(checks), "skipped": _skipped(checks)}
+        )
+        if run.began_at:
+            suite.set("timestamp", run.began_at)
+        for check in checks:
+            _add_case(suite, check)
+    if run.problems:
+        suite = ET.SubElement(root, "testsuite", name="run", tests="1", failures="0", errors="1", time="0")
+        case = ET.SubElement(suite, "testcase", classname="run", name="the run as a whole", time="0")
+        error = ET.SubElement(case, "error", message=_clean(run.problems[0]), type="run")
+        error.text = _clean("\n".join(run.problems))
+        root.set("errors", "1")
+        root.set("tests", str(len(run.checks) + 1))
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _counts(checks: tuple[Check, ...] | list[Check]) -> dict[str, str]:
+    return {
+        "tests": str(len(checks)),
+        "failures": str(sum(check.mark is Mark.BAD for check in checks)),
+        "errors": "0",
+        "time": format(sum(check.seconds or 0.0 for check in checks), _SECONDS),
+    }
+
+
+def _skipped(checks: list[Check]) -> str:
+    return str(sum(check.mark is Mark.SKIPPED for check in checks))
+
+
+def _add_case(suite: ET.Element, check: Check) -> None:
+    case = ET.SubElement(
+        suite,
+        "testcase",
+        classname=_clean(check.group),
+        name=_clean(check.name),
+        time=format(check.seconds or 0.0, _SECONDS),
+    )
+    if check.mark is Mark.SKIPPED:
+        ET.SubElement(case, "skipped", message=_clean(check.reason))
+    if check.mark is Mark.BAD:
+        failure = ET.SubElement(case, "failure", message=_clean(check.reason), type="check")
+        failure.text = _clean(_story(check))
+    if check.mark is Mark.NOTED:
+        ET.SubElement(case, "system-out").text = _clean(f"{check.reason}\n{_story(check)}")
+
+
+def _story(check: Check) -> str:
+    lines = [check.title]
+    for step in check.steps:
+        parts = [f"{step.mark.value}: {step.name}"]
+        parts += [f"expected {step.expected}"] if step.expected else []
+        parts += [f"answered {step.answered}"] if step.answered else []
+        parts += [step.detail] if step.detail else []
+        lines.append("; ".join(parts))
+    return "\n".join(lines)
+
+
+def _clean(text: str) -> str:
+    """The text without what XML 1.0 cannot hold (section 2.2)."""
+    return _NOT_XML.sub("\ufffd", text)

@@ -1,0 +1,187 @@
+"""What the commands are given: labels, credentials, folders; one clear line for what is wrong, and the quota kept."""
+
+from __future__ import annotations
+
+import json
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from agent.errors import ConfigurationError, RateLimited
+from agent.wire.rate_limit import RateLimit
+from simulator.labels import LabelError, make_labels
+from simulator.onboarding.asking import Asker
+from simulator.onboarding.cli import onboard_group
+from simulator.onboarding.exchange import Witness
+from simulator.onboarding.folder import open_run
+from simulator.onboarding.quota import QuotaGate, Timing
+from simulator.onboarding.sources import find_labels
+from tests.onboarding_fakes import Clock, fake_server
+
+WAY = ("--base-url", "http://127.0.0.1:9", "--api-key", "mk_1")
+
+
+@pytest.fixture(name="secret")
+def _secret(tmp_path):
+    path = tmp_path / "secret"
+    path.write_text("msk_canary_88bb")
+    return ["--secret-key-file", str(path)]
+
+
+def run(*arguments):
+    result = CliRunner().invoke(onboard_group, [str(one) for one in arguments])
+    assert "Traceback" not in result.output
+    assert "canary" not in result.output
+    return result
+
+
+def test_a_manifest_and_its_pictures_give_the_same_labels(tmp_path):
+    folder = make_labels(product_id="p-1", count=3, out=tmp_path / "labels", formats=["png"]).folder
+    taken, read = find_labels([folder], pictures=False), find_labels([folder], pictures=True)
+    assert [one.text for one in taken.subjects] == [one.text for one in read.subjects]
+    assert taken.digest == read.digest
+    assert find_labels([folder / "manifest.json", folder], pictures=False).copies == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("{", "no JSON"),
+        ("[]", "no manifest of labels"),
+        ('{"format": "device-agent/labels/1", "labels": []}', "names no label"),
+        ('{"format": "device-agent/labels/1", "labels": [{"text": "x"}]}', "label 1: it lacks text, product_id"),
+        ('{"format": "device-agent/labels/1", "labels": [7]}', "label 1"),
+    ],
+)
+def test_a_manifest_that_is_none_is_refused_with_its_place(tmp_path, text, complaint):
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(LabelError, match=complaint):
+        find_labels([tmp_path], pictures=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fix"),
+    [
+        (["cases", "--base-url", "http://127.0.0.1:9"], "give --api-key and --secret-key-file, or --token-file"),
+        (["cases", *WAY], "--secret-key-file is missing"),
+        (["cases", "--api-key", "mk_1", "SECRET"], "--base-url is missing"),
+        (["cases", *WAY, "SECRET", "--token-file", "x"], "or --token-file"),
+        (["cases", "--token-file", "/nowhere/token.json"], "sign in: fleet-simulator login --out /nowhere/token.json"),
+        (["cases", *WAY, "SECRET", "--only", "no_such"], "--list prints them all"),
+        (["cases", *WAY, "SECRET", "--other-api-key", "mk_2"], "--other-secret-key-file is missing"),
+        (["cleanup", *WAY, "SECRET"], "give the folder or journal of a run, or --marked"),
+        (["cleanup", "x", *WAY, "SECRET", "--run", "1"], "--run goes with --marked"),
+        (["cleanup", "/nowhere", *WAY, "SECRET"], "/nowhere cannot be read"),
+        (["audit", "/nowhere", "x"], "/nowhere cannot be read"),
+        (["campaign", "/nowhere", *WAY, "SECRET", "--user-id", "u", "--out", "o"], "give a folder of labels"),
+        (["campaign", "/nowhere", *WAY, "SECRET", "--user-id", " ", "--out", "o"], "--user-id is empty"),
+    ],
+)
+def test_wrong_use_ends_with_code_2_and_one_line_that_names_the_fix(secret, arguments, fix):
+    filled = [part for each in arguments for part in (secret if each == "SECRET" else [each])]
+    result = run(*filled)
+    assert result.exit_code == 2, result.output
+    assert fix in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_service_that_is_down_ends_with_code_5(secret):
+    result = run("cases", "--base-url", "http://127.0.0.1:1", "--api-key", "mk_1", *secret)
+    assert result.exit_code == 5
+    assert "check that the service runs" in result.stderr
+
+
+def test_the_list_of_cases_asks_no_service():
+    result = run("cases", "--list", "--only", "race_*")
+    assert result.exit_code == 0
+    assert "race_two_users\n  Two users register in parallel: one of them gets it." in result.stdout
+
+
+def test_where_no_product_can_be_made_the_fix_is_named_and_an_existing_one_will_do(secret, tmp_path):
+    def closed(method, path, body, right):
+        if method == "POST" and path == "/products":
+            return 403, {"error": "insufficient_scope"}
+        return right
+
+    with fake_server(closed) as server:
+        server.memory.products.add("p-7")
+        way = ["--base-url", server.base_url, "--api-key", "mk_1", *secret, "--only", "r*e"]
+        result = run("cases", *way)
+        assert result.exit_code == 2
+        assert "--product-id names one" in result.stderr
+        result = run("cases", *way, "--product-id", "p-7", "--out", tmp_path / "out", "--json")
+    report = json.loads(result.stdout)
+    assert result.exit_code == 0, result.output
+    assert report["failed"] == 0
+    assert report["passed"] + report["allowed"] >= 3
+
+
+def test_a_wrong_server_fails_with_code_1_and_the_report_says_where(secret, tmp_path):
+    def forgets(method, path, body, right):
+        return (200, []) if method == "GET" and path.endswith("/devices") else right
+
+    with fake_server(forgets) as server:
+        way = ["--base-url", server.base_url, "--api-key", "mk_1", *secret]
+        result = run("cases", *way, "--only", "round_trip", "--out", tmp_path / "out")
+        assert server.memory.devices == {}
+    assert result.exit_code == 1
+    assert "round_trip" in result.stdout
+    assert "answered device not listed" in (tmp_path / "out" / "junit.xml").read_text()
+
+
+def test_a_folder_whose_run_left_something_is_not_begun_anew(tmp_path):
+    with open_run(tmp_path, {"kind": "cases"}, resumable=False) as run_:
+        run_.journal.add("created", account="", name="n", product_id="p")
+    with (
+        pytest.raises(ConfigurationError, match="onboard cleanup"),
+        open_run(tmp_path, {"kind": "cases"}, resumable=False),
+    ):
+        pass
+    with open_run(tmp_path, {"kind": "cases"}, resumable=True) as resumed:
+        assert resumed.run == run_.run
+        resumed.journal.add("deleted", account="", product_id="p")
+        resumed.journal.add("cleaned")
+    with open_run(tmp_path, {"kind": "cases"}, resumable=True) as fresh:
+        assert fresh.run != run_.run
+        assert fresh.journal.entries == []
+
+
+def gate(max_wait_s=100.0):
+    clock = Clock()
+    return QuotaGate(Timing(clock, clock.sleep, max_wait_s)), clock
+
+
+def test_nobody_asks_beyond_what_the_headers_say_is_left():
+    quota, clock = gate()
+    quota.told(RateLimit(remaining=2, reset_s=30.0))
+    assert [quota.enter(), quota.enter()] == [0.0, 0.0]
+    quota.told(RateLimit(remaining=5, reset_s=31.0))  # an older answer that comes late is not believed
+    assert quota.enter() == pytest.approx(30.0)
+    assert clock.now == pytest.approx(1030.0)
+
+
+def test_a_wait_that_is_too_long_is_not_begun():
+    quota, clock = gate(max_wait_s=10.0)
+    quota.refused(11.0)
+    assert quota.enter() is None
+    assert clock.now == 1000.0
+    asker = Asker(quota, Timing(clock, clock.sleep, 10.0))
+    with pytest.raises(RateLimited):
+        asker.ask(lambda: None)
+
+
+def test_what_is_noted_of_an_exchange_holds_no_value_of_its_body_and_no_header():
+    def answer(request):
+        assert request.headers["accept-encoding"] == "identity"
+        body = {"error": "nope msk_canary_1", "message": "secret words"}
+        return httpx.Response(409, headers={"x-request-id": "r-1", "retry-after": "3"}, json=body)
+
+    witness = Witness(httpx.MockTransport(answer))
+    with witness.noting() as notes, httpx.Client(transport=witness, headers={"x-secret-key": "msk_canary_2"}) as client:
+        client.post("http://x/onboarding/device?limit=1", json={"a": "b"})
+    (noted,) = notes
+    assert (noted.status, noted.request_id, noted.retry_after_s) == (409, "r-1", 3.0)
+    assert noted.shape == {"error": "string", "message": "string"}
+    assert "canary" not in repr(noted)
+    assert "secret words" not in repr(noted)
