@@ -41,6 +41,8 @@ def _compile_init(cls: Any) -> Any:
     factories: dict[str, Any] = {}
     arguments, lines = [], []
     for each in dataclasses.fields(cls):
+        if not each.init or each.kw_only:
+            raise TypeError(f"{cls.__qualname__}.{each.name}: init=False and kw_only need dataclasses.dataclass")
         value = each.name
         if each.default is not MISSING:
             defaults[each.name] = each.default

@@ -118,3 +118,12 @@ def test_the_agent_makes_its_values_with_it():
     command = ["git", "grep", "-lE", "^from dataclasses import .*\\bdataclass\\b", "--", "agent"]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
     assert [name for name in found if not name.startswith("agent/helper/")] == []
+
+
+@pytest.mark.parametrize("unusual", [{"init": False}, {"kw_only": True}])
+def test_what_its_init_does_not_know_is_refused_when_the_class_is_made(unusual):
+    with pytest.raises(TypeError, match="Odd.late: init=False and kw_only need"):
+
+        @dataclass(frozen=True, slots=True)
+        class Odd:
+            late: int = field(default=0, **unusual)
