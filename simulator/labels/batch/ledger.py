@@ -15,7 +15,7 @@ import json
 import os
 import socket
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -60,10 +60,14 @@ class _Read:
     Attributes:
         reservations: by number.
         torn_bytes: length of a last line that was not written to its end; it was never handed out.
+        offset: how far the file was read; nothing before it ever changes.
+        line: the number of the last line read.
     """
 
     reservations: dict[int, Reservation] = field(default_factory=dict)
     torn_bytes: int = 0
+    offset: int = 0
+    line: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,8 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._known = _Read()
+        self._inode = 0
 
     def take(
         self, *, product_id: str, template: str, count: int, folder: Path, first_serial: int | None = None
@@ -166,30 +172,33 @@ class Ledger:
             ) from None
 
     def _read(self, file: BinaryIO) -> _Read:
-        read = _Read()
-        unread: int | None = None
-        for number, line in enumerate(file, start=1):
+        """What the file says; only what was appended since the last time is read."""
+        inode = os.fstat(file.fileno()).st_ino
+        if inode != self._inode or os.fstat(file.fileno()).st_size < self._known.offset:
+            self._known, self._inode = _Read(), inode
+        known = self._known
+        known.torn_bytes = 0
+        file.seek(known.offset)
+        unread = b""  # a line that is no entry: forgiven when the next one says that it was torn
+        for line in file:
             if not line.endswith(b"\n"):
-                read.torn_bytes = len(line)
+                known.torn_bytes = len(line)
                 break
-            try:
-                entry = json.loads(line)
-                if entry["event"] == "torn":
-                    unread = None
-                    continue
-                if unread is None:
-                    _apply(read.reservations, entry)
-            except (ValueError, KeyError, TypeError):
-                unread = unread or number
-                continue
-            if unread is not None:
+            entry = _parsed(line)
+            if unread and entry.get("event") != "torn":
                 break
-        if unread is not None:
+            if entry.get("event") == "torn" or _apply(known.reservations, entry):
+                known.offset += len(unread) + len(line)
+                known.line += 2 if unread else 1
+                unread = b""
+            else:
+                unread = line
+        if unread:
             raise LabelError(
-                f"{self._path}, line {unread}: no entry of a serial ledger; nothing was handed out. Restore the file "
-                "from a backup, or begin another with --ledger and a --first-serial that is free"
+                f"{self._path}, line {known.line + 1}: no entry of a serial ledger; nothing was handed out. Restore "
+                "the file from a backup, or begin another with --ledger and a --first-serial that is free"
             )
-        return read
+        return known
 
     def _mend(self, file: BinaryIO, read: _Read) -> str:
         """End a torn last line, with a line behind it that says so; append-only holds even here."""
@@ -203,9 +212,12 @@ class Ledger:
         )
 
     def _append(self, file: BinaryIO, entry: dict[str, Any], before: bytes = b"") -> None:
+        new = not before and file.seek(0, os.SEEK_END) == 0
         file.write(before + json.dumps(entry, ensure_ascii=False).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
+        if not new:
+            return
         directory = os.open(self._path.parent, os.O_RDONLY)  # a new file's name must be on the disk, too
         try:
             os.fsync(directory)
@@ -213,9 +225,23 @@ class Ledger:
             os.close(directory)
 
 
-def _apply(reservations: dict[int, Reservation], entry: dict[str, Any]) -> None:
-    number = int(entry["number"])
-    if entry["event"] == "reserved":
+def _parsed(line: bytes) -> dict[str, Any]:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return {}
+    return entry if isinstance(entry, dict) else {}
+
+
+def _apply(reservations: dict[int, Reservation], entry: dict[str, Any]) -> bool:
+    """Take an entry in; false when it is none."""
+    try:
+        number = int(entry["number"])
+        if entry["event"] == "made":
+            reservations[number] = replace(reservations[number], made=True)
+            return True
+        if entry["event"] != "reserved":
+            return False
         reservations[number] = Reservation(
             number,
             str(entry["product_id"]),
@@ -224,12 +250,9 @@ def _apply(reservations: dict[int, Reservation], entry: dict[str, Any]) -> None:
             int(entry["count"]),
             str(entry["folder"]),
         )
-    elif entry["event"] == "made":
-        old = reservations[number]
-        made = Reservation(number, old.product_id, old.template, old.first_serial, old.count, old.folder, made=True)
-        reservations[number] = made
-    else:
-        raise ValueError(entry["event"])
+    except (ValueError, KeyError, TypeError):
+        return False
+    return True
 
 
 def _members(taken: Reservation) -> dict[str, Any]:
