@@ -190,3 +190,27 @@ def test_many_sheets_come_in_several_files(tmp_path, monkeypatch):
     texts = [path.read_bytes() for path in batch.files["pdf"]]
     assert [data.count(b"(SIM-") for data in texts] == [3, 4, 1]
     assert b"page 5 of 5" in texts[2]
+
+
+def test_the_longest_name_of_a_table_is_checked_before_anything_is_made(tmp_path):
+    table = tmp_path / "devices.csv"
+    table.write_text("device_identifier,name\nD-1,short\nD-2," + "a very long name " * 20 + "\nD-3,short\n")
+    options = [
+        "make",
+        "--product-id",
+        PRODUCT,
+        "--from",
+        str(table),
+        "--out",
+        str(tmp_path / "out"),
+        "--stock",
+        "L7651",
+    ]
+    for form, dpi in (("pdf", "300"), ("zpl", "203")):
+        asked = [*options, "--formats", form, "--dpi", dpi, "--text", "identifier,name", "--label-mm", "40x21"]
+        answer = CliRunner().invoke(labels_command, asked)
+        assert answer.exit_code == 2
+        assert "the text 'D-2 / a very long name" in answer.stderr
+        assert not (tmp_path / "out").exists()
+    shown = CliRunner().invoke(labels_command, [*options, "--formats", "pdf", "--text", "identifier"])
+    assert shown.exit_code == 0, shown.stderr

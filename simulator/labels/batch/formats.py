@@ -44,6 +44,7 @@ class BatchSetup:
         count: labels in the batch.
         first: the first label's identifier.
         last: the last label's identifier.
+        samples: the labels with the most text on them, by which a format sees beforehand whether all of it fits.
     """
 
     product_id: str
@@ -52,6 +53,7 @@ class BatchSetup:
     count: int
     first: str
     last: str
+    samples: tuple[LabelOrder, ...]
 
     @property
     def title(self) -> str:
@@ -239,34 +241,27 @@ def _dots(setup: BatchSetup, label: MadeLabel) -> DotLabel:
     return DotLabel(label.identifier, _lines(setup, label), label.matrix, label.dots_per_module)
 
 
-def _lines(setup: BatchSetup, label: MadeLabel) -> tuple[str, ...]:
-    """What stands on a label, line by line."""
+def _lines(setup: BatchSetup, label: MadeLabel | LabelOrder) -> tuple[str, ...]:
+    """What stands on a label, line by line.
+
+    Raises:
+        LabelError: a word that labels do not have.
+    """
     known = {
         "identifier": label.identifier,
         "product_id": label.product_id,
         "serial": str(label.serial),
         "name": label.name,
     }
+    for name in setup.printing.text:
+        if name not in known:
+            raise LabelError(f"no column {name!r} for --text: there is {', '.join(known)}")
     return tuple(known[name] for name in setup.printing.text)
 
 
 def _sample_lines(setup: BatchSetup) -> Iterator[tuple[str, ...]]:
-    """The text of the first and the last label, to refuse early what cannot fit.
-
-    Raises:
-        LabelError: a column that labels do not have.
-    """
-    for identifier in (setup.first, setup.last):
-        known = {
-            "identifier": identifier,
-            "product_id": setup.product_id,
-            "serial": str(setup.count),
-            "name": "",
-        }
-        for name in setup.printing.text:
-            if name not in known:
-                raise LabelError(f"no column {name!r} for --text: there is {', '.join(known)}")
-        yield tuple(known[name] for name in setup.printing.text)
+    """The longest texts, to refuse early what cannot fit."""
+    return (_lines(setup, label) for label in setup.samples)
 
 
 FORMATS: Final[Mapping[str, LabelFormat | BatchFormat]] = MappingProxyType(

@@ -217,7 +217,9 @@ def make_labels(
 
 def _setup(orders: Orders, size: PrintSize, printing: PrintOptions) -> BatchSetup:
     first, last = orders.label(0), orders.label(orders.count - 1)
-    return BatchSetup(first.product_id, size, printing, orders.count, first.identifier, last.identifier)
+    return BatchSetup(
+        first.product_id, size, printing, orders.count, first.identifier, last.identifier, orders.samples()
+    )
 
 
 def _formats(words: Iterable[str]) -> tuple[str, ...]:

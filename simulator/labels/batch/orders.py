@@ -34,6 +34,10 @@ class Orders(Protocol):
         """The longest text of any code, in bytes."""
         ...
 
+    def samples(self) -> tuple[LabelOrder, ...]:
+        """Some labels, with those among them that carry the longest words to print."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class SerialOrders:
@@ -76,6 +80,10 @@ class SerialOrders:
         """See :class:`Orders`; digits only get more, so it is the first or the last."""
         return max((self.label(0).text, self.label(self.count - 1).text), key=size_bytes)
 
+    def samples(self) -> tuple[LabelOrder, ...]:
+        """See :class:`Orders`."""
+        return self.label(0), self.label(self.count - 1)
+
 
 @dataclass(frozen=True, slots=True)
 class RowOrders:
@@ -112,6 +120,13 @@ class RowOrders:
     def longest(self) -> str:
         """See :class:`Orders`."""
         return max((self.label(index).text for index in range(self.count)), key=size_bytes)
+
+    def samples(self) -> tuple[LabelOrder, ...]:
+        """See :class:`Orders`."""
+        printed = [(row.device_identifier, row.product_id, row.name) for row in self.rows]
+        longest = {max(range(self.count), key=lambda index: len(printed[index][part])) for part in range(3)}
+        longest.add(max(range(self.count), key=lambda index: sum(map(len, printed[index]))))
+        return tuple(map(self.label, sorted(longest)))
 
 
 def size_bytes(text: str) -> int:

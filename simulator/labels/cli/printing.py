@@ -38,7 +38,7 @@ _OPTIONS: Final = (
     option(
         "--text",
         default="identifier,product_id",
-        help="Text on a label: identifier, product_id, serial or a further column, separated by commas; or none.",
+        help="Text on a label: identifier, product_id, name (of a table), serial, separated by commas; or none.",
     ),
     option("--label-mm", help="Label in the Zebra printer, width x height, such as 50x25.  [default: what is needed]"),
     option("--quantity", type=int, default=1, help="How often the Zebra printer prints each label."),

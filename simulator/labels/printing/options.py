@@ -36,7 +36,7 @@ class PrintOptions:
         grid: a sheet of one's own.
         placing: the printer's offset, and places of the first sheet that are used up.
         marks: lines beside the labels of a sheet.
-        text: what stands on a label: ``identifier``, ``product_id``, ``serial`` or a further column; the first large.
+        text: what stands on a label: ``identifier``, ``product_id``, ``name``, ``serial``; the first is large.
         label_mm: width and height of a label in the Zebra printer; ``None``: what code and text need.
         quantity: how often a Zebra printer prints each label.
         tape_mm: width of the tape in the Brother printer.
