@@ -29,7 +29,7 @@ LOCK = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-ind
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test chaos faults soak powercuts fuzz check format docs bench lock clean
+.PHONY: help setup demo test chaos faults soak powercuts fuzz check format docs pictures bench lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -70,6 +70,10 @@ format: $(VENV)/.installed-dev ## put the code in its canonical format
 
 docs: $(VENV)/.installed-dev ## write docs/commands.md and docs/configuration.md from the programs
 	@$(BIN)/python tools/write_docs.py
+
+pictures: $(VENV)/.installed-dev ## draw the pictures of labels in docs/images (needs pdftoppm and chromium)
+	@$(BIN)/python tools/draw_label_pictures.py
+	@$(BIN)/python tools/write_pictures.py
 
 bench: $(VENV)/.installed-dev ## all benchmarks, each beside its peers
 	@set -e; for benchmark in benchmarks/[a-z]*.py; do echo "== $$benchmark"; $(BIN)/python "$$benchmark"; done

@@ -7,13 +7,14 @@ full sentence; nothing here ever ends the agent.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, RootModel, ValidationError
+
+from agent.frozen import dataclass
 
 _FAULTS_SHOWN: Final = 3
 
@@ -126,7 +127,8 @@ def parse_settings(model: type[BaseModel] | None, settings: Mapping[str, Any], o
             raise PluginFault(PluginStatus.INVALID_SETTINGS, f"{owner} takes no settings: remove {names}.")
         return None
     try:
-        return model.model_validate(dict(settings))
+        # A validator for this once; the model would keep its own for good.
+        return RootModel[model].model_validate(dict(settings)).root  # type: ignore[valid-type]  # it is a class at run time
     except ValidationError as error:
         raise PluginFault(PluginStatus.INVALID_SETTINGS, f"{owner}: settings: {faults_of(error, model)}.") from error
 

@@ -39,11 +39,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         sheets = [
-            _sheet(folder / "plain", PrintOptions(), 30),
             _sheet(folder / "begun", PrintOptions(stock="L7160", placing=Placing(skip_cells=4)), 17),
             _sheet(folder / "small", PrintOptions(stock="L7651", marks=Marks.OUTLINE), 65),
         ]
-        _save("labels-sheets.png", _side_by_side(sheets), colors=8)
+        _save("labels-sheets.png", _side_by_side(sheets), colors=6)
         batch = make_labels(product_id=_PRODUCT, count=8, out=folder / "shown", formats=["html"])
         _save("labels-contact-sheet.png", _page(batch.files["html"][0]), colors=16)
         label = batch.labels[0]

@@ -75,7 +75,7 @@ def read_boot_id(path: Path = _BOOT_ID) -> str:
     counts as a new boot, which only makes the agent more careful.
     """
     try:
-        text = path.read_text("ascii").strip()
+        text = path.read_text("utf-8").strip()
     except (OSError, ValueError):
         text = ""
     return text or _boot_session() or f"process-{uuid.uuid4()}"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from agent.errors import ServiceError
-from agent.ports import Clock
 from agent.wire.device_client import DeviceClient
+
+if TYPE_CHECKING:
+    from agent.ports import Clock
 
 REFRESH_S: Final = 3600.0
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from agent.adapters.discovery import Discovery
 from agent.adapters.records import read_records
 from agent.core.values import CommandPoll
-from agent.wire.commands import OPEN, CommandStatus
+from agent.wire.command_list import OPEN, CommandStatus
 from agent.wire.device_client import DeviceClient
 from agent.wire.extensions import LONG_POLL
 

@@ -14,7 +14,6 @@ from agent.core.timekeeping import undated
 from agent.core.values import Moment, Report, SendOutcome, StoredReading
 from agent.errors import InvalidMessage, NotFound, Refused, ServiceError
 from agent.wire.base import describe_faults
-from agent.wire.commands import RESULTS_TABLE, CommandResult, CommandResultPayload
 from agent.wire.device_client import DeviceClient
 from agent.wire.extensions import BATCH_SENSOR_DATA, COMMAND_RESULTS, IDEMPOTENCY_KEY, KEY_REUSED
 from agent.wire.limits import BATCH_MAX
@@ -80,6 +79,8 @@ class HttpUplink:
     def report(self, report: Report) -> float | None:
         """See :meth:`agent.ports.Uplink.report`. A plain server has no place for progress: it is left out there."""
         if self._discovery.offers(COMMAND_RESULTS):
+            from agent.wire.commands import CommandResult  # with the first result
+
             body = _valid(lambda: CommandResult(status=report.status, result=report.result, error=report.error))  # type: ignore[arg-type]  # checked by the model
             try:
                 self._client.report_result(self._device_id, report.command_id, body)
@@ -155,7 +156,9 @@ class HttpUplink:
                 delivered.append(stored.key)
 
     def _record(self, report: Report) -> None:
-        from agent.wire.database import NewRuntimeRecord  # only plain servers need it
+        # Only plain servers need it.
+        from agent.wire.commands import RESULTS_TABLE, CommandResultPayload
+        from agent.wire.database import NewRuntimeRecord
 
         payload = _valid(
             lambda: CommandResultPayload(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from agent.adapters.mqtt_connection import MqttConnection, Waits
 from agent.adapters.mqtt_session import Arrival, Broker, Message, Role, Session
@@ -12,11 +12,13 @@ from agent.adapters.mqtt_source import MqttSource
 from agent.adapters.mqtt_uplink import MqttUplink
 from agent.core.values import Moment
 from agent.errors import InvalidMessage, Offline
-from agent.ports import Clock
 from agent.wire import topics
 from agent.wire.mqtt_messages import Notice, Refusal, StatusMessage, encode, read_notice, read_receipt
 from agent.wire.secret import Secret
 from agent.wire.topics import TopicKind
+
+if TYPE_CHECKING:
+    from agent.ports import Clock
 
 _log = logging.getLogger(__name__)
 

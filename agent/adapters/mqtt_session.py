@@ -14,7 +14,6 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -27,6 +26,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from agent.adapters import mqtt_faults
 from agent.errors import Offline, TransportError
+from agent.frozen import dataclass
 from agent.wire.secret import Secret
 
 Version = Literal["5", "3.1.1"]

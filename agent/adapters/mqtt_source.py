@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import field
+from typing import TYPE_CHECKING, Final
 
 from agent.adapters.mqtt_connection import MqttConnection
 from agent.adapters.mqtt_session import Arrival
 from agent.adapters.records import oldest_first, read_records
 from agent.core.values import Command, CommandPoll
 from agent.errors import InvalidMessage
-from agent.ports import Clock
+from agent.frozen import dataclass
 from agent.wire import topics
 from agent.wire.commands import CommandRecord
 from agent.wire.json_text import parse_object
+
+if TYPE_CHECKING:
+    from agent.ports import Clock
 
 PENDING_MAX: Final = 1000
 """So many commands wait for the journal at most; what comes beyond is not acknowledged, so the broker keeps it."""

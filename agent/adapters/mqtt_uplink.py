@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
@@ -15,7 +15,6 @@ from agent.adapters.mqtt_session import Message
 from agent.core.timekeeping import undated
 from agent.core.values import Moment, Report, SendOutcome, StoredReading
 from agent.errors import InvalidMessage, RateLimited, Refused, ServiceError, TransportError
-from agent.ports import Clock
 from agent.wire import topics
 from agent.wire.base import describe_faults
 from agent.wire.limits import BATCH_MAX, BODY_BYTES
@@ -29,6 +28,9 @@ from agent.wire.mqtt_messages import (
     encode_readings,
 )
 from agent.wire.times import to_rfc3339
+
+if TYPE_CHECKING:
+    from agent.ports import Clock
 
 IN_PROGRESS: Final = "in_progress"
 

@@ -15,7 +15,7 @@ def written_bytes(path: Path = _IO) -> int | None:
     Source: proc(5). Memory file systems count nothing; programs that handlers start count for themselves.
     """
     try:
-        for line in path.read_text("ascii").splitlines():
+        for line in path.read_text("utf-8").splitlines():
             if line.startswith(_NAME):
                 return int(line.removeprefix(_NAME))
     except (OSError, ValueError):

@@ -10,9 +10,11 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from agent.ports import Notifier
+if TYPE_CHECKING:
+    from agent.ports import Notifier
+
 
 _log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from agent.adapters.store.boot_rows import BootRows
 from agent.adapters.store.drafts import Draft, to_draft
@@ -41,7 +41,9 @@ from agent.core.values import (
     StoredReading,
 )
 from agent.errors import StorageError
-from agent.ports import Clock
+
+if TYPE_CHECKING:
+    from agent.ports import Clock
 
 FILE_NAME: Final = "agent.db"
 """What the database is called inside the state directory."""

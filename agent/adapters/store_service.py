@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from agent.adapters.sqlite_store import OUTBOX_FULL, SqliteStore
 from agent.adapters.store.drafts import Draft
@@ -32,7 +32,9 @@ from agent.adapters.store.waiting import Buffer, Load, Request, Rider, putting
 from agent.core.outbox import Bounds
 from agent.core.values import SendOutcome
 from agent.errors import AgentError, StorageError
-from agent.ports import Clock
+
+if TYPE_CHECKING:
+    from agent.ports import Clock
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")

@@ -19,14 +19,12 @@ from agent.core.schedule import phase_s
 from agent.core.timekeeping import ServiceTime
 from agent.core.values import CommandState, JournalEntry, Moment, Outcome, SendOutcome
 from agent.plugins import PluginInfo
-from agent.ports import Clock, Journal
 from agent.runtime.controls import Controls
 from agent.runtime.dispatcher import Dispatcher
+from agent.runtime.errands import LaneParts
 from agent.runtime.health import Health
 from agent.runtime.intake import Intake, resume
 from agent.runtime.intervals import POLL, Intervals
-from agent.runtime.jobs import JobRunner
-from agent.runtime.lanes import LaneParts
 from agent.runtime.ledger import Ledger
 from agent.runtime.patience import Patience
 from agent.runtime.sensing import IntervalChanged, RulesChanged, SensingService
@@ -45,6 +43,8 @@ if TYPE_CHECKING:
     from agent.app.figures import Figures
     from agent.core.signed import Seals
     from agent.handlers.upkeep import Upkeep
+    from agent.ports import Clock, Journal
+    from agent.runtime.jobs import JobRunner
     from agent.wire.device_client import DeviceClient
 
 _log = logging.getLogger(__name__)
@@ -350,7 +350,7 @@ class Agent:
             jobs=RegistryJobs(
                 registry, device_id=config.device.device_id, controls=controls, handler_key=commands.handler_key
             ),
-            runner=JobRunner(stop_grace_s=commands.stop_grace_s),
+            make_runner=self._make_runner,
             clock=self._clock,
             health=self._health,
             service_now=self._service_clock.now,
@@ -388,6 +388,11 @@ class Agent:
             repeat_after_s=config.logging.repeat_after_s,
         )
         self._source = self._service(source)
+
+    def _make_runner(self) -> JobRunner:
+        from agent.runtime.jobs import JobRunner  # with the first command
+
+        return JobRunner(stop_grace_s=self._config.commands.stop_grace_s)
 
     def _read_seals(self) -> Seals | None:
         if self._config.commands.signing.mode == "off":

@@ -6,7 +6,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from agent.errors import (
     TransportError,
     UnexpectedAnswer,
 )
+from agent.frozen import dataclass
 from agent.plugins import PluginInfo, PluginStatus
 from agent.runtime.patience import describe
 from agent.sensors.reader import SensorReader

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 import httpx
 
-from agent.adapters.renewed_token import RenewedToken
-from agent.adapters.token_file import PlainTokenFile
 from agent.config import AgentConfig, Credentials
 from agent.config.model import ServiceConfig
 from agent.errors import ConfigurationError, ServiceError, SignInEnded
@@ -57,6 +55,9 @@ def _credential(config: AgentConfig, service: ServiceConfig, credentials: Creden
     if credentials.token_path is None:
         return KeyPair(credentials.api_key, credentials.secret)
     if credentials.tokens is None:
+        from agent.adapters.renewed_token import RenewedToken  # not where the key pair is used
+        from agent.adapters.token_file import PlainTokenFile
+
         return PlainTokenFile(RenewedToken(credentials.token_path, credentials.secret))
     from agent.wire.refreshing import RefreshingBearer  # only for tokens that renew themselves
 

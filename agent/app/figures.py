@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from agent.app.links import Links
 from agent.core.values import (
@@ -25,8 +25,10 @@ from agent.core.values import (
     StoredReading,
 )
 from agent.errors import InvalidMessage, RateLimited, ServiceError, StorageError
-from agent.ports import Clock, CommandSource, Journal, Uplink
 from agent.runtime.patience import describe
+
+if TYPE_CHECKING:
+    from agent.ports import Clock, CommandSource, Journal, Uplink
 
 STARTS: Final = "starts"
 """The setting that counts the starts of agents that serve figures."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -17,6 +16,7 @@ from agent.config.credentials import PLACEHOLDER
 from agent.config.document import commented_file
 from agent.config.faults import sentences
 from agent.errors import ConfigurationError
+from agent.frozen import dataclass
 
 KEY_FILES: Final = {"api_key": f"mk_{PLACEHOLDER}_THE_API_KEY_HERE", "secret_key": f"msk_{PLACEHOLDER}_THE_SECRET_KEY"}
 _DEVICE_PLACEHOLDER: Final = "PASTE-THE-DEVICE-ID-HERE"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent.app.version import VERSION
@@ -15,8 +14,7 @@ from agent.config import AgentConfig, Credentials
 from agent.core.backoff import CAP_S
 from agent.core.values import Moment, SendOutcome
 from agent.errors import ConfigurationError, InvalidMessage
-from agent.ports import Clock, CommandSource, Journal, Uplink
-from agent.runtime.broker_watch import BrokerWatch
+from agent.frozen import dataclass
 from agent.runtime.health import Health
 from agent.runtime.patience import Patience
 from agent.wire.extensions import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     from agent.adapters.mqtt_device import MqttDevice
     from agent.adapters.mqtt_session import Broker
     from agent.config.mqtt import MqttConfig
+    from agent.ports import Clock, CommandSource, Journal, Uplink
     from agent.wire.device_client import DeviceClient
     from agent.wire.mqtt_messages import Notice
 
@@ -169,6 +168,8 @@ def _mqtt_device(config: AgentConfig, mqtt: MqttConfig, credentials: Credentials
     from agent.adapters.mqtt_device import MqttDevice
 
     broker = make_broker(config, mqtt)
+    from agent.runtime.broker_watch import BrokerWatch
+
     watch = BrokerWatch(parts.clock, parts.health, config.logging.repeat_after_s)
 
     def up() -> None:

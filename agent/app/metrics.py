@@ -15,11 +15,12 @@ from agent.config.metrics import MetricsConfig
 from agent.core.timekeeping import ServiceTime
 from agent.core.values import Moment, OutboxStats
 from agent.errors import ConfigurationError, StorageError
-from agent.ports import Clock
 from agent.runtime.health import Part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from agent.ports import Clock
 
 try:
     from prometheus_client import CollectorRegistry, ProcessCollector

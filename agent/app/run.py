@@ -29,7 +29,6 @@ from agent.config.model import OutboxConfig
 from agent.core.outbox import Bounds, WhenFull
 from agent.core.values import Moment
 from agent.errors import ConfigurationError, StorageError
-from agent.ports import Clock, Notifier
 from agent.runtime.health import Health
 from agent.runtime.ledger import SETTING as LEDGER
 from agent.runtime.ledger import Ledger
@@ -45,6 +44,7 @@ from agent.runtime.supervisor import (
 if TYPE_CHECKING:
     from agent.adapters.metrics_server import MetricsServer
     from agent.app.figures import Figures
+    from agent.ports import Clock, Notifier
 
 __all__ = ["EXIT_CRASHED", "EXIT_REPLACE", "EXIT_RESTART", "EXIT_STOPPED", "run_agent"]
 

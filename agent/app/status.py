@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from agent.adapters.sqlite_store import FILE_NAME
@@ -15,6 +15,7 @@ from agent.app.status_file import StatusFile, read_status, status_path
 from agent.app.tokens import look_at_tokens
 from agent.config import AgentConfig
 from agent.errors import StorageError
+from agent.frozen import dataclass
 from agent.runtime.ledger import SETTING as LEDGER
 from agent.runtime.ledger import Day, read_days
 

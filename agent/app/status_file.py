@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any, Final
 
+from agent.frozen import dataclass
 from agent.runtime.health import Part
 
 FILE_NAME: Final = "status.json"

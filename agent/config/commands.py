@@ -139,7 +139,7 @@ class CommandsConfig(Section):
         why="A new device must not open a door for last week's command.",
         default="skip-history",
     )
-    poll: PollConfig = key("How often to ask.", default_factory=PollConfig)
+    poll: PollConfig = key("How often to ask.", default_factory=dict, validate_default=True)
     long_poll: Literal["auto", "off"] = key(
         "'auto' lets the service hold the poll open when it offers to, so that commands arrive at once.",
         why="'off' for networks that cut idle connections without a word.",
@@ -181,7 +181,7 @@ class CommandsConfig(Section):
         why="The whole stop takes at most 2 s more; keep TimeoutStopSec of the unit above that.",
         default=2.5,
     )
-    signing: SigningConfig = key("Signed commands.", default_factory=SigningConfig)
+    signing: SigningConfig = key("Signed commands.", default_factory=dict, validate_default=True)
     handlers: dict[str, HandlerConfig] = key(
         "Settings by handler name; a handler that is not named here runs with its defaults.", default_factory=dict
     )

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, RootModel, ValidationError
 
 from agent.config.credentials import inline_secrets, read_credentials
 from agent.config.environment import PREFIX, overlay
 from agent.config.model import AgentConfig, AuthConfig
 from agent.config.text import MAX_BYTES, Document, KeyPath, dotted, read_document
 from agent.errors import ConfigurationError
+from agent.frozen import dataclass
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -153,7 +154,8 @@ def load_model(
         values["state_dir"] = environ["STATE_DIRECTORY"].split(":", 1)[0]
     config: ModelT | None = None
     try:
-        config = model.model_validate(values)
+        # A validator for this once: the model would keep its own for good, and it is worth more than the agent's code.
+        config = RootModel[model].model_validate(values).root  # type: ignore[valid-type]  # it is a class at run time
     except ValidationError as error:
         from agent.config.faults import sentences  # only for a file with faults
 
@@ -177,8 +179,9 @@ def _read(path: Path | None) -> Document:
         raise ConfigurationError([fault], str(path)) from None
     if len(raw) > MAX_BYTES:
         raise ConfigurationError([f"is larger than {MAX_BYTES} bytes; is it the right file?"], str(path))
+    raw = raw.removeprefix(BOM_UTF8)
     try:
-        return read_document(raw.decode("utf-8-sig"))
+        return read_document(raw.decode())
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise ConfigurationError([f"line {line} is not UTF-8 text; save the file as UTF-8"], str(path)) from None

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from agent.config.commands import CommandsConfig, HandlerConfig
+from agent.config.commands import CommandsConfig
 from agent.config.metrics import MetricsConfig
 from agent.config.mqtt import MqttConfig
 from agent.config.safe_mode import SafeModeConfig
@@ -200,7 +200,7 @@ class SensorConfig(Section):
         "minute go before all of them.",
         default="normal",
     )
-    report: ReportConfig = key("Which readings are sent.", default_factory=ReportConfig)
+    report: ReportConfig = key("Which readings are sent.", default_factory=dict, validate_default=True)
     settings: dict[str, Any] = key("The type's own settings.", default_factory=dict)
 
 
@@ -292,16 +292,20 @@ class AgentConfig(Section):
         why="It must survive a reboot: what is on a RAM disk is lost with the power.",
         default=Path("/var/lib/device-agent"),
     )
-    commands: CommandsConfig = key("Which commands are taken and how they run.", default_factory=CommandsConfig)
+    commands: CommandsConfig = key(
+        "Which commands are taken and how they run.", default_factory=dict, validate_default=True
+    )
     executables: dict[str, dict[str, Any]] = key(
         "Commands that run a program of yours: the payload as JSON on its standard input, its result as JSON from its "
         "standard output, and its exit code decides.",
         default_factory=dict,
     )
     sensors: tuple[SensorConfig, ...] = key("What is read and sent, in this order.", default=())
-    outbox: OutboxConfig = key("Bounds of the store of waiting readings.", default_factory=OutboxConfig)
-    logging: LoggingConfig = key("What is logged.", default_factory=LoggingConfig)
-    safe_mode: SafeModeConfig = key("What an agent does that does not stay up.", default_factory=SafeModeConfig)
+    outbox: OutboxConfig = key("Bounds of the store of waiting readings.", default_factory=dict, validate_default=True)
+    logging: LoggingConfig = key("What is logged.", default_factory=dict, validate_default=True)
+    safe_mode: SafeModeConfig = key(
+        "What an agent does that does not stay up.", default_factory=dict, validate_default=True
+    )
     metrics: MetricsConfig | None = key(
         "Figures for Prometheus, on a port of this machine or a socket. Without this section none are served.",
         default=None,
@@ -334,7 +338,7 @@ class AgentConfig(Section):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"sensors: two sensors are called {twice[0]!r}; give each a name of its own")
-        both = sorted(name for name in self.executables if self._handler(name).settings)
+        both = sorted(name for name in self.executables if self._settings_of(name))
         if both:
             raise ValueError(
                 f"commands.handlers.{both[0]}: the settings of an executable belong under executables.{both[0]}"
@@ -345,7 +349,7 @@ class AgentConfig(Section):
 
     @model_validator(mode="after")
     def _keeps_its_memory_to_itself(self) -> Self:
-        folders = self._handler("write_file").settings.get("folders")
+        folders = self._settings_of("write_file").get("folders")
         for folder in folders if isinstance(folders, list | tuple) else ():
             path = Path(str(folder))
             if path.is_relative_to(self.state_dir) or self.state_dir.is_relative_to(path):
@@ -355,5 +359,6 @@ class AgentConfig(Section):
                 )
         return self
 
-    def _handler(self, name: str) -> HandlerConfig:
-        return self.commands.handlers.get(name) or HandlerConfig()
+    def _settings_of(self, name: str) -> dict[str, Any]:
+        handler = self.commands.handlers.get(name)
+        return {} if handler is None else handler.settings

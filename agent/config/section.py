@@ -18,7 +18,7 @@ def key(what: str, *, unit: str | None = None, why: str | None = None, example: 
     extra: JsonDict = {name: value for name, value in (("unit", unit), ("why", why)) if value is not None}
     if example is not None:
         rules["examples"] = [example]
-    return Field(description=what, json_schema_extra=extra, **rules)
+    return Field(description=what, json_schema_extra=extra or None, **rules)
 
 
 class Section(BaseModel):

@@ -34,7 +34,7 @@ the same holds for every open command.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -50,6 +50,7 @@ from agent.core.values import (
     OutcomeStatus,
 )
 from agent.errors import AgentError
+from agent.frozen import dataclass
 from agent.wire.limits import SIGNED_MEMBER
 
 if TYPE_CHECKING:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from agent.core.outbox import age_s
 from agent.core.values import Moment, Outcome, OutcomeStatus
+from agent.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

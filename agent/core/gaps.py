@@ -11,11 +11,11 @@ into a waiting record in the transaction that forgets it: then a gap is told onc
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from agent.core.outbox import DropReason, Held, age_s
 from agent.core.values import Moment, Priority, Reading
+from agent.frozen import dataclass
 
 LONGEST_S: Final = 3600.0
 """An episode that lasts longer is told in parts: the service hears of it while it goes on."""

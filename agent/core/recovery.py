@@ -12,11 +12,11 @@ the cancels that the journal remembers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from agent.core.commands import HandlerRule, canceled, indeterminate
 from agent.core.values import Contract, JournalEntry, Moment, Outcome, OutcomeStatus
+from agent.frozen import dataclass
 
 # A restart that worked is the second attempt: with fewer it could never be concluded.
 _RESTART_ATTEMPTS_MIN: Final = 2

@@ -12,8 +12,10 @@ values: otherwise a failed write would count as reported.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
+
+from agent.frozen import dataclass
 
 
 class ReportWhen(StrEnum):

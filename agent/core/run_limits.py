@@ -5,7 +5,7 @@ Never handled here: reading a clock, ending the run. All times are on the monoto
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from agent.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
+
+from agent.frozen import dataclass
 
 
 def phase_s(device_id: str, name: str, period_s: float) -> float:

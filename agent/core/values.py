@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum, StrEnum
 from typing import Any
+
+from agent.frozen import dataclass
 
 JsonObject = dict[str, Any]
 """An opaque JSON object: ``command_payload``, ``result``. The only dict that crosses module borders."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Final
 
 from agent.doctor.findings import Check, Finding, Verdict, failed, skipped
 from agent.doctor.subject import Subject, words_of
+from agent.frozen import dataclass
 
 GROUPS: Final = ("setup", "clock", "files", "store", "units", "plugins", "process", "network", "service", "broker")
 """The groups in the order in which they are examined; each is the module of its name with ``CHECKS``."""

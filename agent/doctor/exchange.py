@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials
 from agent.doctor.subject import NETWORK_TIMEOUT_S
 from agent.errors import AgentError, ServiceError, TransportError, UnexpectedAnswer
+from agent.frozen import dataclass
 from agent.wire import paths
 from agent.wire.answers import Answer
 from agent.wire.device_client import DeviceClient

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
+
+from agent.frozen import dataclass
 
 if TYPE_CHECKING:
     from agent.doctor.subject import Subject

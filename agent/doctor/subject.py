@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,6 +13,7 @@ from agent.adapters.clocks import is_synchronized
 from agent.app.status import AgentStatus, look_at
 from agent.config import AgentConfig, Credentials, LoadedConfig, read_credentials
 from agent.errors import ConfigurationError, ServiceError
+from agent.frozen import dataclass
 from agent.process.running import ProgramNotStarted, run_program
 
 if TYPE_CHECKING:

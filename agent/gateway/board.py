@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from agent.frozen import dataclass
 from agent.gateway.ports import OpenCommands
 from agent.gateway.store.values import StoredCommand
 

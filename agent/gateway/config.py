@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -16,6 +15,7 @@ from agent.config.model import AuthConfig, LoggingConfig, ServiceConfig
 from agent.config.section import Seconds, Section, is_this_machine, key
 from agent.core.thinning import MergeBy, ThinningMode, ThinningPolicy
 from agent.errors import ConfigurationError
+from agent.frozen import dataclass
 from agent.gateway.share import Share
 
 DEFAULT_PATH: Final = Path("/etc/device-gateway/config.yaml")

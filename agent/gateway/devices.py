@@ -8,7 +8,6 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -16,6 +15,7 @@ from typing import Final, TypeVar
 from pydantic import ValidationError
 
 from agent.errors import ConfigurationError, NotFound, RateLimited, ServiceError
+from agent.frozen import dataclass
 from agent.gateway.token_file import StoredToken, TokenFile
 from agent.gateway.tokens import NewToken, Randomness, id_fault, make_token
 from agent.wire.base import describe_faults

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -16,6 +15,7 @@ from agent.config import AgentConfig
 from agent.config.document import commented_file
 from agent.config.faults import sentences
 from agent.errors import ConfigurationError
+from agent.frozen import dataclass
 from agent.wire.secret import Secret
 
 CONFIGURATION: Final = "config.yaml"

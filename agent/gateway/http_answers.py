@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import ValidationError
 from pydantic_core import to_json
 from starlette.types import Send
 
+from agent.frozen import dataclass
 from agent.wire.base import list_faults
 
 Header = tuple[bytes, bytes]

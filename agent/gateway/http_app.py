@@ -14,13 +14,13 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 
 from agent.errors import StorageError
+from agent.frozen import dataclass
 from agent.gateway.http_answers import (
     Answer,
     CallerGone,

@@ -9,13 +9,14 @@ import socket
 import ssl
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final
 
 import uvicorn
 
 from agent.errors import ConfigurationError
+from agent.frozen import dataclass
 from agent.gateway.certificates import certificate_trouble
 from agent.gateway.http_app import GatewayApp, Limits
 from agent.gateway.ports import DeviceDesk, FrontStatus, TokenCheck

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+from agent.frozen import dataclass
 from agent.gateway.http_answers import Answer, invalid
 from agent.wire import paths
 from agent.wire.commands import OPEN, CommandStatus

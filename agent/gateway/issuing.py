@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import httpx
@@ -14,6 +14,7 @@ from agent.config.credentials import Credentials
 from agent.config.model import ServiceConfig
 from agent.config.section import is_this_machine
 from agent.errors import ConfigurationError, ServiceError
+from agent.frozen import dataclass
 from agent.gateway.config import GatewayConfig
 from agent.gateway.devices import Found, Registrar, Wanted, issue_tokens, one_line, with_valid_token
 from agent.gateway.handout import AUTHORITY, Handout, Reach, check_place, write_handout

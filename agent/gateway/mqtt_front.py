@@ -13,13 +13,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from agent.adapters.mqtt_connection import MqttConnection
 from agent.adapters.mqtt_session import Arrival, Broker, Message, Role, Session, Tls
 from agent.errors import InvalidMessage, LockedOut, Offline, StorageError
+from agent.frozen import dataclass
 from agent.gateway.mqtt_notices import NoticeSender
 from agent.gateway.mqtt_outgoing import CommandPublisher
 from agent.gateway.mqtt_receipts import ReceiptSender

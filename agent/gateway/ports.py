@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Protocol
 
 from agent.core.values import JsonObject
 from agent.errors import AgentError, StorageError
+from agent.frozen import dataclass
 from agent.wire.commands import CommandResult
 
 

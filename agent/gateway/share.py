@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+
+from agent.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

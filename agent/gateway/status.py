@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +12,7 @@ from agent.adapters.store.failures import explain
 from agent.app.lock import holder_of
 from agent.app.status_file import StatusFile, read_status, status_path
 from agent.errors import ConfigurationError, StorageError
+from agent.frozen import dataclass
 from agent.gateway.config import GatewayConfig
 from agent.gateway.share import Share
 from agent.gateway.store.command_rows import CommandRows

@@ -13,12 +13,12 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from agent.errors import ConfigurationError
+from agent.frozen import dataclass
 from agent.gateway.tokens import NewToken
 
 FILE_NAME: Final = "tokens.db"

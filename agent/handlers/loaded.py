@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import field
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
 from agent.core.commands import ATTEMPTS_MAX
 from agent.core.values import Contract, JsonObject
-from agent.handlers.base import Handler, Isolation
+from agent.frozen import dataclass
 from agent.plugins import describe, faults_of
+
+if TYPE_CHECKING:
+    from agent.handlers.base import Handler, Isolation
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,10 @@ class LoadedHandler:
             handler_key: its member that names the handler; not part of what the handler sees.
         """
         members = {name: value for name, value in payload.items() if name != handler_key}
-        model = self.handler.Payload
+        try:
+            model = self.handler.Payload
+        except Exception as error:  # noqa: BLE001 - it is imported only now: a disk that fails, a package half removed
+            return InvalidPayload("handler_unusable", f"handler {self.name!r} could not be loaded: {describe(error)}")
         try:
             # JSON mode, since its strictness knows that a time or an enum travels as text.
             return model.model_validate_json(json.dumps(members), strict=True)

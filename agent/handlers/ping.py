@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from agent.core.values import Contract, JsonObject
 from agent.handlers.base import CommandContext, Handler, HandlerPayload
@@ -25,17 +25,12 @@ class Ping(Handler):
 
         echo: Any = Field(default=None, description="Comes back unchanged; any JSON value.")
 
-    def __init__(self, settings: BaseModel | None = None) -> None:
-        super().__init__(settings)
-        # Handlers are created when the agent starts, and only then.
-        self._started_s = time.monotonic()
-
     def handle(self, payload: Payload, context: CommandContext) -> JsonObject:
         """The echo, the device's wall clock (RFC 3339) and seconds since the agent started."""
         return {
             "pong": True,
             "echo": payload.echo,
             "agent_time": to_rfc3339(time.time()),
-            "agent_uptime_s": round(time.monotonic() - self._started_s, 3),
+            "agent_uptime_s": context.controls.identity()["agent_uptime_s"],
             "device_id": context.device_id,
         }

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from importlib import import_module
 from importlib.metadata import EntryPoint
-from typing import Any, Final, get_args
-
-from pydantic import BaseModel
+from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from agent.core.values import JsonObject
-from agent.handlers.base import Handler, Isolation
+from agent.frozen import dataclass
+from agent.handlers.built_ins import BUILT_INS, MENDING, BuiltIn, LateHandler
 from agent.handlers.loaded import InvalidPayload, LoadedHandler
 from agent.plugins import (
     PluginFault,
@@ -32,41 +31,14 @@ from agent.plugins import (
     parse_settings,
 )
 
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from agent.handlers.base import Handler, Isolation
+
 GROUP: Final = "agent.handlers"
 BUILT_IN: Final = "built-in"
 CONFIGURATION: Final = "configuration"
-
-_BUILT_INS: Final[Mapping[str, str]] = {
-    "cancel": "agent.handlers.cancel:Cancel",
-    "collect_diagnostics": "agent.handlers.collect_diagnostics:CollectDiagnostics",
-    "identify": "agent.handlers.identify:Identify",
-    "log_level": "agent.handlers.log_level:LogLevel",
-    "ping": "agent.handlers.ping:Ping",
-    "read_sensors": "agent.handlers.read_sensors:ReadSensors",
-    "reboot": "agent.handlers.reboot:Reboot",
-    "restart_agent": "agent.handlers.restart_agent:RestartAgent",
-    "run": "agent.handlers.run:Run",
-    "set_interval": "agent.handlers.set_interval:SetInterval",
-    "update_config": "agent.handlers.update_config:UpdateConfig",
-    "write_file": "agent.handlers.write_file:WriteFile",
-}
-# Built-ins that do nothing until their section says where; without one they are not even imported.
-_ON_REQUEST: Final[Mapping[str, str]] = {
-    "write_file": "it needs a folder in commands.handlers.write_file.settings.folders",
-}
-MENDING: Final = frozenset(
-    {
-        "cancel",
-        "collect_diagnostics",
-        "identify",
-        "log_level",
-        "ping",
-        "reboot",
-        "restart_agent",
-        "update_config",
-    }
-)
-"""The built-ins that are there in safe mode: what looks at a device, and what mends it."""
 
 _log = logging.getLogger(__name__)
 
@@ -113,7 +85,8 @@ class HandlerRegistry:
             sections: the configuration's ``commands.handlers`` by name.
             executables: the configuration's ``executables`` by name, each checked against ``ExecutableSettings``.
             entry_points: what is installed; None looks it up, once per process.
-            safe_mode: only the built-ins in :data:`MENDING`; all others are listed and nothing of theirs is imported.
+            safe_mode: only :data:`~agent.handlers.built_ins.MENDING`; all others are listed, nothing of theirs is
+                imported.
         """
         points = installed_entry_points(GROUP) if entry_points is None else tuple(entry_points)
         loading = _Loading(sections or {}, safe_mode=safe_mode)
@@ -184,12 +157,12 @@ class _Loading:
 
     def add_built_ins(self) -> None:
         """Ours, unless an executable of the configuration has the name."""
-        for name, target in _BUILT_INS.items():
+        for name, built_in in BUILT_INS.items():
             if name in self._owners:
                 self._clash(name, BUILT_IN, f"the configuration's executable {name!r} is used instead of the built-in")
                 continue
             self._owners[name] = BUILT_IN
-            self._add(name, BUILT_IN, partial(self._built_in, name, target), target=target)
+            self._add(name, BUILT_IN, partial(self._built_in, name, built_in.target), target=built_in.target)
 
     def add_entry_points(self, points: Iterable[EntryPoint]) -> None:
         """What is installed, unless the name is taken or two packages want it."""
@@ -230,9 +203,8 @@ class _Loading:
             reason = f"The agent is in safe mode, where handler {name!r} is left alone."
             self.listing.append(PluginInfo(name, "handler", origin, PluginStatus.SAFE_MODE, reason))
             return
-        if origin == BUILT_IN and name in _ON_REQUEST and name not in self._sections:
-            reason = f"Handler {name!r} is off: {_ON_REQUEST[name]}."
-            self.listing.append(PluginInfo(name, "handler", origin, PluginStatus.DISABLED, reason))
+        if origin == BUILT_IN and name not in self._sections:
+            self._add_late(name, BUILT_INS[name], create)
             return
         try:
             handler = create()
@@ -241,7 +213,7 @@ class _Loading:
             self.listing.append(PluginInfo(name, "handler", origin, fault.status, fault.reason))
             return
         timeout_s = handler.run_timeout_s() if section.timeout_s is None else section.timeout_s
-        self.handlers[name] = LoadedHandler(
+        loaded = LoadedHandler(
             name,
             handler,
             handler.contract,
@@ -254,16 +226,31 @@ class _Loading:
             target=target,
             settings=section.settings,
         )
+        self._ready(loaded, origin, handler.description)
+
+    def _add_late(self, name: str, built_in: BuiltIn, create: Callable[[], Handler]) -> None:
+        """Nothing is configured, so nothing has to be checked before its first command."""
+        if built_in.needs:
+            reason = f"Handler {name!r} is off: {built_in.needs}."
+            self.listing.append(PluginInfo(name, "handler", BUILT_IN, PluginStatus.DISABLED, reason))
+            return
+        handler = cast("Handler", LateHandler(create))
+        lane = built_in.lane or name
+        loaded = LoadedHandler(name, handler, built_in.contract, built_in.timeout_s, lane, target=built_in.target)
+        self._ready(loaded, BUILT_IN, built_in.description)
+
+    def _ready(self, loaded: LoadedHandler, origin: str, description: str) -> None:
+        self.handlers[loaded.name] = loaded
         self.listing.append(
             PluginInfo(
-                name,
+                loaded.name,
                 "handler",
                 origin,
                 PluginStatus.READY,
                 type="executable" if origin == CONFIGURATION else "class",
-                contract=str(handler.contract),
-                timeout_s=timeout_s,
-                description=handler.description,
+                contract=str(loaded.contract),
+                timeout_s=loaded.timeout_s,
+                description=description,
             )
         )
 
@@ -272,6 +259,8 @@ class _Loading:
         return self._create(name, getattr(import_module(module), attribute))
 
     def _installed(self, name: str, point: EntryPoint) -> Handler:
+        from agent.handlers.base import Handler  # only where packages bring handlers
+
         found = load_entry_point(point)
         if not (isinstance(found, type) and issubclass(found, Handler)):
             hint = "a function needs the decorator @handler" if callable(found) else "it must be a class"
@@ -308,6 +297,8 @@ def _executable(name: str, settings: Mapping[str, Any], isolation: Isolation | N
 
 
 def _check(name: str, handler: Handler) -> None:
+    from agent.handlers.base import Isolation  # only where something is configured or installed
+
     limits = {"start_timeout_s": handler.start_timeout_s, "inactivity_timeout_s": handler.inactivity_timeout_s}
     wrong = [limit for limit, seconds in limits.items() if seconds is not None and seconds <= 0]
     wrong += ["max_attempts"] if handler.max_attempts < 1 else []

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from agent.core.values import JsonObject
+from agent.frozen import dataclass
 
 
 class UpkeepRefused(Exception):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from agent.errors import Offline
-from agent.ports import Clock
 from agent.runtime.complaints import Complaints
 from agent.runtime.health import Health
 from agent.runtime.patience import describe
+
+if TYPE_CHECKING:
+    from agent.ports import Clock
 
 _log = logging.getLogger(__name__)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from agent.errors import StorageError
-from agent.ports import Journal
+
+if TYPE_CHECKING:
+    from agent.ports import Journal
 
 _log = logging.getLogger(__name__)
 

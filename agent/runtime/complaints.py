@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+from agent.frozen import dataclass
 
 HOURLY_S: Final = 3600.0
 # So many different complaints are remembered; beyond it the oldest is forgotten and may be told anew.

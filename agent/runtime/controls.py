@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from agent.core.values import JsonObject
-from agent.ports import Clock, Journal
 from agent.runtime.intervals import Intervals
 
 if TYPE_CHECKING:
     from agent.handlers.upkeep import Upkeep
+    from agent.ports import Clock, Journal
 
 
 class ReadResult(Protocol):
@@ -75,6 +75,7 @@ class Controls:
         self._device_id = device_id
         self._version = version
         self._clock = clock
+        self._created_s = clock.now().monotonic_s
         self._reader = reader
         self._intervals = intervals
         self._journal = journal
@@ -114,6 +115,7 @@ class Controls:
             "process_id": os.getpid(),
             "boot_id": now.boot_id,
             "uptime_s": round(now.monotonic_s, 1),
+            "agent_uptime_s": round(now.monotonic_s - self._created_s, 3),
         }
 
     def recall(self, name: str) -> str | None:

@@ -17,7 +17,7 @@ from agent.core.timekeeping import service_time_at_least
 from agent.core.values import CommandState, Contract, JournalEntry, Moment, Outcome
 from agent.errors import StorageError
 from agent.runtime.cancels import Cancels
-from agent.runtime.lanes import Errand, Lane, LaneParts, tell_outcome
+from agent.runtime.errands import LANE_CAPACITY, Errand, LaneParts, tell_outcome
 from agent.runtime.service import Actor
 
 _log = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ class Dispatcher:
             lane = self._lane_of(entry)
             errand = self._errands.get(command_id) or Errand(entry, lane, verify=verify)
             # Counted here, so that a claimed place is there when its command comes.
-            has_room = claimed or self._count(lane) < Lane.capacity
+            has_room = claimed or self._count(lane) < LANE_CAPACITY
             if has_room and self._lane(lane).post(errand):
                 self._errands[command_id] = errand
                 self._behind.pop(command_id, None)
@@ -201,8 +201,7 @@ class Dispatcher:
 
     def stop(self) -> None:
         """No further command begins; running ones are told to end."""
-        self._parts.stopping.set()
-        self._parts.runner.stop()
+        self._parts.stop()
 
     # --- the lanes' side: see agent.runtime.lanes.Desk --------------------------------------------------------------
 
@@ -242,7 +241,7 @@ class Dispatcher:
             if errand is not None and self._behind:
                 lane = self._shared(errand.lane)
                 is_awaited = any(self._shared(each) == lane for each in self._behind.values())
-                is_time = is_awaited and self._count(errand.lane) <= Lane.capacity // 2
+                is_time = is_awaited and self._count(errand.lane) <= LANE_CAPACITY // 2
         if is_time and not self._parts.stopping.is_set():
             self.refill()
 
@@ -295,5 +294,7 @@ class Dispatcher:
     def _lane(self, lane: str) -> Post:
         name = self._shared(lane)
         if name not in self._lanes:
+            from agent.runtime.lanes import Lane  # with the first command
+
             self._lanes[name] = self._start_lane(Lane(name, self._parts, self))
         return self._lanes[name]

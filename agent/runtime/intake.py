@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Final
 
 from agent.core.commands import CommandRules, Triage, Verdict, start_entry, triage
-from agent.core.recovery import recover
 from agent.core.values import Admission, Command, CommandPoll, CommandState, Contract, JournalEntry, Moment, Recall
-from agent.ports import Clock, Journal
+from agent.frozen import dataclass
 from agent.runtime.dispatcher import Dispatcher
 from agent.runtime.listed import ListedWindow
 from agent.wire.limits import TTL_MAX_S
+
+if TYPE_CHECKING:
+    from agent.ports import Clock, Journal
 
 _log = logging.getLogger(__name__)
 
@@ -162,6 +164,8 @@ def resume(journal: Journal, rules: CommandRules, dispatcher: Dispatcher, clock:
     concluded = 0
     taken_back = dispatcher.cancels.load()
     for entry in journal.in_state(CommandState.STARTED):
+        from agent.core.recovery import recover  # only after a crash in the middle of a command
+
         command_id, why = entry.command.id, taken_back.pop(entry.command.id, None)
         recovery = recover(entry, rules.handlers.get(entry.handler), process_started, canceled_by=why)
         if recovery.outcome is not None:

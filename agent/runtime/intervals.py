@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from agent.ports import Journal
+if TYPE_CHECKING:
+    from agent.ports import Journal
+
 
 POLL: Final = "poll"
 MIN_SENSOR_S: Final = 0.1

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from agent.ports import Clock
 from agent.runtime.service import Actor
+
+if TYPE_CHECKING:
+    from agent.ports import Clock
 
 _MOST_STEPS: Final = 10_000
 

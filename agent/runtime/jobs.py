@@ -8,12 +8,14 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Protocol
 
 from agent.core.commands import canceled
 from agent.core.run_limits import RunLimits
 from agent.core.values import Command, Contract, JsonObject, Outcome, OutcomeStatus
+from agent.frozen import dataclass
+from agent.runtime.errands import CancelSwitch
 
 _log = logging.getLogger(__name__)
 
@@ -21,33 +23,6 @@ _log = logging.getLogger(__name__)
 _LOOK_S: Final = 1.0
 # Threads that wait for the next command: to start one takes longer than most handlers do.
 _RESTING_MAX: Final = 2
-
-
-class CancelSwitch:
-    """Whether one command was taken back, and who wakes when it is. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._wake: Callable[[], None] | None = None
-        self.reason: str | None = None
-
-    def pull(self, reason: str) -> None:
-        """Take the command back; the first reason stays."""
-        with self._lock:
-            if self.reason is not None:
-                return
-            self.reason = reason
-            wake = self._wake
-        if wake is not None:
-            wake()
-
-    def connect(self, wake: Callable[[], None]) -> None:
-        """Whom to wake; at once when it was pulled before."""
-        with self._lock:
-            self._wake = wake
-            was_pulled = self.reason is not None
-        if was_pulled:
-            wake()
 
 
 class LifeSign:

@@ -9,12 +9,11 @@ from typing import Final, Protocol
 
 from agent.core.commands import IllegalMove, canceled, indeterminate, start_entry
 from agent.core.run_limits import RunLimits
-from agent.core.values import CommandState, Contract, JournalEntry, Moment, Outcome, OutcomeStatus, Report
+from agent.core.values import CommandState, Contract, JournalEntry, Outcome, OutcomeStatus
 from agent.errors import StorageError
-from agent.ports import Clock, Journal
 from agent.runtime.complaints import Complaints
-from agent.runtime.health import Health
-from agent.runtime.jobs import Attempt, CancelSwitch, Ended, Hung, Job, JobRunner, Jobs
+from agent.runtime.errands import LANE_CAPACITY, CancelSwitch, Errand, LaneParts, tell_outcome
+from agent.runtime.jobs import Attempt, Ended, Hung, Job
 from agent.runtime.progress import Progress
 from agent.runtime.service import Actor
 
@@ -23,33 +22,6 @@ _log = logging.getLogger(__name__)
 _STORE_RETRY_S: Final = 1.0
 _SLACK_S: Final = 30.0
 _LOOK_S: Final = 1.0
-
-
-class Errand:
-    """A command on its way through its lane. Shared with the dispatcher, which guards ``began`` and ``settled``.
-
-    Attributes:
-        entry: as it was before this run.
-        lane: its own lane's name, also where it shares another.
-        is_started: the journal has it as ``started`` already: the commit that admitted it did that, too.
-        verify: a crash interrupted it, so its handler is first asked how it ended.
-        switch: takes it back once it has begun.
-        began: its lane runs it.
-        settled: how it ended without a run; None while it may run.
-        is_written: the journal has that end, and the uplink was told.
-    """
-
-    __slots__ = ("began", "entry", "is_started", "is_written", "lane", "settled", "switch", "verify")
-
-    def __init__(self, entry: JournalEntry, lane: str, *, is_started: bool = False, verify: bool = False) -> None:
-        self.entry = entry
-        self.lane = lane
-        self.is_started = is_started
-        self.verify = verify
-        self.switch = CancelSwitch()
-        self.began = False
-        self.settled: Outcome | None = None
-        self.is_written = False
 
 
 class Desk(Protocol):
@@ -72,49 +44,6 @@ class Desk(Protocol):
         ...
 
 
-class LaneParts:
-    """What all lanes share.
-
-    Args:
-        service_now: the service's clock, epoch seconds; None when nobody can say.
-        on_finished: this command's result waits for the uplink.
-        on_progress: how a running command goes; may be lost.
-        wall_of: when a moment was, epoch seconds; None when nobody can say.
-        holds: True for an errand that must not begin yet; whoever says so dispatches it again.
-        progress_every_s: one report of progress in this time at most, for each command, seconds.
-    """
-
-    def __init__(
-        self,
-        *,
-        journal: Journal,
-        jobs: Jobs,
-        runner: JobRunner,
-        clock: Clock,
-        health: Health,
-        service_now: Callable[[], float | None],
-        on_finished: Callable[[JournalEntry], object],
-        on_progress: Callable[[Report], object],
-        wall_of: Callable[[Moment], float | None] = lambda moment: moment.wall_s,
-        holds: Callable[[JournalEntry, bool], bool] = lambda _entry, _verify: False,
-        progress_every_s: float = 1.0,
-        repeat_after_s: float = 300.0,
-    ) -> None:
-        self.wall_of = wall_of
-        self.holds = holds
-        self.journal = journal
-        self.jobs = jobs
-        self.runner = runner
-        self.clock = clock
-        self.health = health
-        self.service_now = service_now
-        self.on_finished = on_finished
-        self.on_progress = on_progress
-        self.progress_every_s = progress_every_s
-        self.repeat_after_s = repeat_after_s
-        self.stopping = threading.Event()
-
-
 class Lane(Actor):
     """Runs the commands of one lane in order.
 
@@ -122,7 +51,7 @@ class Lane(Actor):
         desk: told what becomes of each command.
     """
 
-    capacity = 64
+    capacity = LANE_CAPACITY
 
     def __init__(self, name: str, parts: LaneParts, desk: Desk) -> None:
         super().__init__(f"lane:{name}")
@@ -231,7 +160,7 @@ class Lane(Actor):
             look=look,
         )
         try:
-            return parts.runner.run(job, attempt, on_long=progress.report_long)
+            return parts.runner().run(job, attempt, on_long=progress.report_long)
         finally:
             progress.close()
 
@@ -354,13 +283,6 @@ class _Look:
     def verify(self, attempt: Attempt) -> Outcome | None:
         """Never asked: this is the question itself."""
         return self._job.verify(attempt)
-
-
-def tell_outcome(command_id: str, handler: str, outcome: Outcome) -> None:
-    """One log line about the end of a command."""
-    level = logging.INFO if outcome.status is OutcomeStatus.SUCCEEDED else logging.WARNING
-    why = f" reason={outcome.error!r}" if outcome.error else ""
-    _log.log(level, "command=%s handler=%s state=%s%s", command_id, handler, outcome.status, why)
 
 
 def _rejected(code: str, text: str) -> Outcome:

@@ -10,10 +10,12 @@ import json
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from agent.core.timekeeping import is_plausible
-from agent.ports import Clock
+
+if TYPE_CHECKING:
+    from agent.ports import Clock
 
 SETTING: Final = "ledger"
 """The setting that holds the days as JSON; :func:`read_days` reads it."""

@@ -10,14 +10,16 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from agent.core.commands import OVER_STATES, Triage
 from agent.core.outbox import age_s
 from agent.core.timekeeping import is_plausible
 from agent.core.values import Moment
 from agent.errors import StorageError
-from agent.ports import Journal
+
+if TYPE_CHECKING:
+    from agent.ports import Journal
 
 _log = logging.getLogger(__name__)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from agent.core.values import JsonObject, Report
-from agent.ports import Clock
+
+if TYPE_CHECKING:
+    from agent.ports import Clock
 
 IN_PROGRESS: Final = "in_progress"
 

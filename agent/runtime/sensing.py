@@ -5,19 +5,22 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import field
+from typing import TYPE_CHECKING, Final
 
 from agent.core.reporting import Reported, ReportRule
 from agent.core.schedule import Schedule
 from agent.core.values import Moment, Priority, Reading
 from agent.errors import StorageError
-from agent.ports import Clock, Outbox
+from agent.frozen import dataclass
 from agent.runtime.complaints import Complaints
 from agent.runtime.controls import Reader, ReadResult
 from agent.runtime.health import Health
 from agent.runtime.intervals import Intervals
 from agent.runtime.service import Actor
+
+if TYPE_CHECKING:
+    from agent.ports import Clock, Outbox
 
 _log = logging.getLogger(__name__)
 

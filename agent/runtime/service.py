@@ -12,9 +12,11 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from agent.ports import Clock
+if TYPE_CHECKING:
+    from agent.ports import Clock
+
 
 _log = logging.getLogger(__name__)
 

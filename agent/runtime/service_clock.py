@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from agent.core.timekeeping import DATE_RESOLUTION_S, BootTime, ServiceTime, is_plausible
 from agent.core.values import Moment
-from agent.ports import BootTimes, Clock
+
+if TYPE_CHECKING:
+    from agent.ports import BootTimes, Clock
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +58,7 @@ class ServiceClock:
         self._earlier: Mapping[str, BootTime] = {} if times is None else times.known()
         self._written = self._earlier.get(now.boot_id)
         self._time = ServiceTime(trust_wall, now.boot_id if self._written else "", self._written)
-        self._ask_at_s = now.monotonic_s
+        self._ask_at_s = now.monotonic_s + _ASK_EVERY_S  # usually the first answer of the service tells it sooner
         self._on_known: list[Callable[[], object]] = []
 
     def observe(self, server_time: float, round_trip_s: float = 0.0, resolution_s: float = DATE_RESOLUTION_S) -> None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from agent.core.polling import MIN_GAP_S, PollIntervals, PollPace
 from agent.core.values import CommandPoll
 from agent.errors import InvalidMessage, Offline, ServiceError, StorageError
-from agent.ports import Clock, CommandSource
 from agent.runtime.complaints import HOURLY_S, Complaints
 from agent.runtime.health import Health
 from agent.runtime.patience import Patience, describe
 from agent.runtime.sensing import IntervalChanged
 from agent.runtime.service import Actor
+
+if TYPE_CHECKING:
+    from agent.ports import Clock, CommandSource
 
 _log = logging.getLogger(__name__)
 

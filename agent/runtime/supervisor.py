@@ -14,10 +14,12 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from agent.ports import Clock, Notifier
+from agent.frozen import dataclass
+
+if TYPE_CHECKING:
+    from agent.ports import Clock, Notifier
 
 EXIT_STOPPED: Final = 0
 EXIT_CRASHED: Final = 1

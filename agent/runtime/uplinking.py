@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from agent.core.commands import IllegalMove
 from agent.core.outbox import is_live
 from agent.core.values import CommandState, JournalEntry, Moment, Report, StoredReading
 from agent.errors import Conflict, InvalidMessage, NotFound, Offline, Refused, ServiceError, StorageError
-from agent.ports import Clock, Journal, Outbox, Uplink
 from agent.runtime.complaints import Complaints
 from agent.runtime.health import Health
 from agent.runtime.patience import Patience, describe
 from agent.runtime.service import Actor
+
+if TYPE_CHECKING:
+    from agent.ports import Clock, Journal, Outbox, Uplink
 
 _log = logging.getLogger(__name__)
 

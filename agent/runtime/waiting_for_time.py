@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from agent.core.values import JournalEntry
-from agent.ports import Clock
+
+if TYPE_CHECKING:
+    from agent.ports import Clock
 
 _log = logging.getLogger(__name__)
 

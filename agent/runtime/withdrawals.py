@@ -8,12 +8,15 @@ on a plain server nothing ever leaves the list.
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from agent.core.commands import OPEN_STATUSES
 from agent.core.values import CommandPoll
 from agent.errors import InvalidMessage, ServiceError, StorageError
-from agent.ports import CommandSource
 from agent.runtime.dispatcher import Dispatcher
+
+if TYPE_CHECKING:
+    from agent.ports import CommandSource
 
 _log = logging.getLogger(__name__)
 

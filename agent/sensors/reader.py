@@ -12,9 +12,10 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from agent.frozen import dataclass
 from agent.plugins import describe
 from agent.sensors.base import Sensor, SensorFailed
 

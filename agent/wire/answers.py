@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 from pydantic import ValidationError
@@ -28,7 +27,10 @@ from agent.errors import (
     Unauthorized,
     UnexpectedAnswer,
 )
-from agent.wire.errors import ErrorBody
+from agent.frozen import dataclass
+
+if TYPE_CHECKING:
+    from agent.wire.errors import ErrorBody
 
 NOT_MODIFIED: Final = 304
 _RETRY_MAX_S: Final = 86_400.0
@@ -190,7 +192,7 @@ def raise_for_status(response: httpx.Response, body: bytes, *, source: str, reda
         raise UnexpectedAnswer(f"{source} answered with status {status}, which means nothing here", status)
     if is_page and status < 500 and status not in _TRUSTED_IN_HTML:  # noqa: PLR2004 - RFC 9110, section 15.6
         raise UnexpectedAnswer(_portal_text(source, status), status)
-    raise _error_answer(response, ErrorBody() if is_page else _read_error(body), redact)
+    raise _error_answer(response, _read_error(b"" if is_page else body), redact)
 
 
 def one_line(text: str) -> str:
@@ -248,6 +250,8 @@ def _http_date(value: str | None) -> float | None:
 
 
 def _read_error(body: bytes) -> ErrorBody:
+    from agent.wire.errors import ErrorBody  # with the first error
+
     try:
         return ErrorBody.model_validate(from_json(body, cache_strings=False))
     except (ValueError, ValidationError):

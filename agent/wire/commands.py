@@ -3,43 +3,34 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AliasChoices, BeforeValidator, Field
 
 from agent.errors import InvalidMessage
 from agent.wire.base import JsonObject, LooseTime, Received, ReceivedTime, Sent, Text, WireTime
+from agent.wire.command_list import FINAL_STATES, OPEN, OPEN_STATES, RESULT_STATES, CommandList, CommandStatus
 from agent.wire.json_text import encode_json, find_fault, parse_json
 from agent.wire.limits import ANSWER_BYTES, TTL_MAX_S
+
+__all__ = [
+    "FINAL_STATES",
+    "OPEN",
+    "OPEN_STATES",
+    "RESULTS_TABLE",
+    "RESULT_STATES",
+    "CommandList",
+    "CommandRecord",
+    "CommandResult",
+    "CommandResultPayload",
+    "CommandStatus",
+    "ResultStatus",
+    "SendCommand",
+]
 
 RESULTS_TABLE: Final = "command_results"
 """Where results go on a plain server: runtime-data records of this table."""
 
-
-class CommandStatus(StrEnum):
-    """The life cycle: queued -> delivered -> in_progress -> succeeded, failed or rejected.
-
-    ``expired``: never delivered in time. ``timed_out``: no result in time; a late result is still taken.
-    """
-
-    QUEUED = "queued"
-    DELIVERED = "delivered"
-    IN_PROGRESS = "in_progress"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    REJECTED = "rejected"
-    EXPIRED = "expired"
-    TIMED_OUT = "timed_out"
-    CANCELED = "canceled"
-
-
-OPEN_STATES: Final = frozenset({CommandStatus.QUEUED, CommandStatus.DELIVERED, CommandStatus.IN_PROGRESS})
-FINAL_STATES: Final = frozenset(CommandStatus) - OPEN_STATES
-RESULT_STATES: Final = frozenset({CommandStatus.SUCCEEDED, CommandStatus.FAILED, CommandStatus.REJECTED})
-OPEN: Final = "open"
-"""As the ``status`` filter of a listing: every state of :data:`OPEN_STATES`."""
 
 ResultStatus = Literal["in_progress", "succeeded", "failed", "rejected"]
 
@@ -145,22 +136,3 @@ def _sort(value: Any) -> Any:
     if isinstance(value, list):
         return [_sort(item) for item in value]
     return value
-
-
-@dataclass(frozen=True, slots=True)
-class CommandList:
-    """One answer to the listing of a device's commands.
-
-    Attributes:
-        records: every command that could be read, in the service's order.
-        malformed: one sentence for each that could not; never its content.
-        etag: the list's version, for the next conditional request; None when the service gives none.
-        unchanged: 304, the list is the one that ``etag`` names; ``records`` is empty.
-        server_time: the service's clock, seconds since the epoch; None when not told.
-    """
-
-    records: tuple[CommandRecord, ...] = ()
-    malformed: tuple[str, ...] = ()
-    etag: str | None = None
-    unchanged: bool = False
-    server_time: float | None = None

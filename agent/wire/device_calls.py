@@ -9,21 +9,21 @@ from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.answers import Answer
 from agent.wire.calls import Calls, given, read_record, time_param
-from agent.wire.commands import CommandList, CommandRecord, CommandResult, SendCommand
-from agent.wire.devices import Device
+from agent.wire.command_list import CommandList
 from agent.wire.limits import BATCH_MAX, LONG_POLL_MAX_S
 from agent.wire.lists import Page, Params, iterate_pages
 from agent.wire.sensor_data import (
     Aggregate,
-    BatchAnswer,
     Order,
     PostSensorData,
-    SensorDataBucket,
     SensorDataRecord,
 )
 
 if TYPE_CHECKING:
+    from agent.wire.commands import CommandRecord, CommandResult, SendCommand
     from agent.wire.database import NewRuntimeRecord, RuntimeRecord
+    from agent.wire.devices import Device
+    from agent.wire.sensor_batches import BatchAnswer, SensorDataBucket
 
 
 class DeviceCalls(Calls):
@@ -38,6 +38,8 @@ class DeviceCalls(Calls):
         limit: int | None = None,
     ) -> Iterator[Device]:
         """``GET /devices``; a plain server may ignore the filters."""
+        from agent.wire.devices import Device  # only where results go into a product's table
+
         query = {"product_id": product_id, "user_id": user_id, "status": status}
         return self._list(Device, paths.DEVICES, query, limit)
 
@@ -87,6 +89,8 @@ class DeviceCalls(Calls):
 
     def send_command(self, command: SendCommand, *, idempotency_key: str | None = None) -> CommandRecord:
         """``POST /commands/send``."""
+        from agent.wire.commands import CommandRecord  # devices send none
+
         answer = self._write("POST", paths.SEND_COMMAND, command, idempotency_key=idempotency_key)
         return read_record(CommandRecord, answer, "command", command.to_wire())
 
@@ -101,6 +105,8 @@ class DeviceCalls(Calls):
         Raises:
             UnexpectedAnswer: the body is not JSON, so it was not the service that answered.
         """
+        from agent.wire.commands import CommandRecord  # with the first result
+
         path = paths.command_result(device_id, command_id)
         answer = self._write("POST", path, result, idempotency_key=idempotency_key)
         if answer.json() is None:
@@ -127,6 +133,8 @@ class DeviceCalls(Calls):
         """
         if not 1 <= len(readings) <= BATCH_MAX:
             raise InvalidMessage(f"a batch has 1 to {BATCH_MAX} readings, not {len(readings)}")
+        from agent.wire.sensor_batches import BatchAnswer  # with the first batch
+
         body = [reading.to_wire() for reading in readings]
         answer = self._write("POST", paths.SENSOR_DATA, body, idempotency_key=idempotency_key)
         return read_record(BatchAnswer, answer, "batch")
@@ -167,6 +175,8 @@ class DeviceCalls(Calls):
         limit: int | None = None,
     ) -> Iterator[SensorDataBucket]:
         """``GET /sensor-data`` with ``agg`` and ``interval``: one bucket per interval; else as :meth:`sensor_data`."""
+        from agent.wire.sensor_batches import SensorDataBucket  # devices ask for none
+
         query = _range(device_id, from_, to, keys)
         return self._list(
             SensorDataBucket,
@@ -197,8 +207,7 @@ def _read_commands(pages: Sequence[tuple[Answer, Page]]) -> CommandList:
     malformed: list[str] = []
     for index, item in enumerate(item for _, page in pages for item in page.items):
         try:
-            record = CommandRecord.receive(item)
-            records.append(record if record.id else record.model_copy(update={"id": record.stable_id()}))
+            records.append(_read_command(item))
         except InvalidMessage as exc:
             malformed.append(f"{_name(item, index)} in the list of commands is skipped: {exc}")
     last = pages[-1][0]
@@ -210,6 +219,13 @@ def _read_commands(pages: Sequence[tuple[Answer, Page]]) -> CommandList:
         unchanged=pages[0][0].is_unchanged,
         server_time=last.server_time,
     )
+
+
+def _read_command(item: object) -> CommandRecord:
+    from agent.wire.commands import CommandRecord  # with the first command
+
+    record = CommandRecord.receive(item)
+    return record if record.id else record.model_copy(update={"id": record.stable_id()})
 
 
 def _name(item: object, index: int) -> str:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import httpx
 
 from agent.errors import UnexpectedAnswer
+from agent.frozen import dataclass
 from agent.wire.answers import Answer
 from agent.wire.auth import origin_of
 

@@ -33,35 +33,3 @@ class SensorDataRecord(Received):
     device_id: str | None = Field(default=None, validation_alias=AliasChoices("device_id", "deviceId"))
     recorded_at: LooseTime = Field(default=None, validation_alias=AliasChoices("recorded_at", "timestamp"))
     received_at: LooseTime = Field(default=None, validation_alias=AliasChoices("received_at", "created_at"))
-
-
-class SensorDataBucket(Received):
-    """Readings of one interval, put together by ``agg``.
-
-    Attributes:
-        from_: where the interval begins, inclusive; seconds since the epoch.
-        to: where it ends, exclusive.
-        sensor_data: the aggregate of each reading.
-        count: how many readings went in.
-    """
-
-    device_id: str | None = None
-    from_: LooseTime = Field(default=None, validation_alias=AliasChoices("from", "from_", "start"))
-    to: LooseTime = Field(default=None, validation_alias=AliasChoices("to", "end"))
-    sensor_data: dict[str, Any] = Field(default_factory=dict)
-    count: int | None = None
-
-
-class BatchError(Received):
-    """Why one reading of a batch was refused; ``index`` is its place in the array, from 0."""
-
-    index: int
-    error: str = ""
-    message: str = ""
-
-
-class BatchAnswer(Received):
-    """The answer to an array of readings (extension ``batch-sensor-data``)."""
-
-    accepted: int
-    errors: tuple[BatchError, ...] = ()

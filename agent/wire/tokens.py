@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import httpx
 from pydantic import ConfigDict
 
 from agent.errors import InvalidMessage
+from agent.frozen import dataclass
 from agent.wire.base import LooseTime, Received, Text
 from agent.wire.json_text import parse_json
 from agent.wire.secret import Secret, never_show

@@ -26,7 +26,8 @@ from agent.wire.extensions import BATCH_SENSOR_DATA, COMMAND_RESULTS, IDEMPOTENC
 from agent.wire.json_text import encode_json
 from agent.wire.lists import read_page
 from agent.wire.secret import redact
-from agent.wire.sensor_data import BatchAnswer, PostSensorData
+from agent.wire.sensor_batches import BatchAnswer
+from agent.wire.sensor_data import PostSensorData
 from agent.wire.times import to_rfc3339
 from simulator.fleet.http import HttpAnswer
 

@@ -14,6 +14,7 @@ from simulator.labels.damage.chance import Chance
 from simulator.labels.damage.kinds import KINDS
 from simulator.labels.damage.label import CleanLabel
 from simulator.labels.printing.grid import fit_grid
+from simulator.labels.symbol.decoders import Zxing
 from simulator.labels.verify.report import State
 from simulator.labels.verify.verifying import verify_labels
 from tests.conftest import require_program
@@ -61,7 +62,9 @@ def test_a_photograph_of_a_sheet_shows_exactly_what_is_missing(batch, tmp_path):
     _cut_out(page)
     seen = page[: round(ROWS_MM / 25.4 * DPI)]  # the part that has labels on it
     Image.fromarray(_photographed(seen)).save(tmp_path / "photo.jpg", quality=75)
-    report = verify_labels([tmp_path / "photo.jpg"], manifest=batch.manifest_json, annotated=tmp_path / "marked")
+    report = verify_labels(
+        [tmp_path / "photo.jpg"], manifest=batch.manifest_json, annotated=tmp_path / "marked", decoders=[Zxing()]
+    )
     assert [line.identifier for line in report.lines if line.state is State.MISSING] == [
         batch.labels[index].identifier for index in CUT_OUT
     ]

@@ -18,12 +18,13 @@ from agent.core.schedule import phase_s
 from agent.core.values import Command, Contract, JournalEntry, Moment, Outcome, OutcomeStatus
 from agent.ports import Clock, CommandSource, Journal, Outbox, Uplink
 from agent.runtime.dispatcher import Dispatcher
+from agent.runtime.errands import LaneParts
 from agent.runtime.health import Health
 from agent.runtime.intake import Intake, resume
 from agent.runtime.intervals import Intervals
 from agent.runtime.jig import Jig
 from agent.runtime.jobs import Attempt, Ended, Job
-from agent.runtime.lanes import Lane, LaneParts
+from agent.runtime.lanes import Lane
 from agent.runtime.patience import Patience
 from agent.runtime.sensing import SensingService
 from agent.runtime.sourcing import SourceService
@@ -134,7 +135,7 @@ class VirtualDevice:
         parts = LaneParts(
             journal=journal,
             jobs=self,
-            runner=self,
+            make_runner=lambda: self,
             clock=clock,
             health=health,
             service_now=service_clock.now,

@@ -47,7 +47,7 @@ from agent.wire.lists import next_link, read_page
 from agent.wire.qr import LabelText, base45, encode_label, parse_label
 from agent.wire.qr.keys import LabelKey, LabelSigner, signed_text
 from agent.wire.rate_limit import read_rate_limit
-from agent.wire.sensor_data import BatchAnswer
+from agent.wire.sensor_batches import BatchAnswer
 from agent.wire.signed import parse_body, parse_envelope
 from agent.wire.signed_keys import SigningKey, TrustedKeys, public_pem, read_public_key, read_signing_key
 from agent.wire.times import parse_received_time, parse_time

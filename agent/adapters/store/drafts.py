@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 from agent.adapters.store.failures import damage
 from agent.core.values import Moment, Priority, Reading
+from agent.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,8 @@ WAL_MAX_BYTES: Final = 4 * 1024 * 1024
 _WAL_SHARE: Final = 4
 _LOAD_SHARE: Final = 8
 _FRAME_BYTES: Final = PAGE_BYTES + 24
+# As many as an agent uses again and again; each that is kept prepared costs some 3 KB.
+_STATEMENTS: Final = 20
 _CACHE_KIB: Final = 1024
 
 # command.state has a partial index, so that ten thousand remembered commands do not slow the search for open ones.
@@ -113,7 +115,7 @@ def connect(path: Path, *, max_pages: int | None = None, log_bytes: int = WAL_MA
         OSError: it cannot be made.
     """
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    connection = sqlite3.connect(path, timeout=5.0, isolation_level=None, cached_statements=64)
+    connection = sqlite3.connect(path, timeout=5.0, isolation_level=None, cached_statements=_STATEMENTS)
     try:
         connection.execute("PRAGMA locking_mode=EXCLUSIVE").fetchone()
         connection.execute(f"PRAGMA page_size={PAGE_BYTES}")

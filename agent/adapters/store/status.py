@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from agent.adapters.store.schema import VERSION, prepare, read_version
 from agent.adapters.store.snapshot import read_snapshot
 from agent.core.values import OutboxStats, Priority
 from agent.errors import StorageError
+from agent.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

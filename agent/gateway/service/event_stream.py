@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from agent.errors import UnexpectedAnswer
+from agent.frozen import dataclass
 from agent.wire.limits import BODY_BYTES
 
 _MOST_BYTES: Final = 4 * BODY_BYTES

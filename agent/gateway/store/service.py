@@ -8,12 +8,13 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from agent.adapters.store.failures import explain, is_damage
 from agent.errors import StorageError
+from agent.frozen import dataclass
 from agent.gateway.ports import DeskFull
 from agent.gateway.store.gateway_store import GatewayStore
 from agent.gateway.store.values import Bounds

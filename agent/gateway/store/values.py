@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from agent.core.values import JsonObject
+from agent.frozen import dataclass
 
 
 class CommandState(StrEnum):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from agent.errors import InvalidQr
+from agent.frozen import dataclass
 from agent.wire.limits import IDENTIFIER_CHARACTERS
 
 VERSION: Final = 1

@@ -26,7 +26,7 @@ _LINES = 20
 
 @click.command("corpus")
 @option("--out", type=click.Path(path_type=Path), help="Folder for the payloads; made when missing.")
-@option("--against", "base_url", help="Send all of them to this server, such as http://127.0.0.1:8080, and compare.")
+@option("--against", help="Send all of them to this server, such as http://127.0.0.1:8080, and compare.")
 @option("--api-key", help="The server's public key, mk_...; with --against.")
 @option("--secret-key-file", type=click.Path(path_type=Path), help="File with the secret key, msk_...; with --against.")
 @option("--product-id", help="A product without label_key.  [default: made up; with --against, made on the server]")

@@ -31,7 +31,7 @@ class CorpusOptions:
     """What is asked for; names as on the command line."""
 
     out: Path | None = None
-    base_url: str | None = None
+    against: str | None = None
     api_key: str | None = None
     secret_key_file: Path | None = None
     product_id: str | None = None
@@ -90,7 +90,7 @@ def run_corpus(
     _check(options)
     signer = made_up_signer(options.seed) if options.sign_key_file is None else read_label_signer(options.sign_key_file)
     with contextlib.ExitStack() as stack:
-        client = stack.enter_context(_client(options)) if options.base_url else None
+        client = stack.enter_context(_client(options)) if options.against else None
         setting = _setting(options, signer, client, stack)
         entries = collect(setting)
         written = None
@@ -108,10 +108,10 @@ def run_corpus(
 
 
 def _check(options: CorpusOptions) -> None:
-    if options.out is None and not options.base_url:
+    if options.out is None and not options.against:
         raise LabelError("nothing to do: give --out for a folder, --against for a server, or both")
     keys = (options.api_key, options.secret_key_file)
-    if options.base_url and None in keys:
+    if options.against and None in keys:
         raise LabelError("--against needs --api-key and --secret-key-file")
     if (options.product_id is None) != (options.signed_product_id is None):
         raise LabelError("--product-id and --signed-product-id go together: give both or neither")
@@ -139,11 +139,11 @@ def _setting(
 
 def _client(options: CorpusOptions) -> ServiceClient:
     path = options.secret_key_file
-    if path is None or options.base_url is None or options.api_key is None:
+    if path is None or options.against is None or options.api_key is None:
         raise LabelError("--against needs --api-key and --secret-key-file")
     try:
         secret = path.read_text("ascii").strip()
     except (OSError, UnicodeDecodeError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else "it is not ASCII text"
         raise ConfigurationError([f"--secret-key-file {path} cannot be read: {reason}"], _WHERE) from None
-    return ServiceClient(options.base_url, KeyPair(options.api_key, Secret(secret)), timeout_s=options.timeout_s)
+    return ServiceClient(options.against, KeyPair(options.api_key, Secret(secret)), timeout_s=options.timeout_s)

@@ -16,7 +16,7 @@ from simulator.labels.damage.measuring import Finding
 from simulator.labels.damage.pixels import Pixels
 from simulator.labels.damage.verdict import Verdict
 
-_THUMB: Final = 64
+_THUMB: Final = 60
 _GAP: Final = 8
 _MARK: Final = 14
 _TEXT: Final = 190

@@ -18,6 +18,7 @@ from simulator.labels.damage.kinds import KINDS
 from simulator.labels.damage.label import CleanLabel
 from simulator.labels.damage.measuring import Finding, Sample, measure
 from simulator.labels.damage.verdict import Verdict
+from simulator.labels.errors import LabelError
 from simulator.labels.symbol.decoders import Decoder
 
 PanelMaker = Callable[[], tuple[Decoder, ...]]
@@ -86,7 +87,12 @@ def _run_alone(task: Task, make_panel: PanelMaker) -> Finding:
     alone = {name: _try(replace(task, decoders=(name,)), make_panel) for name in task.decoders}
     sound = tuple(name for name, finding in alone.items() if finding)
     one = alone[sound[0]] if len(sound) == 1 else None
-    finding = one or _try(replace(task, decoders=sound), make_panel) or _run(replace(task, decoders=()), ())
+    finding = one or _try(replace(task, decoders=sound), make_panel)
+    if finding is None:
+        raise LabelError(
+            "worker processes end before they work: guard the program's start with if __name__ == '__main__', "
+            "or work without jobs"
+        )
     return _with_crashed(finding, task.decoders, sound)
 
 

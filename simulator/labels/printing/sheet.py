@@ -211,7 +211,7 @@ def _draw_foot(canvas: Canvas, grid: Grid, title: str, page: int, pages: int) ->
     """A ruler to check the print scale with, and what the page is; a sheet without room for it has none."""
     if grid.foot_mm < FOOT_MM - 1e-6 or grid.page_width_mm < _RULER_MM + 2 * _EDGE_MM:
         return
-    base_mm = min(10.0, grid.foot_mm - _EDGE_MM + 0.5)
+    base_mm = min(10.0, grid.foot_mm - _EDGE_MM)
     left_mm = max(grid.left_mm, _EDGE_MM + 0.5)
     canvas.setStrokeGray(_INK)
     canvas.setFillGray(_SOFT)
@@ -233,4 +233,4 @@ def _draw_foot(canvas: Canvas, grid: Grid, title: str, page: int, pages: int) ->
     for line, note in enumerate(notes):
         size = min(2.1, 2.1 * room / max(measure_pdf(note, False, 2.1), 1e-9))
         canvas.setFont("Helvetica", size * _MM)
-        canvas.drawString(text_left * _MM, (base_mm + 1.6 - line * 2.8) * _MM, note)
+        canvas.drawString(text_left * _MM, (base_mm + 1.0 - line * 2.6) * _MM, note)

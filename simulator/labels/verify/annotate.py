@@ -21,6 +21,7 @@ _COLOURS: Final = {
 _SIGNS: Final = {State.READ: "", State.DOUBLE: "double: ", State.FOREIGN: "foreign: ", State.UNREAD: "unread"}
 _PAPER: Final = (255, 255, 255)
 _CHARS_MAX: Final = 40
+_BEYOND: Final = 1.03
 
 
 def annotate(page: Page, lines: Sequence[Line], missing: Sequence[Line]) -> bytes:
@@ -48,10 +49,13 @@ def annotate(page: Page, lines: Sequence[Line], missing: Sequence[Line]) -> byte
 
 def _mark(draw: ImageDraw.ImageDraw, line: Line, corners: list[tuple[float, float]], letters: int) -> None:
     colour = _COLOURS[line.state]
-    draw.polygon(corners, outline=colour, width=max(2, letters // 5))
+    # Closed and a corner more, so that the joints are round everywhere; a little outside, clear of the modules.
+    x, y = sum(x for x, _ in corners) / 4, sum(y for _, y in corners) / 4
+    around = [(x + (cx - x) * _BEYOND, y + (cy - y) * _BEYOND) for cx, cy in corners]
+    draw.line([*around, *around[:2]], fill=colour, width=max(3, letters // 4), joint="curve")
     text = _SIGNS[line.state] + _short(line.identifier or line.text)
     font = _font(letters)
-    left, bottom = min(x for x, _ in corners), min(y for _, y in corners)
+    left, bottom = min(x for x, _ in around), min(y for _, y in around)
     top = max(0.0, bottom - letters * 1.35)
     width = draw.textlength(text, font)
     draw.rectangle((left, top, left + width + 6, top + letters * 1.3), fill=colour)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.errors import InvalidQr
-from agent.wire.qr import parse_label
+from simulator.labels.payload import read_text
 from simulator.labels.verify.expected import ExpectedLabel
 from simulator.labels.verify.finding import Corners, FoundCode
 
@@ -156,7 +156,7 @@ def _line(page: PageFinds, code: FoundCode, known: Mapping[str, str] | None, *, 
 def _identify(data: bytes) -> tuple[str, str]:
     """The device identifier of a code, or why it has none."""
     try:
-        return parse_label(data.decode()).device_identifier, ""
+        return read_text(data.decode()).device_identifier, ""
     except UnicodeDecodeError:
         return "", "no device label: bytes that are no UTF-8 text"
     except InvalidQr as problem:

@@ -22,7 +22,7 @@ class Perspective:
     """
 
     tilt_degrees: float = 82.0
-    distance: float = 2.2
+    distance: float = 4.0
     name: str = "perspective"
     what: str = "photographed from the side"
     unit: str = "degrees of tilt"

@@ -40,7 +40,7 @@ class FakeControls:
         return self.intervals[name]
 
     def identity(self) -> JsonObject:
-        return {"device_id": "device-1", "agent_version": "0.1.0", "boot_id": self.boot_id}
+        return {"device_id": "device-1", "agent_version": "0.1.0", "boot_id": self.boot_id, "agent_uptime_s": 1.5}
 
     def recall(self, name: str) -> str | None:
         return self.notes.get(name)

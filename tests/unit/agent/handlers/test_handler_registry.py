@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from agent.core.values import Contract
 from agent.handlers.base import handler
+from agent.handlers.built_ins import MENDING
 from agent.handlers.loaded import InvalidPayload
-from agent.handlers.registry import MENDING, HandlerRegistry, HandlerSection
+from agent.handlers.registry import HandlerRegistry, HandlerSection
 from agent.plugins import PluginStatus
 
 BUILT_INS = [
@@ -254,7 +255,7 @@ def test_an_executable_of_the_configuration_wins_over_a_built_in_and_the_loser_i
 def test_a_package_never_replaces_a_built_in(entry_point):
     point = entry_point("ping", "Door", DOOR.replace('"open_door"', '"ping"'))
     registry = load(point)
-    assert type(registry.get("ping").handler).__name__ == "Ping"
+    assert registry.get("ping").target == "agent.handlers.ping:Ping"
     (loser,) = [info for info in registry.listing() if info.status is PluginStatus.CLASH]
     assert loser.origin == point.value
     assert "belongs to the built-in handler" in loser.reason

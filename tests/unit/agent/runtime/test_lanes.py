@@ -9,11 +9,12 @@ from agent.core.commands import CommandRules, HandlerRule, start_entry
 from agent.core.run_limits import RunLimits
 from agent.core.values import Command, CommandState, Contract, JournalEntry, Outcome, OutcomeStatus, Report
 from agent.runtime.dispatcher import Dispatcher
+from agent.runtime.errands import Errand, LaneParts
 from agent.runtime.health import Health
 from agent.runtime.intake import resume
 from agent.runtime.jig import Jig
 from agent.runtime.jobs import Attempt, Ended, Job, JobRunner
-from agent.runtime.lanes import Errand, Lane, LaneParts
+from agent.runtime.lanes import Lane
 from tests.factories import make_command, make_entry
 from tests.fakes import FakeClock, FakeJournal
 
@@ -85,7 +86,7 @@ class Bench:
         self.parts = LaneParts(
             journal=self.journal,
             jobs=self,
-            runner=runner or InlineRunner(),
+            make_runner=lambda: runner or InlineRunner(),
             clock=self.clock,
             health=self.health,
             service_now=lambda: self.service_now,

@@ -126,7 +126,10 @@ def test_the_parser_raises_its_own_error_and_takes_no_more_than_five_millisecond
         assert best_s < PARSER_MOST_S, entry.id
 
 
-def test_a_folder_has_a_file_and_mostly_a_picture_of_each_and_fits_its_schema(tmp_path):
+def test_a_folder_has_a_file_and_mostly_a_picture_of_each_and_fits_its_schema(tmp_path, monkeypatch):
+    """A third of the corpus, and all of its other symbologies; each QR code is read when it is drawn."""
+    some = [e for n, e in enumerate(ENTRIES) if n % 3 == 0 or e.case.symbology != QR]
+    monkeypatch.setattr("simulator.labels.corpus.run.collect", lambda setting: tuple(some))
     result = run("--out", tmp_path / "corpus", "--json")
     assert result.exit_code == 0, result.stderr
     summary = json.loads(result.stdout)
@@ -135,13 +138,13 @@ def test_a_folder_has_a_file_and_mostly_a_picture_of_each_and_fits_its_schema(tm
         document
     )
     rows = document["entries"]
-    assert len(rows) == summary["payloads"] == len(ENTRIES)
+    assert len(rows) == summary["payloads"] == len(some)
     assert sum(not row["valid"] for row in rows) == summary["invalid"]
     assert summary["pictures"] == sum(row["picture"] is not None for row in rows) > len(rows) - 20
     for number, row in enumerate(rows):
         payload = base64.b64decode(row["payload_base64"])
         assert (tmp_path / "corpus" / row["text"]).read_bytes() == payload
-        if row["picture"] and (number % 6 == 0 or row["symbology"] != QR) and row["decoders_find"] is not None:
+        if row["picture"] and (number % 3 == 0 or row["symbology"] != QR) and row["decoders_find"] is not None:
             read = Zxing().read(load_picture(tmp_path / "corpus" / row["picture"]))
             assert read == ((payload,) if row["decoders_find"] else ())
     assert document["made_for"]["label_key"] == SIGNER.reveal_label_key()
@@ -303,9 +306,8 @@ def test_the_page_tells_the_numbers_of_this_corpus():
     page = (Path(__file__).parents[4] / "docs" / "label-corpus.md").read_text(encoding="utf-8")
     invalid = [entry for entry in ENTRIES if not entry.of.valid]
     classes = {entry.of.name for entry in invalid}
-    valid = len(ENTRIES) - len(invalid)
-    told = f"{len(invalid)} payloads that a server must refuse, in {len(classes)} classes, and {valid}"
-    assert page.split("\n")[2].startswith(told)
+    told = f"{len(invalid)} payloads that a server must refuse, in {len(classes)} classes"
+    assert page.split("\n")[2].startswith(f"{told}, and {len(ENTRIES) - len(invalid)} ")
     families = {name.removeprefix("injection") for name in classes if name.startswith("injection")}
     rest = {name for name in {entry.of.name for entry in ENTRIES} if not name.startswith("injection")}
     assert not {name for name in families | rest if f"{name}`" not in page}

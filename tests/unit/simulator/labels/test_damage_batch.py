@@ -23,6 +23,9 @@ from simulator.labels.symbol.pictures import load_picture
 from tests import decoders_that_end
 from tests.conftest import require_program
 
+# The quick ones: what is proven here does not depend on how many there are.
+PANEL = [decoder for decoder in panel() if decoder.name in {"zxing", "zbar"}]
+
 
 @pytest.fixture(name="labels", scope="module")
 def _labels(tmp_path_factory):
@@ -38,6 +41,7 @@ def _batch(labels, tmp_path_factory):
         must_fail=folder / "must-fail",
         kinds=["blur", "inverted", "rotation", "several_codes", "partial_print"],
         severities=[0.3, 1.0],
+        decoders=PANEL,
     )
 
 
@@ -56,7 +60,7 @@ def test_the_manifest_says_of_each_picture_what_every_decoder_says_to_it(batch):
         image = load_picture(batch.folder / picture["file"])
         assert (image.width, image.height) == (picture["width"], picture["height"])
         assert hashlib.sha256(image.pixels).hexdigest() == picture["pixels_sha256"]
-        for decoder in panel():
+        for decoder in PANEL:
             found = set(decoder.read(image))
             expected = picture["text"].encode()
             verdict = "not_found" if not found else "misread" if expected not in found else "read"
@@ -75,7 +79,7 @@ def test_a_strangers_scanner_agrees_with_the_verdicts(batch):
 
 def test_flips_are_written_per_label_kind_and_decoder(batch):
     rows = list(csv.DictReader(io.StringIO((batch.folder / "flips.csv").read_text())))
-    assert len(rows) == 5 * len(panel())
+    assert len(rows) == 5 * len(PANEL)
     of_zxing = {row["kind"]: row for row in rows if row["decoder"] == "zxing"}
     assert of_zxing["rotation"]["outcome"] == "never"
     assert of_zxing["rotation"]["first_lost"] == ""
@@ -92,7 +96,7 @@ def test_what_must_fail_is_the_mildest_picture_that_nothing_finds(batch):
     for picture in manifest["pictures"]:
         assert set(picture["verdicts"].values()) == {"not_found"}
         image = load_picture(batch.must_fail / picture["file"])
-        assert not any(decoder.read(image) for decoder in panel())
+        assert not any(decoder.read(image) for decoder in PANEL)
     blur = next(finding for finding in batch.findings if finding.kind == "blur")
     assert blur.must_fail.severity == pytest.approx(max(flip.first_lost for flip in blur.flips), abs=0.05)
 

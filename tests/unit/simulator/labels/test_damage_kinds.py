@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +20,9 @@ from simulator.labels.symbol.decoders import Zxing, panel
 from simulator.labels.symbol.pictures import load_picture
 from simulator.labels.symbol.png import draw_png
 from simulator.labels.symbol.proving import Candidate, encode
+from tests.conftest import do_without
 
+ROOT = Path(__file__).resolve().parents[4]
 TEXT = '{"v":1,"product_id":"press-7","device_identifier":"SIM-000001"}'
 MATRIX = encode(TEXT, Candidate(0, "M", None))
 LABEL = draw_label("SIM-000001", TEXT, MATRIX)
@@ -55,6 +58,12 @@ def test_the_measure_of_a_kind_rises_with_its_severity(kind):
     assert all(after > before for before, after in itertools.pairwise(measures))
     assert KINDS[kind].unit
     assert KINDS[kind].what
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_stands_in_the_documents_with_its_measure(kind):
+    page = (ROOT / "docs" / "label-damage.md").read_text(encoding="utf-8")
+    assert f"| `{kind}` | {KINDS[kind].what} | {KINDS[kind].measure(1):g} {KINDS[kind].unit} |" in page
 
 
 @pytest.mark.parametrize("kind", GROWING)
@@ -194,3 +203,15 @@ def test_ink_spreads_by_parts_of_a_pixel():
     picture[0, 2] = 0
     assert spread_dark(picture, 1.0).tolist() == [[255, 0, 0, 0, 255]]
     assert spread_dark(picture, 0.5).tolist() == [[255, 128, 0, 128, 255]]
+
+
+@pytest.mark.parametrize("name", ["zxing", "zbar"])
+def test_what_a_decoder_says_about_a_picture_does_not_depend_on_those_before_it(name):
+    """zbar's scanner draws random numbers, and used to go on in their sequence from picture to picture."""
+    readers = [decoder for decoder in panel() if decoder.name == name]
+    if not readers:
+        do_without(f"the decoder {name} is missing: apt-get install libzbar0", "add it to PACKAGES in .ci/run")
+    pictures = [_apply("motion_blur", 0.2 + step / 50) for step in range(12)]
+    first = [judge(picture, TEXT, readers) for picture in pictures]
+    assert [judge(picture, TEXT, readers) for picture in pictures] == first
+    assert [judge(picture, TEXT, readers) for picture in reversed(pictures)] == first[::-1]

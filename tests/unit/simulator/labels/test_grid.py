@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from simulator.labels.errors import LabelError
-from simulator.labels.printing.grid import Grid, Placing, grid_from, read_grid
+from simulator.labels.printing.grid import PAPERS, Grid, Placing, grid_from, read_grid
 from simulator.labels.printing.options import PrintOptions, parse_label_mm
 from simulator.labels.printing.stock import STOCKS, find_stock
 
@@ -146,3 +149,26 @@ def test_skipped_places_move_every_label_on():
     grid = Grid(100, 100, 2, 2, 40, 40, 5, 5, 45, 45)
     assert [grid.cell(index)[0] for index in range(6)] == [0, 0, 0, 0, 1, 1]
     assert grid.cell(3) == (0, 50, 50)
+
+
+PAGE = Path(__file__).parents[4] / "docs" / "printing.md"
+
+
+def test_the_page_about_printing_lists_every_stock_as_it_is():
+    rows = re.findall(
+        r"^\| ([\w, ]+) \| (A4|letter) \| (\d+) x (\d+) \| ([\d.]+) x ([\d.]+) \|$", PAGE.read_text(), re.MULTILINE
+    )
+    listed = {code: figures for codes, *figures in rows for code in codes.split(", ")}
+    assert set(listed) == set(STOCKS)
+    for code, (paper, columns, label_rows, width, height) in listed.items():
+        grid = STOCKS[code]
+        assert (grid.page_width_mm, grid.page_height_mm) == PAPERS[paper.lower()]
+        assert (grid.columns, grid.rows) == (int(columns), int(label_rows))
+        assert (grid.cell_width_mm, grid.cell_height_mm) == pytest.approx((float(width), float(height)), abs=0.006)
+
+
+def test_the_grid_file_of_the_page_about_printing_is_one(tmp_path):
+    (example,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    path = tmp_path / "grid.yaml"
+    path.write_text(example)
+    assert read_grid(path).cell(5) == (0, 8 + 48.5, 12 + 30)

@@ -1,0 +1,148 @@
+"""One command with its handler, as the lanes run it: the handlers' side of :class:`agent.runtime.jobs.Job`."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any, Final
+
+from agent.core.run_limits import RunLimits
+from agent.core.values import Contract, JsonObject, Outcome, OutcomeStatus
+from agent.errors import AgentError
+from agent.frozen import dataclass
+from agent.handlers.base import AgentControls, CommandContext, HandlerFailed, HandlerRejected, Verified
+from agent.handlers.loaded import LoadedHandler
+from agent.process.bounds import GRACE_S
+from agent.runtime.jobs import Attempt
+
+_log = logging.getLogger(__name__)
+
+_ERROR_CHARACTERS: Final = 1000
+
+PROCESS_UNWIND_S: Final = GRACE_S + 3.0
+"""A handler's process gets SIGTERM, SIGKILL after the grace, and a moment to be gone."""
+
+
+class HandlerCannotTell(AgentError):
+    """A verify hook looked and does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerJob:
+    """One valid payload with its handler.
+
+    Attributes:
+        payload: as the handler's model.
+        members: the same as it came, for a process of its own.
+    """
+
+    loaded: LoadedHandler
+    payload: Any
+    members: JsonObject
+    device_id: str
+    controls: AgentControls
+
+    @property
+    def handler(self) -> str:
+        """The handler's name."""
+        return self.loaded.name
+
+    @property
+    def contract(self) -> Contract:
+        """What a crash in the middle means."""
+        return self.loaded.contract
+
+    @property
+    def limits(self) -> RunLimits:
+        """How long one run may take."""
+        return RunLimits(self.loaded.timeout_s, self.loaded.inactivity_timeout_s)
+
+    @property
+    def unwind_s(self) -> float:
+        """How long it may take to end once it was told to, seconds."""
+        if self.loaded.isolation == "process":
+            return PROCESS_UNWIND_S
+        return self.loaded.handler.unwind_s()
+
+    def run(self, attempt: Attempt) -> Outcome:
+        """Run the handler; whatever it raises becomes an outcome."""
+        context = self._context(attempt)
+        try:
+            result = self._call("handle", context)
+        except HandlerRejected as error:
+            return Outcome(OutcomeStatus.REJECTED, error=_bounded(f"{error.code}: {error.message}"))
+        except HandlerFailed as error:
+            return Outcome(OutcomeStatus.FAILED, error=_bounded(f"{error.code}: {error.message}"))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plug-in may raise anything; its command fails
+            _log.warning("handler=%s command=%s raised", self.handler, attempt.command_id, exc_info=True)
+            return Outcome(OutcomeStatus.FAILED, error=_bounded(f"handler_error: {type(error).__name__}: {error}"))
+        return _outcome_of(result, self.handler)
+
+    def verify(self, attempt: Attempt) -> Outcome | None:
+        """See :meth:`agent.runtime.jobs.Job.verify`."""
+        found = self._call("verify", self._context(attempt))
+        if not isinstance(found, Verified):
+            raise HandlerCannotTell("it cannot tell" if found is None else "it returned no Verified")
+        if found.outcome is None or found.outcome.error is not None:
+            return found.outcome
+        return _outcome_of(found.outcome.result, self.handler)
+
+    def _call(self, method: str, context: CommandContext) -> object:
+        if self.loaded.isolation == "process":
+            # Only here: most agents run nothing in a process.
+            from agent.handlers.isolated import run_isolated
+
+            return run_isolated(self.loaded, method, self.members, context)
+        return getattr(self.loaded.handler, method)(self.payload, context)
+
+    def _context(self, attempt: Attempt) -> CommandContext:
+        log = _HandlerLog(_log.getChild(self.handler), {"handler": self.handler, "command": attempt.command_id})
+
+        def report_progress(result: JsonObject) -> None:
+            attempt.life.give()
+            try:
+                # A copy: the handler may go on filling its own object.
+                attempt.report_progress(json.loads(json.dumps(result, allow_nan=False)))
+            except (TypeError, ValueError, RecursionError) as error:
+                log.warning("its progress is no JSON and is left out: %s", error)
+
+        return CommandContext(
+            command_id=attempt.command_id,
+            device_id=self.device_id,
+            attempt=attempt.number,
+            restarted=attempt.restarted,
+            stopping=attempt.stopping,
+            log=log,
+            controls=self.controls,
+            report_progress=report_progress,
+            heartbeat=attempt.life.give,
+        )
+
+
+class _HandlerLog(logging.LoggerAdapter[logging.Logger]):
+    """Has handler and command put before each of a handler's lines (:mod:`agent.app.logs`)."""
+
+    def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
+        # Not into the text itself: an id from outside may hold a percent sign.
+        return msg, {**kwargs, "extra": {**(kwargs.get("extra") or {}), "members": dict(self.extra or {})}}
+
+
+def _outcome_of(result: object, handler: str) -> Outcome:
+    """What the handler returned, if it can travel as JSON."""
+    if result is None:
+        return Outcome(OutcomeStatus.SUCCEEDED)
+    if not isinstance(result, dict):
+        text = f"bad_result: {handler!r} returned {type(result).__name__}, not a JSON object or None; it did run"
+        return Outcome(OutcomeStatus.FAILED, error=text)
+    try:
+        # A copy: what the handler does with its own object later no longer matters.
+        copied: JsonObject = json.loads(json.dumps(result, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        text = f"bad_result: {handler!r} returned what is no JSON: {error}; it did run"
+        return Outcome(OutcomeStatus.FAILED, error=_bounded(text))
+    return Outcome(OutcomeStatus.SUCCEEDED, copied)
+
+
+def _bounded(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _ERROR_CHARACTERS else f"{line[:_ERROR_CHARACTERS]}..."

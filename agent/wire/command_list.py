@@ -1,0 +1,57 @@
+"""What one look at a device's commands tells, and their states.
+
+Apart from :mod:`agent.wire.commands`: a device that is sent none never imports the messages.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from agent.frozen import dataclass
+
+if TYPE_CHECKING:
+    from agent.wire.commands import CommandRecord
+
+
+class CommandStatus(StrEnum):
+    """The life cycle: queued -> delivered -> in_progress -> succeeded, failed or rejected.
+
+    ``expired``: never delivered in time. ``timed_out``: no result in time; a late result is still taken.
+    """
+
+    QUEUED = "queued"
+    DELIVERED = "delivered"
+    IN_PROGRESS = "in_progress"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    TIMED_OUT = "timed_out"
+    CANCELED = "canceled"
+
+
+OPEN_STATES: Final = frozenset({CommandStatus.QUEUED, CommandStatus.DELIVERED, CommandStatus.IN_PROGRESS})
+FINAL_STATES: Final = frozenset(CommandStatus) - OPEN_STATES
+RESULT_STATES: Final = frozenset({CommandStatus.SUCCEEDED, CommandStatus.FAILED, CommandStatus.REJECTED})
+OPEN: Final = "open"
+"""As the ``status`` filter of a listing: every state of :data:`OPEN_STATES`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandList:
+    """One answer to the listing of a device's commands.
+
+    Attributes:
+        records: every command that could be read, in the service's order.
+        malformed: one sentence for each that could not; never its content.
+        etag: the list's version, for the next conditional request; None when the service gives none.
+        unchanged: 304, the list is the one that ``etag`` names; ``records`` is empty.
+        server_time: the service's clock, seconds since the epoch; None when not told.
+    """
+
+    records: tuple[CommandRecord, ...] = ()
+    malformed: tuple[str, ...] = ()
+    etag: str | None = None
+    unchanged: bool = False
+    server_time: float | None = None
