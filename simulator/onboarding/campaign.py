@@ -12,17 +12,17 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from typing import Final
 
 from agent.core.backoff import Backoff
 from agent.errors import AgentError, ErrorAnswer, Forbidden, ServiceError, Unauthorized
 from agent.wire.devices import Device
-from simulator.onboarding.asking import ATTEMPTS
 from simulator.onboarding.cleanup import is_at, note_outcome, user_devices
 from simulator.onboarding.journal import Place, leftovers, place_of
 from simulator.onboarding.journey import Action, Answer
+from simulator.onboarding.listing import Lister, hold_against_list
+from simulator.onboarding.outcomes import Audited, CampaignReport, LabelResult, Outcome, Plan
 from simulator.onboarding.quota import Timing
 from simulator.onboarding.stage import Backstage
 from simulator.onboarding.steps import Desk, LabelSession, Observed, Subject
@@ -31,119 +31,6 @@ _BASE_S: Final = 0.5
 _CAP_S: Final = 15.0
 _LOST: Final = frozenset({Answer.FAULT, Answer.NONE, Answer.NONSENSE})
 _SHOWN: Final = frozenset({Answer.SHOWN, Answer.SHOWN_SILENT})
-
-
-class Outcome(StrEnum):
-    """What became of a label."""
-
-    REGISTERED = "registered"
-    REMOVED = "removed"
-    FOUND = "registered before"
-    """By our user, before this run began."""
-    TAKEN = "another user's"
-    REFUSED = "refused"
-    UNSETTLED = "unsettled"
-    """No clear answer yet; the same command again goes on with it."""
-
-    @property
-    def is_good(self) -> bool:
-        """Whether the device is our user's, or was and is removed as asked."""
-        return self in {Outcome.REGISTERED, Outcome.REMOVED, Outcome.FOUND}
-
-
-@dataclass(frozen=True, slots=True)
-class LabelResult:
-    """What became of one label.
-
-    Attributes:
-        device_id: empty when the service never named it.
-        detail: why, for a person.
-        begun_late_s: how long after it was due, since too many were in flight.
-        took_s: from its beginning to its end, waits included.
-        settled_by: ``answer``, ``list`` (the answer was lost) or ``journal`` (an earlier start of this run).
-    """
-
-    subject: Subject
-    outcome: Outcome
-    device_id: str = ""
-    detail: str = ""
-    begun_late_s: float = 0.0
-    took_s: float = 0.0
-    settled_by: str = "answer"
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a campaign does.
-
-    Attributes:
-        run: names it; devices and idempotency keys carry it.
-        user_id: whom the devices are linked to.
-        remove: take each device back again.
-        rate: labels that arrive in a second; None begins one as soon as another is done.
-        concurrency: labels in flight at once.
-        attempts: requests for one step at most, those that got a 429 not counted.
-    """
-
-    run: str
-    user_id: str
-    remove: bool = False
-    rate: float | None = None
-    concurrency: int = 8
-    attempts: int = ATTEMPTS
-
-
-@dataclass(frozen=True, slots=True)
-class Audited:
-    """The list of the user's devices at the end, held against what the answers said.
-
-    Attributes:
-        missing: labels that should be in it and are not.
-        doubled: labels that are in it more than once.
-        left: labels that were removed and are in it.
-        problem: why it could not be read; empty when it was.
-    """
-
-    missing: tuple[str, ...] = ()
-    doubled: tuple[str, ...] = ()
-    left: tuple[str, ...] = ()
-    problem: str = ""
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether the list agrees with the answers."""
-        return not (self.missing or self.doubled or self.left or self.problem)
-
-
-@dataclass(frozen=True, slots=True)
-class CampaignReport:
-    """What a campaign did.
-
-    Attributes:
-        results: of the labels that were begun, in the labels' order; those of earlier starts included.
-        not_begun: how many were left.
-        ambiguous: registrations whose answer was lost.
-        duration_s: of this start.
-        stopped_by: why it stopped early.
-        was_interrupted: by Ctrl-C.
-    """
-
-    results: tuple[LabelResult, ...]
-    not_begun: int
-    ambiguous: int
-    audited: Audited
-    duration_s: float
-    stopped_by: AgentError | None = None
-    was_interrupted: bool = False
-
-    @property
-    def passed(self) -> bool:
-        """Whether every label ended well and the list agrees."""
-        return not self.not_begun and self.audited.is_clean and all(one.outcome.is_good for one in self.results)
-
-    def count(self, outcome: Outcome) -> int:
-        """How many labels ended so."""
-        return sum(one.outcome is outcome for one in self.results)
 
 
 class Campaign:
@@ -175,7 +62,7 @@ class Campaign:
         self._stop = stop or threading.Event()
         self._draw = draw
         self._lock = threading.Lock()
-        self._lister = _Lister(lambda: user_devices(home, plan.user_id))
+        self._lister = Lister(lambda: user_devices(home, plan.user_id))
         self._ambiguous = 0
         self._unsettled_in_a_row = 0
         self._stopped_by: AgentError | None = None
@@ -214,7 +101,11 @@ class Campaign:
         if self._broken is not None:
             raise self._broken
         ordered = [results[index] for index in sorted(results)]
-        audited, ordered = self._audit(ordered)
+        is_gone = isinstance(self._stopped_by, ServiceError) and not isinstance(self._stopped_by, ErrorAnswer)
+        if is_gone:
+            audited = Audited(problem=str(self._stopped_by))
+        else:
+            audited, ordered = hold_against_list(ordered, self._lister)
         return CampaignReport(
             tuple(ordered),
             len(subjects) - len(ordered),
@@ -413,64 +304,6 @@ class Campaign:
 
     def _place(self, subject: Subject) -> Place:
         return Place("", self._plan.user_id, subject.product_id, subject.device_identifier)
-
-    # --- the audit ----------------------------------------------------------------------------------------------------
-
-    def _audit(self, results: Sequence[LabelResult]) -> tuple[Audited, list[LabelResult]]:
-        """Read the list once more: each device exactly once, and whose the ones are that were there before."""
-        if isinstance(self._stopped_by, ServiceError) and not isinstance(self._stopped_by, ErrorAnswer):
-            return Audited(problem=str(self._stopped_by)), list(results)
-        try:
-            listed = self._lister.read()
-        except ServiceError as error:
-            return Audited(problem=str(error)), list(results)
-        found: dict[tuple[str, str], int] = {}
-        for device in listed:
-            key = (device.product_id or "", device.device_identifier or "")
-            found[key] = found.get(key, 0) + 1
-        missing, doubled, left, judged = [], [], [], []
-        for one in results:
-            name = one.subject.device_identifier
-            count = found.get((one.subject.product_id, name), 0) or found.get(("", name), 0)
-            if one.outcome is Outcome.FOUND and not count:
-                one = replace(one, outcome=Outcome.TAKEN, detail="it is registered, and not to this user")  # noqa: PLW2901
-            judged.append(one)
-            if one.outcome in {Outcome.REGISTERED, Outcome.FOUND} and not count:
-                missing.append(name)
-            if count > 1:
-                doubled.append(name)
-            if one.outcome is Outcome.REMOVED and count:
-                left.append(name)
-        return Audited(tuple(missing), tuple(doubled), tuple(left)), judged
-
-
-class _Lister:
-    """The user's list, read once for everybody who waits for it."""
-
-    def __init__(self, read: Callable[[], list[Device]]) -> None:
-        self._read = read
-        self._lock = threading.Lock()
-        self._reading = threading.Lock()
-        self._begun = 0
-        self._done = 0
-        self._listed: list[Device] = []
-
-    def read(self) -> list[Device]:
-        """A list whose reading began after this call.
-
-        Raises:
-            ServiceError: it cannot be read.
-        """
-        with self._lock:
-            wanted = self._begun + 1
-        with self._reading:
-            if self._done < wanted:
-                with self._lock:
-                    self._begun += 1
-                    number = self._begun
-                self._listed = self._read()
-                self._done = number
-            return self._listed
 
 
 def _asked_s(observed: Observed) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from simulator.onboarding.campaign import CampaignReport, LabelResult, Outcome, Plan
+from simulator.onboarding.outcomes import CampaignReport, LabelResult, Outcome, Plan
 from simulator.onboarding.tally import percentiles
 from simulator.report.checks import Check, CheckRun, Fact, Mark
 

@@ -191,7 +191,7 @@ class _Walk:
             return "the run was stopped"
         states = self._states[self._index(step)]
         if any(done.verdict is Verdict.FAILED for done in self._steps) and not states <= _KNOWN:
-            return f"makes no sense for a device that is {_names(states)}"
+            return f"not asked: a step before failed, and the device is {_names(states)} for all that is known"
         return ""
 
     def _index(self, step: Step | Together) -> int:
@@ -207,9 +207,12 @@ class _Walk:
         wants = step.wants if isinstance(step, Step) else frozenset()
         if wants and not wants >= {answer for _, answer in answered}:
             judgement = Judgement(Verdict.FAILED, states)
-        self._states[index] = judgement.states
         if judgement.verdict is Verdict.FAILED:
-            self._stopped_by = self._reason_to_stop(seen, judgement.states)
+            self._stopped_by = self._reason_to_stop(seen, states)
+            # One wrong answer changes nothing that was known; after a race that nothing explains, nothing is known.
+            self._states[index] = frozenset({State.UNKNOWN}) if isinstance(step, Together) else states
+        else:
+            self._states[index] = judgement.states
         expected = tuple(wants) or expected_answers(states, actions[0])
         return StepReport(
             _counted([action.value for action in actions]),

@@ -140,6 +140,34 @@ def compare_profiles(one: Document, other: Document) -> list[Difference]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Differences that are the same but for their place.
+
+    Attributes:
+        asked: what was asked; empty for what concerns whole cases.
+        where: the case, or how many and the first of them.
+    """
+
+    asked: str
+    what: str
+    one: str
+    other: str
+    where: str
+
+
+def grouped(differences: Sequence[Difference]) -> list[Group]:
+    """One group for each thing that differs, in the order of the first."""
+    places: dict[tuple[str, str, str, str], dict[str, None]] = {}
+    for each in differences:
+        asked = each.step.partition(" ")[2]
+        places.setdefault((asked, each.what, each.one, each.other), {})[each.case] = None
+    return [
+        Group(*key, where=next(iter(cases)) if len(cases) == 1 else f"{len(cases)} cases: {next(iter(cases))}, ...")
+        for key, cases in places.items()
+    ]
+
+
 def _played(case: Document | None) -> str:
     if case is None:
         return "not in this profile"

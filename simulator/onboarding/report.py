@@ -157,7 +157,9 @@ def checks_of_cases(report: CasesReport, base_url: str, began_at: str, problems:
     stopped = [f"stopped: {report.stopped_by}"] if report.stopped_by else []
     return CheckRun(
         "Onboarding cases",
-        f"{failed} case(s) are not as specified." if failed else "Every answer fits the specification.",
+        ("1 case is" if failed == 1 else f"{failed} cases are") + " not as specified."
+        if failed
+        else "Every answer fits the specification.",
         f"Every state and action of the onboarding journey, and what an adversary does, against {base_url}. "
         "Allowed is what the specification leaves open and docs/service.md chose otherwise.",
         (
@@ -185,7 +187,7 @@ def _check_of_case(report: CaseReport) -> Check:
         report.case.title,
         _CHECK_MARKS[report.verdict],
         report.skipped or "; ".join(case_faults(report)),
-        sum(step.duration_s for step in _steps(report)),
+        sum(step.duration_s for step in _steps(report)) if _steps(report) else None,
         tuple(_check_step(step) for step in _steps(report)),
     )
 

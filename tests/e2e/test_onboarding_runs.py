@@ -136,7 +136,7 @@ def test_a_campaign_that_is_killed_goes_on_and_can_be_taken_back(fresh, keys, la
     service = ["--base-url", fresh.service.base_url, *keys]
     campaign = ["campaign", folder, *service, "--user-id", "u-1", "--out", str(out)]
     with subprocess.Popen(
-        [sys.executable, "-m", "simulator.cli", "onboard", *campaign], stderr=subprocess.PIPE
+        [sys.executable, "-m", "simulator.cli", "onboard", *campaign, "--rate", "40"], stderr=subprocess.PIPE
     ) as process:
         assert b"15 of 60" in process.stderr.readline()
         process.send_signal(signal.SIGKILL)

@@ -15,11 +15,12 @@ from simulator.exit_codes import ExitCode
 from simulator.interrupts import terminations_as_interrupts
 from simulator.labels.terminal import WrongUse, show_progress
 from simulator.onboarding.asking import ATTEMPTS
-from simulator.onboarding.campaign import Campaign, CampaignReport, Plan, key_of
+from simulator.onboarding.campaign import Campaign, key_of
 from simulator.onboarding.campaign_report import campaign_faults, campaign_json, campaign_lines, checks_of_campaign
 from simulator.onboarding.cli.options import advice, end, option, stop_code, takes_way, told_in_one_line
 from simulator.onboarding.connecting import Connected, Way, connected
 from simulator.onboarding.folder import open_run, write_reports
+from simulator.onboarding.outcomes import CampaignReport, Plan
 from simulator.onboarding.sources import Found, find_labels
 from simulator.onboarding.steps import MARK, Desk
 from simulator.onboarding.tally import Tally
@@ -72,8 +73,7 @@ def campaign_command(
     if not user_id.strip():
         raise WrongUse("--user-id is empty: give the account that the devices are linked to")
     wanted = Wanted(user_id, remove, rate, concurrency, attempts)
-    began_at = to_rfc3339(time.time())
-    stop = threading.Event()
+    began_at, stop = to_rfc3339(time.time()), threading.Event()
     with told_in_one_line():
         found = find_labels(labels, pictures=pictures)
         with connected(way, connections=concurrency + 2, sleep=stop.wait) as service, terminations_as_interrupts():

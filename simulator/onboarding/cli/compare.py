@@ -13,7 +13,9 @@ from rich.text import Text
 
 from simulator.exit_codes import ExitCode
 from simulator.onboarding.cli.options import end, option, told_in_one_line
-from simulator.onboarding.profile import Difference, compare_profiles, read_profile
+from simulator.onboarding.profile import Difference, compare_profiles, grouped, read_profile
+
+_SHOWN = 160
 
 
 @click.command("compare")
@@ -24,7 +26,7 @@ def compare_command(*, one: Path, other: Path, as_json: bool) -> None:
     """Show what two servers answer differently.
 
     ONE and OTHER are files of `onboard profile`, or folders of `onboard cases`. Exit code 0: nothing differs. 1:
-    something does. 2: a file cannot be read.
+    something does. 2: a file cannot be read. What differs in the same way in several cases is one row of the table.
     """
     with told_in_one_line():
         found = compare_profiles(read_profile(one), read_profile(other))
@@ -39,9 +41,14 @@ def _print(found: list[Difference], one: Path, other: Path) -> None:
     console = Console(highlight=False)
     if found:
         table = Table(header_style="bold", expand=False)
-        for column in ("case", "step", "what", str(one), str(other)):
+        for column in ("asked", "what", str(one), str(other), "in"):
             table.add_column(column, overflow="fold")
-        for each in found:
-            table.add_row(*(Text(text) for text in (each.case, each.step, each.what, each.one, each.other)))
+        for each in grouped(found):
+            cells = (each.asked, each.what, _cut(each.one), _cut(each.other), each.where)
+            table.add_row(*(Text(text) for text in cells))
         console.print(table)
     console.print(Text(f"{len(found)} difference(s)", style="bold red" if found else "bold green"))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... (all of it: --json)"

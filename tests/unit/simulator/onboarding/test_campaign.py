@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from agent.errors import ConfigurationError, Forbidden, TransportError, Unauthorized
 from simulator.labels.payload import label_text
 from simulator.onboarding.asking import Asker
-from simulator.onboarding.campaign import Campaign, Outcome, Plan, key_of
+from simulator.onboarding.campaign import Campaign, key_of
 from simulator.onboarding.campaign_report import campaign_json, campaign_lines, checks_of_campaign
 from simulator.onboarding.cleanup import clean_up
 from simulator.onboarding.journal import Journal, Place, leftovers, parse_journal, read_journal
+from simulator.onboarding.outcomes import Outcome, Plan
 from simulator.onboarding.quota import QuotaGate, Timing
 from simulator.onboarding.stage import Backstage
 from simulator.onboarding.steps import MARK, Account, Desk, Subject

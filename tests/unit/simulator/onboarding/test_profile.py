@@ -78,6 +78,7 @@ def test_the_differences_of_two_servers_are_exactly_those_that_were_planted(take
     table = compare(one, other).stdout
     assert "already_taken" in table
     assert table.strip().endswith("difference(s)")
+    assert table.count("already_taken") <= 2  # what differs alike in several cases is one row, and the race is another
 
 
 def answers_of_the_race(*files):

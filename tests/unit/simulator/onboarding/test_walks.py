@@ -148,6 +148,12 @@ def test_a_wrong_service_is_caught_by_the_cases_that_are_for_it(wrong, caught_by
     assert "unknown_product" not in failed
 
 
+def test_after_a_race_that_no_order_explains_nothing_more_is_judged():
+    case = next(case for case in ADVERSARIAL if case.name == "race_remove")
+    report = play(case, Forgiving(("p-1", "p-2")))
+    assert [step.verdict for step in report.steps][2:] == [Verdict.FAILED] + [Verdict.SKIPPED] * 3
+
+
 def test_a_stranger_who_is_let_in_is_caught():
     shared = MemoryService(("p-1", "p-2"))
     caught = {case.name for case in transitions() if not play(case, shared, shared).passed}
