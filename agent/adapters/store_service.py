@@ -477,18 +477,16 @@ class StoreService:
         with self._changed:
             self._failures += 1
             self._gave_up = self._closing
-            delay_s = min(_RETRY_CAP_S, _RETRY_FIRST_S * 2.0 ** min(self._failures - 1, 10))
-            self._retry_s = self._now_s() + delay_s
+            self._retry_s = self._now_s() + min(_RETRY_CAP_S, _RETRY_FIRST_S * 2.0 ** min(self._failures - 1, 10))
             self._changed.notify_all()
         if self.fault is None:
             _log.error("store=failing %s; readings wait in memory and are tried again", error)
         self.fault = str(error)
         what = "nothing can be stored" if mend else "commands are still stored"
         self._tell(DEGRADED, f"{error}; {what}, readings wait in memory")
-        if not mend:
-            return
-        mend_store(store, error, self._failures)
-        self._tell_incidents(store)
+        if mend:
+            mend_store(store, error, self._failures)
+            self._tell_incidents(store)
 
     def _tell(self, state: str, detail: str) -> None:
         if state != self._state:

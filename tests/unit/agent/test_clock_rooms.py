@@ -24,7 +24,7 @@ MAY: dict[str, str] = {
     "adapters/mqtt_uplink.py": "default of a parameter, for tests",
     "adapters/http_uplink.py": "default of a parameter, for tests",
     "runtime/uplinking.py": "default of a parameter, for tests",
-    "runtime/lanes.py": "default of a parameter, for tests",
+    "runtime/errands.py": "default of a parameter, for tests",
     "runtime/listed.py": "with moments whose wall clock the intake has replaced by the true time",
     "runtime/health.py": "shows since when, to a person",
     "handlers/ping.py": "answers what the device believes",
