@@ -2,8 +2,9 @@
 
 Where the figures come from: the label database that LibreOffice ships (``share/labels/labels.xml``, 7.4), compared
 with that of gLabels (``templates/avery-*-templates.xml``, 3.4.1); for US sheets, whose measures are fractions of an
-inch, the fraction that both round. L7120 is in neither: its figures come from public label generators and add up to A4
-to the hundredth of a millimetre. A code that no source agrees on is left out: measure the sheet and write a grid file.
+inch, the fraction that both round. L7120 is in neither: its figures come from one public label generator and add up to
+A4 to the hundredth of a millimetre. A code that no source agrees on is left out: measure the sheet and write a grid
+file.
 """
 
 from __future__ import annotations
