@@ -310,14 +310,19 @@ def _finish(job: _Job, folder: LabelFolder, described: Mapping[str, Any], resume
             files[name] = tuple(
                 folder.files.write_stream(file.name, file.data) for file in form.draw(job.setup, labels())
             )
-    table = folder.files.write_stream(MANIFEST_CSV, manifest.as_csv(job.decoder_names, labels()))
     retaken = 0
     ends: list[MadeLabel] = []
     estimates: dict[int, PrintEstimate] = {}
-    for label in labels():
-        retaken += bool(label.missed)
-        estimates.setdefault(label.dots_per_module, label.estimate)
-        ends[1:] = [label]
+
+    def counted_labels() -> Iterator[MadeLabel]:
+        nonlocal retaken
+        for label in labels():
+            retaken += bool(label.missed)
+            estimates.setdefault(label.dots_per_module, label.estimate)
+            ends[1:] = [label]
+            yield label
+
+    table = folder.files.write_stream(MANIFEST_CSV, manifest.as_csv(job.decoder_names, counted_labels()))
     names = {name: [path.name for path in found] for name, found in files.items()}
     own = (name for record in folder.journal.records() for name, _ in record["files"].values())
     kept = itertools.chain(own, *names.values())

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import struct
 import zlib
-from functools import lru_cache
 from typing import Final
+
+import numpy as np
 
 from simulator.labels.errors import LabelError
 from simulator.labels.symbol.decoders import GrayImage
 
 _SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 _ONE_BIT_GRAY: Final = bytes((1, 0, 0, 0, 0))
-_WHITE_IS_255: Final = bytes(255 if value == ord("1") else 0 for value in range(256))
 
 
 def read_drawing(png: bytes) -> GrayImage:
@@ -37,14 +37,9 @@ def read_drawing(png: bytes) -> GrayImage:
     stride = (width + 7) // 8 + 1
     if header[8:] != _ONE_BIT_GRAY or len(rows) != height * stride or any(rows[::stride]):
         raise LabelError("the drawn picture is no plain 1-bit PNG")
-    gray = b"".join([_gray(rows[at + 1 : at + stride], width) for at in range(0, len(rows), stride)])
-    return GrayImage(width, height, gray)
-
-
-@lru_cache(maxsize=4096)
-def _gray(row: bytes, width: int) -> bytes:
-    bits = format(int.from_bytes(row, "big"), f"0{len(row) * 8}b")
-    return bits[:width].encode().translate(_WHITE_IS_255)
+    packed_rows = np.frombuffer(rows, np.uint8).reshape(height, stride)[:, 1:]
+    gray = np.unpackbits(packed_rows, axis=1, count=width) * np.uint8(255)
+    return GrayImage(width, height, gray.tobytes())
 
 
 def _chunks(png: bytes) -> tuple[bytes, bytes]:
