@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +15,8 @@ from simulator.exit_codes import ExitCode
 from simulator.fleet.audit import ReadingAccount, audit_readings
 
 _DETAILS_SHOWN: Final = 20
+# How long a busy machine may take from the sensor's program to the committed group.
+_UNCOMMITTED_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +214,30 @@ def prove_readings(name: str, accounts: Iterable[ReadingAccount]) -> Proof:
         details=_details([sentence for found in findings for sentence in found.sentences()]),
         lost=lost + altered,
     )
+
+
+def cut_off(
+    made: Sequence[tuple[int, float]], stored: AbstractSet[int], *, killed_s: float, restarted_s: float
+) -> frozenset[int]:
+    """The readings that a SIGKILL may have caught on their way into the outbox.
+
+    The outbox commits in order. So these are the last ones before the restart, up to the newest that is stored, and
+    none from before the last seconds: one that is missing between two stored ones is lost.
+
+    Args:
+        made: key and epoch seconds of each reading, in the order in which they were made.
+        stored: the keys that the service gives back.
+        killed_s: when the process was ended, epoch seconds.
+        restarted_s: when it was started again.
+    """
+    caught = set()
+    for key, at_s in reversed(made):
+        if at_s > restarted_s:
+            continue
+        if key in stored or at_s < killed_s - _UNCOMMITTED_S:
+            break
+        caught.add(key)
+    return frozenset(caught)
 
 
 def prove_agent_books(account: AgentAccount) -> Proof:

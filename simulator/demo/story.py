@@ -56,7 +56,7 @@ class Told:
         orders: every command that was sent.
         proofs: those that were decided on the way.
         outages: when which device was off.
-        killed_s: when the real agent was killed, epoch seconds.
+        killed_s, restarted_s: when the real agent was killed, and when it was started again; epoch seconds.
         read_back: every device as the service has it, by device id.
         books: the real agent's own counters at the end.
     """
@@ -70,6 +70,7 @@ class Told:
     proofs: list[Proof] = field(default_factory=list)
     outages: list[Outage] = field(default_factory=list)
     killed_s: float = 0.0
+    restarted_s: float = 0.0
     read_back: dict[str, DeviceReadBack] = field(default_factory=dict)
     books: Books | None = None
 
@@ -202,6 +203,7 @@ class Story:
         book.send(cast.real, Order("ping while it is dead", {"command": "ping", "echo": "get up"}, runs=None))
         with screen.doing("three devices are down"):
             time.sleep(_OFF_S)
+        told.restarted_s = time.time()
         told.agent.start()
         screen.tell(cast.real.name, f"started again, process {told.agent.pid}", Tone.WARN)
         screen.mark("started again")
@@ -260,9 +262,9 @@ class Story:
         told.orders.wait([real.device_id], _ENDED_S, lambda _done, _total: None)
         with self._screen.doing("letting everything drain"):
             late = told.fleet.settle(_DRAINED_S)
-            time.sleep(INTERVAL_S)  # a read that had begun before has been committed then
+            time.sleep(INTERVAL_S)  # a read that had begun before has its number then
             deadline_s = time.monotonic() + _DRAINED_S
-            while _on_the_way(client, told.agent.books(), real) and time.monotonic() < deadline_s:
+            while _on_the_way(client, told.agent, real) and time.monotonic() < deadline_s:
                 time.sleep(_LOOK_S)
             code = told.agent.stop()
             books = told.agent.books()
@@ -332,13 +334,17 @@ def intervals_of_the_real_agent(interval_s: float | None) -> list[Order]:
     ]  # fmt: skip
 
 
-def _on_the_way(client: ServiceClient, books: Books, device: DeviceIdentity) -> int:
-    """Readings that the real agent took in and the service has not stored.
+def _on_the_way(client: ServiceClient, agent: RealAgent, device: DeviceIdentity) -> bool:
+    """Whether the real agent read or took in something that the service has not stored.
 
-    ``books.waiting`` does not tell while the agent runs: what was delivered may be deleted up to 90 s later.
+    ``books.waiting`` does not tell while the agent runs: what was delivered may be deleted up to 90 s later. And the
+    newest number of the witness may be between its program and the outbox.
     """
-    stored = len(read_device(client, device.device_id).readings)
-    return max(0, books.accepted - books.set_aside - books.dropped - stored)
+    books, witnessed = agent.books(), agent.witnessed()
+    stored = read_device(client, device.device_id)
+    taken = books.accepted - books.set_aside - books.dropped
+    newest = {made.fact.key for made in witnessed[-1:]}
+    return taken > len(stored.readings) or not newest <= {fact.key for fact in stored.by_sequence()}
 
 
 def _status(call: Callable[[], object]) -> int:

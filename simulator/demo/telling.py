@@ -19,6 +19,7 @@ from simulator.demo.proofs import (
     AgentAccount,
     Proof,
     StoredCommand,
+    cut_off,
     exit_code,
     prove_agent_books,
     prove_command_list,
@@ -26,7 +27,7 @@ from simulator.demo.proofs import (
     prove_effects,
     prove_readings,
 )
-from simulator.demo.real_agent import GROUP_WINDOW_S, Books
+from simulator.demo.real_agent import Books
 from simulator.demo.story import Told
 from simulator.fleet.audit import ReadingAccount
 from simulator.fleet.ledger import DeviceLedger
@@ -44,8 +45,6 @@ from simulator.report.values import (
 )
 
 _ANSWER_CHARACTERS: Final = 160
-# How long a reading may be on its way from the sensor's program into the outbox: the way there, and the group window.
-_UNCOMMITTED_S: Final = GROUP_WINDOW_S + 0.4
 _MACHINE_CHARTS: Final = (
     ("This machine, by the real agent", "%", ("cpu_used_percent", "memory_used_percent", "disk_used_percent"), 1),
     ("CPU temperature", "°C", ("cpu_temperature_c",), 1),
@@ -88,12 +87,17 @@ def _witness_account(told: Told) -> ReadingAccount:
     """
     real = told.onboarded.cast.real
     witnessed = told.agent.witnessed()
-    unsure = {made.fact.key for made in witnessed if abs(made.at_s - told.killed_s) <= _UNCOMMITTED_S}
+    stored = told.read_back[real.device_id].by_sequence()
     return ReadingAccount(
         device=real.name,
         accepted=tuple(made.fact for made in witnessed),
-        stored=told.read_back[real.device_id].by_sequence(),
-        unsure=frozenset(unsure),
+        stored=stored,
+        unsure=cut_off(
+            [(made.fact.key, made.at_s) for made in witnessed],
+            {fact.key for fact in stored},
+            killed_s=told.killed_s,
+            restarted_s=told.restarted_s,
+        ),
     )
 
 

@@ -75,7 +75,9 @@ def test_the_demo_proves_everything_leaves_a_report_and_keeps_running_for_a_curl
         process.send_signal(signal.SIGINT)
         printed, _ = process.communicate(timeout=30)
     logs = "\n".join(path.read_text() for path in sorted((out / "logs").iterdir()))
-    assert process.returncode == 0, f"{story}\n{logs}"
+    failed = [proof for proof in json.loads(printed)["proofs"] if not proof["held"]]
+    # What failed comes last: the end of a long text is what is looked at first.
+    assert process.returncode == 0, f"{logs}\n{story}\n{failed}"
     assert all_gone(out)
     assert status == "succeeded"
     verdict = json.loads(printed)

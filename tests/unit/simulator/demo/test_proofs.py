@@ -9,6 +9,7 @@ from simulator.demo.proofs import (
     ExpectedCommand,
     Proof,
     StoredCommand,
+    cut_off,
     exit_code,
     prove_agent_books,
     prove_command_list,
@@ -207,3 +208,17 @@ def test_a_long_list_of_faults_is_cut_and_says_so():
 def test_lost_data_outweighs_another_failed_proof():
     failed = Proof("x", held=False, expected="", found="")
     assert exit_code([failed, replace(failed, lost=1)]) is ExitCode.DATA_LOST
+
+
+@pytest.mark.parametrize(
+    ("stored", "caught"),
+    [
+        ({1, 2, 3, 4, 7}, {5, 6}),
+        ({1, 2, 4, 5, 7}, {6}),  # 3 is missing between two that are there: lost, whenever it was made
+        ({1, 2, 3, 4, 5, 6, 7}, set()),
+        ({7}, {2, 3, 4, 5, 6}),  # 1 was made long before the SIGKILL
+    ],
+)
+def test_a_sigkill_excuses_the_last_readings_before_it_and_no_others(stored, caught):
+    made = [(1, 90.0), (2, 96.0), (3, 97.0), (4, 98.0), (5, 99.0), (6, 100.2), (7, 102.5)]
+    assert cut_off(made, stored, killed_s=100.0, restarted_s=102.0) == caught
