@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from agent.core.timekeeping import DEVICE_WALL_S, TIME_UNKNOWN
 from agent.errors import UnexpectedAnswer
 from agent.wire.client import ServiceClient
 from agent.wire.commands import CommandRecord
@@ -14,7 +15,8 @@ from simulator.demo.orders import stored_command
 from simulator.demo.proofs import StoredCommand
 from simulator.fleet.audit import ReadingFact
 
-WITNESS_KEY = "witness_sequence"
+WITNESS_KEY: Final = "witness_sequence"
+_TIME_FLAGS: Final = frozenset({TIME_UNKNOWN, DEVICE_WALL_S})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +45,14 @@ class DeviceReadBack:
         return tuple(ReadingFact(round(row.recorded_s * 1000), row.values) for row in self.readings)
 
     def by_sequence(self) -> tuple[ReadingFact, ...]:
-        """The witness sensor's readings under their sequence numbers."""
+        """The witness sensor's readings under their sequence numbers.
+
+        What the agent adds while it has not heard the time (docs/operations.md) is no part of what the sensor said.
+        """
         return tuple(
-            ReadingFact(int(row.values[WITNESS_KEY]), row.values) for row in self.readings if WITNESS_KEY in row.values
+            ReadingFact(int(row.values[WITNESS_KEY]), {n: v for n, v in row.values.items() if n not in _TIME_FLAGS})
+            for row in self.readings
+            if WITNESS_KEY in row.values
         )
 
 
