@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from simulator.exit_codes import ExitCode
-from simulator.fleet.audit import ReadingAccount, audit_readings
+from simulator.fleet.audit.readings import ReadingAccount, audit_readings
 
 _DETAILS_SHOWN: Final = 20
 # How long a busy machine may take from the sensor's program to the committed group.

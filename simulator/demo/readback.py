@@ -13,7 +13,7 @@ from agent.wire.commands import CommandRecord
 from agent.wire.sensor_data import SensorDataRecord
 from simulator.demo.orders import stored_command
 from simulator.demo.proofs import StoredCommand
-from simulator.fleet.audit import ReadingFact
+from simulator.fleet.audit.readings import ReadingFact
 
 WITNESS_KEY: Final = "witness_sequence"
 _TIME_FLAGS: Final = frozenset({TIME_UNKNOWN, DEVICE_WALL_S})

@@ -18,7 +18,7 @@ import yaml
 from agent.errors import UnexpectedAnswer
 from simulator.children import ChildProcess, program_path
 from simulator.demo.folder import DemoFolder
-from simulator.fleet.audit import ReadingFact
+from simulator.fleet.audit.readings import ReadingFact
 from simulator.gateway.broker import Broker
 from simulator.keys import write_secret
 

@@ -19,8 +19,8 @@ from simulator.demo.screen import Screen
 from simulator.demo.service_process import ServiceProcess
 from simulator.demo.settings import DemoSettings
 from simulator.demo.stage import Stage, wait_online
+from simulator.fleet.device.vocabulary import SENSOR as VIRTUAL_SENSOR
 from simulator.fleet.runner import DeviceIdentity, FleetThread
-from simulator.fleet.vocabulary import SENSOR as VIRTUAL_SENSOR
 from simulator.gateway.broker import Broker
 from simulator.gateway.process import GatewayProcess
 from simulator.report.values import Outage, Tone

@@ -15,11 +15,11 @@ from uuid import uuid4
 
 from agent.core.values import Moment
 from agent.errors import ServiceError
-from simulator.fleet.device import Channel, DeviceModel, VirtualDevice
-from simulator.fleet.exchange import Speaker
-from simulator.fleet.http import HttpPool
-from simulator.fleet.ledger import DeviceLedger
-from simulator.fleet.store import Disk
+from simulator.fleet.device.exchange import Speaker
+from simulator.fleet.device.ledger import DeviceLedger
+from simulator.fleet.device.store import Disk
+from simulator.fleet.device.virtual_device import Channel, DeviceModel, VirtualDevice
+from simulator.fleet.engine.pool import HttpPool
 
 _LONGEST_WAIT_S: Final = 60.0
 

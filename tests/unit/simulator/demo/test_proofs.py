@@ -21,7 +21,7 @@ from simulator.demo.proofs import (
     prove_removal,
 )
 from simulator.exit_codes import ExitCode
-from simulator.fleet.audit import ReadingAccount, ReadingFact
+from simulator.fleet.audit.readings import ReadingAccount, ReadingFact
 
 SENT = (
     ExpectedCommand("c1", "real-agent", "d1", "ping", "succeeded"),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from agent.core.timekeeping import DEVICE_WALL_S, TIME_UNKNOWN
 from simulator.demo.readback import DeviceReadBack, StoredReadingRow
-from simulator.fleet.audit import ReadingFact
+from simulator.fleet.audit.readings import ReadingFact
 
 
 def test_a_reading_that_the_agent_could_not_date_is_still_what_the_sensor_said():

@@ -6,8 +6,8 @@ import jsonschema
 import pytest
 
 from agent.errors import ConfigurationError
+from simulator.fleet.device.vocabulary import VOCABULARY, payload_fault
 from simulator.fleet.products import load_product
-from simulator.fleet.vocabulary import VOCABULARY, payload_fault
 
 CONFIGS = sorted((Path(__file__).parents[4] / "configs" / "products").glob("*.yaml"))
 

@@ -10,7 +10,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from simulator.fleet.signals import CLIMATE, read_all
+from simulator.fleet.signals.base import read_all
+from simulator.fleet.signals.climate import CLIMATE
 from simulator.report.demo_page import axis_ticks, demo_page
 from simulator.report.page import duration_text, offset_text, percent_of
 from simulator.report.values import (

@@ -6,7 +6,11 @@ import statistics
 
 import pytest
 
-from simulator.fleet.signals import CLIMATE, Battery, Diurnal, RandomWalk, normal, read_all, uniform
+from simulator.fleet.signals.base import normal, read_all, uniform
+from simulator.fleet.signals.battery import Battery
+from simulator.fleet.signals.climate import CLIMATE
+from simulator.fleet.signals.day import Diurnal
+from simulator.fleet.signals.walk import RandomWalk
 
 NOW = 1_767_225_600.0
 

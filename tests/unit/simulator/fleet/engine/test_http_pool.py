@@ -9,7 +9,7 @@ import pytest
 
 from agent.errors import ConfigurationError, TransportError, UnexpectedAnswer
 from simulator.fleet import http
-from simulator.fleet.http import HttpPool
+from simulator.fleet.engine.pool import HttpPool
 
 Answer = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Twice: a\r\n\r\n{}"

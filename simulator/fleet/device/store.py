@@ -14,7 +14,7 @@ from agent.core.commands import OVER_STATES, finish_entry, report_entry, start_e
 from agent.core.outbox import ROW_BYTES, Bounds, Held, Shortage, choose_next, evict, too_old
 from agent.core.values import CommandState, JournalEntry, Moment, Outcome, Reading, SendOutcome, StoredReading
 from agent.wire.json_text import size_bytes
-from simulator.fleet.exchange import Ask
+from simulator.fleet.device.exchange import Ask
 
 _BOUNDS: Final = Bounds(max_rows=10_000, max_bytes=1024 * 1024)
 

@@ -25,16 +25,17 @@ from agent.core.polling import PollIntervals
 from agent.core.schedule import Schedule
 from agent.core.values import Moment, Reading
 from agent.errors import ServiceError
-from simulator.fleet.exchange import Ask, Operation, Speaker
-from simulator.fleet.handing_over import HandingOver
-from simulator.fleet.http import HttpAnswer
-from simulator.fleet.known_time import KnownTime
-from simulator.fleet.lanes import Lanes
-from simulator.fleet.ledger import DeviceLedger
-from simulator.fleet.listening import Listening
-from simulator.fleet.signals import CLIMATE, Signal, read_all
-from simulator.fleet.store import Disk
-from simulator.fleet.vocabulary import SENSOR, VOCABULARY, Surroundings, VirtualHandler, rules_of
+from simulator.fleet.device.exchange import Ask, Operation, Speaker
+from simulator.fleet.device.handing_over import HandingOver
+from simulator.fleet.device.known_time import KnownTime
+from simulator.fleet.device.lanes import Lanes
+from simulator.fleet.device.ledger import DeviceLedger
+from simulator.fleet.device.listening import Listening
+from simulator.fleet.device.store import Disk
+from simulator.fleet.device.vocabulary import SENSOR, VOCABULARY, Surroundings, VirtualHandler, rules_of
+from simulator.fleet.engine.pool import HttpAnswer
+from simulator.fleet.signals.base import Signal, read_all
+from simulator.fleet.signals.climate import CLIMATE
 
 _INTERVAL: Final = "interval_s"
 _NEVER_S: Final = float("inf")

@@ -29,7 +29,7 @@ from agent.wire.secret import redact
 from agent.wire.sensor_batches import BatchAnswer
 from agent.wire.sensor_data import PostSensorData
 from agent.wire.times import to_rfc3339
-from simulator.fleet.http import HttpAnswer
+from simulator.fleet.engine.pool import HttpAnswer
 
 IN_PROGRESS: Final = "in_progress"
 _SOURCE: Final = "the service"

@@ -7,8 +7,8 @@ import pytest
 from agent.core.values import Report
 from agent.errors import NotFound, RateLimited, ServerFault, Unauthorized, UnexpectedAnswer
 from agent.wire import extensions
-from simulator.fleet.exchange import Ask, Operation, Speaker, TimedReading, judge, read_listing, read_refusals
-from simulator.fleet.http import HttpAnswer
+from simulator.fleet.device.exchange import Ask, Operation, Speaker, TimedReading, judge, read_listing, read_refusals
+from simulator.fleet.engine.pool import HttpAnswer
 
 ALL = Speaker("d/1", "p1", extensions.ALL)
 PLAIN = Speaker("d/1", "p1", extensions.NONE)

@@ -10,13 +10,13 @@ from agent.core.polling import PollIntervals, PollPace
 from agent.core.schedule import phase_s
 from agent.core.values import CommandPoll, Moment
 from agent.errors import ServiceError
-from simulator.fleet.exchange import Ask, Speaker, read_listing
-from simulator.fleet.http import HttpAnswer
-from simulator.fleet.known_time import KnownTime
-from simulator.fleet.lanes import Lanes
-from simulator.fleet.ledger import DeviceLedger
-from simulator.fleet.patience import Patience
-from simulator.fleet.store import MemoryJournal
+from simulator.fleet.device.exchange import Ask, Speaker, read_listing
+from simulator.fleet.device.known_time import KnownTime
+from simulator.fleet.device.lanes import Lanes
+from simulator.fleet.device.ledger import DeviceLedger
+from simulator.fleet.device.patience import Patience
+from simulator.fleet.device.store import MemoryJournal
+from simulator.fleet.engine.pool import HttpAnswer
 
 
 class Listening:

@@ -10,10 +10,10 @@ from typing import Final
 from agent.core.commands import HandlerRule, refuse_at_start
 from agent.core.recovery import recover
 from agent.core.values import CommandState, JournalEntry, Moment, Report
-from simulator.fleet.exchange import IN_PROGRESS
-from simulator.fleet.ledger import DeviceLedger, Effect
-from simulator.fleet.store import MemoryJournal
-from simulator.fleet.vocabulary import Surroundings, VirtualHandler, Work, parse_payload
+from simulator.fleet.device.exchange import IN_PROGRESS
+from simulator.fleet.device.ledger import DeviceLedger, Effect
+from simulator.fleet.device.store import MemoryJournal
+from simulator.fleet.device.vocabulary import Surroundings, VirtualHandler, Work, parse_payload
 
 Around = Callable[[Moment], Surroundings]
 

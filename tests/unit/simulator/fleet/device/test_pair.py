@@ -17,13 +17,13 @@ from agent.core.values import CommandState, Contract, Moment
 from agent.errors import TransportError
 from agent.wire import extensions
 from agent.wire.times import to_rfc3339
-from simulator.fleet.audit import ReadingFact, audit_readings
-from simulator.fleet.device import Channel, DeviceModel, VirtualDevice
-from simulator.fleet.exchange import Ask, Operation, Speaker
-from simulator.fleet.http import HttpAnswer
-from simulator.fleet.ledger import DeviceLedger
-from simulator.fleet.store import Disk
-from simulator.fleet.vocabulary import VOCABULARY
+from simulator.fleet.audit.readings import ReadingFact, audit_readings
+from simulator.fleet.device.exchange import Ask, Operation, Speaker
+from simulator.fleet.device.ledger import DeviceLedger
+from simulator.fleet.device.store import Disk
+from simulator.fleet.device.virtual_device import Channel, DeviceModel, VirtualDevice
+from simulator.fleet.device.vocabulary import VOCABULARY
+from simulator.fleet.engine.pool import HttpAnswer
 
 START_S = 1_767_225_600.0
 FINAL = {"succeeded", "failed", "rejected", "expired"}

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from simulator.fleet.audit import ReadingAccount, ReadingFact
+from simulator.fleet.audit.readings import ReadingAccount, ReadingFact
 
 _FAULTS_KEPT = 10
 

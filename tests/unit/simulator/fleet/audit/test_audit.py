@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.fleet.audit import ReadingAccount, ReadingFact, audit_readings
+from simulator.fleet.audit.readings import ReadingAccount, ReadingFact, audit_readings
 
 
 def facts(*keys: int) -> tuple[ReadingFact, ...]:

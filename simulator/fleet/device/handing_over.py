@@ -9,14 +9,14 @@ from agent.core.backoff import Backoff
 from agent.core.outbox import Disposition, judge_readings, judge_report
 from agent.core.values import CommandState, JournalEntry, Moment, Report, SendOutcome, StoredReading
 from agent.errors import ServiceError
-from simulator.fleet.audit import ReadingFact
-from simulator.fleet.exchange import IN_PROGRESS, Ask, Operation, Speaker, TimedReading, judge, read_refusals
-from simulator.fleet.http import HttpAnswer
-from simulator.fleet.known_time import KnownTime
-from simulator.fleet.lanes import Lanes
-from simulator.fleet.ledger import DeviceLedger
-from simulator.fleet.patience import Patience
-from simulator.fleet.store import Disk
+from simulator.fleet.audit.readings import ReadingFact
+from simulator.fleet.device.exchange import IN_PROGRESS, Ask, Operation, Speaker, TimedReading, judge, read_refusals
+from simulator.fleet.device.known_time import KnownTime
+from simulator.fleet.device.lanes import Lanes
+from simulator.fleet.device.ledger import DeviceLedger
+from simulator.fleet.device.patience import Patience
+from simulator.fleet.device.store import Disk
+from simulator.fleet.engine.pool import HttpAnswer
 
 _ONE: Final = 1
 

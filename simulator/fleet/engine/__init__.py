@@ -1,0 +1,1 @@
+"""Engines: many connections on one loop."""
