@@ -8,7 +8,7 @@ from typing import Self
 import pytest
 
 from agent.errors import ConfigurationError, TransportError, UnexpectedAnswer
-from simulator.fleet import http
+from simulator.fleet.engine import pool as http
 from simulator.fleet.engine.pool import HttpPool
 
 Answer = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]

@@ -1,0 +1,65 @@
+"""What an engine is for those who use it: a request goes out, and exactly one call comes back.
+
+Callbacks, not coroutines: a hundred thousand devices would need two tasks each, and a task weighs more than a device.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from simulator.fleet.metrics.outcomes import OutcomeClass
+
+
+class Caller(Protocol):
+    """Who sent a request. Exactly one of the two is called, once, from the loop's thread, never from within ``send``.
+
+    Times are seconds on the loop's monotonic clock.
+    """
+
+    def answered(
+        self, status: int, headers: list[tuple[bytes, bytes]], body: bytes, sent_s: float, now_s: float
+    ) -> None:
+        """The answer came.
+
+        Args:
+            status: the HTTP status.
+            headers: names as they came; look them up without regard to case.
+            body: as it came; requests ask for ``identity``.
+            sent_s: when the request's bytes went to the socket.
+            now_s: when the last byte of the answer was there.
+        """
+        ...
+
+    def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
+        """No answer.
+
+        Args:
+            outcome: ``TIMEOUT``, ``TRANSPORT`` or ``UNEXPECTED``.
+            reason: for a person.
+            sent_s: when it was sent; None when nothing went out, so that the service cannot have seen it.
+            now_s: when it was given up.
+        """
+        ...
+
+
+class HttpEngine(Protocol):
+    """Requests over kept-alive connections, pooled or one for each device."""
+
+    def send(self, device: int, message: bytes, caller: Caller, timeout_s: float) -> None:
+        """Send one whole request (head and body, ready for the wire); it waits its turn where no connection is free.
+
+        Args:
+            device: index of the device: its own connection and source address where each has one.
+            message: the bytes.
+            caller: who is told.
+            timeout_s: from now until the whole answer.
+        """
+        ...
+
+    def cut(self, device: int) -> None:
+        """The device's power goes: its requests are forgotten, its callers are not called, its own socket is reset."""
+        ...
+
+    async def close(self) -> None:
+        """Close every connection; open requests end as ``TRANSPORT``."""
+        ...

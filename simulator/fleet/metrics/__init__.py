@@ -1,0 +1,1 @@
+"""Measurement: what was asked, what came, and how much the generator itself can be trusted."""

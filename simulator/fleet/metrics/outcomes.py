@@ -1,0 +1,46 @@
+"""What became of a request, in few enough classes to keep a histogram of each."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+
+class OutcomeClass(StrEnum):
+    """How an exchange ended. 429 is a class of its own: answered in a millisecond, it would lower every percentile."""
+
+    OK = "ok"
+    LIMITED = "limited"
+    """429: the quota."""
+    REFUSED = "refused"
+    """Any other 4xx: what was sent is wrong, or meant to be."""
+    SERVER_ERROR = "server_error"
+    """5xx."""
+    TIMEOUT = "timeout"
+    """No answer in time. The request may have been carried out."""
+    TRANSPORT = "transport"
+    """Not connected, refused, reset or closed. The request may have been carried out."""
+    UNEXPECTED = "unexpected"
+    """An answer that is not the service's: not HTTP, a redirect, a page of somebody else."""
+
+
+_OK: Final = 200
+_REDIRECT: Final = 300
+_REFUSED: Final = 400
+_LIMITED: Final = 429
+_SERVER: Final = 500
+_NO_STATUS: Final = 600
+_UNCHANGED: Final = 304
+
+
+def class_of(status: int) -> OutcomeClass:
+    """The class of a status code."""
+    if _OK <= status < _REDIRECT or status == _UNCHANGED:
+        return OutcomeClass.OK
+    if status == _LIMITED:
+        return OutcomeClass.LIMITED
+    if _REFUSED <= status < _SERVER:
+        return OutcomeClass.REFUSED
+    if _SERVER <= status < _NO_STATUS:
+        return OutcomeClass.SERVER_ERROR
+    return OutcomeClass.UNEXPECTED

@@ -1,0 +1,247 @@
+"""The record of a fleet run: everything that reports, comparisons and thresholds are made of. Values, no logic.
+
+``run.json`` in the run's folder is this record as JSON; ``seconds.jsonl`` beside it has one :class:`Second` a line.
+Histograms travel encoded (:mod:`simulator.fleet.metrics`). Instants are seconds since the run's begin, unless a name
+ends in ``_at``: those are RFC 3339.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from simulator.fleet.metrics.outcomes import OutcomeClass
+
+RECORD_FORMAT: Final = "fleet-run/1"
+
+
+class Word(StrEnum):
+    """The verdict in one word; each belongs to one exit code."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    INCONCLUSIVE = "inconclusive"
+    """The generator, not the target, was the limit (exit code 3)."""
+    LOST = "lost"
+    """Data lost, doubled or changed (exit code 4)."""
+    UNREACHABLE = "unreachable"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How the run ended.
+
+    Attributes:
+        sentences: why, for a person; the most telling first.
+    """
+
+    word: Word
+    exit_code: int
+    sentences: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A phase of the run, or a fault that was made on purpose.
+
+    Attributes:
+        kind: ``ramp``, ``hold``, ``storm`` for phases; the fault's kind otherwise.
+        begin_s, end_s: since the run's begin.
+        devices: how many it concerned.
+        truth: what exactly was done, for whoever judges a detector by it.
+    """
+
+    name: str
+    kind: str
+    begin_s: float
+    end_s: float
+    devices: int = 0
+    truth: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """One operation and outcome class, over a second or over the run.
+
+    Attributes:
+        count: exchanges that ended so.
+        first_attempts: those of them that were no resend.
+        response: encoded histogram from the *intended* time to the answer, seconds: what a device waits.
+        service: encoded histogram from the sent time to the answer: what the target took.
+    """
+
+    count: int
+    first_attempts: int
+    response: str
+    service: str
+
+
+Operations = Mapping[str, Mapping[OutcomeClass, Tally]]
+"""Operation, such as ``http.sensor_data``, to outcome class to what was measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorHealth:
+    """How far the generator itself can be trusted: the error bars.
+
+    Attributes:
+        send_lag_p99_s, send_lag_max_s: from intended to sent.
+        loop_lag_max_s: how late the loop woke up.
+        gc_pause_max_s: the longest pause of the garbage collector.
+        steal_percent: CPU time that the host took.
+        cpu_percent: of one core, the busiest worker.
+        intended, sent: requests that the plan asked for, and those that went out.
+    """
+
+    send_lag_p99_s: float = 0.0
+    send_lag_max_s: float = 0.0
+    loop_lag_max_s: float = 0.0
+    gc_pause_max_s: float = 0.0
+    steal_percent: float = 0.0
+    cpu_percent: float = 0.0
+    intended: int = 0
+    sent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Second:
+    """One second of the run, merged over all workers.
+
+    Attributes:
+        second: since the run's begin.
+        gauges: ``online``, ``waiting_readings``, ``open_commands``, ``connections`` and the like.
+    """
+
+    second: int
+    operations: Operations
+    gauges: Mapping[str, float]
+    health: GeneratorHealth
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdResult:
+    """One threshold and what became of it.
+
+    Attributes:
+        observed: the value that it was held against; the worst window's where it names one.
+        at_s: the end of the worst window; None for the run as a whole.
+    """
+
+    expression: str
+    held: bool
+    observed: float | None
+    unit: str = ""
+    at_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFinding:
+    """One device that something is wrong with, or that is among the slowest.
+
+    Attributes:
+        kind: ``lost``, ``doubled``, ``reordered``, ``altered``, ``late``, ``unknown``, ``slow``, ``failing``.
+        count: of readings or commands.
+        keys: a few of them, to look them up.
+    """
+
+    device_id: str
+    name: str
+    kind: str
+    count: int
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StreamAudit:
+    """The audit of readings, or of commands.
+
+    Attributes:
+        sent: left a device at least once.
+        accepted: answered with 2xx.
+        stored: what the service gives back.
+        ambiguous: sent without an answer: they may be stored or not, and count as neither.
+        resent: sent again although the first one may have arrived.
+    """
+
+    sent: int
+    accepted: int
+    stored: int
+    lost: int
+    doubled: int
+    reordered: int
+    altered: int
+    late: int
+    unknown: int
+    ambiguous: int = 0
+    resent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """What the service gives back, held against the ledgers.
+
+    Attributes:
+        complete: everything was read back; False when the target went away or the run was cut short.
+        findings: by device, the worst first, bounded.
+    """
+
+    readings: StreamAudit | None
+    commands: StreamAudit | None
+    complete: bool
+    sentences: tuple[str, ...] = ()
+    findings: tuple[DeviceFinding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Seconds that a worker did not report: it was killed, or could not write."""
+
+    worker: int
+    from_s: float
+    to_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A whole run.
+
+    Attributes:
+        level: ``core`` (every device runs the agent's core) or ``wire`` (pure load).
+        digest: of the plan: the same for the same scenario and seed, whatever the number of workers.
+        command_stages: encoded histograms of a command's way by stage: ``sent``, ``delivered``, ``started``,
+            ``finished``, ``reported``.
+        slowest: the devices with the longest answers.
+        scenario_text: the scenario as it was given.
+        extras: what a scenario of its own kind found, such as the limiter's conformance, by name.
+    """
+
+    name: str
+    seed: int
+    digest: str
+    level: str
+    transport: str
+    workers: int
+    devices: int
+    began_at: str
+    ended_at: str
+    duration_s: float
+    machine: str
+    version: str
+    target: str
+    verdict: Verdict
+    phases: tuple[Span, ...]
+    faults: tuple[Span, ...]
+    operations: Operations
+    health: GeneratorHealth
+    thresholds: tuple[ThresholdResult, ...] = ()
+    audit: AuditRecord | None = None
+    command_stages: Mapping[str, str] = field(default_factory=dict)
+    slowest: tuple[DeviceFinding, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    scenario_text: str = ""
+    extras: Mapping[str, Any] = field(default_factory=dict)
+    format: str = RECORD_FORMAT
