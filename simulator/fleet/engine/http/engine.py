@@ -144,7 +144,7 @@ class Http1Engine:
         turn = pool.device if pool.device >= 0 else next(self._turns)
         sock = open_socket(family, sources[turn % len(sources)] if sources else None)
         try:
-            await self._loop.sock_connect(sock, address)
+            await self._reach(sock, address)
             _, connection = await self._loop.create_connection(
                 lambda: Connection(self._shared, pool),
                 sock=sock,
@@ -155,6 +155,10 @@ class Http1Engine:
             sock.close()
             raise
         return connection
+
+    @staticmethod
+    async def _reach(sock: socket.socket, address: tuple[str, int]) -> None:
+        await asyncio.get_running_loop().sock_connect(sock, address)
 
     async def _resolve(self) -> tuple[int, tuple[str, int]]:
         """Ask once for the address behind the name; all connections go to the same one."""
