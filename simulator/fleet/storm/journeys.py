@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from simulator.fleet.record import AuditRecord, DeviceFinding, StreamAudit
-from simulator.fleet.signals.base import uniform
+from simulator.fleet.signals.base import Individual, salt_of
 
 _FINDINGS_KEPT: Final = 100
+_RACE: Final = salt_of("storm", "race")
+_REMOVE: Final = salt_of("storm", "remove")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +42,8 @@ def plan_course(seed: int, number: int, identifier: str, *, races: float, remove
         races: share of the labels that two people want, 0 to 1.
         remove: share of the devices that are removed again, 0 to 1.
     """
-    raced = uniform(seed, number, "race") < races
-    return Course(number, identifier, raced, uniform(seed, number, "remove") < remove)
+    chance = Individual(seed, identifier).uniform
+    return Course(number, identifier, chance(_RACE, number) < races, chance(_REMOVE, number) < remove)
 
 
 @dataclass(slots=True)
