@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -28,6 +28,7 @@ from simulator.exit_codes import ExitCode, exit_code_of
 from simulator.fleet.device.virtual_device import DeviceModel
 from simulator.fleet.products import load_product
 from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
+from simulator.fleet.target.standing import StandingService, forget_standing, tell_standing
 from simulator.gateway.trial import IDENTIFIERS, Trial, running_trial
 from simulator.interrupts import terminations_as_interrupts
 from simulator.keys import Keys, curl_line, keep_keys, make_keys
@@ -190,8 +191,25 @@ def run_up(
             trial = ends.enter_context(
                 running_trial(folder / "gateway", own_url, keys, device_ids, settings.gateway_port)
             )
+        if settings.data_dir:
+            ends.callback(forget_standing, settings.data_dir)
+            tell_standing(settings.data_dir, _to_find(settings.data_dir, base_url, trial))
         on_ready(Standing(base_url, keys, identities, trial))
         (wait or signal.pause)()
+
+
+def _to_find(folder: Path, base_url: str, trial: Trial | None) -> StandingService:
+    """What other programs find in the data folder."""
+    found = StandingService(base_url.replace("://0.0.0.0", "://127.0.0.1"), folder / "keys")
+    if trial is None:
+        return found
+    return replace(
+        found,
+        gateway_url=trial.url,
+        gateway_folder=folder / "gateway",
+        broker_port=trial.broker.port,
+        broker=trial.broker.name,
+    )
 
 
 def _register(

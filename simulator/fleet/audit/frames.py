@@ -1,0 +1,198 @@
+"""The form of a ledger: frames, each whole or worthless, so that a torn tail is seen and costs nothing but itself.
+
+A frame is its kind (one letter), the length of its body and the body's CRC-32, then the body. Nothing here is written
+twice or changed later; a reader stops at the first frame that is not whole.
+
+======  ==========================================================================================================
+``H``   JSON: which worker, which devices, when the run began. The first frame.
+``R``   readings, deflated: :data:`READING_RECORD` after each other, read by :mod:`simulator.fleet.audit.records`
+``C``   commands, deflated: :data:`_COMMAND` and the command's id after each other
+``G``   JSON: records that could not be written, from when to when and why
+``E``   JSON: the counts at the end. The last frame; a worker that was killed leaves none.
+======  ==========================================================================================================
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from agent.core.values import Contract, OutcomeStatus
+from simulator.fleet.audit.book import SEQUENCE_NAME
+
+LEDGER_FORMAT: Final = "fleet-ledger/1"
+NO_TIME: Final = -(2**63)
+"""``recorded`` of a reading that carries no time."""
+COUNT_MAX: Final = 2**16 - 1
+
+_HEAD: Final = struct.Struct("<cII")
+_BODY_MAX: Final = 64 * 1024 * 1024
+_LEVEL: Final = 1
+
+READING_RECORD: Final = struct.Struct("<BxHIIIIIq")
+"""kind, count, device, first sequence, digest, time, made (milliseconds since the run's begin), recorded (epoch ms)."""
+_COMMAND: Final = struct.Struct("<BBBxIIH")
+CONTRACTS: Final = tuple(Contract)
+STATUSES: Final = tuple(OutcomeStatus)
+
+
+class ReadingKind(IntEnum):
+    """What a record says of ``count`` readings from ``sequence`` on; only ``SENT`` has digest, made and recorded."""
+
+    SENT = 1
+    RESENT = 2
+    ACCEPTED = 3
+    REFUSED = 4
+    UNANSWERED = 5
+
+
+class CommandKind(IntEnum):
+    """What happened to a command."""
+
+    ORDERED = 1
+    ORDER_UNANSWERED = 2
+    RECEIVED = 3
+    STARTED = 4
+    FINISHED = 5
+    REPORTED = 6
+
+
+@dataclass(frozen=True, slots=True)
+class CommandEvent:
+    """One thing that happened to a command.
+
+    Attributes:
+        device: index in the fleet.
+        at_ms: since the run's begin.
+        contract: of ``STARTED``.
+        attempt: of ``STARTED``; 1 for the first run.
+        status: of ``FINISHED``.
+    """
+
+    kind: CommandKind
+    device: int
+    command_id: str
+    at_ms: int
+    contract: Contract | None = None
+    attempt: int = 0
+    status: OutcomeStatus | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerHeader:
+    """Whose ledger it is.
+
+    Attributes:
+        first_device, devices: the range of indices.
+        began_ms: the run's begin, epoch milliseconds.
+        sequence_name: the reading that carries the sequence number; None when readings go without.
+        replays: the service answers a repeat with the same idempotency key from memory, so that a resend may not make
+            a second reading.
+    """
+
+    worker: int
+    first_device: int
+    devices: int
+    began_ms: int
+    sequence_name: str | None = SEQUENCE_NAME
+    replays: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerGap:
+    """Records that are not in the ledger.
+
+    Attributes:
+        from_s, to_s: when they were made, since the run's begin.
+        records: how many.
+        reason: for a person.
+    """
+
+    from_s: float
+    to_s: float
+    records: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A whole frame as it was read."""
+
+    kind: bytes
+    body: bytes
+
+    def json(self) -> dict[str, Any]:
+        """The body of ``H``, ``G`` and ``E``."""
+        value: dict[str, Any] = json.loads(self.body)
+        return value
+
+    def commands(self) -> Iterator[CommandEvent]:
+        """The body of ``C``."""
+        data = zlib.decompress(self.body)
+        at = 0
+        while at < len(data):
+            kind, detail, attempt, device, at_ms, length = _COMMAND.unpack_from(data, at)
+            at += _COMMAND.size
+            yield CommandEvent(
+                CommandKind(kind),
+                device,
+                data[at : at + length].decode("utf-8", "surrogateescape"),
+                at_ms,
+                CONTRACTS[detail] if kind == CommandKind.STARTED else None,
+                attempt,
+                STATUSES[detail] if kind == CommandKind.FINISHED else None,
+            )
+            at += length
+
+
+def make_frame(kind: bytes, body: bytes) -> bytes:
+    """The frame's bytes."""
+    return _HEAD.pack(kind, len(body), zlib.crc32(body)) + body
+
+
+def make_json_frame(kind: bytes, value: dict[str, Any]) -> bytes:
+    """A frame with a JSON object."""
+    return make_frame(kind, json.dumps(value, separators=(",", ":")).encode())
+
+
+def make_records_frame(kind: bytes, records: bytes | bytearray) -> bytes:
+    """A frame of records, deflated."""
+    return make_frame(kind, zlib.compress(records, _LEVEL))
+
+
+def pack_command(
+    kind: CommandKind, device: int, command_id: str, at_ms: int, *, detail: int = 0, attempt: int = 0
+) -> bytes:
+    """One record of a ``C`` frame."""
+    name = command_id.encode("utf-8", "surrogateescape")[:COUNT_MAX]
+    return _COMMAND.pack(kind, detail, min(attempt, 255), device, at_ms, len(name)) + name
+
+
+def read_frames(path: Path) -> Iterator[Frame]:
+    """Every whole frame of a file, from its begin until the first that is not whole.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        while (frame := _read_frame(file)) is not None:
+            yield frame
+
+
+def _read_frame(file: BinaryIO) -> Frame | None:
+    head = file.read(_HEAD.size)
+    if len(head) < _HEAD.size:
+        return None
+    kind, length, checksum = _HEAD.unpack(head)
+    if length > _BODY_MAX:
+        return None
+    body = file.read(length)
+    if len(body) < length or zlib.crc32(body) != checksum:
+        return None
+    return Frame(kind, body)

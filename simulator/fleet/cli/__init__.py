@@ -1,0 +1,1 @@
+"""The commands of the fleet: click and nothing else."""

@@ -1,0 +1,47 @@
+"""``fleet-simulator cleanup``: a click command, no logic."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from simulator.exit_codes import ExitCode
+from simulator.fleet.cli.options import takes_target
+from simulator.fleet.target.asking import Keyring, open_desk
+from simulator.fleet.target.provisioning import CleanupCount, clean_up
+from simulator.fleet.target.safety import permit, read_targets
+from simulator.fleet.target.way import TargetOptions, Way, find_way
+from simulator.labels.terminal import show_progress
+from simulator.onboarding.cli.options import told_in_one_line
+
+
+@click.command("cleanup")
+@takes_target
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was removed as JSON.")
+def cleanup_command(
+    *, target: TargetOptions, targets: Path | None, owned: bool, dry_run: bool, as_json: bool
+) -> ExitCode:
+    """Take away everything that fleet runs made on a target: products that carry their mark, with all devices.
+
+    What belongs to anybody else is left alone. Exit codes: 0 nothing is left, 2 usage or wrong keys, 5 the target
+    cannot be reached.
+    """
+    with told_in_one_line():
+        way = find_way(target)
+        permit(way.base_url, read_targets(targets) if targets else (), owned=owned)
+        count = asyncio.run(_clean(way, dry_run=dry_run))
+    if as_json:
+        click.echo(f'{{"products": {count.products}, "devices": {count.devices}}}')
+    else:
+        verb = "would be removed" if dry_run else "removed"
+        click.echo(f"{count.devices} device(s) of {count.products} product(s) {verb}")
+    return ExitCode.GOOD
+
+
+async def _clean(way: Way, *, dry_run: bool) -> CleanupCount:
+    with show_progress("removed") as told:
+        async with open_desk(way.base_url, Keyring(way.keys)) as desk:
+            return await clean_up(desk, told, dry_run=dry_run)

@@ -1,0 +1,46 @@
+"""The options that lead to a target."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from simulator.fleet.target.way import TargetOptions
+
+_TARGET = (
+    click.option("--base-url", help="Address of the service, such as http://127.0.0.1:8080."),
+    click.option("--api-key", help="The public key, mk_..."),
+    click.option(
+        "--secret-key-file",
+        type=click.Path(path_type=Path),
+        help="File with the secret key, msk_...; never given on the command line, where other users see it.",
+    ),
+    click.option(
+        "--up",
+        type=click.Path(file_okay=False, path_type=Path),
+        help="Instead of address and keys: the folder that 'fleet-simulator up --data' was given.",
+    ),
+    click.option(
+        "--targets",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="YAML file of servers that may be loaded, with caps; this machine always may.",
+    ),
+    click.option(
+        "--i-own-this-target", "owned", is_flag=True, help="Load a server that is neither this machine nor listed."
+    ),
+)
+
+
+def takes_target(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of the target; the command gets them as ``target``, ``targets`` and ``owned``."""
+
+    @functools.wraps(command)
+    def wrapper(**given: Any) -> Any:
+        names = ("base_url", "api_key", "secret_key_file", "up")
+        return command(target=TargetOptions(**{name: given.pop(name) for name in names}), **given)
+
+    return functools.reduce(lambda made, add: add(made), reversed(_TARGET), wrapper)

@@ -1,0 +1,1 @@
+"""A run: one conductor, one worker process for each core, and what they say to each other."""

@@ -1,0 +1,159 @@
+"""The worker processes as the conductor has them: started, told, heard, and known to be dead when they are.
+
+A worker is alive as long as its heartbeat thread says so; that its loop is busy is no reason to bury it. A worker whose
+process has ended, or that was not heard for :data:`SILENCE_S`, is gone: its seconds from then on are a gap in the run.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from types import TracebackType
+from typing import Any, Final, Self
+
+from simulator.fleet.run.messages import FromWorker, ToWorker
+from simulator.interrupts import without_interrupts
+
+SILENCE_S: Final = 15.0
+_END_S: Final = 5.0
+
+Work = Callable[[int, Any, Connection], None]
+
+
+@dataclass(slots=True)
+class _Member:
+    number: int
+    process: BaseProcess
+    pipe: Connection
+    heard_s: float
+    gone: str | None = None
+    done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A worker that is not there any more.
+
+    Attributes:
+        reason: for a person.
+        heard_s: when it was last heard, on the monotonic clock.
+    """
+
+    worker: int
+    reason: str
+    heard_s: float
+
+
+class Crew:
+    """One process for each job.
+
+    Args:
+        work: what a process does, given its number, its job and its end of the pipe; importable by name.
+        jobs: one for each worker.
+        now: the monotonic clock.
+    """
+
+    def __init__(self, work: Work, jobs: Sequence[Any], *, now: Callable[[], float] = time.monotonic) -> None:
+        self._work = work
+        self._jobs = jobs
+        self._now = now
+        self._members: list[_Member] = []
+
+    def __enter__(self) -> Self:
+        # spawn: a forked child would share the parent's sockets, locks and half of its threads.
+        context = multiprocessing.get_context("spawn")
+        with without_interrupts():  # inherited: Ctrl-C is the conductor's business
+            for number, job in enumerate(self._jobs):
+                ours, theirs = context.Pipe()
+                process = context.Process(
+                    target=_main,
+                    args=(self._work, number, job, theirs, os.getpid()),
+                    name=f"worker-{number}",
+                    daemon=True,
+                )
+                process.start()
+                theirs.close()
+                self._members.append(_Member(number, process, ours, self._now()))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with without_interrupts():
+            deadline_s = self._now() + _END_S
+            for member in self._members:
+                if not member.done and member.gone is None:
+                    member.process.terminate()
+            for member in self._members:
+                member.process.join(max(0.0, deadline_s - self._now()))
+                if member.process.is_alive():
+                    member.process.kill()
+                    member.process.join()
+                member.pipe.close()
+
+    @property
+    def pids(self) -> tuple[int | None, ...]:
+        """The processes' ids, by worker."""
+        return tuple(member.process.pid for member in self._members)
+
+    @property
+    def living(self) -> tuple[int, ...]:
+        """The workers that are neither gone nor done."""
+        return tuple(member.number for member in self._members if member.gone is None and not member.done)
+
+    def tell(self, message: ToWorker) -> None:
+        """Say something to every living worker; one that has just died is found out by :meth:`hear`."""
+        for member in self._members:
+            if member.gone is None and not member.done:
+                try:
+                    member.pipe.send(message)
+                except OSError:
+                    continue
+
+    def hear(self, timeout_s: float) -> Iterator[FromWorker | Gone]:
+        """What the workers said, and who is gone; returns after ``timeout_s`` at the latest."""
+        open_pipes: dict[Any, _Member] = {m.pipe: m for m in self._members if m.gone is None and not m.done}
+        if not open_pipes:
+            time.sleep(timeout_s)
+            return
+        for pipe in wait(list(open_pipes), timeout_s):
+            yield from self._read(open_pipes[pipe])
+        for member in open_pipes.values():
+            if member.gone is None and not member.done and self._now() - member.heard_s > SILENCE_S:
+                member.process.kill()
+                yield self._bury(member, f"not heard for {SILENCE_S:g} s, ended")
+
+    def release(self, worker: int) -> None:
+        """This worker has said its last word: that its process ends now is no trouble."""
+        self._members[worker].done = True
+
+    def _read(self, member: _Member) -> Iterator[FromWorker | Gone]:
+        try:
+            while member.gone is None and not member.done and member.pipe.poll():
+                message: FromWorker = member.pipe.recv()
+                member.heard_s = self._now()
+                yield message
+        except (EOFError, OSError):
+            member.process.join(_END_S)
+            code = member.process.exitcode
+            how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+            yield self._bury(member, f"its process ended with {how}")
+
+    def _bury(self, member: _Member, reason: str) -> Gone:
+        member.gone = reason
+        return Gone(member.number, reason, member.heard_s)
+
+
+def _main(work: Work, number: int, job: Any, pipe: Connection, parent: int) -> None:
+    """A worker process's first function."""
+    # What was ignored while it was started is inherited: SIGTERM has to end it again, and Ctrl-C still must not.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if os.getppid() != parent:
+        return  # the conductor died while we started
+    work(number, job, pipe)

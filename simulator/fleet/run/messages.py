@@ -1,0 +1,114 @@
+"""What conductor and workers say to each other, over a pipe, pickled: both ends are this program of this version.
+
+Times are seconds on the machine's monotonic clock, which its processes share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """To a worker: the run begins, for everybody at the same instant."""
+
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class EnterPhase:
+    """To a worker: this phase begins; the one before it ends.
+
+    Attributes:
+        index: in the scenario's list.
+    """
+
+    index: int
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """To a worker: no new work; hand over what is waiting until then."""
+
+    until_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """To a worker: close everything and end."""
+
+
+ToWorker = Begin | EnterPhase | Drain | Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """From a worker: every device of it is built, and nothing is sent yet."""
+
+    worker: int
+    devices: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """From a worker's own heartbeat thread: the process lives, however busy its loop is."""
+
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """From a worker: one second of measurement.
+
+    Attributes:
+        second: since the run's begin.
+        delta: what :class:`~simulator.fleet.metrics.recorder.Recorder` cut.
+    """
+
+    worker: int
+    second: int
+    delta: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """From a worker: nothing waits any more, or the time for it is over.
+
+    Attributes:
+        late: names of devices that still had something to hand over, a few.
+        late_count: how many there are.
+    """
+
+    worker: int
+    late: tuple[str, ...]
+    late_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """From a worker: the last word.
+
+    Attributes:
+        summary: what it adds to the run's record.
+    """
+
+    worker: int
+    summary: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """From a worker: something that the run must tell, such as a disk that is full.
+
+    Attributes:
+        fatal: the worker ends with it.
+    """
+
+    worker: int
+    sentence: str
+    fatal: bool = False
+
+
+FromWorker = Ready | Pulse | Measured | Drained | Finished | Trouble

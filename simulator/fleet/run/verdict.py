@@ -1,0 +1,107 @@
+"""The verdict: what a run's findings come to, in one word, an exit code, and sentences. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from simulator.exit_codes import ExitCode
+from simulator.fleet.record import AuditRecord, Gap, StreamAudit, ThresholdResult, Verdict, Word
+
+_CODES: Final = {
+    Word.PASSED: ExitCode.GOOD,
+    Word.FAILED: ExitCode.CHECK_FAILED,
+    Word.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
+    Word.LOST: ExitCode.DATA_LOST,
+    Word.UNREACHABLE: ExitCode.UNREACHABLE,
+    Word.INTERRUPTED: ExitCode.INTERRUPTED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Everything that has a say in the verdict.
+
+    Attributes:
+        unreachable: why the target could not be reached, or went away; None when it was there.
+        interrupted: somebody ended the run before its time.
+        saturated: why the generator itself was the limit; empty when it was not.
+        gaps: seconds that a worker did not report.
+        failures: what else did not come out as the scenario says, such as a barrier that never opened.
+    """
+
+    audit: AuditRecord | None = None
+    thresholds: Sequence[ThresholdResult] = ()
+    unreachable: str | None = None
+    interrupted: bool = False
+    saturated: Sequence[str] = ()
+    gaps: Sequence[Gap] = ()
+    failures: Sequence[str] = ()
+
+
+def judge_run(found: Findings) -> Verdict:
+    """The verdict. What weighs most gives the word; every reason is told, the weightiest first.
+
+    Lost data outweighs everything: nobody needs a longer run to know that. A target that went away, then a run that
+    somebody ended, outweigh figures that are incomplete; a generator at its limit outweighs a threshold, since nobody
+    knows whose fault it was that it failed.
+    """
+    reasons = (
+        (Word.LOST, _losses(found.audit)),
+        (Word.UNREACHABLE, [found.unreachable] if found.unreachable else []),
+        (Word.INTERRUPTED, ["ended by hand before its time"] if found.interrupted else []),
+        (Word.INCONCLUSIVE, [*found.saturated, *map(_gap, found.gaps), *_unaudited(found)]),
+        (Word.FAILED, [*found.failures, *map(_threshold, (t for t in found.thresholds if not t.held))]),
+    )
+    given = [(word, sentences) for word, sentences in reasons if sentences]
+    word = given[0][0] if given else Word.PASSED
+    told = tuple(sentence for _, sentences in given for sentence in sentences)
+    return Verdict(word, int(_CODES[word]), told or (_all_well(found),))
+
+
+def _losses(audit: AuditRecord | None) -> list[str]:
+    if audit is None:
+        return []
+    sentences = []
+    streams = (("readings", audit.readings), ("commands", audit.commands), ("registrations", audit.registrations))
+    for name, stream in streams:
+        if stream is not None and (wrong := _wrong(stream)):
+            sentences.append(f"{name}: {wrong} of {stream.sent:,} sent")
+    return sentences
+
+
+def _wrong(stream: StreamAudit) -> str:
+    counts = {
+        "lost": stream.lost,
+        "doubled": stream.doubled,
+        "altered": stream.altered,
+        "stored but never sent": stream.unknown,
+    }
+    return ", ".join(f"{count:,} {word}" for word, count in counts.items() if count)
+
+
+def _unaudited(found: Findings) -> list[str]:
+    if found.audit is None or found.audit.complete or found.unreachable or found.interrupted:
+        return []
+    return ["the audit is not complete: not everything could be read back"]
+
+
+def _gap(gap: Gap) -> str:
+    return f"worker {gap.worker} did not report from {gap.from_s:.0f} s to {gap.to_s:.0f} s: {gap.reason}"
+
+
+def _threshold(result: ThresholdResult) -> str:
+    if result.observed is None:
+        return f"{result.expression}: nothing was measured"
+    at = "" if result.at_s is None else f" at {result.at_s:.0f} s"
+    return f"{result.expression}: it was {result.observed:.4g} {result.unit}".rstrip() + at
+
+
+def _all_well(found: Findings) -> str:
+    parts = []
+    if found.thresholds:
+        parts.append(f"all {len(found.thresholds)} thresholds held")
+    if found.audit is not None:
+        parts.append("nothing was lost, doubled or altered")
+    return "; ".join(parts) or "it ran to its end; the scenario asks for nothing more"

@@ -1,0 +1,128 @@
+"""Many requests to the target's own interface before and after a run: concurrent, patient, and each until it is clear.
+
+The load of a run is measured and never repeated here; what is asked here prepares it and is repeated until it is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+from urllib.parse import urlencode
+
+from agent.core.backoff import Backoff
+from agent.errors import Advice, ErrorAnswer, RateLimited, ServiceError
+from agent.wire.answers import Answer
+from agent.wire.json_text import encode_json
+from agent.wire.lists import read_page
+from simulator.fleet.device.exchange import judge
+from simulator.fleet.engine.pool import HttpPool
+from simulator.keys import Keys
+
+_TRIES_MAX: Final = 8
+_CONCURRENCY: Final = 32
+_BACKOFF: Final = Backoff(base_s=0.2, cap_s=5.0)
+
+Item = TypeVar("Item")
+Sleep = Callable[[float], Awaitable[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Keyring:
+    """The key pairs that take turns, as headers."""
+
+    pairs: tuple[Keys, ...]
+
+    def headers(self, index: int) -> Mapping[str, str]:
+        """The headers of the pair whose turn it is."""
+        pair = self.pairs[index % len(self.pairs)]
+        return {"x-api-key": pair.api_key, "x-secret-key": pair.secret_key.reveal()}
+
+
+class TargetDesk:
+    """Requests to one service with a ring of keys.
+
+    Args:
+        pool: the connections; it carries no credential.
+        keys: they take turns, so that a quota is shared among them.
+        sleep: waits that many seconds.
+    """
+
+    def __init__(self, pool: HttpPool, keys: Keyring, *, sleep: Sleep = asyncio.sleep) -> None:
+        self._pool = pool
+        self._keys = keys
+        self._turn = itertools.count()
+        self._sleep = sleep
+
+    async def ask(self, method: str, target: str, body: Any = None, *, once: str | None = None) -> Answer:
+        """One request until it is answered for good; what may pass by itself is asked again.
+
+        Args:
+            method: ``GET``, ``POST`` ...
+            target: path and query below the base address, percent-encoded.
+            body: JSON value, or None.
+            once: the idempotency key of a request that must not be carried out twice.
+
+        Raises:
+            ServiceError: the service refused it, or did not answer through all tries.
+        """
+        patience = _BACKOFF
+        text = None if body is None else encode_json(body)
+        extra = {} if once is None else {"idempotency-key": once}
+        while True:
+            headers = {**self._keys.headers(next(self._turn)), **extra}
+            try:
+                return judge(await self._pool.request(method, target, body=text, headers=headers))
+            except ServiceError as error:
+                limited = isinstance(error, RateLimited)
+                lasting = isinstance(error, ErrorAnswer) and error.advice is not Advice.RETRY
+                if lasting or (patience.failures >= _TRIES_MAX and not limited):
+                    raise
+                wait_s = error.retry_after_s if isinstance(error, RateLimited) else None
+                patience, pause_s = patience.failed(random.random(), wait_s)  # noqa: S311 - jitter, no secret
+                await self._sleep(pause_s)
+
+    async def pages(self, path: str, query: Mapping[str, str | int]) -> AsyncIterator[list[Any]]:
+        """The pages of a list, one after the other."""
+        cursor: str | None = None
+        while True:
+            asked = {**query, **({"cursor": cursor} if cursor else {})}
+            page = read_page((await self.ask("GET", f"{path}?{urlencode(asked)}")).json())
+            yield page.items
+            cursor = page.next_cursor
+            if not cursor or page.has_more is False:
+                return
+
+
+@asynccontextmanager
+async def open_desk(base_url: str, keys: Keyring, *, timeout_s: float = 10.0) -> AsyncIterator[TargetDesk]:
+    """A desk with connections of its own, for the length of the block.
+
+    Raises:
+        ConfigurationError: the address is none.
+    """
+    pool = HttpPool(base_url, {}, connections=_CONCURRENCY, timeout_s=timeout_s)
+    try:
+        yield TargetDesk(pool, keys)
+    finally:
+        await pool.close()
+
+
+async def for_each(items: Iterable[Item], work: Callable[[Item], Awaitable[None]]) -> None:
+    """Do the work for every item, a few at once; the first error stops the rest and is raised."""
+    waiting = iter(items)
+
+    async def take() -> None:
+        for item in waiting:
+            await work(item)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(_CONCURRENCY):
+                group.create_task(take())
+    except* ServiceError as errors:
+        raise errors.exceptions[0] from None

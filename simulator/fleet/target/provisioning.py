@@ -1,0 +1,196 @@
+"""What a run needs on the target, made or found: a product and devices, each with the mark of this program."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from agent.errors import Conflict, InvalidMessage, NotFound, UnexpectedAnswer
+from agent.wire import paths
+from agent.wire.devices import Device
+from agent.wire.onboarding import RegisterDevice
+from agent.wire.products import NewProduct, Product
+from simulator.fleet.runner import DeviceIdentity
+from simulator.fleet.target.asking import TargetDesk, for_each
+
+MARK: Final = "fleet-simulator"
+"""``metadata.made_by`` of every product, and the begin of every device's name: cleanup goes by it."""
+_PAGE: Final = 1000
+_TOLD_EVERY: Final = 100
+
+Told = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a run asks for.
+
+    Attributes:
+        product: as its file has it; the mark is added.
+        scenario: whose devices they are.
+        user_id: account that the devices are linked to.
+        identifiers: one for each device, in the order of the devices' indices.
+    """
+
+    product: NewProduct
+    scenario: str
+    user_id: str
+    identifiers: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Provisioned:
+    """What is there now.
+
+    Attributes:
+        devices: in the order of the identifiers.
+        made: how many of them were registered just now; the others were there from an earlier run.
+    """
+
+    product_id: str
+    devices: tuple[DeviceIdentity, ...]
+    made: int
+
+
+async def provision(desk: TargetDesk, wanted: Wanted, told: Told) -> Provisioned:
+    """Find or make the product and every device.
+
+    Registering a device again answers the same record, so a run that was killed in the middle goes on from there.
+
+    Args:
+        desk: how to ask the target.
+        wanted: what is needed.
+        told: told now and then, with how many devices are there and how many are wanted.
+
+    Raises:
+        Conflict: an identifier is registered for somebody else.
+        ServiceError: the target refused something, or does not answer.
+    """
+    product_id = await _product(desk, wanted)
+    found = await _registered(desk, wanted, product_id)
+    missing = [number for number, name in enumerate(wanted.identifiers) if name not in found]
+    total = len(wanted.identifiers)
+    told(total - len(missing), total)
+
+    async def register(number: int) -> None:
+        identifier = wanted.identifiers[number]
+        body = RegisterDevice(
+            user_id=wanted.user_id,
+            product_id=product_id,
+            device_name=f"{MARK} {wanted.scenario} {number:06d}",
+            device_identifier=identifier,
+        )
+        try:
+            answer = await desk.ask("POST", paths.ONBOARDING_DEVICES, body.to_wire())
+        except Conflict as error:
+            error.add_note(f"give the scenario another identities.prefix or user_id: {identifier} is taken")
+            raise
+        found[identifier] = Device.receive(answer.json()).device_id
+        if len(found) % _TOLD_EVERY == 0:
+            told(len(found), total)
+
+    await for_each(missing, register)
+    told(total, total)
+    devices = tuple(DeviceIdentity(found[name], product_id, name) for name in wanted.identifiers)
+    return Provisioned(product_id, devices, len(missing))
+
+
+async def _product(desk: TargetDesk, wanted: Wanted) -> str:
+    name = f"{MARK} {wanted.product.name}"
+    async for items in desk.pages(paths.PRODUCTS, {"limit": _PAGE}):
+        for item in items:
+            product = _received_product(item)
+            if product is not None and product.name == name and is_marked(product):
+                return product.product_id
+    mark = {**(wanted.product.metadata or {}), "made_by": MARK}
+    body = wanted.product.model_copy(update={"name": name, "metadata": mark})
+    answer = await desk.ask("POST", paths.PRODUCTS, body.to_wire())
+    return Product.receive(answer.json()).product_id
+
+
+async def _registered(desk: TargetDesk, wanted: Wanted, product_id: str) -> dict[str, str]:
+    """Identifier -> device id, of those that are there already."""
+    names = set(wanted.identifiers)
+    found: dict[str, str] = {}
+    target = paths.user_devices(wanted.user_id)
+    # A user is created by the first registration; before that there is none to ask for.
+    with contextlib.suppress(NotFound):
+        async for items in desk.pages(target, {"limit": _PAGE}):
+            for device in map(Device.receive, items):
+                if device.product_id == product_id and device.device_identifier in names:
+                    found[device.device_identifier] = device.device_id
+    return found
+
+
+def is_marked(product: Product) -> bool:
+    """Whether this program made it."""
+    return (product.metadata or {}).get("made_by") == MARK
+
+
+@dataclass(slots=True)
+class CleanupCount:
+    """What a cleanup took away.
+
+    Attributes:
+        products, devices: how many.
+        names: of the products.
+    """
+
+    products: int = 0
+    devices: int = 0
+    names: tuple[str, ...] = ()
+
+
+async def clean_up(desk: TargetDesk, told: Told, *, dry_run: bool = False) -> CleanupCount:
+    """Take away every product that carries the mark, with all of its devices.
+
+    Args:
+        desk: how to ask the target.
+        told: told now and then, with how many devices are gone and how many there were.
+        dry_run: only count.
+
+    Raises:
+        ServiceError: the target refused something, or does not answer.
+    """
+    marked: dict[str, str] = {}
+    async for items in desk.pages(paths.PRODUCTS, {"limit": _PAGE}):
+        products = filter(None, map(_received_product, items))
+        marked |= {product.product_id: product.name or "" for product in products if is_marked(product)}
+    if not marked:
+        return CleanupCount()
+    device_ids: list[str] = []
+    async for items in desk.pages(paths.DEVICES, {"limit": _PAGE}):
+        devices = map(Device.receive, items)
+        device_ids += [device.device_id for device in devices if device.product_id in marked]
+    count = CleanupCount(len(marked), len(device_ids), tuple(marked.values()))
+    if dry_run:
+        return count
+    gone = 0
+
+    async def remove(device_id: str) -> None:
+        nonlocal gone
+        await _delete(desk, paths.onboarding_device(device_id))
+        gone += 1
+        if gone % _TOLD_EVERY == 0:
+            told(gone, len(device_ids))
+
+    await for_each(device_ids, remove)
+    told(gone, len(device_ids))
+    for product_id in marked:
+        await _delete(desk, paths.product(product_id))
+    return count
+
+
+async def _delete(desk: TargetDesk, target: str) -> None:
+    # Not there any more: somebody else took it away, and that is what was wanted.
+    with contextlib.suppress(NotFound):
+        await desk.ask("DELETE", target)
+
+
+def _received_product(item: Any) -> Product | None:
+    try:
+        return Product.receive(item)
+    except (InvalidMessage, UnexpectedAnswer):
+        return None

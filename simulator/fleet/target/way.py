@@ -1,0 +1,134 @@
+"""The way in: from options and a scenario's words to addresses and key pairs that can be used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from agent.errors import ConfigurationError
+from agent.wire.secret import Secret
+from simulator.fleet.target.standing import StandingService, find_standing
+from simulator.keys import Keys
+from simulator.onboarding.connecting import read_secret
+
+LOCAL_BROKER: Final = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class TargetOptions:
+    """What a person says on the command line; everything may be missing.
+
+    Attributes:
+        base_url: address of the service.
+        api_key, secret_key_file: one key pair.
+        up: the folder that ``fleet-simulator up --data`` was given.
+    """
+
+    base_url: str | None = None
+    api_key: str | None = None
+    secret_key_file: Path | None = None
+    up: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPairFile:
+    """A key pair as a scenario names it: the secret is in a file."""
+
+    api_key: str
+    secret_key_file: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How to reach everything that a run needs.
+
+    Attributes:
+        keys: at least one pair; several share the load of a quota.
+        gateway_url: where devices speak HTTP to the gateway; None without one.
+        gateway_folder: a gateway on this machine whose tokens may be made here; None for any other.
+        broker_host, broker_port: where devices speak MQTT; None without one.
+        broker: its name, where it is known.
+    """
+
+    base_url: str
+    keys: tuple[Keys, ...]
+    gateway_url: str | None = None
+    gateway_folder: Path | None = None
+    broker_host: str | None = None
+    broker_port: int | None = None
+    broker: str | None = None
+
+
+def find_way(options: TargetOptions, base_url: str | None = None, keys: Sequence[KeyPairFile] = ()) -> Way:
+    """The way in; what the command line says goes before what the scenario says.
+
+    Args:
+        options: from the command line.
+        base_url: from the scenario.
+        keys: from the scenario.
+
+    Raises:
+        ConfigurationError: something is missing or cannot be read; every fault with its fix.
+    """
+    if options.up is not None:
+        if options.base_url or options.api_key or options.secret_key_file:
+            fix = "--up knows address and keys: leave out --base-url, --api-key and --secret-key-file"
+            raise ConfigurationError([fix], "target")
+        return way_to(find_standing(options.up))
+    address = options.base_url or base_url
+    faults = []
+    if not address:
+        faults.append("no target: give --base-url, or --up DIR of 'fleet-simulator up --data DIR', or --local")
+    elif urlsplit(address).scheme not in {"http", "https"} or not urlsplit(address).hostname:
+        faults.append(f"--base-url {address!r}: write it as http://host:port")
+    pairs: list[Keys] = []
+    if options.api_key or options.secret_key_file:
+        if not options.api_key or not options.secret_key_file:
+            missing = "--api-key" if not options.api_key else "--secret-key-file"
+            faults.append(f"{missing} is missing: a key pair has both parts")
+        else:
+            pairs = [_pair(KeyPairFile(options.api_key, options.secret_key_file), faults)]
+    else:
+        pairs = [_pair(pair, faults) for pair in keys]
+        if not pairs:
+            faults.append("no keys: give --api-key and --secret-key-file, or target.keys in the scenario")
+    if faults or not address:
+        raise ConfigurationError(faults, "target")
+    return Way(address.rstrip("/"), tuple(pairs))
+
+
+def way_to(standing: StandingService) -> Way:
+    """The way into a service that stands on this machine.
+
+    Raises:
+        ConfigurationError: its keys cannot be read.
+    """
+    faults: list[str] = []
+    folder = standing.key_folder
+    try:
+        api_key = (folder / "api_key").read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError([f"cannot be read: {error}"], str(folder / "api_key")) from None
+    pair = _pair(KeyPairFile(api_key, folder / "secret_key"), faults)
+    if faults:
+        raise ConfigurationError(faults, "target")
+    return Way(
+        standing.base_url,
+        (pair,),
+        standing.gateway_url,
+        standing.gateway_folder,
+        LOCAL_BROKER if standing.broker_port else None,
+        standing.broker_port,
+        standing.broker,
+    )
+
+
+def _pair(pair: KeyPairFile, faults: list[str]) -> Keys:
+    try:
+        return Keys(pair.api_key, read_secret(pair.secret_key_file, "the secret key's file"), pair.secret_key_file)
+    except ConfigurationError as error:
+        faults += error.faults
+        return Keys(pair.api_key, Secret(""))

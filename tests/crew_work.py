@@ -1,0 +1,36 @@
+"""What the workers of the crew's tests do: importable by name, since a worker process begins from nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from multiprocessing.connection import Connection
+
+from simulator.fleet.run.messages import Begin, Finished, Ready, Stop, Trouble
+
+
+def talk(number: int, job: str, pipe: Connection) -> None:
+    """Say what the job is, answer until told to stop."""
+    pipe.send(Ready(number, len(job)))
+    while not isinstance(message := pipe.recv(), Stop):
+        assert isinstance(message, Begin)
+        pipe.send(Trouble(number, f"{job} at {message.at_s:g}"))
+    pipe.send(Finished(number, job.upper()))
+
+
+def die(number: int, job: int, pipe: Connection) -> None:
+    """End by the signal that the job names, or with an exit code of its own."""
+    pipe.send(Ready(number, 1))
+    if job > 0:
+        os.kill(os.getpid(), job)
+        time.sleep(60)
+    raise SystemExit(7)
+
+
+def ignore(number: int, job: None, pipe: Connection) -> None:
+    """Never say anything, and do not end by SIGTERM."""
+    del job
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    pipe.send(Ready(number, 0))
+    time.sleep(60)

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from simulator.fleet.run import crew as crew_module
+from simulator.fleet.run.crew import SILENCE_S, Crew, Gone
+from simulator.fleet.run.messages import Begin, Finished, FromWorker, Ready, Stop, Trouble
+from tests.crew_work import die, ignore, talk
+
+
+def listen(crew: Crew, enough: Callable[[list[FromWorker | Gone]], bool]) -> list[FromWorker | Gone]:
+    """What is said until it is enough."""
+    heard: list[FromWorker | Gone] = []
+    for _ in range(200):
+        heard += crew.hear(0.1)
+        if enough(heard):
+            return heard
+    pytest.fail(f"only this was said: {heard}")
+
+
+def test_every_worker_gets_its_job_hears_the_conductor_and_has_the_last_word():
+    with Crew(talk, ["left", "middle", "right"]) as crew:
+        ready = listen(crew, lambda heard: len(heard) == 3)
+        assert {(message.worker, message.devices) for message in ready if isinstance(message, Ready)} == {
+            (0, 4),
+            (1, 6),
+            (2, 5),
+        }
+        crew.tell(Begin(2.0))
+        said = listen(crew, lambda heard: len(heard) == 3)
+        assert {m.sentence for m in said if isinstance(m, Trouble)} == {"left at 2", "middle at 2", "right at 2"}
+        crew.tell(Stop())
+        for message in listen(crew, lambda heard: len(heard) == 3):
+            assert isinstance(message, Finished)
+            crew.release(message.worker)
+        assert crew.living == ()
+
+
+@pytest.mark.parametrize(
+    ("job", "reason"), [(int(signal.SIGKILL), "ended with signal 9"), (0, "ended with exit code 7")]
+)
+def test_a_worker_that_ends_is_gone_and_the_others_go_on(job, reason):
+    with Crew(die, [job]) as crew:
+        heard = listen(crew, lambda heard: any(isinstance(message, Gone) for message in heard))
+        gone = heard[-1]
+        assert isinstance(gone, Gone)
+        assert reason in gone.reason
+        assert crew.living == ()
+        crew.tell(Stop())  # nobody is there to hear it, and that is no error
+
+
+def test_a_worker_that_is_not_heard_is_ended_and_gone():
+    now_s = 0.0
+    with Crew(ignore, [None], now=lambda: now_s) as crew:
+        listen(crew, lambda heard: len(heard) == 1)
+        now_s = SILENCE_S + 1
+        heard = listen(crew, bool)
+        assert isinstance(heard[0], Gone)
+        assert "not heard" in heard[0].reason
+
+
+def test_leaving_ends_also_a_worker_that_does_not_want_to(monkeypatch):
+    monkeypatch.setattr(crew_module, "_END_S", 0.2)
+    with Crew(ignore, [None]) as crew:
+        listen(crew, lambda heard: len(heard) == 1)
+        (pid,) = crew.pids
+    assert pid is not None
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from simulator.fleet.record import AuditRecord, Gap, StreamAudit, ThresholdResult, Word
+from simulator.fleet.run.verdict import Findings, judge_run
+
+CLEAN = StreamAudit(sent=10, accepted=10, stored=10, lost=0, doubled=0, reordered=0, altered=0, late=0, unknown=0)
+AUDIT = AuditRecord(CLEAN, None, complete=True)
+LOSS = replace(AUDIT, readings=replace(CLEAN, lost=2, altered=1))
+HELD = ThresholdResult("audit.lost == 0", held=True, observed=0.0)
+MISSED = ThresholdResult("http.poll.p99 < 250ms over 1m", held=False, observed=0.4, unit="s", at_s=61.0)
+
+
+@pytest.mark.parametrize(
+    ("found", "word", "code", "first"),
+    [
+        (Findings(), Word.PASSED, 0, "it ran to its end; the scenario asks for nothing more"),
+        (Findings(AUDIT, [HELD]), Word.PASSED, 0, "all 1 thresholds held; nothing was lost, doubled or altered"),
+        (Findings(AUDIT, [HELD, MISSED]), Word.FAILED, 1, "http.poll.p99 < 250ms over 1m: it was 0.4 s at 61 s"),
+        (Findings(AUDIT, failures=["the barrier never opened"]), Word.FAILED, 1, "the barrier never opened"),
+        (Findings(AUDIT, [MISSED], saturated=["too slow"]), Word.INCONCLUSIVE, 3, "too slow"),
+        (Findings(gaps=[Gap(1, 3.2, 9.0, "killed")]), Word.INCONCLUSIVE, 3,
+         "worker 1 did not report from 3 s to 9 s: killed"),
+        (Findings(replace(AUDIT, complete=False)), Word.INCONCLUSIVE, 3,
+         "the audit is not complete: not everything could be read back"),
+        (Findings(AUDIT, [MISSED], interrupted=True), Word.INTERRUPTED, 130, "ended by hand before its time"),
+        (Findings(replace(AUDIT, complete=False), unreachable="gone", interrupted=True), Word.UNREACHABLE, 5, "gone"),
+        (Findings(LOSS, [MISSED], unreachable="gone", interrupted=True), Word.LOST, 4,
+         "readings: 2 lost, 1 altered of 10 sent"),
+    ],
+)  # fmt: skip
+def test_what_weighs_most_gives_the_word(found, word, code, first):
+    verdict = judge_run(found)
+    assert (verdict.word, verdict.exit_code, verdict.sentences[0]) == (word, code, first)
+
+
+def test_every_reason_is_told():
+    verdict = judge_run(Findings(LOSS, [MISSED, HELD], interrupted=True, saturated=["too slow"]))
+    assert len(verdict.sentences) == 4
+
+
+def test_a_threshold_without_a_measurement_says_so():
+    missing = ThresholdResult("http.report.p50 < 1s", held=False, observed=None)
+    assert judge_run(Findings(thresholds=[missing])).sentences == ("http.report.p50 < 1s: nothing was measured",)

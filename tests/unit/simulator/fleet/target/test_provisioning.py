@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from agent.errors import Conflict, Unauthorized
+from agent.wire.auth import KeyPair
+from agent.wire.client import ServiceClient
+from agent.wire.onboarding import RegisterDevice
+from agent.wire.products import NewProduct
+from agent.wire.secret import Secret
+from simulator.fleet.products import load_product
+from simulator.fleet.target.asking import Keyring, TargetDesk, open_desk
+from simulator.fleet.target.provisioning import MARK, Provisioned, Wanted, clean_up, provision
+from simulator.keys import Keys
+from simulator.service.config import ServiceConfig
+from simulator.service.server import RunningService
+
+KEYS = Keys("mk_fleet", Secret("msk_fleet"))
+
+
+@pytest.fixture
+def service() -> Iterator[RunningService]:
+    config = ServiceConfig(port=0, api_key=KEYS.api_key, secret_key=KEYS.secret_key, rate_limit=0)
+    with RunningService(config) as running:
+        yield running
+
+
+@pytest.fixture
+def client(service: RunningService) -> Iterator[ServiceClient]:
+    with ServiceClient(service.base_url, KeyPair(KEYS.api_key, KEYS.secret_key)) as made:
+        yield made
+
+
+def at_desk(service: RunningService, work: Callable[[TargetDesk], Any], keys: Keys = KEYS) -> Any:
+    async def run() -> Any:
+        async with open_desk(service.base_url, Keyring((keys,))) as desk:
+            return await work(desk)
+
+    return asyncio.run(run())
+
+
+def wanted(count: int, prefix: str = "sim-") -> Wanted:
+    return Wanted(load_product(), "smoke", "fleet", [f"{prefix}{number:06d}" for number in range(count)])
+
+
+def make(service: RunningService, count: int, prefix: str = "sim-") -> Provisioned:
+    return at_desk(service, lambda desk: provision(desk, wanted(count, prefix), lambda _done, _total: None))
+
+
+def test_devices_are_made_once_and_found_by_the_next_run(service, client):
+    first = make(service, 130)
+    assert first.made == 130
+    assert len({device.device_id for device in first.devices}) == 130
+    assert [device.name for device in first.devices] == [f"sim-{number:06d}" for number in range(130)]
+    again = make(service, 150)
+    assert again.made == 20
+    assert again.devices[:130] == first.devices
+    assert len(list(client.devices())) == 150
+    assert all((device.device_name or "").startswith(MARK) for device in client.devices())
+
+
+def test_an_identifier_of_somebody_else_stops_the_run_with_the_fix(service, client):
+    first = make(service, 1)
+    client.register_device(
+        RegisterDevice(user_id="another", product_id=first.product_id, device_identifier="taken-000001")
+    )
+    with pytest.raises(Conflict) as caught:
+        make(service, 3, "taken-")
+    assert any("identities.prefix" in note for note in caught.value.__notes__)
+
+
+def test_cleanup_takes_what_carries_the_mark_and_nothing_else(service, client):
+    own = client.create_product(NewProduct(name="a product of somebody"))
+    client.register_device(RegisterDevice(user_id="u", product_id=own.product_id, device_identifier="theirs"))
+    make(service, 40)
+    told: list[tuple[int, int]] = []
+    counted = at_desk(service, lambda desk: clean_up(desk, lambda *both: told.append(both), dry_run=True))
+    assert (counted.products, counted.devices, told) == (1, 40, [])
+    assert len(list(client.devices())) == 41
+    removed = at_desk(service, lambda desk: clean_up(desk, lambda *both: told.append(both)))
+    assert (removed.products, removed.devices) == (1, 40)
+    assert told[-1] == (40, 40)
+    assert [device.device_identifier for device in client.devices()] == ["theirs"]
+    assert [product.name for product in client.products()] == ["a product of somebody"]
+    assert at_desk(service, lambda desk: clean_up(desk, lambda *_: None)).products == 0
+
+
+def test_wrong_keys_are_told_at_once_and_not_tried_again(service):
+    wrong = Keys("mk_fleet", Secret("msk_wrong"))
+    with pytest.raises(Unauthorized):
+        at_desk(service, lambda desk: provision(desk, wanted(3), lambda _done, _total: None), wrong)
