@@ -94,6 +94,7 @@ class GeneratorHealth:
         steal_percent: CPU time that the host took.
         cpu_percent: of one core, the busiest worker.
         intended, sent: requests that the plan asked for, and those that went out.
+        send_lag: encoded histogram from intended to sent, which several seconds are merged by.
     """
 
     send_lag_p99_s: float = 0.0
@@ -104,6 +105,7 @@ class GeneratorHealth:
     cpu_percent: float = 0.0
     intended: int = 0
     sent: int = 0
+    send_lag: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +194,7 @@ class AuditRecord:
     Attributes:
         complete: everything was read back; False when the target went away or the run was cut short.
         findings: by device, the worst first, bounded.
+        registrations: of an onboarding storm.
     """
 
     readings: StreamAudit | None
@@ -199,6 +202,7 @@ class AuditRecord:
     complete: bool
     sentences: tuple[str, ...] = ()
     findings: tuple[DeviceFinding, ...] = ()
+    registrations: StreamAudit | None = None
 
 
 @dataclass(frozen=True, slots=True)

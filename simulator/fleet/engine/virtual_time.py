@@ -1,0 +1,61 @@
+"""Time that passes only when it is told to: thirty days of a fleet in the time that their work takes."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Final
+
+_NEVER: Final = float("inf")
+
+
+class VirtualClock:
+    """A :class:`~simulator.fleet.engine.wheel.Clock` that jumps from one appointment to the next.
+
+    Args:
+        start_s: what it shows first.
+    """
+
+    def __init__(self, start_s: float = 0.0) -> None:
+        self._now_s = start_s
+        self._waiting: list[tuple[float, int, _Waiting]] = []
+        self._serial = 0
+
+    def time(self) -> float:
+        """Now."""
+        return self._now_s
+
+    def call_at(self, when: float, callback: Callable[[], None], /) -> _Waiting:
+        """Call once at ``when``; what is past is called next."""
+        waiting = _Waiting(callback)
+        self._serial += 1
+        heapq.heappush(self._waiting, (when, self._serial, waiting))
+        return waiting
+
+    def run_until(self, until_s: float) -> None:
+        """Let time pass: every call in its order, at its time."""
+        while self._waiting and self._waiting[0][0] <= until_s:
+            when, _, waiting = heapq.heappop(self._waiting)
+            if waiting.callback is not None:
+                self._now_s = max(self._now_s, when)
+                waiting.callback()
+        self._now_s = max(self._now_s, until_s)
+
+    def next_s(self) -> float:
+        """When the next call is; infinite when there is none."""
+        while self._waiting and self._waiting[0][2].callback is None:
+            heapq.heappop(self._waiting)
+        return self._waiting[0][0] if self._waiting else _NEVER
+
+
+class _Waiting:
+    """A call that may yet be cancelled."""
+
+    __slots__ = ("callback",)
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        """It shall not happen."""
+        self.callback = None

@@ -1,0 +1,249 @@
+"""A timer wheel: a hundred thousand appointments on one timer of the loop.
+
+Two rings of buckets, an eighth of a second and 32 seconds wide, hashed by number, and a heap for the bucket that is
+now: filing an appointment costs the same whether there are ten or a million, and each still fires at its exact time, in
+order. What most appointments of a load engine do is never happen (a time limit is set, and the answer comes), so that
+is what is cheapest: one that is put off stays where it is filed and is looked at again when its bucket's time comes.
+
+Source: G. Varghese, T. Lauck, "Hashed and Hierarchical Timing Wheels", 1987, scheme 7; the lazy moving is the Linux
+kernel's habit with TCP timers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import math
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+_FINE_PER_S: Final = 8
+_FINE_BITS: Final = 8
+"""A coarse bucket holds 2 ** 8 fine ones: 32 s."""
+_NEVER: Final = math.inf
+_NOWHERE: Final = -1
+FIRES_PER_TURN: Final = 256
+"""After so many the loop gets a turn, so that answers are read (and timed) while a crowd of devices wakes up."""
+
+
+class Handle(Protocol):
+    """An appointment with a clock."""
+
+    def cancel(self) -> None:
+        """It shall not happen."""
+        ...
+
+
+class Clock(Protocol):
+    """Time, and to be called at a time. Seconds, monotonic."""
+
+    def time(self) -> float:
+        """Now."""
+        ...
+
+    def call_at(self, when: float, callback: Callable[[], None], /) -> Handle:
+        """Call once, not before ``when``."""
+        ...
+
+
+class LoopClock:
+    """The clock of a running loop, to the nanosecond.
+
+    uvloop's own ``time()`` is the millisecond in which the loop's turn began, and its ``call_at`` rounds to the nearest
+    one; this clock reads the system's monotonic clock, the same one, and is never early.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self._loop = loop or asyncio.get_running_loop()
+        self.time = time.monotonic
+
+    def call_at(self, when: float, callback: Callable[[], None], /) -> Handle:
+        """Call once, not before ``when``; up to a millisecond after it, as fine as loops wait."""
+        # The loop counts from its own idea of now, which may be a whole turn old.
+        wait_s = when - self.time()
+        if wait_s <= 0:
+            return self._loop.call_soon(callback)
+        return self._loop.call_later(math.ceil(wait_s * 1000) / 1000, callback)
+
+
+class Timer:
+    """A place for one appointment at a time, used again and again. Derive from it and say what happens.
+
+    Attributes:
+        due_s: when; infinite while there is no appointment. Belongs to the wheel.
+    """
+
+    __slots__ = ("_number", "due_s")
+
+    def __init__(self) -> None:
+        self.due_s = _NEVER
+        self._number = _NOWHERE  # of the fine bucket that it is filed for
+
+    def fire(self) -> None:
+        """The time has come; :meth:`Wheel.at` may be called again from here."""
+        raise TypeError(f"{type(self).__name__} does not say what happens when its time comes")
+
+
+class Call(Timer):
+    """An appointment that calls a function."""
+
+    __slots__ = ("_callback",)
+
+    def __init__(self, callback: Callable[[], object]) -> None:
+        super().__init__()
+        self._callback = callback
+
+    def fire(self) -> None:
+        """Call it."""
+        self._callback()
+
+
+class Wheel:
+    """Appointments on one clock.
+
+    Equal times fire in the order in which they were filed, the same in each run. What fires may make and cancel
+    appointments, its own too; an exception out of it goes to whoever runs the clock, and the others still fire.
+
+    Args:
+        clock: time; :class:`LoopClock` unless a test brings its own.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._near: list[tuple[float, int, Timer]] = []
+        self._near_number = int(clock.time() * _FINE_PER_S)
+        self._fine: dict[int, dict[Timer, None]] = {}
+        self._coarse: dict[int, dict[Timer, None]] = {}
+        # Numbers of the buckets that are there, each a heap.
+        self._fine_numbers: list[int] = []
+        self._coarse_numbers: list[int] = []
+        self._serial = 0
+        self._handle: Handle | None = None
+        self._armed_s = _NEVER
+        self._is_running = False
+
+    def at(self, due_s: float, what: Timer | Callable[[], object]) -> Timer:
+        """Make an appointment, or move the one that ``what`` has.
+
+        Args:
+            due_s: on the wheel's clock; what is past fires in the clock's next turn, infinity is never.
+            what: a timer, or a function to call once.
+
+        Returns:
+            The timer, for :meth:`cancel` and for moving it.
+        """
+        timer = what if isinstance(what, Timer) else Call(what)
+        timer.due_s = due_s
+        if due_s == _NEVER:
+            return timer
+        number = int(due_s * _FINE_PER_S)
+        # Filed for an earlier bucket, or a later time: it is looked at in time, and filed again then.
+        if not self._near_number < timer._number <= number:  # noqa: SLF001 - the wheel's own entry
+            self._file(timer, number)
+        return timer
+
+    def cancel(self, timer: Timer) -> None:
+        """Drop the appointment and its place; nothing happens where there is none.
+
+        A timer that gets its next appointment soon had better be put off with :meth:`put_off`.
+        """
+        timer.due_s = _NEVER
+        self._leave(timer)
+
+    @staticmethod
+    def put_off(timer: Timer) -> None:
+        """No appointment until the next :meth:`at`. The place is kept, so that both cost next to nothing."""
+        timer.due_s = _NEVER
+
+    def __len__(self) -> int:
+        """How many places are taken, those of put off timers too."""
+        filed = sum(map(len, self._fine.values())) + sum(map(len, self._coarse.values()))
+        return filed + sum(timer.due_s == due_s for due_s, _, timer in self._near)
+
+    def _file(self, timer: Timer, number: int) -> None:
+        self._leave(timer)
+        timer._number = number  # noqa: SLF001
+        if number <= self._near_number:
+            self._serial += 1
+            heapq.heappush(self._near, (timer.due_s, self._serial, timer))
+            wake_s = timer.due_s
+        elif number >> _FINE_BITS == self._near_number >> _FINE_BITS:
+            self._put(self._fine, self._fine_numbers, number, timer)
+            wake_s = number / _FINE_PER_S
+        else:
+            number >>= _FINE_BITS
+            self._put(self._coarse, self._coarse_numbers, number, timer)
+            wake_s = (number << _FINE_BITS) / _FINE_PER_S
+        if wake_s < self._armed_s and not self._is_running:
+            self._arm(wake_s)
+
+    @staticmethod
+    def _put(ring: dict[int, dict[Timer, None]], numbers: list[int], number: int, timer: Timer) -> None:
+        bucket = ring.get(number)
+        if bucket is None:
+            ring[number] = {timer: None}
+            heapq.heappush(numbers, number)
+        else:
+            bucket[timer] = None
+
+    def _leave(self, timer: Timer) -> None:
+        number = timer._number  # noqa: SLF001
+        if number == _NOWHERE:
+            return
+        timer._number = _NOWHERE  # noqa: SLF001
+        # In the heap it stays, and is known there by another time than its own; buckets give it up.
+        for ring, name in ((self._fine, number), (self._coarse, number >> _FINE_BITS)):
+            bucket = ring.get(name)
+            if bucket is not None and timer in bucket:
+                del bucket[timer]
+                return
+
+    def _arm(self, wake_s: float) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        self._armed_s = wake_s
+        self._handle = None if wake_s == _NEVER else self._clock.call_at(wake_s, self._turn)
+
+    def _turn(self) -> None:
+        """The clock calls: what is due fires, and the next call is arranged."""
+        self._handle, self._armed_s, self._is_running = None, _NEVER, True
+        near = self._near
+        try:
+            now_s = self._clock.time()
+            self._advance(int(now_s * _FINE_PER_S))
+            left = FIRES_PER_TURN
+            while near and near[0][0] <= now_s and left:
+                due_s, _, timer = heapq.heappop(near)
+                if timer.due_s == due_s:
+                    timer.due_s = timer._number = _NOWHERE  # noqa: SLF001
+                    left -= 1
+                    timer.fire()
+        finally:
+            self._is_running = False
+            self._arm(self._next_s())
+
+    def _advance(self, number: int) -> None:
+        """Empty the buckets whose time has begun: into the heap, or from a coarse one into the fine ones."""
+        self._near_number = max(number, self._near_number)
+        for ring, numbers, last in (
+            (self._coarse, self._coarse_numbers, self._near_number >> _FINE_BITS),
+            (self._fine, self._fine_numbers, self._near_number),
+        ):
+            while numbers and numbers[0] <= last:
+                for timer in ring.pop(heapq.heappop(numbers)):
+                    timer._number = _NOWHERE  # noqa: SLF001
+                    if timer.due_s != _NEVER:
+                        self._file(timer, int(timer.due_s * _FINE_PER_S))
+
+    def _next_s(self) -> float:
+        while self._near:
+            due_s, _, timer = self._near[0]
+            if timer.due_s == due_s:
+                return due_s
+            heapq.heappop(self._near)
+        if self._fine_numbers:
+            return self._fine_numbers[0] / _FINE_PER_S
+        if self._coarse_numbers:
+            return (self._coarse_numbers[0] << _FINE_BITS) / _FINE_PER_S
+        return _NEVER

@@ -1,0 +1,285 @@
+"""Durations in bounded memory: log-linear counts of three significant digits that merge by addition.
+
+Each power of two is cut into 1,024 buckets of equal width, so a bucket is at most 1/1,024 of its values wide, and its
+middle is within 0.05 % of whatever fell into it. A bucket's number is the top of the value's own bit pattern (exponent
+and ten bits of the mantissa, IEEE 754), so counting is a shift. Counts are whole numbers: histograms added in any order
+are the histogram of all values, to the last bit. A percentile is never made of other percentiles.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agent.errors import InvalidMessage
+
+SHORTEST_S: Final = 1e-6
+"""Anything shorter counts as this long."""
+LONGEST_S: Final = 3600.0
+"""Anything longer counts as this long; ``max_s`` still tells."""
+
+Counts = NDArray[np.int64]
+
+_MANTISSA_BITS: Final = 10
+_SHIFT: Final = 52 - _MANTISSA_BITS
+
+
+def _pattern_of(value_s: float) -> int:
+    pattern: int = struct.unpack("<q", struct.pack("<d", value_s))[0]
+    return pattern >> _SHIFT
+
+
+def _bucket_of(value_s: float) -> int:
+    return min(max(_pattern_of(value_s) - _LOWEST, 0), BUCKETS - 1)
+
+
+_LOWEST: Final = _pattern_of(SHORTEST_S)
+BUCKETS: Final = _pattern_of(LONGEST_S) - _LOWEST + 1
+_EDGES: Final[NDArray[np.float64]] = (np.arange(_LOWEST, _LOWEST + BUCKETS + 1, dtype=np.int64) << _SHIFT).view(
+    np.float64
+)
+_MIDDLES: Final[NDArray[np.float64]] = (_EDGES[:-1] + _EDGES[1:]) / 2
+
+_PREFIX: Final = "h1."
+_HEAD: Final = struct.Struct("<IBBdd")
+_WIDTHS: Final = (1, 2, 4, 8)
+_LARGEST_BYTES: Final = _HEAD.size + BUCKETS * (2 + 8)
+
+
+class Histogram:
+    """Counts of durations between 1 µs and 1 h; 254 KiB, whatever was recorded."""
+
+    __slots__ = ("_counts", "count", "max_s", "min_s")
+
+    count: int
+    """Values recorded."""
+    min_s: float
+    """The shortest, exactly; NaN without values."""
+    max_s: float
+    """The longest, exactly; NaN without values."""
+
+    def __init__(self) -> None:
+        self._counts: Counts = np.zeros(BUCKETS, np.int64)
+        self.count = 0
+        self.min_s = self.max_s = math.nan
+
+    def record(self, value_s: float) -> None:
+        """Count one value; a negative one, which only a clock that went back can give, as 0.
+
+        Raises:
+            ValueError: NaN or infinity.
+        """
+        if not math.isfinite(value_s):
+            raise ValueError(f"a duration is a finite number of seconds, not {value_s}")
+        self._counts[_bucket_of(value_s)] += 1
+        self._note(1, max(value_s, 0.0), max(value_s, 0.0))
+
+    def record_many(self, values_s: Sequence[float] | NDArray[np.float64]) -> None:
+        """Count each value of a sequence, or of an ``array('d')`` without a copy.
+
+        Raises:
+            ValueError: one of them is NaN or infinity; none was counted then.
+        """
+        values = np.ascontiguousarray(values_s, np.float64)
+        if not len(values):
+            return
+        shortest, longest = float(values.min()), float(values.max())
+        if not (math.isfinite(shortest) and math.isfinite(longest)):
+            raise ValueError("durations are finite numbers of seconds, and one of these is not")
+        buckets = (values.view(np.int64) >> _SHIFT) - _LOWEST
+        # The pattern of a negative number is negative: it falls into the first bucket.
+        np.clip(buckets, 0, BUCKETS - 1, out=buckets)
+        np.add.at(self._counts, buckets, 1)
+        self._note(len(values), max(shortest, 0.0), max(longest, 0.0))
+
+    def _note(self, count: int, shortest_s: float, longest_s: float) -> None:
+        if self.count:
+            self.min_s = min(self.min_s, shortest_s)
+            self.max_s = max(self.max_s, longest_s)
+        else:
+            self.min_s, self.max_s = shortest_s, longest_s
+        self.count += count
+
+    def add(self, other: Histogram) -> None:
+        """Take in what another one counted: afterwards this is the histogram of both logs together."""
+        if other.count:
+            self._counts += other._counts
+            self._note(other.count, other.min_s, other.max_s)
+
+    def add_encoded(self, text: str) -> None:
+        """:meth:`add` of what :meth:`encode` wrote, without building the other one.
+
+        Raises:
+            InvalidMessage: not such a text.
+        """
+        buckets, counts, shortest_s, longest_s = _unpacked(text)
+        if len(buckets):
+            self._counts[buckets] += counts
+            self._note(int(counts.sum()), shortest_s, longest_s)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._counts[:] = 0
+        self.count = 0
+        self.min_s = self.max_s = math.nan
+
+    def copy(self) -> Histogram:
+        """One that goes its own way."""
+        other = Histogram()
+        other.add(self)
+        return other
+
+    # --- what it says -------------------------------------------------------------------------------------------------
+
+    def percentile(self, percent: float) -> float:
+        """The smallest value that at least so many percent of all values do not exceed (nearest rank), within 0.05 %.
+
+        Args:
+            percent: 0 to 100, such as 99.9.
+
+        Returns:
+            Seconds; NaN without values.
+        """
+        return self.percentiles((percent,))[0]
+
+    def percentiles(self, percents: Sequence[float]) -> tuple[float, ...]:
+        """Several at the price of one: see :meth:`percentile`."""
+        return self.at_ranks([rank_of(percent, self.count) for percent in percents])
+
+    def at_ranks(self, ranks: Sequence[int]) -> tuple[float, ...]:
+        """The values at places of the sorted log, the first is 1; NaN without values."""
+        if not self.count:
+            return (math.nan,) * len(ranks)
+        found = np.searchsorted(np.cumsum(self._counts), ranks)
+        return tuple(min(max(float(_MIDDLES[bucket]), self.min_s), self.max_s) for bucket in found)
+
+    def mean(self) -> float:
+        """The mean in seconds, of the buckets' middles: within 0.05 %, and the same for every order of adding."""
+        if not self.count:
+            return math.nan
+        return math.fsum(value * count for value, count in self.buckets()) / self.count
+
+    def count_at_most(self, value_s: float) -> int:
+        """Values that do not exceed this one; those of its own bucket count as not exceeding it."""
+        bucket = int(np.searchsorted(_EDGES, value_s, side="right")) - 1
+        return int(self._counts[: min(bucket, BUCKETS - 1) + 1].sum())
+
+    def buckets(self) -> Iterator[tuple[float, int]]:
+        """The middles of all buckets that hold something, in seconds and ascending, and what they hold."""
+        for bucket in np.flatnonzero(self._counts):
+            yield float(_MIDDLES[bucket]), int(self._counts[bucket])
+
+    @property
+    def counts(self) -> Counts:
+        """The counts by bucket, not to be written."""
+        view = self._counts.view()
+        view.flags.writeable = False
+        return view
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Histogram):
+            return NotImplemented
+        return (
+            self.count == other.count
+            and (not self.count or (self.min_s, self.max_s) == (other.min_s, other.max_s))
+            and bool(np.array_equal(self._counts, other._counts))
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __repr__(self) -> str:
+        if not self.count:
+            return "Histogram()"
+        p50, p99 = self.percentiles((50, 99))
+        return f"Histogram(count={self.count}, min={self.min_s:g}s, p50={p50:g}s, p99={p99:g}s, max={self.max_s:g}s)"
+
+    # --- as text ------------------------------------------------------------------------------------------------------
+
+    def encode(self) -> str:
+        """It as ASCII text without spaces; empty without values.
+
+        ``h1.`` and, in base64url, the zlib stream of: the number of filled buckets (u32), the widths in bytes of gaps
+        and counts (u8, u8), the shortest and longest value (f64, f64), the gap of each filled bucket to the one before,
+        and the count of each; little-endian throughout.
+        """
+        if not self.count:
+            return ""
+        filled = np.flatnonzero(self._counts)
+        counts = self._counts[filled]
+        gaps = np.diff(filled, prepend=0)
+        gap_width, count_width = _width(int(gaps.max())), _width(int(counts.max()))
+        head = _HEAD.pack(len(filled), gap_width, count_width, self.min_s, self.max_s)
+        body = gaps.astype(f"<u{gap_width}").tobytes() + counts.astype(f"<u{count_width}").tobytes()
+        return _PREFIX + base64.urlsafe_b64encode(zlib.compress(head + body)).decode("ascii")
+
+    @classmethod
+    def decode(cls, text: str) -> Self:
+        """What :meth:`encode` wrote.
+
+        Raises:
+            InvalidMessage: not such a text.
+        """
+        histogram = cls()
+        histogram.add_encoded(text)
+        return histogram
+
+
+def merged(texts: Sequence[str]) -> Histogram:
+    """The histogram of several encoded ones together."""
+    histogram = Histogram()
+    for text in texts:
+        histogram.add_encoded(text)
+    return histogram
+
+
+def rank_of(percent: float, count: int) -> int:
+    """The place of a percentile in a sorted log of so many values, from 1: the nearest rank, in whole numbers."""
+    if not 0 <= percent <= 100:  # noqa: PLR2004
+        raise ValueError(f"a percentile lies between 0 and 100, not at {percent}")
+    return max(math.ceil(Fraction(repr(float(percent))) * count / 100), 1)
+
+
+def _width(largest: int) -> int:
+    return next(width for width in _WIDTHS if largest < 1 << 8 * width)
+
+
+def _unpacked(text: str) -> tuple[NDArray[np.int64], Counts, float, float]:
+    """Filled buckets, their counts, the shortest and the longest value of an encoded histogram."""
+    nothing = np.zeros(0, np.int64)
+    if not text:
+        return nothing, nothing, math.nan, math.nan
+    try:
+        stream = zlib.decompressobj()
+        packed = stream.decompress(base64.b64decode(text.removeprefix(_PREFIX), b"-_", validate=True), _LARGEST_BYTES)
+        is_whole = text.startswith(_PREFIX) and stream.eof and not stream.unused_data
+        return _checked(packed, is_whole=is_whole)
+    except (ValueError, binascii.Error, zlib.error, struct.error) as error:
+        raise InvalidMessage(f"not an encoded histogram: {error}") from error
+
+
+def _checked(packed: bytes, *, is_whole: bool) -> tuple[NDArray[np.int64], Counts, float, float]:
+    filled, gap_width, count_width, shortest_s, longest_s = _HEAD.unpack_from(packed)
+    if gap_width not in _WIDTHS or count_width not in _WIDTHS:
+        raise ValueError("its widths are none")
+    size = _HEAD.size + filled * (gap_width + count_width)
+    if not filled or len(packed) != size or not is_whole:
+        raise ValueError("it is cut short, or something precedes or follows it")
+    gaps: Any = np.frombuffer(packed, f"<u{gap_width}", filled, _HEAD.size)
+    counts: Any = np.frombuffer(packed, f"<u{count_width}", filled, _HEAD.size + filled * gap_width)
+    # Compared before anything is added up, which might overflow.
+    if int(gaps.max()) >= BUCKETS or not gaps[1:].all() or not counts.all() or sum(counts.tolist()) >= 1 << 62:
+        raise ValueError("its counts are none")
+    buckets = np.cumsum(gaps.astype(np.int64))
+    ends = (_bucket_of(shortest_s), _bucket_of(longest_s))
+    if (int(buckets[0]), int(buckets[-1])) != ends or not 0 <= shortest_s <= longest_s < math.inf:
+        raise ValueError("its shortest and longest value are not those of its counts")
+    return buckets, counts.astype(np.int64), shortest_s, longest_s

@@ -1,0 +1,149 @@
+"""Histograms: the error bound, merging to the last bit, and the text that they travel as."""
+
+from __future__ import annotations
+
+import base64
+import math
+import zlib
+from array import array
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.errors import InvalidMessage
+from simulator.fleet.metrics.histogram import BUCKETS, LONGEST_S, SHORTEST_S, Histogram, merged, rank_of
+
+durations = st.floats(SHORTEST_S, LONGEST_S)
+logs = st.lists(durations, max_size=60)
+percents = st.one_of(st.sampled_from((0.0, 50.0, 95.0, 99.0, 99.9, 99.99, 100.0)), st.floats(0, 100))
+
+
+def histogram_of(values) -> Histogram:
+    histogram = Histogram()
+    histogram.record_many(values)
+    return histogram
+
+
+@given(st.lists(durations, min_size=1, max_size=60), percents)
+def test_a_percentile_is_within_a_thousandth_of_the_sorted_log(log, percent):
+    truth = sorted(log)[rank_of(percent, len(log)) - 1]
+    assert histogram_of(log).percentile(percent) == pytest.approx(truth, rel=0.0005)
+
+
+@given(st.lists(logs, max_size=6), st.randoms())
+def test_histograms_added_in_any_order_are_the_histogram_of_all_values(shards, random):
+    one = histogram_of([value for shard in shards for value in shard])
+    parts = [histogram_of(shard) for shard in shards]
+    random.shuffle(parts)
+    together = Histogram()
+    for part in parts:
+        together.add(part)
+    assert together == one
+    assert together.encode() == one.encode()
+    assert merged([part.encode() for part in parts]) == one
+    assert together.percentiles((50, 99.9)) == pytest.approx(one.percentiles((50, 99.9)), rel=0, nan_ok=True)
+
+
+@given(logs)
+def test_a_text_is_read_back_as_the_same(log):
+    histogram = histogram_of(log)
+    assert Histogram.decode(histogram.encode()) == histogram
+    assert histogram.encode().isascii()
+    assert " " not in histogram.encode()
+
+
+@given(st.lists(st.floats(-1e9, 1e9), max_size=60))
+def test_values_one_by_one_and_all_at_once_count_the_same(log):
+    single = Histogram()
+    for value in log:
+        single.record(value)
+    assert single == histogram_of(log) == histogram_of(array("d", log))
+
+
+@settings(max_examples=30)
+@given(st.text(max_size=40) | st.binary(max_size=80).map(lambda raw: "h1." + base64.urlsafe_b64encode(raw).decode()))
+def test_any_other_text_is_refused_in_one_line(text):
+    if text == "":
+        return
+    with pytest.raises(InvalidMessage, match=r"^not an encoded histogram: [^\n]+$"):
+        Histogram.decode(text)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 45), st.integers(0, 255))
+def test_a_text_with_a_changed_byte_is_refused_or_still_a_histogram(place, value):
+    packed = bytearray(zlib.decompress(base64.urlsafe_b64decode(histogram_of([0.25, 0.5, 0.5]).encode()[3:])))
+    packed[place % len(packed)] = value
+    try:
+        read = Histogram.decode("h1." + base64.urlsafe_b64encode(zlib.compress(bytes(packed))).decode())
+    except InvalidMessage:
+        return
+    assert read.count == int(read.counts.sum())
+    assert read.min_s <= read.percentile(50) <= read.max_s
+
+
+def test_a_text_that_would_fill_the_memory_is_refused():
+    bomb = base64.urlsafe_b64encode(zlib.compress(bytes(50_000_000))).decode()
+    with pytest.raises(InvalidMessage):
+        Histogram.decode("h1." + bomb)
+
+
+def test_without_values_nothing_is_claimed():
+    empty = Histogram()
+    assert all(math.isnan(value) for value in (empty.percentile(99), empty.mean(), empty.min_s, empty.max_s))
+    assert (empty.count, empty.encode()) == (0, "")
+    assert repr(empty) == "Histogram()"
+    empty.add(histogram_of([1.0]))
+    empty.add(Histogram())
+    assert (empty.min_s, empty.max_s, empty.percentile(0), empty.percentile(100)) == (1.0, 1.0, 1.0, 1.0)
+
+
+def test_shortest_and_longest_are_exact_and_beyond_the_range_bounded():
+    histogram = histogram_of([0.0, -0.5, 1e-9, 7200.0, 0.1234567])
+    assert (histogram.min_s, histogram.max_s, histogram.count) == (0.0, 7200.0, 5)
+    assert histogram.percentile(99) == pytest.approx(LONGEST_S, rel=0.001)
+    assert histogram.percentile(1) <= SHORTEST_S * 1.001
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_of_seconds_is_refused_and_nothing_counted(value):
+    histogram = Histogram()
+    with pytest.raises(ValueError, match="finite"):
+        histogram.record(value)
+    with pytest.raises(ValueError, match="finite"):
+        histogram.record_many([1.0, value])
+    assert histogram == Histogram()
+
+
+def test_the_mean_and_the_count_below_a_value():
+    histogram = histogram_of([0.1, 0.2, 0.3, 0.4])
+    assert histogram.mean() == pytest.approx(0.25, rel=0.0005)
+    assert [histogram.count_at_most(value) for value in (0.0, 0.15, 0.3, 9_999.0)] == [0, 1, 3, 4]
+    assert [count for _, count in histogram.buckets()] == [1, 1, 1, 1]
+
+
+def test_a_copy_goes_its_own_way_and_clear_forgets():
+    first = histogram_of([1.0])
+    second = first.copy()
+    first.clear()
+    assert (first, second) == (Histogram(), histogram_of([1.0]))
+    assert second != "1.0"
+    with pytest.raises(ValueError, match="read-only"):
+        second.counts[0] = 1
+    assert len(second.counts) == BUCKETS
+
+
+def test_the_rank_of_a_percentile_has_no_rounding_error():
+    assert rank_of(99.9, 1_000) == 999
+    assert rank_of(0.1, 1_000) == 1
+    assert rank_of(55.00000000000001, 100) == 56
+    assert rank_of(0, 7) == 1
+    with pytest.raises(ValueError, match="between 0 and 100"):
+        rank_of(101, 7)
+
+
+def test_three_thousand_values_are_a_few_kilobytes_of_text():
+    histogram = histogram_of([0.02 + (number * number % 3001) / 30_000 for number in range(3_000)])
+    assert len(histogram.encode()) < 4_000
+    assert "count=3000" in repr(histogram)
