@@ -190,6 +190,7 @@ class AuditRecord:
     Attributes:
         complete: everything was read back; False when the target went away or the run was cut short.
         findings: by device, the worst first, bounded.
+        registrations: of an onboarding storm.
     """
 
     readings: StreamAudit | None
@@ -197,6 +198,7 @@ class AuditRecord:
     complete: bool
     sentences: tuple[str, ...] = ()
     findings: tuple[DeviceFinding, ...] = ()
+    registrations: StreamAudit | None = None
 
 
 @dataclass(frozen=True, slots=True)

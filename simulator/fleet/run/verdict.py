@@ -64,7 +64,8 @@ def _losses(audit: AuditRecord | None) -> list[str]:
     if audit is None:
         return []
     sentences = []
-    for name, stream in (("readings", audit.readings), ("commands", audit.commands)):
+    streams = (("readings", audit.readings), ("commands", audit.commands), ("registrations", audit.registrations))
+    for name, stream in streams:
         if stream is not None and (wrong := _wrong(stream)):
             sentences.append(f"{name}: {wrong} of {stream.sent:,} sent")
     return sentences

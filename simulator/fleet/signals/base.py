@@ -1,40 +1,147 @@
 """Signals: what a virtual device's sensors read, as a function of seed, device and time.
 
-Nothing is remembered between two calls: the same three arguments give the same number, in whatever order and in
-whichever process they are asked for. Time is seconds since the epoch.
+Nothing that decides a value is remembered between two calls: the same arguments give the same number, in whatever order
+and in whichever process they are asked for. Time is seconds since the epoch.
+
+Chance is BLAKE2b (RFC 7693) of seed, device, signal and a whole number. One digest holds 512 random bits, so a
+signal takes many decisions out of one.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Mapping
-from typing import Final, Protocol
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final, Protocol
 
 _TWO_64: Final = float(1 << 64)
+_KEY_BYTES: Final = 16
+_SALT_BYTES: Final = 8
+_LARGEST: Final = (1 << 64) - 1
+_ONE_NUMBER: Final = struct.Struct("<Q").pack
+_PAIR: Final = struct.Struct("<QQ")
+
+
+class Individual:
+    """One device as signals see it: where its chance comes from.
+
+    It holds no state that decides anything: ``memo`` only saves work (a signal keeps there what it would find again).
+
+    Args:
+        seed: of the run.
+        name: tells devices apart; the same name has the same signals in every run with this seed.
+        index: its place in the fleet, for formulas.
+    """
+
+    __slots__ = ("index", "key", "memo", "name", "number", "seed")
+
+    def __init__(self, seed: int, name: str, index: int = 0) -> None:
+        self.seed = seed
+        self.name = name
+        self.index = index
+        self.key = blake2b(f"{seed}\x1f{name}".encode(), digest_size=_KEY_BYTES).digest()
+        self.number = int.from_bytes(self.key[:8], "little")
+        self.memo: dict[bytes, Any] = {}
+
+    def fraction(self, salt: bytes) -> float:
+        """A number in [0, 1) for this device and this signal; costs nearly nothing, one for each salt."""
+        return (self.number ^ int.from_bytes(salt, "little")) / _TWO_64 % 1.0
+
+    def uniform(self, salt: bytes, which: int) -> float:
+        """A number in (0, 1) that depends on the device and the arguments alone; ``which`` is at least 0."""
+        digest = blake2b(self.key + salt + _ONE_NUMBER(which & _LARGEST), digest_size=8).digest()
+        return (int.from_bytes(digest, "little") + 0.5) / _TWO_64
+
+    def normal(self, salt: bytes, which: int) -> float:
+        """A number of the standard normal distribution (Box and Muller, 1958)."""
+        digest = blake2b(self.key + salt + _ONE_NUMBER(which & _LARGEST), digest_size=16).digest()
+        radius, angle = _PAIR.unpack(digest)
+        return math.sqrt(-2.0 * math.log((radius + 1.0) / (_TWO_64 + 2.0))) * math.cos(math.tau * angle / _TWO_64)
+
+    def bits(self, salt: bytes, first: int, second: int) -> int:
+        """512 random bits."""
+        digest = blake2b(self.key + salt + _PAIR.pack(first & _LARGEST, second & _LARGEST)).digest()
+        return int.from_bytes(digest, "little")
 
 
 class Signal(Protocol):
     """One named reading over time."""
 
-    def value_at(self, seed: int, device: str, time_s: float) -> float:
-        """The reading of ``device`` at ``time_s``, a finite number."""
+    def value_at(self, device: Individual, time_s: float) -> float:
+        """What the reading of ``device`` is at ``time_s``; NaN where it has none."""
         ...
 
 
-def uniform(seed: int, *parts: object) -> float:
-    """A number in (0, 1) that depends on the arguments alone and looks random."""
-    text = "\x1f".join([str(seed), *map(str, parts)])
-    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
-    return (int.from_bytes(digest) + 0.5) / _TWO_64
+def salt_of(*parts: str) -> bytes:
+    """Tells the chance of one signal from another's."""
+    return blake2b("\x1f".join(parts).encode(), digest_size=_SALT_BYTES).digest()
 
 
-def normal(seed: int, *parts: object) -> float:
-    """A number of the standard normal distribution that depends on the arguments alone (Box and Muller, 1958)."""
-    radius = math.sqrt(-2.0 * math.log(uniform(seed, *parts, "radius")))
-    return radius * math.cos(2.0 * math.pi * uniform(seed, *parts, "angle"))
+def millisecond_of(time_s: float) -> int:
+    """What tells two readings of one signal apart: the wire has milliseconds."""
+    return round(time_s * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Shaped:
+    """A signal within the sensor's bounds and decimals.
+
+    Attributes:
+        low, high: lower and higher values are given as these.
+        digits: the sensor's decimals.
+    """
+
+    signal: Signal
+    low: float = -math.inf
+    high: float = math.inf
+    digits: int = 2
+
+    def value_at(self, device: Individual, time_s: float) -> float:
+        """See :class:`Signal`."""
+        return round(min(max(self.signal.value_at(device, time_s), self.low), self.high), self.digits)
+
+
+class SignalSet(Mapping[str, Shaped]):
+    """All signals of a device model, by reading name."""
+
+    __slots__ = ("_rows", "_signals")
+
+    def __init__(self, signals: Mapping[str, Shaped]) -> None:
+        self._signals = dict(signals)
+        self._rows = [(name, s.signal.value_at, s.low, s.high, s.digits) for name, s in self._signals.items()]
+
+    def read(self, device: Individual, time_s: float) -> dict[str, float]:
+        """Every reading of one device at one instant; those that have no finite value then are left out."""
+        values: dict[str, float] = {}
+        for name, value_at, low, high, digits in self._rows:
+            value = value_at(device, time_s)
+            if value - value != 0.0:  # infinite, or not a number
+                continue
+            if value < low:
+                value = low
+            elif value > high:
+                value = high
+            values[name] = round(value, digits)
+        return values
+
+    def __getitem__(self, name: str) -> Shaped:
+        return self._signals[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._signals)
+
+    def __len__(self) -> int:
+        return len(self._signals)
 
 
 def read_all(signals: Mapping[str, Signal], seed: int, device: str, time_s: float) -> dict[str, float]:
-    """Every signal of one device at one instant: one ``sensor_data`` object."""
-    return {name: signal.value_at(seed, device, time_s) for name, signal in signals.items()}
+    """Every signal of one device at one instant: one ``sensor_data`` object.
+
+    Who reads a device often keeps its :class:`Individual` and calls :meth:`SignalSet.read`.
+    """
+    individual = Individual(seed, device)
+    if isinstance(signals, SignalSet):
+        return signals.read(individual, time_s)
+    return {name: signal.value_at(individual, time_s) for name, signal in signals.items()}

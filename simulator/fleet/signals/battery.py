@@ -2,29 +2,105 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import pairwise
 from typing import Final
 
-from simulator.fleet.signals.base import uniform
+from simulator.fleet.signals.base import Individual, salt_of
 
 _DAY_S: Final = 86_400.0
+
+_LITHIUM: Final = ((0.0, 1.0), (0.1, 0.86), (0.5, 0.66), (0.8, 0.52), (0.9, 0.4), (1.0, 0.0))
+"""Part of the charge used -> part of the voltage's range left, of a lithium cell: fast, flat, fast."""
+
+
+class BatteryState(StrEnum):
+    """What a battery does."""
+
+    DISCHARGING = "discharging"
+    DEAD = "dead"
+    CHARGING = "charging"
+
+
+@dataclass(frozen=True, slots=True)
+class BatteryMoment:
+    """A battery at one instant.
+
+    Attributes:
+        level: its reading.
+        since_s, until_s: from when to when ``state`` lasts.
+    """
+
+    level: float
+    state: BatteryState
+    since_s: float
+    until_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Battery:
-    """A battery that falls from ``full`` to ``empty`` and is changed: a saw tooth, each device at its own point.
+    """A battery that falls from ``full`` to ``empty``, lies dead and is charged; each device at its own point.
 
     Attributes:
         life_s: seconds from full to empty.
+        dead_s: how long nobody notices.
+        charge_s: from empty to full; 0: it is changed.
+        spread: how much lives differ between devices, up or down, as a part of ``life_s``.
+        lithium: falls as a lithium cell's voltage does; else evenly.
     """
 
     name: str
     full: float = 100.0
     empty: float = 5.0
     life_s: float = 90 * _DAY_S
-    digits: int = 3
+    dead_s: float = 0.0
+    charge_s: float = 0.0
+    spread: float = 0.0
+    lithium: bool = False
+    _salt: bytes = field(init=False, repr=False)
+    _life_salt: bytes = field(init=False, repr=False)
 
-    def value_at(self, seed: int, device: str, time_s: float) -> float:
-        """See :class:`Signal`."""
-        used = (time_s / self.life_s + uniform(seed, device, self.name, "phase")) % 1.0
-        return round(self.full - used * (self.full - self.empty), self.digits)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_salt", salt_of("battery", self.name))
+        object.__setattr__(self, "_life_salt", salt_of("battery", self.name, "life"))
+
+    def value_at(self, device: Individual, time_s: float) -> float:
+        """See :class:`~simulator.fleet.signals.base.Signal`."""
+        life_s = self._life_s(device)
+        cycle_s = life_s + self.dead_s + self.charge_s
+        at_s = (time_s / cycle_s + device.fraction(self._salt)) % 1.0 * cycle_s
+        if at_s < life_s:
+            return self._level(at_s / life_s)
+        at_s -= life_s + self.dead_s
+        return self.empty if at_s < 0 else self.empty + at_s / self.charge_s * (self.full - self.empty)
+
+    def moment_at(self, device: Individual, time_s: float) -> BatteryMoment:
+        """What the battery does at ``time_s``, and for how long."""
+        life_s = self._life_s(device)
+        cycle_s = life_s + self.dead_s + self.charge_s
+        phase = device.fraction(self._salt)
+        begin_s = (math.floor(time_s / cycle_s + phase) - phase) * cycle_s
+        dead_s = begin_s + life_s
+        charging_s = dead_s + self.dead_s
+        level = self.value_at(device, time_s)
+        if time_s < dead_s:
+            return BatteryMoment(level, BatteryState.DISCHARGING, begin_s, dead_s)
+        if time_s < charging_s:
+            return BatteryMoment(level, BatteryState.DEAD, dead_s, charging_s)
+        return BatteryMoment(level, BatteryState.CHARGING, charging_s, begin_s + cycle_s)
+
+    def _life_s(self, device: Individual) -> float:
+        if not self.spread:
+            return self.life_s
+        return self.life_s * (1.0 + self.spread * (2.0 * device.fraction(self._life_salt) - 1.0))
+
+    def _level(self, used: float) -> float:
+        left = 1.0 - used
+        if self.lithium:
+            for (from_used, from_left), (to_used, to_left) in pairwise(_LITHIUM):
+                if used <= to_used:
+                    left = from_left + (to_left - from_left) * (used - from_used) / (to_used - from_used)
+                    break
+        return self.empty + left * (self.full - self.empty)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
-from simulator.fleet.signals.base import Signal
+from simulator.fleet.signals.base import Shaped, SignalSet
 from simulator.fleet.signals.battery import Battery
 from simulator.fleet.signals.walk import RandomWalk
 
-CLIMATE: Final[Mapping[str, Signal]] = MappingProxyType(
+CLIMATE: Final = SignalSet(
     {
-        "temperature_celsius": RandomWalk("temperature", start=21.0, step=0.09),
-        "humidity_percent": RandomWalk("humidity", start=45.0, step=0.16),
-        "battery_percent": Battery("battery"),
-        "signal_dbm": RandomWalk("signal", start=-67.0, step=0.35, digits=0),
+        "temperature_celsius": Shaped(RandomWalk("temperature", start=21.0, step=0.09)),
+        "humidity_percent": Shaped(RandomWalk("humidity", start=45.0, step=0.16), low=0.0, high=100.0),
+        "battery_percent": Shaped(Battery("battery"), digits=3),
+        "signal_dbm": Shaped(RandomWalk("signal", start=-67.0, step=0.35), digits=0),
     }
 )
 """What a virtual climate sensor reads, by reading name."""

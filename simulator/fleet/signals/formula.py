@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -114,7 +115,9 @@ def parse_formula(text: str) -> Formula:
     body = line.lstrip()
     lead = len(line) - len(body)
     try:
-        tree = ast.parse(body, mode="eval")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # such as for `1if a else b`, which is clear enough
+            tree = ast.parse(body, mode="eval")
     except SyntaxError as error:
         raise FormulaError(_at(error.msg, (error.offset or 1) + lead, text)) from None
     except (ValueError, RecursionError, MemoryError):

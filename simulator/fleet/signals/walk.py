@@ -3,47 +3,83 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import struct
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from math import floor
+from typing import Final
 
-from simulator.fleet.signals.base import normal, uniform
+from simulator.fleet.signals.base import Individual, salt_of
+
+_STEPS: Final = 512
+"""Bits of a digest: so many steps up or down of one bridge."""
+
+_HALF_STEPS: Final = _STEPS / 2
+_LAST: Final = _STEPS - 1
+_LEVELS_MAX: Final = 4
+_TWO_64: Final = float(1 << 64)
+_pack: Final = struct.Struct("<qQ").pack
+from_bytes: Final = int.from_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class RandomWalk:
     """A random walk (Brownian motion) around ``start``, which returns to it within ``span_s``.
 
-    The walk of each span is a Brownian bridge built by halving the span and moving each midpoint (Lévy's
-    construction), so any instant is reached in about ``log2(span_s / resolution_s)`` steps.
+    The walk of each span is a bridge of 512 steps up or down, one for each bit of a digest: how high it stands after
+    ``n`` of them is a count of bits. Between two of its points lies a bridge of 512 smaller steps, and so on until the
+    resolution is reached; any instant costs one digest for each of these levels, two as a rule.
 
     Attributes:
         name: tells two walks of one device apart.
         start: the mean, and the value at each span's ends.
         step: standard deviation of the change within one second.
         span_s, resolution_s: length of a bridge; below the resolution the walk is a straight line.
-        digits: the sensor's decimals.
+        spread: standard deviation of the devices' own starts around ``start``.
     """
 
     name: str
     start: float
     step: float
     span_s: float = 3600.0
-    resolution_s: float = 0.25
-    digits: int = 2
+    resolution_s: float = 1.0
+    spread: float = 0.0
+    _salt: bytes = field(init=False, repr=False)
+    _number: int = field(init=False, repr=False)
+    _heights: tuple[float, ...] = field(init=False, repr=False)
+    """Height of one step at each level."""
 
-    def value_at(self, seed: int, device: str, time_s: float) -> float:
-        """See :class:`Signal`."""
+    def __post_init__(self) -> None:
+        heights: list[float] = []
+        length_s = self.span_s
+        while length_s > self.resolution_s and len(heights) < _LEVELS_MAX:
+            length_s /= _STEPS
+            heights.append(self.step * math.sqrt(length_s))
+        object.__setattr__(self, "_salt", salt_of("random_walk", self.name))
+        object.__setattr__(self, "_number", int.from_bytes(self._salt, "little"))
+        object.__setattr__(self, "_heights", tuple(heights))
+
+    def value_at(self, device: Individual, time_s: float) -> float:
+        """See :class:`~simulator.fleet.signals.base.Signal`."""
         # A device begins somewhere on its own walk, not every device at the same corner of it.
-        phase_s = uniform(seed, device, self.name, "phase") * self.span_s
-        span, offset_s = divmod(time_s + phase_s, self.span_s)
-        left_s, right_s, left, right = 0.0, self.span_s, 0.0, 0.0
-        level = 0
-        while right_s - left_s > self.resolution_s:
-            middle_s = (left_s + right_s) / 2
-            spread = self.step * math.sqrt((right_s - left_s) / 4)
-            middle = (left + right) / 2 + spread * normal(seed, device, self.name, span, level, middle_s)
-            if offset_s < middle_s:
-                right_s, right = middle_s, middle
-            else:
-                left_s, left = middle_s, middle
-            level += 1
-        return round(self.start + left + (right - left) * (offset_s - left_s) / (right_s - left_s), self.digits)
+        turns = time_s / self.span_s + (device.number ^ self._number) / _TWO_64
+        span = floor(turns)
+        part = turns - span
+        place = 0
+        value = self.start
+        prefix = device.key + self._salt
+        for height in self._heights:
+            bits = from_bytes(blake2b(prefix + _pack(span, place)).digest(), "little")
+            slope = bits.bit_count() / _HALF_STEPS - 1.0
+            at = part * _STEPS
+            step = int(at)
+            part = at - step
+            left = bits >> (_STEPS - step)
+            # Up and down so far, less the slope that would not lead back to the beginning.
+            value += height * (
+                2 * left.bit_count() - step + (part if bits >> (_LAST - step) & 1 else -part) - at * slope
+            )
+            place = place * _STEPS + step + 1
+        if self.spread:
+            value += self.spread * device.normal(self._salt, 0)
+        return value

@@ -6,16 +6,20 @@ import statistics
 
 import pytest
 
-from simulator.fleet.signals.base import normal, read_all, uniform
-from simulator.fleet.signals.battery import Battery
+from simulator.fleet.signals.base import Individual, Shaped, SignalSet, read_all, salt_of
+from simulator.fleet.signals.battery import Battery, BatteryState
+from simulator.fleet.signals.chain import Chain, ChainState, time_shares
 from simulator.fleet.signals.climate import CLIMATE
-from simulator.fleet.signals.day import Diurnal
+from simulator.fleet.signals.day import Diurnal, Sine
+from simulator.fleet.signals.plain import Constant, Correlated, Noise
+from simulator.fleet.signals.steps import Markov, Steps
 from simulator.fleet.signals.walk import RandomWalk
 
 NOW = 1_767_225_600.0
+A = Individual(1, "a")
 
 
-def test_a_signal_depends_on_seed_device_and_time_alone():
+def test_a_reading_depends_on_seed_device_and_time_alone():
     forwards = [read_all(CLIMATE, 1, "a", NOW + t) for t in range(50)]
     backwards = [read_all(CLIMATE, 1, "a", NOW + t) for t in reversed(range(50))]
     assert forwards == backwards[::-1]
@@ -25,45 +29,175 @@ def test_a_signal_depends_on_seed_device_and_time_alone():
 
 @pytest.mark.parametrize("name", sorted(CLIMATE))
 def test_every_climate_reading_is_finite_for_years(name):
-    assert all(math.isfinite(CLIMATE[name].value_at(1, "a", NOW + day * 86_400.0)) for day in range(0, 3000, 97))
+    assert all(math.isfinite(CLIMATE[name].value_at(A, NOW + day * 86_400.0)) for day in range(0, 3000, 97))
+
+
+def test_a_set_reads_what_each_of_its_signals_says():
+    assert CLIMATE.read(A, NOW) == {name: signal.value_at(A, NOW) for name, signal in CLIMATE.items()}
+
+
+def test_values_are_kept_within_bounds_and_rounded():
+    signals = SignalSet(
+        {
+            "high": Shaped(Constant(99.0), high=50.0),
+            "low": Shaped(Constant(-9.0), low=0.5),
+            "third": Shaped(Constant(1 / 3), digits=3),
+        }
+    )
+    assert signals.read(A, NOW) == {"high": 50.0, "low": 0.5, "third": 0.333}
+
+
+def test_what_has_no_finite_value_is_left_out():
+    signals = SignalSet(
+        {"nan": Shaped(Constant(math.nan)), "inf": Shaped(Constant(math.inf)), "one": Shaped(Constant(1.0))}
+    )
+    assert signals.read(A, NOW) == {"one": 1.0}
 
 
 def test_a_walk_has_no_jumps_also_where_one_span_ends_and_the_next_begins():
-    walk = RandomWalk("t", start=20, step=0.1, span_s=60, digits=6)
-    values = [walk.value_at(1, "a", NOW + t / 10) for t in range(3000)]
+    walk = RandomWalk("t", start=20, step=0.1, span_s=60, resolution_s=0.25)
+    values = [walk.value_at(A, NOW + t / 10) for t in range(3000)]
     assert max(abs(b - a) for a, b in itertools.pairwise(values)) < 0.1 * 5
     assert len(set(values)) > 2000
 
 
-def test_a_walk_spreads_with_the_root_of_time():
-    walk = RandomWalk("t", start=0, step=1.0, span_s=4096, digits=9)
-    steps = [walk.value_at(seed, "a", NOW + 400 + 16) - walk.value_at(seed, "a", NOW + 400) for seed in range(400)]
-    assert statistics.stdev(steps) == pytest.approx(4.0, rel=0.2)
-    assert statistics.fmean(steps) == pytest.approx(0.0, abs=0.7)
+@pytest.mark.parametrize("lag_s", [4, 16, 64, 400])
+def test_a_walk_spreads_with_the_root_of_time(lag_s):
+    walk = RandomWalk("t", start=0, step=1.0, span_s=40_960)
+    steps = [
+        walk.value_at(device, NOW + 400 + lag_s) - walk.value_at(device, NOW + 400)
+        for device in (Individual(seed, "a") for seed in range(1500))
+    ]
+    assert statistics.stdev(steps) == pytest.approx(math.sqrt(lag_s), rel=0.12)
+    assert statistics.fmean(steps) == pytest.approx(0.0, abs=4 * math.sqrt(lag_s / 1500))
+
+
+def test_a_walk_is_at_its_start_where_a_span_ends():
+    walk = RandomWalk("t", start=7.0, step=1.0, span_s=1000)
+    phase_s = 1000 * A.fraction(salt_of("random_walk", "t"))
+    assert walk.value_at(A, 5_000_000 - phase_s + 1e-6) == pytest.approx(7.0, abs=0.05)
+    assert abs(walk.value_at(A, 5_000_500 - phase_s) - 7.0) > 0.5
 
 
 def test_the_day_is_warmest_at_its_peak_hour():
     day = Diurnal("t", mean=10, amplitude=5, peak_hour=15)
     midnight = NOW - NOW % 86_400
-    values = [day.value_at(1, "a", midnight + hour * 3600) for hour in range(24)]
+    values = [day.value_at(A, midnight + hour * 3600) for hour in range(24)]
     assert values.index(max(values)) == 15
     assert values.index(min(values)) == 3
 
 
+def test_a_sine_comes_back_after_its_period_and_each_device_has_its_own_phase():
+    wave = Sine("w", mean=5, amplitude=2, period_s=60)
+    assert wave.value_at(A, NOW) == pytest.approx(wave.value_at(A, NOW + 60))
+    assert wave.value_at(A, NOW) + wave.value_at(A, NOW + 30) == pytest.approx(10)
+    assert len({round(wave.value_at(Individual(1, str(n)), NOW), 3) for n in range(20)}) > 15
+    assert Sine("w", 0, 1, 60, phase=0.25).value_at(A, 600) == pytest.approx(1)
+
+
+def test_noise_has_the_mean_and_deviation_that_it_was_given():
+    for uniform in (False, True):
+        noise = Noise("n", mean=3, deviation=2, uniform=uniform)
+        values = [noise.value_at(A, NOW + n) for n in range(4000)]
+        assert statistics.fmean(values) == pytest.approx(3, abs=0.15)
+        assert statistics.stdev(values) == pytest.approx(2, abs=0.1)
+        assert (max(abs(value - 3) for value in values) <= 2 * math.sqrt(3)) is uniform
+
+
+def test_what_follows_another_signal_does_it_later_and_by_its_factor():
+    walk = RandomWalk("t", start=20, step=0.1)
+    follower = Correlated("f", walk, factor=-2, offset=100, lag_s=30)
+    assert follower.value_at(A, NOW) == pytest.approx(100 - 2 * walk.value_at(A, NOW - 30))
+    noisy = [Correlated("f", Constant(1.0), noise=0.5).value_at(A, NOW + n) for n in range(500)]
+    assert statistics.stdev(noisy) == pytest.approx(0.5, abs=0.06)
+
+
+def test_steps_last_as_long_as_they_say_and_begin_again():
+    steps = Steps("s", [(1.0, 10), (5.0, 20)], begin_s=NOW)
+    assert [steps.value_at(A, NOW + t) for t in (0, 9.9, 10, 29.9, 30, 40)] == [1, 1, 5, 5, 1, 5]
+    hashed = Steps("s", [(1.0, 10), (5.0, 20)], begin_s=None)
+    values = [hashed.value_at(Individual(1, str(n)), NOW) for n in range(300)]
+    assert values.count(5.0) == pytest.approx(200, abs=40)
+
+
+DOOR = {
+    "shut": ChainState(900),
+    "open": ChainState(60, fixed=True, ways={"shut": 9, "stuck": 1}),
+    "stuck": ChainState(600, ways={"open": 1}),
+}
+
+
+def test_a_chain_goes_only_the_ways_that_it_has_and_stays_as_long_as_it_should():
+    chain = Chain("door", DOOR)
+    stays = []
+    at_s = NOW
+    while at_s < NOW + 60 * 86_400:
+        stays.append(chain.stay_at(A, at_s))
+        at_s = stays[-1].until_s
+    assert all(a.until_s == b.since_s for a, b in itertools.pairwise(stays))
+    ways = [(a.state, b.state) for a, b in itertools.pairwise(stays)]
+    odd = [way for way in ways if way[1] not in (DOOR[way[0]].ways or {"open", "stuck"})]
+    assert len(odd) <= 61  # only where a block begins
+    lengths = [stay.until_s - stay.since_s for stay in stays if stay.state == "shut"]
+    assert statistics.fmean(lengths) == pytest.approx(900, rel=0.1)
+    assert {round(stay.until_s - stay.since_s) for stay in stays if stay.state == "open"} >= {60}
+
+
+def test_a_chain_spends_its_time_as_the_long_run_says():
+    shares = time_shares(DOOR)
+    chain = Chain("door", DOOR)
+    seen = [chain.stay_at(Individual(1, str(n)), NOW).state for n in range(2000)]
+    for state, share in shares.items():
+        assert seen.count(state) / 2000 == pytest.approx(share, abs=0.03)
+    assert sum(shares.values()) == pytest.approx(1)
+
+
+def test_a_chain_is_the_same_in_any_order():
+    chain = Chain("door", DOOR)
+    times = [NOW + n * 777.0 for n in range(600)]
+    forwards = [chain.stay_at(Individual(1, "a"), t) for t in times]  # nothing known
+    device = Individual(1, "a")
+    assert [chain.stay_at(device, t) for t in times] == forwards
+    assert [chain.stay_at(device, t) for t in reversed(times)] == forwards[::-1]
+    assert Markov("door", DOOR, {"shut": 0, "open": 1, "stuck": 2}).value_at(device, NOW) in (0, 1, 2)
+
+
 def test_a_battery_only_falls_until_it_is_changed():
     battery = Battery("b", life_s=1000.0)
-    values = [battery.value_at(1, "a", NOW + t) for t in range(1000)]
+    values = [battery.value_at(A, NOW + t) for t in range(1000)]
     rises = [index for index in range(1, 1000) if values[index] > values[index - 1]]
     assert len(rises) <= 1
     assert min(values) >= 5
     assert max(values) <= 100
 
 
+@pytest.mark.parametrize("lithium", [False, True])
+def test_a_battery_is_empty_lies_dead_and_is_charged(lithium):
+    battery = Battery("b", life_s=1000.0, dead_s=200.0, charge_s=100.0, spread=0.3, lithium=lithium)
+    moments = [battery.moment_at(A, NOW + t) for t in range(3000)]
+    for earlier, later in itertools.pairwise(moments):
+        if later.state is BatteryState.DISCHARGING and earlier.state is BatteryState.DISCHARGING:
+            assert later.level < earlier.level
+        if later.state is BatteryState.CHARGING and earlier.state is BatteryState.CHARGING:
+            assert later.level > earlier.level
+        if later.state is not earlier.state:
+            assert later.since_s == pytest.approx(earlier.until_s)
+    assert {moment.level for moment in moments if moment.state is BatteryState.DEAD} == {5.0}
+    cycle = [moment.until_s - moment.since_s for moment in moments if moment.state is BatteryState.DISCHARGING]
+    assert 700 <= cycle[0] <= 1300
+    assert battery.value_at(A, NOW) == moments[0].level
+
+
 def test_hashed_numbers_look_uniform_and_normal():
-    flat = [uniform(3, n) for n in range(4000)]
+    salt = salt_of("test")
+    flat = [A.uniform(salt, n) for n in range(4000)]
     assert 0 < min(flat) < 0.01
     assert 0.99 < max(flat) < 1
     assert statistics.fmean(flat) == pytest.approx(0.5, abs=0.02)
-    bell = [normal(3, n) for n in range(4000)]
+    bell = [A.normal(salt, n) for n in range(4000)]
     assert statistics.fmean(bell) == pytest.approx(0, abs=0.06)
     assert statistics.stdev(bell) == pytest.approx(1, abs=0.05)
+    phases = [Individual(1, str(n)).fraction(salt) for n in range(4000)]
+    assert statistics.fmean(phases) == pytest.approx(0.5, abs=0.02)
+    assert min(phases) >= 0
+    assert max(phases) < 1

@@ -1,0 +1,160 @@
+"""Chains of states with hashed lengths: which state a device is in at any instant, without having lived through it all.
+
+A chain is cut into blocks. In each block it begins in a state that is drawn by how much of its time the chain spends
+there, and is lived through from there; so any instant costs at most one block, and the next one after it costs nothing
+(the stay that was found is kept in the device's memo).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Final
+
+from simulator.fleet.signals.base import Individual, salt_of
+
+_DAY_S: Final = 86_400.0
+_STAYS_IN_A_BLOCK: Final = 100
+_ROUNDS: Final = 2_000
+_SHORTEST_S: Final = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class ChainState:
+    """One state.
+
+    Attributes:
+        stay_s: how long the chain stays on average.
+        fixed: exactly so long, else an exponential distribution.
+        ways: weights of the next states; empty: to any other state alike.
+    """
+
+    stay_s: float
+    fixed: bool = False
+    ways: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """One stay in a state: from ``since_s`` until before ``until_s``.
+
+    Attributes:
+        settled_s: when the last stay in an unsettling state of this block ended, or the block began; the end of this
+            stay while it is such a state itself.
+    """
+
+    state: str
+    since_s: float
+    until_s: float
+    settled_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A stay, and where in the chain it is: the ``count``-th of its block."""
+
+    block: int
+    count: int
+    stay: Stay
+
+
+class Chain:
+    """A semi-Markov chain in continuous time.
+
+    Args:
+        name: tells two chains of one device apart.
+        states: by name, at least two; the ways lead to states that there are.
+        unsettling: states whose end is remembered until the next one (:attr:`Stay.settled_s`), such as those in which
+            a device has no power.
+    """
+
+    __slots__ = ("_block_s", "_nexts", "_salt", "_shares", "_states", "_unsettling")
+
+    def __init__(self, name: str, states: Mapping[str, ChainState], unsettling: frozenset[str] = frozenset()) -> None:
+        self._unsettling = unsettling
+        self._states = dict(states)
+        self._salt = salt_of("chain", name)
+        self._block_s = max(_DAY_S, _STAYS_IN_A_BLOCK * max(state.stay_s for state in states.values()))
+        self._nexts = {name: _weighted(_ways(name, self._states)) for name in self._states}
+        self._shares = _weighted(time_shares(self._states))
+
+    def stay_at(self, device: Individual, time_s: float) -> Stay:
+        """The stay that ``time_s`` lies in."""
+        found: _Found | None = device.memo.get(self._salt)
+        if found is None or not found.stay.since_s <= time_s < found.stay.until_s:
+            found = device.memo[self._salt] = self._find(device, time_s, found)
+        return found.stay
+
+    def _find(self, device: Individual, time_s: float, known: _Found | None) -> _Found:
+        phase = device.fraction(self._salt)
+        block = math.floor(time_s / self._block_s + phase)
+        begin_s, end_s = ((number - phase) * self._block_s for number in (block, block + 1))
+        if known is not None and known.block == block and known.stay.since_s <= time_s:
+            count, stay = known.count, known.stay
+        else:
+            count = 0
+            state = _pick(self._shares, self._chance(device, block, 0))
+            stay = self._stay(state, begin_s, min(begin_s + self._length(device, state, block, 0), end_s), begin_s)
+        while time_s >= stay.until_s and stay.until_s < end_s:
+            count += 1
+            state = _pick(self._nexts[stay.state], self._chance(device, block, 2 * count))
+            until_s = stay.until_s + self._length(device, state, block, count)
+            stay = self._stay(state, stay.until_s, min(until_s, end_s), stay.settled_s)
+        return _Found(block, count, stay)
+
+    def _stay(self, state: str, since_s: float, until_s: float, settled_s: float) -> Stay:
+        return Stay(state, since_s, until_s, until_s if state in self._unsettling else settled_s)
+
+    def _length(self, device: Individual, state: str, block: int, count: int) -> float:
+        described = self._states[state]
+        if described.fixed:
+            return described.stay_s
+        chance = self._chance(device, block, 2 * count + 1)
+        return max(_SHORTEST_S, -math.log(chance) * described.stay_s)
+
+    def _chance(self, device: Individual, block: int, which: int) -> float:
+        # Blocks of one device are apart by more numbers than a block has stays.
+        return device.uniform(self._salt, (block << 32) + which)
+
+
+Weighted = tuple[tuple[str, float], ...]
+"""Names with the sums of their shares up to them; the last sum is 1."""
+
+
+def time_shares(states: Mapping[str, ChainState]) -> dict[str, float]:
+    """Which part of its time a chain spends in each state, in the long run."""
+    visits = dict.fromkeys(states, 1.0 / len(states))
+    ways = {name: _ways(name, states) for name in states}
+    for _ in range(_ROUNDS):
+        # Half of it stays: chains that go round and round would never settle otherwise.
+        following = {name: share / 2 for name, share in visits.items()}
+        for name, share in visits.items():
+            whole = sum(ways[name].values())
+            for other, weight in ways[name].items():
+                following[other] += share / 2 * weight / whole
+        settled = all(math.isclose(following[name], visits[name], rel_tol=1e-12, abs_tol=1e-15) for name in states)
+        visits = following
+        if settled:
+            break
+    times = {name: visits[name] * state.stay_s for name, state in states.items()}
+    whole_s = sum(times.values())
+    return {name: time_s / whole_s for name, time_s in times.items()}
+
+
+def _ways(name: str, states: Mapping[str, ChainState]) -> Mapping[str, float]:
+    return states[name].ways or {other: 1.0 for other in states if other != name}
+
+
+def _weighted(weights: Mapping[str, float]) -> Weighted:
+    names: Sequence[str] = list(weights)
+    sums = list(accumulate(weights.values()))
+    return tuple((name, total / sums[-1]) for name, total in zip(names, sums, strict=True))
+
+
+def _pick(weighted: Weighted, chance: float) -> str:
+    for name, total in weighted:
+        if chance < total:
+            return name
+    return weighted[-1][0]
