@@ -44,8 +44,8 @@ def run(seconds_of_exchanges, **changes) -> tuple[RunRecord, list[Second]]:
         seconds += merger.ready()
     record = RunRecord(
         name="r", seed=1, digest="", level="core", transport="http_poll", workers=1, devices=1, began_at="",
-        ended_at="", duration_s=float(len(seconds)), machine="", version="", target="", verdict=Verdict(Word.PASSED, 0), phases=(),
-        faults=(), operations=merger.totals, health=merger.health,
+        ended_at="", duration_s=float(len(seconds)), machine="", version="", target="",
+        verdict=Verdict(Word.PASSED, 0), phases=(), faults=(), operations=merger.totals, health=merger.health,
     )  # fmt: skip
     return replace(record, **changes), seconds
 
