@@ -130,6 +130,7 @@ class ThresholdResult:
     Attributes:
         observed: the value that it was held against; the worst window's where it names one.
         at_s: the end of the worst window; None for the run as a whole.
+        reason: why nothing was observed; empty when something was.
     """
 
     expression: str
@@ -137,6 +138,7 @@ class ThresholdResult:
     observed: float | None
     unit: str = ""
     at_s: float | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
