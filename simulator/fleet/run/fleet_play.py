@@ -70,7 +70,6 @@ class FleetJob:
     model_numbers: tuple[int, ...]
     offers: frozenset[str]
     run: str
-    worker: int
     ledger: LedgerTarget | None
     connections: int
 
