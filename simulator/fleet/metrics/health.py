@@ -1,7 +1,7 @@
 """How far the generator can be trusted: what it notices of its own delays, second by second.
 
 A late answer and a late generator look the same from outside. So each worker also watches its loop, its garbage
-collector, its CPU and the time that the machine's host took away, and these stand beside every result as its error bars.
+collector, its CPU and the time that the machine's host took away; these stand beside every result as its error bars.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from agent.wire.devices import Device
 from agent.wire.json_text import encode_json
 from agent.wire.onboarding import RegisterDevice, ScanAnswer, ScanQr
 from agent.wire.qr import LabelText, encode_label
-from simulator.fleet.device.exchange import judge
+from simulator.fleet.device.answers import judge
 from simulator.fleet.engine.pool import HttpAnswer, HttpPool
 from simulator.fleet.metrics.outcomes import OutcomeClass, class_of
 from simulator.fleet.metrics.recorder import Recorder
