@@ -25,7 +25,7 @@ from agent.wire.onboarding import RegisterDevice
 from agent.wire.products import NewProduct
 from simulator.config import DEFAULT_PORT, DEVICES_MAX, UpSettings, quota_needed
 from simulator.exit_codes import ExitCode, exit_code_of
-from simulator.fleet.device.virtual_device import DeviceModel
+from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.products import load_product
 from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
 from simulator.fleet.target.standing import StandingService, forget_standing, tell_standing

@@ -15,7 +15,7 @@ from simulator.children import ChildFailed, ChildProcess, Children
 from simulator.demo.folder import DemoFolder
 from simulator.demo.real_agent import RealAgent
 from simulator.demo.service_process import ServiceProcess
-from simulator.fleet.device.virtual_device import DeviceModel
+from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
 from simulator.gateway.broker import Broker, running_broker
 from simulator.gateway.process import GatewayProcess

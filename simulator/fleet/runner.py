@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
-import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Thread
@@ -13,15 +11,16 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 from uuid import uuid4
 
-from agent.core.values import Moment
-from agent.errors import ServiceError
-from simulator.fleet.device.exchange import Speaker
-from simulator.fleet.device.ledger import DeviceLedger
-from simulator.fleet.device.store import Disk
-from simulator.fleet.device.virtual_device import Channel, DeviceModel, VirtualDevice
-from simulator.fleet.engine.pool import HttpPool
+from simulator.fleet.device.driver import Driver, Member
+from simulator.fleet.device.ledger import DeviceLedger, Ledgers
+from simulator.fleet.device.letterhead import Letterhead
+from simulator.fleet.device.model import DeviceModel, Fleetwide
+from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
+from simulator.fleet.engine.http.origin import read_origin
+from simulator.fleet.engine.wheel import LoopClock, Wheel
 
-_LONGEST_WAIT_S: Final = 60.0
+# A long poll holds its connection: each device needs one for that, and one for the way out.
+_SOCKETS_PER_DEVICE: Final = 2
 
 Result = TypeVar("Result")
 
@@ -50,148 +49,76 @@ class DeviceIdentity:
 
 
 class Fleet:
-    """Virtual devices on the running loop.
+    """Virtual devices on the running loop, each with a ledger in memory.
 
     Args:
         target: who they talk to.
         identities: the devices.
         model: what they are.
         seed: of signals, phases and jitter.
-        now: the clocks.
+
+    Raises:
+        ConfigurationError: the target is no address.
     """
 
     def __init__(
-        self,
-        target: FleetTarget,
-        identities: Sequence[DeviceIdentity],
-        model: DeviceModel,
-        *,
-        seed: int,
-        now: Callable[[], Moment] | None = None,
+        self, target: FleetTarget, identities: Sequence[DeviceIdentity], model: DeviceModel, *, seed: int
     ) -> None:
-        # A long poll holds its connection: each device needs one for that, and all share some for the way out.
-        self._pool = HttpPool(target.base_url, target.headers, connections=2 * len(identities) + 1)
-        self._now = now or _system_moments()
-        run = uuid4().hex[:12]
+        origin = read_origin(target.base_url)
+        wheel = Wheel(LoopClock())
+        connections = max(1, _SOCKETS_PER_DEVICE * len(identities))
+        self._engine = Http1Engine(HttpOptions(origin, pool=connections), wheel)
         self._changed = asyncio.Event()
-        self._posts: dict[str, _Post] = {}
-        for index, identity in enumerate(identities):
-            speaker = Speaker(identity.device_id, identity.product_id, target.offers)
-            life = _Life(speaker, model, Disk.empty(f"{run}-{index}"), seed, random.Random(f"{seed}-{index}").random)  # noqa: S311 - jitter, no secret
-            self._posts[identity.device_id] = _Post(identity.name, life, self._changed.set)
+        self._ledgers = [DeviceLedger(identity.device_id, identity.name) for identity in identities]
+        self._numbers = {identity.device_id: number for number, identity in enumerate(identities)}
+        books = Ledgers(self._ledgers)
+        self._driver = Driver(
+            self._engine,
+            wheel,
+            Letterhead(origin, target.headers),
+            [Member(identity.device_id, identity.product_id, model) for identity in identities],
+            Fleetwide(target.offers, seed, uuid4().hex[:12], book=books),
+            observer=books,
+            on_news=self._changed.set,
+        )
 
     @property
     def ledgers(self) -> Mapping[str, DeviceLedger]:
         """What each device wrote down, by device id."""
-        return {device_id: post.ledger for device_id, post in self._posts.items()}
+        return {ledger.device_id: ledger for ledger in self._ledgers}
 
     def switch_on(self, device_ids: Sequence[str] | None = None) -> None:
         """Power for these devices, or for all."""
-        for post in self._chosen(device_ids):
-            post.switch_on(self._pool, self._now)
+        for number in self._chosen(device_ids):
+            self._driver.switch_on(number)
 
-    async def switch_off(self, device_ids: Sequence[str] | None = None) -> None:
+    def switch_off(self, device_ids: Sequence[str] | None = None) -> None:
         """The power goes in this instant: what was in flight is cut off, and only the disks remain."""
-        await asyncio.gather(*(post.switch_off() for post in self._chosen(device_ids)))
+        for number in self._chosen(device_ids):
+            self._driver.switch_off(number)
 
     def sample(self, *, on: bool) -> None:
         """Read the sensors, or stop reading them."""
-        for post in self._posts.values():
-            if post.device is not None:
-                post.device.sampling = on
-                post.news.set()
+        self._driver.sample(on=on)
 
     async def settle(self, timeout_s: float) -> list[str]:
         """Wait until every device that is on has handed over everything; the names of those that have not in time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                while self._unsettled():
+                while not self._driver.settled:
                     self._changed.clear()
                     await self._changed.wait()
-        return self._unsettled()
+        return [self._ledgers[number].name for number in self._driver.unsettled()]
 
     async def close(self) -> None:
         """Switch everything off and close the connections."""
-        await self.switch_off()
-        await self._pool.close()
+        self.switch_off()
+        await self._engine.close()
 
-    def _unsettled(self) -> list[str]:
-        return [
-            post.ledger.name for post in self._posts.values() if post.device is not None and not post.device.settled
-        ]
-
-    def _chosen(self, device_ids: Sequence[str] | None) -> list[_Post]:
-        return [self._posts[name] for name in (self._posts if device_ids is None else device_ids)]
-
-
-@dataclass(frozen=True, slots=True)
-class _Life:
-    """What each life of a device begins with."""
-
-    speaker: Speaker
-    model: DeviceModel
-    disk: Disk
-    seed: int
-    fraction: Callable[[], float]
-
-
-class _Post:
-    """One device's place on the loop: its disk and ledger for ever, its life while the power is on."""
-
-    def __init__(self, name: str, life: _Life, on_change: Callable[[], None]) -> None:
-        self._life = life
-        self._on_change = on_change
-        self._tasks: list[asyncio.Task[None]] = []
-        self.ledger = DeviceLedger(life.speaker.device_id, name)
-        self.device: VirtualDevice | None = None
-        self.news = asyncio.Event()
-
-    def switch_on(self, pool: HttpPool, now: Callable[[], Moment]) -> None:
-        if self.device is not None:
-            return
-        life = self._life
-        device = VirtualDevice(
-            life.speaker, life.model, life.disk, self.ledger, seed=life.seed, fraction=life.fraction, now=now()
-        )
-        self.device = device
-        self._tasks = [
-            asyncio.create_task(self._run(device, channel, pool, now), name=f"{self.ledger.name}:{channel.name}")
-            for channel in Channel
-        ]
-
-    async def switch_off(self) -> None:
-        self.device = None
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        for ended in await asyncio.gather(*tasks, return_exceptions=True):
-            if isinstance(ended, Exception):
-                raise ended
-
-    async def _run(self, device: VirtualDevice, channel: Channel, pool: HttpPool, now: Callable[[], Moment]) -> None:
-        while True:
-            sent = now()
-            ask = device.ask(channel, sent)
-            if ask is None:
-                await self._rest(device.due_s(channel) - now().monotonic_s)
-                continue
-            try:
-                answer = await pool.request(
-                    ask.method, ask.target, body=ask.body, headers=ask.headers, wait_s=ask.wait_s
-                )
-            except ServiceError as error:
-                device.failed(ask, error, now())
-            else:
-                device.answered(ask, answer, sent, now())
-            self.news.set()
-            self._on_change()
-
-    async def _rest(self, seconds: float) -> None:
-        """Until something is due, or the other channel brought news."""
-        self.news.clear()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(min(max(seconds, 0.0), _LONGEST_WAIT_S)):
-                await self.news.wait()
+    def _chosen(self, device_ids: Sequence[str] | None) -> Sequence[int]:
+        if device_ids is None:
+            return range(len(self._ledgers))
+        return [self._numbers[device_id] for device_id in device_ids]
 
 
 class FleetThread:
@@ -234,7 +161,7 @@ class FleetThread:
 
     def switch_off(self, device_ids: Sequence[str] | None = None) -> None:
         """See :meth:`Fleet.switch_off`."""
-        self._call(self._fleet.switch_off(device_ids))
+        self._call(_soon(lambda: self._fleet.switch_off(device_ids)))
 
     def sample(self, *, on: bool) -> None:
         """See :meth:`Fleet.sample`."""
@@ -256,8 +183,3 @@ class FleetThread:
 
 async def _soon(work: Callable[[], None]) -> None:
     work()
-
-
-def _system_moments() -> Callable[[], Moment]:
-    boot_id = uuid4().hex
-    return lambda: Moment(time.monotonic(), time.time(), boot_id)

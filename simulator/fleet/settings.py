@@ -1,19 +1,76 @@
-"""What every part of a scenario is built from: frozen, checked, and documented key by key for the JSON Schema."""
+"""What every part of a scenario is built from: frozen, checked, and documented key by key for the JSON Schema.
+
+One rule for time: every key that ends in ``_s`` is a duration. It takes a number of seconds (``30``, ``0.25``) or a
+number with its unit and no space between them: ``250ms``, ``30s``, ``5m``, ``2h``, ``1d``.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import re
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic.config import JsonDict
+
+_UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
+_LOOSE: Final = re.compile(
+    r"\s*(\d+(?:[.,]\d+)?)\s*"
+    r"(ms|milliseconds?|msecs?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)?\s*",
+    re.ASCII | re.IGNORECASE,
+)
+_LONGEST_S: Final = 366 * 86_400.0
+DURATION_FORMS: Final = "a number of seconds, or a number with its unit: 250ms, 30s, 5m, 2h, 1d"
+
+
+def parse_duration(value: object) -> object:
+    """Seconds for ``5m`` and its like; everything else as it came, for the next check to judge.
+
+    Raises:
+        ValueError: a text that is no duration; the sentence says what to write.
+    """
+    if not isinstance(value, str):
+        return value
+    found = _DURATION.fullmatch(value)
+    if found is None:
+        raise ValueError(f"must be {DURATION_FORMS}; not {value[:40]!r}{_duration_hint(value)}")
+    return float(found[1]) * _UNITS_S[found[2]]
+
+
+def _duration_hint(text: str) -> str:
+    """``; write 30s`` for a text such as ``30 sec`` that was meant as a duration; else empty."""
+    found = _LOOSE.fullmatch(text)
+    if found is None:
+        return ""
+    number, word = found[1].replace(",", "."), (found[2] or "s").lower()
+    unit = "ms" if word.startswith(("ms", "milli")) else word[0]
+    return f"; write {number}{unit}"
+
+
+def _duration_schema(bound: str) -> JsonDict:
+    return {
+        "anyOf": [
+            {"type": "number", bound: 0, "maximum": _LONGEST_S},
+            {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d)$"},
+        ],
+        "unit": "s",
+    }
+
 
 Share = Annotated[float, Field(ge=0, le=1)]
 """A part of the whole: 0.25 is a quarter."""
 
-Seconds = Annotated[float, Field(gt=0, le=366 * 86_400)]
+Seconds = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    Field(gt=0, le=_LONGEST_S),
+    WithJsonSchema(_duration_schema("exclusiveMinimum")),
+]
 """A duration above 0, at most a year."""
 
-Delay = Annotated[float, Field(ge=0, le=366 * 86_400)]
+Delay = Annotated[
+    float, BeforeValidator(parse_duration), Field(ge=0, le=_LONGEST_S), WithJsonSchema(_duration_schema("minimum"))
+]
 """A duration that may be 0."""
 
 ReadingName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")]

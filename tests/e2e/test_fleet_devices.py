@@ -14,7 +14,7 @@ from agent.wire.onboarding import RegisterDevice
 from agent.wire.products import NewProduct
 from simulator.demo.readback import read_device
 from simulator.fleet.audit.readings import audit_readings
-from simulator.fleet.device.virtual_device import DeviceModel
+from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService

@@ -1,7 +1,8 @@
 """What a virtual device says over HTTP, and what the answers mean: values in, bytes out, and back. No I/O.
 
 The real agent's client is synchronous and holds a socket; a hundred thousand devices share one loop. So the requests
-are built here, out of the same wire models, and the answers judged by the same rules.
+are built here, out of the same wire models, and the answers judged by the same rules. What every device says all day,
+a poll and readings, is written without the models, to the same bytes.
 """
 
 from __future__ import annotations
@@ -10,38 +11,37 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, auto
-from typing import Any, Final
+from enum import StrEnum
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Final
 from urllib.parse import urlencode
-
-import httpx
 
 from agent.core.values import Command, CommandPoll, Report
 from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire import paths
-from agent.wire.answers import Answer, raise_for_status
+from agent.wire.answers import Answer
 from agent.wire.commands import OPEN, RESULTS_TABLE, CommandRecord, CommandResult, CommandResultPayload
 from agent.wire.database import NewRuntimeRecord
 from agent.wire.extensions import BATCH_SENSOR_DATA, COMMAND_RESULTS, IDEMPOTENCY_KEY, LONG_POLL
 from agent.wire.json_text import encode_json
 from agent.wire.lists import read_page
-from agent.wire.secret import redact
 from agent.wire.sensor_batches import BatchAnswer
-from agent.wire.sensor_data import PostSensorData
 from agent.wire.times import to_rfc3339
-from simulator.fleet.engine.pool import HttpAnswer
+from simulator.fleet.device.answers import SOURCE, HttpAnswer, judge
 
 IN_PROGRESS: Final = "in_progress"
-_SOURCE: Final = "the service"
-_GOOD_JSON: Final = re.compile(rb"[ \t\r\n]*[\[{]")
+_NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
+_UNRESERVED: Final = re.compile(r"[A-Za-z0-9_~-]+")
+_PLAIN_TEXT: Final = re.compile(r"[A-Za-z0-9 _.:/~-]*")
 
 
-class Operation(Enum):
-    """What a request is for."""
+class Operation(StrEnum):
+    """What a request is for; the value is its name in the measurement."""
 
-    POLL = auto()
-    READINGS = auto()
-    REPORT = auto()
+    POLL = "http.poll"
+    READINGS = "http.sensor_data"
+    REPORT = "http.report"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +54,22 @@ class Ask:
         wait_s: how long the service was asked to hold the answer.
         keys: of the readings in it, for ``READINGS``.
         report: what is reported, for ``REPORT``.
+        intended_s: when it was due, on the monotonic clock.
+        ready_s: when the device was free to send it; not before ``intended_s``.
+        first: the service cannot have it already.
     """
 
     operation: Operation
     method: str
     target: str
     body: bytes | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=lambda: _NO_HEADERS)
     wait_s: float = 0.0
     keys: tuple[int, ...] = ()
     report: Report | None = None
+    intended_s: float = 0.0
+    ready_s: float = 0.0
+    first: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +78,12 @@ class TimedReading:
 
     Attributes:
         key: the outbox's.
+        text: its values, as :func:`values_text` writes them.
         recorded_ms: epoch milliseconds on the service's clock as the device knows it; None lets the service say.
     """
 
     key: int
-    idempotency_key: str
-    values: Mapping[str, float]
+    text: str
     recorded_ms: int | None
 
 
@@ -95,43 +101,82 @@ class Speaker:
     product_id: str
     offers: frozenset[str]
 
-    def poll(self, wait_s: float, etag: str | None) -> Ask:
-        """Ask for the open commands, held open for ``wait_s`` where the service can."""
+    def poll(self, wait_s: float, etag: str | None, due_s: float = 0.0) -> Ask:
+        """Ask for the open commands, held open for ``wait_s`` where the service can; ``due_s`` is when it was due."""
         held_s = wait_s if LONG_POLL in self.offers else 0.0
-        query: dict[str, str | int] = {"status": OPEN}
-        if held_s > 0:
-            query["wait"] = round(held_s)
-        target = f"{paths.device_commands(self.device_id)}?{urlencode(query)}"
-        headers = {"if-none-match": etag} if etag else {}
-        return Ask(Operation.POLL, "GET", target, headers=headers, wait_s=held_s)
+        device_id = self.device_id
+        plain = _UNRESERVED.fullmatch(device_id)
+        path = f"/devices/{device_id}/commands" if plain else paths.device_commands(device_id)
+        headers: Mapping[str, str] = {"if-none-match": etag} if etag else _NO_HEADERS
+        return Ask(
+            Operation.POLL, "GET", path + _poll_query(held_s), None, headers, held_s, intended_s=due_s, ready_s=due_s
+        )
 
-    def readings(self, batch: Sequence[TimedReading]) -> Ask:
-        """Hand over readings; as one array where the service takes arrays, else only the first of them."""
+    def readings(
+        self,
+        batch: Sequence[TimedReading],
+        name: str,
+        intended_s: float = 0.0,
+        ready_s: float = 0.0,
+        *,
+        first: bool = True,
+    ) -> Ask:
+        """Hand over readings; as one array where the service takes arrays, else only the first of them.
+
+        Args:
+            batch: one or more.
+            name: begins the idempotency keys; unique among all devices and runs that talk to one service.
+            intended_s: as in :class:`Ask`.
+            ready_s: as in :class:`Ask`.
+            first: as in :class:`Ask`.
+        """
         if len(batch) == 1 or BATCH_SENSOR_DATA not in self.offers:
-            batch = batch[:1]
-            body: Any = self._reading(batch[0])
-            key = batch[0].idempotency_key
+            reading = batch[0]
+            keys: tuple[int, ...] = (reading.key,)
+            body = self._reading(reading)
         else:
-            body = [self._reading(reading) for reading in batch]
-            names = "\n".join(reading.idempotency_key for reading in batch)
-            key = hashlib.sha256(names.encode()).hexdigest()
+            keys = tuple([reading.key for reading in batch])
+            body = f"[{','.join([self._reading(reading) for reading in batch])}]"
+        headers: Mapping[str, str] = _NO_HEADERS
+        if IDEMPOTENCY_KEY in self.offers:
+            headers = {"idempotency-key": _once_key(name, keys)}
         return Ask(
             Operation.READINGS,
             "POST",
             paths.SENSOR_DATA,
-            encode_json(body),
-            self._once(key),
-            keys=tuple(reading.key for reading in batch),
+            body.encode(),
+            headers,
+            keys=keys,
+            intended_s=intended_s,
+            ready_s=ready_s,
+            first=first,
         )
 
-    def report(self, report: Report) -> Ask | None:
+    def report(self, report: Report, intended_s: float = 0.0, ready_s: float = 0.0) -> Ask | None:
         """Tell how a command goes or ended; None for progress on a plain server, which has no place for it."""
+        headers: Mapping[str, str] = _NO_HEADERS
         if COMMAND_RESULTS in self.offers:
             result = CommandResult(status=report.status, result=report.result, error=report.error)  # type: ignore[arg-type]  # checked by the model
             target = paths.command_result(self.device_id, report.command_id)
-            return Ask(Operation.REPORT, "POST", target, encode_json(result.to_wire()), report=report)
-        if report.status == IN_PROGRESS:
+            body = encode_json(result.to_wire())
+        elif report.status == IN_PROGRESS:
             return None
+        else:
+            target, body = paths.RUNTIME_DATA, encode_json(self._result_row(report).to_wire())
+            if IDEMPOTENCY_KEY in self.offers:
+                headers = {"idempotency-key": f"result-{report.command_id}"}
+        return Ask(
+            Operation.REPORT,
+            "POST",
+            target,
+            body,
+            headers,
+            report=report,
+            intended_s=intended_s,
+            ready_s=ready_s,
+        )
+
+    def _result_row(self, report: Report) -> NewRuntimeRecord:
         payload = CommandResultPayload(
             command_id=report.command_id,
             status=report.status,  # type: ignore[arg-type]  # checked by the model
@@ -140,22 +185,71 @@ class Speaker:
             started_at=_time(report.started_at),
             finished_at=_time(report.finished_at),
         )
-        record = NewRuntimeRecord(
+        return NewRuntimeRecord(
             product_id=self.product_id,
             device_id=self.device_id,
             table_name=RESULTS_TABLE,
             data_payload=payload.to_wire(),
         )
-        headers = self._once(f"result-{report.command_id}")
-        return Ask(Operation.REPORT, "POST", paths.RUNTIME_DATA, encode_json(record.to_wire()), headers, report=report)
 
-    def _reading(self, reading: TimedReading) -> dict[str, Any]:
-        recorded = None if reading.recorded_ms is None else to_rfc3339(reading.recorded_ms / 1000)
-        body = PostSensorData(device_id=self.device_id, sensor_data=dict(reading.values), recorded_at=recorded)
-        return body.to_wire()
+    def _reading(self, reading: TimedReading) -> str:
+        """:class:`agent.wire.sensor_data.PostSensorData` as JSON text."""
+        device_id = self.device_id
+        name = f'"{device_id}"' if _PLAIN_TEXT.fullmatch(device_id) else encode_json(device_id).decode()
+        if reading.recorded_ms is None:
+            return f'{{"device_id":{name},"sensor_data":{reading.text}}}'
+        return f'{{"device_id":{name},"sensor_data":{reading.text},"recorded_at":"{_time_text(reading.recorded_ms)}"}}'
 
-    def _once(self, key: str) -> dict[str, str]:
-        return {"idempotency-key": key} if IDEMPOTENCY_KEY in self.offers else {}
+
+def values_text(values: Mapping[str, float]) -> str:
+    """Named numbers as JSON text.
+
+    Raises:
+        InvalidMessage: one of them is not finite, or a name is no text for the wire.
+    """
+    numbers = values.values()
+    total = sum(numbers)
+    if total - total != 0 or not _PLAIN_NUMBERS.issuperset(map(type, numbers)):
+        return encode_json(dict(values)).decode()
+    return _shape(tuple(values)) % tuple(numbers)
+
+
+_PLAIN_NUMBERS: Final = frozenset({float, int})
+
+
+@lru_cache(maxsize=1024)
+def _shape(names: tuple[str, ...]) -> str:
+    """The JSON text of an object with these names and a place for each number."""
+    members = [encode_json(name).decode().replace("%", "%%") + ":%r" for name in names]
+    return "{" + ",".join(members) + "}"
+
+
+@lru_cache(maxsize=64)
+def _poll_query(held_s: float) -> str:
+    query: dict[str, str | int] = {"status": OPEN}
+    if held_s > 0:
+        query["wait"] = round(held_s)
+    return f"?{urlencode(query)}"
+
+
+@lru_cache(maxsize=256)
+def _second_text(second: int) -> str:
+    return to_rfc3339(second)[:-4]
+
+
+def _time_text(epoch_ms: int) -> str:
+    """As :func:`agent.wire.times.to_rfc3339`; many devices read in the same second."""
+    second, millisecond = divmod(epoch_ms, 1000)
+    return f"{_second_text(second)}{millisecond:03d}Z"
+
+
+def _once_key(name: str, keys: tuple[int, ...]) -> str:
+    if len(keys) == 1:
+        return f"{name}-{keys[0]}"
+    return hashlib.sha256("\n".join([f"{name}-{key}" for key in keys]).encode()).hexdigest()
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +272,7 @@ def read_listing(answer: HttpAnswer, ask: Ask, device_id: str) -> Listing:
         return Listing(CommandPoll(unchanged=True, server_time=good.server_time, held=held), good.etag)
     commands: list[Command] = []
     malformed: list[str] = []
-    for item in read_page(good.json(), _SOURCE).items:
+    for item in read_page(good.json(), SOURCE).items:
         try:
             command = _command(CommandRecord.receive(item), device_id)
         except InvalidMessage as error:
@@ -201,27 +295,13 @@ def read_refusals(good: Answer, ask: Ask) -> dict[int, str]:
     try:
         batch = BatchAnswer.receive(good.json())
     except InvalidMessage as error:
-        raise UnexpectedAnswer(f"{_SOURCE} answered a batch with {error}", good.status) from None
+        raise UnexpectedAnswer(f"{SOURCE} answered a batch with {error}", good.status) from None
     if batch.accepted + len(batch.errors) != len(ask.keys):
         raise UnexpectedAnswer(
-            f"{_SOURCE} took {batch.accepted} of {len(ask.keys)} readings and named {len(batch.errors)} errors",
+            f"{SOURCE} took {batch.accepted} of {len(ask.keys)} readings and named {len(batch.errors)} errors",
             good.status,
         )
     return {ask.keys[fault.index]: f"{fault.error}: {fault.message}" for fault in batch.errors}
-
-
-def judge(answer: HttpAnswer) -> Answer:
-    """A good answer as the agent's client has it.
-
-    Raises:
-        ServiceError: the class that belongs to the status, or what it is instead of the service's answer.
-    """
-    headers = httpx.Headers(dict(answer.headers))
-    plain = 200 <= answer.status < 300 and (not answer.body or _GOOD_JSON.match(answer.body))  # noqa: PLR2004
-    if not plain:
-        response = httpx.Response(answer.status, headers=headers, content=answer.body)
-        raise_for_status(response, answer.body, source=_SOURCE, redact=redact)
-    return Answer(answer.status, headers, answer.body, _SOURCE)
 
 
 def _command(record: CommandRecord, device_id: str) -> Command:

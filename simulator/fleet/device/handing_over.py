@@ -2,150 +2,219 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
-from agent.core.backoff import Backoff
 from agent.core.outbox import Disposition, judge_readings, judge_report
-from agent.core.values import CommandState, JournalEntry, Moment, Report, SendOutcome, StoredReading
+from agent.core.values import JournalEntry, Moment, Report
 from agent.errors import ServiceError
-from simulator.fleet.audit.readings import ReadingFact
-from simulator.fleet.device.exchange import IN_PROGRESS, Ask, Operation, Speaker, TimedReading, judge, read_refusals
-from simulator.fleet.device.known_time import KnownTime
-from simulator.fleet.device.lanes import Lanes
-from simulator.fleet.device.ledger import DeviceLedger
+from agent.wire.extensions import BATCH_SENSOR_DATA
+from simulator.fleet.device.answers import HttpAnswer, judge, outcome_of
+from simulator.fleet.device.body import Body
+from simulator.fleet.device.exchange import IN_PROGRESS, Ask, Operation, TimedReading, read_refusals
+from simulator.fleet.device.glance import stamps_of
 from simulator.fleet.device.patience import Patience
-from simulator.fleet.device.store import Disk
-from simulator.fleet.engine.pool import HttpAnswer
+from simulator.fleet.device.store import Row
+from simulator.fleet.metrics.outcomes import OutcomeClass
 
 _ONE: Final = 1
+_NEVER_S: Final = float("-inf")
 
 
 class HandingOver:
     """The uplink's channel.
 
     Args:
-        speaker: builds the requests.
-        disk, lanes, ledger: the device's.
-        batch: how many readings go at once where the service takes arrays.
-        backoff: the pace of retries.
-        fraction: random numbers in [0, 1).
-        time: what the device knows of the service's clock.
+        body: the device's.
+
+    Attributes:
+        not_before_s: nothing goes out before this, on the monotonic clock.
+        fault: why the last answer was no good one, for a person.
     """
 
-    def __init__(
-        self,
-        speaker: Speaker,
-        disk: Disk,
-        lanes: Lanes,
-        ledger: DeviceLedger,
-        *,
-        batch: int,
-        backoff: Backoff,
-        fraction: Callable[[], float],
-        time: KnownTime,
-    ) -> None:
-        self._speaker = speaker
-        self._disk = disk
-        self._lanes = lanes
-        self._ledger = ledger
-        self._batch = batch
-        self._limit = batch
-        self._patience = Patience(backoff, fraction)
-        self._time = time
-        self.not_before_s = float("-inf")
+    __slots__ = ("_backed_off_s", "_body", "_limit", "_patience", "fault", "not_before_s")
+
+    def __init__(self, body: Body) -> None:
+        self._body = body
+        self._limit = body.model.batch
+        self._patience = Patience(body.model.backoff, body.chance)
+        self._backed_off_s = _NEVER_S
+        self.not_before_s = _NEVER_S
+        self.fault = ""
 
     @property
     def has_work(self) -> bool:
         """Whether something waits to be handed over."""
-        disk = self._disk
+        body = self._body
+        disk = body.disk
         return bool(
             disk.in_flight
             or len(disk.outbox)
-            or self._lanes.has_progress
-            or disk.journal.in_state(CommandState.FINISHED)
+            or (body.lanes is not None and body.lanes.has_progress)
+            or disk.journal.first_finished()
         )
 
     def ask(self, now: Moment) -> Ask | None:
         """What to hand over next; None when nothing waits or a back-off is not over."""
         if now.monotonic_s < self.not_before_s:
             return None
-        finished = self._disk.journal.in_state(CommandState.FINISHED)
-        if finished:
-            return self._speaker.report(_as_report(finished[0]))
-        while (progress := self._lanes.next_progress()) is not None:
-            ask = self._speaker.report(progress)
-            if ask is not None:
-                return ask
-        return self._disk.in_flight or self._next_readings(now)
+        body = self._body
+        finished = body.disk.journal.first_finished()
+        if finished is not None:
+            return self._report(_as_report(finished), finished.finished or now)
+        if body.lanes is not None:
+            while (progress := body.lanes.next_progress()) is not None:
+                ask = self._report(progress, now)
+                if ask is not None:
+                    return ask
+        return self._again(now) if body.disk.in_flight is not None else self._next_readings(now)
 
-    def answered(self, ask: Ask, answer: HttpAnswer, now: Moment) -> None:
-        """Take an answer, good or not."""
+    def answered(self, ask: Ask, answer: HttpAnswer, now: Moment) -> OutcomeClass:
+        """Take an answer, good or not; the class that it counts in."""
+        familiar = self._body.familiar
+        if ask.operation is Operation.READINGS and familiar.taken(answer, len(ask.keys)):
+            stamps = stamps_of(answer.headers)
+            if stamps is not None:
+                self._take_readings(ask, {}, now)
+                self._succeeded(stamps.server_time, now)
+                return OutcomeClass.OK
         try:
             good = judge(answer)
             if ask.operation is Operation.READINGS:
-                self._take_readings(ask, read_refusals(good, ask))
+                refused = read_refusals(good, ask)
+                if not refused:
+                    familiar.learn_taken(answer.body, len(ask.keys))
+                self._take_readings(ask, refused, now)
             else:
-                self._take_report(ask)
+                self._take_report(ask, now)
         except ServiceError as error:
             self.failed(ask, error, now)
-        else:
-            self._patience.succeeded()
-            self.not_before_s = now.monotonic_s
-            self._time.observe(good.server_time, now)
+            return outcome_of(error)
+        self._succeeded(good.server_time, now)
+        return OutcomeClass.OK
 
-    def failed(self, ask: Ask, error: ServiceError, now: Moment) -> None:
-        """No good answer came: what the service will never take is put away, the rest goes again later."""
-        self._ledger.fault(f"{ask.operation.name.lower()}: {error}")
+    def failed(self, ask: Ask, error: ServiceError, now: Moment, *, left: bool = True) -> None:
+        """No good answer came: what the service will never take is put away, the rest goes again later.
+
+        Args:
+            ask: what was sent.
+            error: what came instead.
+            now: this instant.
+            left: the request went out, so that the service may have seen it.
+        """
+        self.fault = str(error)
         if ask.operation is Operation.READINGS:
             settled = judge_readings(error) is Disposition.SET_ASIDE
             if settled:
-                self._put_away(ask, str(error))
+                self._put_away(ask, str(error), now)
+            elif left:
+                self._body.fleet.book.readings_unanswered(self._body.index, ask.keys, self._body.run_s(now))
         else:
             settled = judge_report(error) is Disposition.SET_ASIDE
             if settled:
-                self._take_report(ask)
-        self.not_before_s = now.monotonic_s + (0.0 if settled else self._patience.failed(error))
+                self._take_report(ask, now)
+        if settled:
+            self.not_before_s = now.monotonic_s
+        else:
+            self.not_before_s = self._backed_off_s = now.monotonic_s + self._patience.failed(error)
 
-    def _take_report(self, ask: Ask) -> None:
-        if ask.report is not None and ask.report.status != IN_PROGRESS:
-            self._disk.journal.reported(ask.report.command_id)
+    def _succeeded(self, server_time: float | None, now: Moment) -> None:
+        self.fault = ""
+        self._patience.succeeded()
+        self.not_before_s = now.monotonic_s
+        self._body.time.observe(server_time, now)
 
-    def _next_readings(self, now: Moment) -> Ask | None:
-        batch = self._disk.outbox.next_batch(self._limit, now)
-        if not batch:
+    # --- commands -----------------------------------------------------------------------------------------------------
+
+    def _report(self, report: Report, since: Moment) -> Ask | None:
+        intended_s = max(since.monotonic_s, self._backed_off_s)
+        return self._body.speaker.report(report, intended_s, max(intended_s, self.not_before_s))
+
+    def _take_report(self, ask: Ask, now: Moment) -> None:
+        if ask.report is None or ask.report.status == IN_PROGRESS:
+            return
+        body = self._body
+        body.disk.journal.reported(ask.report.command_id)
+        body.fleet.gauges.open_commands -= 1
+        body.fleet.book.command_reported(body.index, ask.report.command_id, body.run_s(now))
+
+    # --- readings -----------------------------------------------------------------------------------------------------
+
+    def _again(self, now: Moment) -> Ask | None:
+        """The readings that were not answered, in the same request."""
+        body = self._body
+        if body.disk.in_flight is None:
             return None
-        ask = self._speaker.readings(self._dated(batch))
-        self._disk.in_flight = ask
+        due_s = max(self.not_before_s, body.began_s)
+        ask = replace(body.disk.in_flight, intended_s=due_s, ready_s=due_s, first=False)
+        body.fleet.book.readings_resent(body.index, ask.keys, body.run_s(now))
+        body.disk.in_flight = ask
         return ask
 
-    def _dated(self, batch: Sequence[StoredReading]) -> list[TimedReading]:
-        """Readings with the millisecond that they carry from now on, no two of one device the same."""
-        dated = []
-        for stored in batch:
-            recorded_ms = self._ledger.recorded_ms(stored.key)
-            if recorded_ms is None:
-                at = stored.reading.at
-                recorded_s = self._time.recorded_at(at)
-                recorded_ms = round((at.wall_s if recorded_s is None else recorded_s) * 1000)
-                recorded_ms = self._ledger.take(stored.key, ReadingFact(recorded_ms, stored.reading.values))
-            dated.append(TimedReading(stored.key, stored.idempotency_key, stored.reading.values, recorded_ms))
-        return dated
+    def _next_readings(self, now: Moment) -> Ask | None:
+        body = self._body
+        arrays = BATCH_SENSOR_DATA in body.fleet.offers
+        batch = body.disk.outbox.next_batch(self._limit if arrays else _ONE, now)
+        if not batch:
+            return None
+        intended_s = max(min([row.due_s for row in batch]), self._backed_off_s)
+        again = [row.key for row in batch if row.recorded_ms is not None]
+        if again:
+            body.fleet.book.readings_resent(body.index, again, body.run_s(now))
+        ask = body.speaker.readings(
+            [self._dated(row, now) for row in batch],
+            f"{body.fleet.run}-{body.index}",
+            intended_s,
+            max(intended_s, self.not_before_s),
+            first=not again,
+        )
+        body.disk.in_flight = ask
+        return ask
 
-    def _take_readings(self, ask: Ask, refused: dict[int, str]) -> None:
-        delivered = tuple(key for key in ask.keys if key not in refused)
-        self._disk.outbox.settle(SendOutcome(delivered, refused))
-        self._disk.in_flight = None
-        self._limit = self._batch
-        self._ledger.settle(delivered, refused)
+    def _dated(self, row: Row, now: Moment) -> TimedReading:
+        """A reading with the millisecond that it carries from now on, no two of one device the same."""
+        recorded_ms = row.recorded_ms
+        if recorded_ms is None:
+            body = self._body
+            recorded_s = body.time.recorded_at(row.at)
+            recorded_ms = round((row.at.wall_s if recorded_s is None else recorded_s) * 1000)
+            if body.fleet.numbered:
+                row.recorded_ms = recorded_ms  # the audit tells readings apart by their numbers
+            else:
+                recorded_ms = body.disk.outbox.date(row, recorded_ms)
+            body.fleet.book.reading_sent(
+                body.index,
+                row.key,
+                row.digest,
+                recorded_ms=recorded_ms,
+                made_s=row.at.monotonic_s - body.fleet.began_s,
+                at_s=body.run_s(now),
+            )
+        return TimedReading(row.key, row.text, recorded_ms)
 
-    def _put_away(self, ask: Ask, reason: str) -> None:
+    def _take_readings(self, ask: Ask, refused: dict[int, str], now: Moment) -> None:
+        body = self._body
+        outbox, book = body.disk.outbox, body.fleet.book
+        before = len(outbox)
+        delivered = ask.keys if not refused else tuple([key for key in ask.keys if key not in refused])
+        if delivered:
+            outbox.delivered(delivered)
+            book.readings_accepted(body.index, delivered, body.run_s(now))
+        if refused:
+            outbox.refused(refused)
+            book.readings_refused(body.index, tuple(refused), body.run_s(now))
+            self.fault = next(iter(refused.values()))
+        body.fleet.gauges.waiting_readings += len(outbox) - before
+        body.disk.in_flight = None
+        self._limit = body.model.batch
+
+    def _put_away(self, ask: Ask, reason: str, now: Moment) -> None:
         """The service refused these for good. Of several, one is to blame: they go one by one, and none is lost."""
         if len(ask.keys) == _ONE:
-            self._take_readings(ask, {ask.keys[0]: reason})
+            self._take_readings(ask, {ask.keys[0]: reason}, now)
         else:
             self._limit = _ONE
-            self._disk.in_flight = None
+            self._body.disk.in_flight = None
 
 
 def _as_report(entry: JournalEntry) -> Report:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from agent.core.timekeeping import ServiceTime
+from typing import Final
+
+from agent.core.timekeeping import BootTime, ServiceTime
 from agent.core.values import Moment
+
+_UNKNOWN: Final = ServiceTime(trust_wall=True)
 
 
 class KnownTime:
@@ -12,7 +16,12 @@ class KnownTime:
     __slots__ = ("_estimate",)
 
     def __init__(self) -> None:
-        self._estimate = ServiceTime(trust_wall=True)
+        self._estimate = _UNKNOWN
+
+    @property
+    def boot_time(self) -> BootTime | None:
+        """What is known of this boot; None before the first answer."""
+        return self._estimate.boot_time
 
     def observe(self, server_time: float | None, moment: Moment) -> None:
         """An answer with this ``Date`` (epoch seconds, or None) arrived at ``moment``."""

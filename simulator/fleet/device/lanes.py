@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from agent.core.commands import HandlerRule, refuse_at_start
 from agent.core.recovery import recover
-from agent.core.values import CommandState, JournalEntry, Moment, Report
+from agent.core.values import CommandState, JournalEntry, Moment, Outcome, Report
+from simulator.fleet.device.body import Body
 from simulator.fleet.device.exchange import IN_PROGRESS
-from simulator.fleet.device.ledger import DeviceLedger, Effect
-from simulator.fleet.device.store import MemoryJournal
-from simulator.fleet.device.vocabulary import Surroundings, VirtualHandler, Work, parse_payload
-
-Around = Callable[[Moment], Surroundings]
+from simulator.fleet.device.vocabulary import Work, parse_payload
 
 # Shorter works are over before anybody could look.
 _PROGRESS_FROM_S: Final = 0.5
 _PROGRESS_KEPT: Final = 16
+_NEVER_S: Final = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,25 +26,19 @@ class _Running:
 
 
 class Lanes:
-    """Runs what the journal has admitted; every step is in the journal before it counts.
+    """Runs what the journal has admitted; every step is in the journal before it counts. Each handler is a lane.
 
     Args:
-        journal: the device's.
-        handlers: its vocabulary; each handler is a lane.
-        ledger: where each effect is written down before it begins.
-        around: what a handler may see.
+        body: the device's.
     """
 
-    def __init__(
-        self, journal: MemoryJournal, handlers: Mapping[str, VirtualHandler], ledger: DeviceLedger, around: Around
-    ) -> None:
-        self._journal = journal
-        self._handlers = handlers
-        self._ledger = ledger
-        self._around = around
-        self._waiting: dict[str, deque[str]] = {}
+    __slots__ = ("_body", "_progress", "_running", "_waiting")
+
+    def __init__(self, body: Body) -> None:
+        self._body = body
+        self._waiting: dict[str, list[str]] = {}
         self._running: dict[str, _Running] = {}
-        self._progress: deque[Report] = deque(maxlen=_PROGRESS_KEPT)
+        self._progress: list[Report] = []
 
     @property
     def busy(self) -> bool:
@@ -58,7 +48,7 @@ class Lanes:
     @property
     def due_s(self) -> float:
         """When the next running command ends, on the monotonic clock; infinity when none runs."""
-        return min((running.ends_s for running in self._running.values()), default=float("inf"))
+        return min([running.ends_s for running in self._running.values()], default=_NEVER_S)
 
     def resume(self, started: Moment) -> None:
         """After power-on: judge what the last life left in ``started``, and queue what it left waiting.
@@ -66,20 +56,21 @@ class Lanes:
         Args:
             started: when this life began.
         """
-        for entry in self._journal.in_state(CommandState.STARTED):
-            handler = self._handlers.get(entry.handler)
+        journal, handlers = self._body.disk.journal, self._body.model.handlers
+        for entry in journal.in_state(CommandState.STARTED):
+            handler = handlers.get(entry.handler)
             rule = HandlerRule(handler.contract, entry.handler) if handler else None
             recovery = recover(entry, rule, started)
             if recovery.outcome is not None:
-                self._journal.finish(entry.command.id, recovery.outcome, started)
+                self._finish(entry.command.id, recovery.outcome, started)
             else:
                 self.queue(entry)
-        for entry in self._journal.in_state(CommandState.RECEIVED):
+        for entry in journal.in_state(CommandState.RECEIVED):
             self.queue(entry)
 
     def queue(self, entry: JournalEntry) -> None:
         """Let an admitted command wait for its lane."""
-        self._waiting.setdefault(entry.handler, deque()).append(entry.command.id)
+        self._waiting.setdefault(entry.handler, []).append(entry.command.id)
 
     def advance(self, now: Moment, service_now_s: float | None) -> list[Work]:
         """End what is due and begin what can; the works that ended."""
@@ -89,7 +80,7 @@ class Lanes:
         while due := [lane for lane, running in self._running.items() if running.ends_s <= now.monotonic_s]:
             for lane in due:
                 running = self._running.pop(lane)
-                self._journal.finish(running.command_id, running.work.outcome, now)
+                self._finish(running.command_id, running.work.outcome, now)
                 ended.append(running.work)
             self._begin(now, service_now_s)
         return ended
@@ -97,7 +88,7 @@ class Lanes:
     def next_progress(self) -> Report | None:
         """That a command is under way, for the service; None when there is nothing to tell. Not repeated."""
         while self._progress:
-            report = self._progress.popleft()
+            report = self._progress.pop(0)
             if any(running.command_id == report.command_id for running in self._running.values()):
                 return report
         return None
@@ -113,22 +104,38 @@ class Lanes:
                 entry = self._next(lane)
                 refusal = refuse_at_start(entry, service_now_s)
                 if refusal is not None:
-                    self._journal.finish(entry.command.id, refusal, now)
+                    self._finish(entry.command.id, refusal, now)
                 else:
                     self._running[lane] = self._start(entry, now)
 
     def _next(self, lane: str) -> JournalEntry:
-        command_id = self._waiting[lane].popleft()
+        command_id = self._waiting[lane].pop(0)
         if not self._waiting[lane]:
             del self._waiting[lane]
-        return self._journal.known([command_id])[command_id]
+        return self._body.disk.journal.known([command_id])[command_id]
 
     def _start(self, entry: JournalEntry, now: Moment) -> _Running:
+        body = self._body
         payload = entry.command.payload
-        started = self._journal.start(entry.command.id, now)
-        self._ledger.effects.append(Effect(entry.command.id, entry.handler, started.attempts, now.wall_s))
-        handler = self._handlers[entry.handler]
-        work = handler.handle(parse_payload(handler, payload), self._around(now))
+        started = body.disk.journal.start(entry.command.id, now)
+        handler = body.model.handlers[entry.handler]
+        body.fleet.book.command_started(
+            body.index, entry.command.id, handler.contract, started.attempts, body.run_s(now)
+        )
+        work = handler.handle(parse_payload(handler, payload), body.around(now))
         if work.duration_s >= _PROGRESS_FROM_S:
             self._progress.append(Report(entry.command.id, IN_PROGRESS, started_at=now.wall_s))
+            del self._progress[:-_PROGRESS_KEPT]
         return _Running(entry.command.id, work, now.monotonic_s + work.duration_s)
+
+    def _finish(self, command_id: str, outcome: Outcome, now: Moment) -> None:
+        body = self._body
+        body.disk.journal.finish(command_id, outcome, now)
+        body.fleet.book.command_finished(body.index, command_id, outcome.status, body.run_s(now))
+
+
+def need_lanes(body: Body) -> Lanes:
+    """The device's lanes, made with its first command."""
+    if body.lanes is None:
+        body.lanes = Lanes(body)
+    return body.lanes

@@ -1,29 +1,23 @@
-"""The ledger of a virtual device: what it did, written down outside of what is being proven."""
+"""The ledgers of a small fleet: what each device did, in memory, held against what the service gives back.
+
+For a demo and for tests, where every reading is looked at. A run of any size keeps its book on a disk
+(:mod:`simulator.fleet.audit`).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from agent.core.values import Contract
+from simulator.fleet.audit.book import NoBook
+from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.audit.readings import ReadingAccount, ReadingFact
+from simulator.fleet.metrics.outcomes import OutcomeClass
 
 _FAULTS_KEPT = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """One run of a handler.
-
-    Attributes:
-        attempt: 1 for the first run of this command.
-        at_s: when it began, epoch seconds.
-    """
-
-    command_id: str
-    handler: str
-    attempt: int
-    at_s: float
+_DIGEST = "digest"
 
 
 @dataclass(slots=True)
@@ -35,74 +29,132 @@ class DeviceLedger:
     Attributes:
         device_id: the service's id.
         name: for a person.
-        effects: handlers' runs, each written down before the work begins.
         requests, failures: how many requests were made, and how many got no good answer.
         faults: the last sentences about failures, newest last, at most ten.
     """
 
     device_id: str
     name: str
-    effects: list[Effect] = field(default_factory=list)
     requests: int = 0
     failures: int = 0
     faults: list[str] = field(default_factory=list)
+    _runs: Counter[str] = field(default_factory=Counter)
     _facts: dict[int, ReadingFact] = field(default_factory=dict)
-    _times: set[int] = field(default_factory=set)
     _accepted: set[int] = field(default_factory=set)
     _refused: set[int] = field(default_factory=set)
-
-    def take(self, key: int, fact: ReadingFact) -> int:
-        """Write down a reading that is about to be sent for the first time.
-
-        Args:
-            key: the outbox's.
-            fact: the reading under its millisecond.
-
-        Returns:
-            The millisecond that it gets: the next free one, when another reading of this device has it already.
-        """
-        recorded_ms = fact.key
-        while recorded_ms in self._times:
-            recorded_ms += 1
-        self._times.add(recorded_ms)
-        self._facts[key] = ReadingFact(recorded_ms, fact.values)
-        return recorded_ms
-
-    def recorded_ms(self, key: int) -> int | None:
-        """The millisecond of a reading that was sent before; None when it never was."""
-        fact = self._facts.get(key)
-        return None if fact is None else fact.key
-
-    def settle(self, delivered: Iterable[int], refused: Iterable[int]) -> None:
-        """The service answered: these outbox keys it has stored, these it refused for good."""
-        self._accepted.update(delivered)
-        self._refused.update(refused)
-
-    def fault(self, sentence: str) -> None:
-        """Write down a failure."""
-        self.failures += 1
-        self.faults.append(sentence)
-        del self.faults[:-_FAULTS_KEPT]
 
     @property
     def accepted(self) -> int:
         """How many readings the service answered with 2xx."""
         return len(self._accepted)
 
-    def readings(self) -> Mapping[int, Mapping[str, float]]:
-        """Every reading that was ever sent: millisecond -> values."""
-        return {fact.key: fact.values for fact in self._facts.values()}
+    @property
+    def sent(self) -> int:
+        """How many readings went out at least once."""
+        return len(self._facts)
 
     def runs(self) -> Counter[str]:
         """Command id -> how often a handler began its effect."""
-        return Counter(effect.command_id for effect in self.effects)
+        return Counter(self._runs)
 
-    def account(self, stored: tuple[ReadingFact, ...]) -> ReadingAccount:
-        """Both sides of this device's readings, for the audit."""
+    def account(self, stored: Iterable[ReadingFact]) -> ReadingAccount:
+        """Both sides of this device's readings, for the audit; their values as digests.
+
+        Args:
+            stored: what the service gives back, by millisecond.
+        """
         unsure = self._facts.keys() - self._accepted - self._refused
         return ReadingAccount(
             device=self.name,
             accepted=tuple(self._facts[key] for key in sorted(self._accepted)),
-            stored=stored,
+            stored=tuple(ReadingFact(fact.key, {_DIGEST: digest_values(fact.values)}) for fact in stored),
             unsure=frozenset(self._facts[key].key for key in unsure),
         )
+
+    def fault(self, sentence: str) -> None:
+        """Write down why an exchange was no good one."""
+        self.faults.append(sentence)
+        del self.faults[:-_FAULTS_KEPT]
+
+    def begin(self, command_id: str) -> None:
+        """A handler's effect begins."""
+        self._runs[command_id] += 1
+
+    def send(self, sequence: int, digest: int, recorded_ms: int) -> None:
+        """A reading goes out for the first time."""
+        self._facts[sequence] = ReadingFact(recorded_ms, {_DIGEST: digest})
+
+    def settle(self, *, accepted: Iterable[int] = (), refused: Iterable[int] = ()) -> None:
+        """The service answered: these it has stored, these it refused for good."""
+        self._accepted.update(accepted)
+        self._refused.update(refused)
+
+
+class Ledgers(NoBook):
+    """The book (:class:`~simulator.fleet.audit.book.DeviceBook`) and the observer of a small fleet.
+
+    Args:
+        ledgers: of the devices, by their index.
+    """
+
+    def __init__(self, ledgers: Sequence[DeviceLedger]) -> None:
+        self._ledgers = ledgers
+
+    # --- exchanges ----------------------------------------------------------------------------------------------------
+
+    def exchanged(
+        self,
+        operation: str,  # noqa: ARG002 - the protocol's
+        outcome: OutcomeClass,
+        device: int,
+        *,
+        intended_s: float,  # noqa: ARG002
+        ready_s: float,  # noqa: ARG002
+        sent_s: float | None,  # noqa: ARG002
+        now_s: float,  # noqa: ARG002
+        first: bool,  # noqa: ARG002
+    ) -> None:
+        """See :class:`~simulator.fleet.device.observer.Observer`."""
+        ledger = self._ledgers[device]
+        ledger.requests += 1
+        ledger.failures += outcome is not OutcomeClass.OK
+
+    def faulted(self, operation: str, device: int, sentence: str) -> None:
+        """See :class:`~simulator.fleet.device.observer.Observer`."""
+        self._ledgers[device].fault(f"{operation}: {sentence}")
+
+    # --- readings and effects -----------------------------------------------------------------------------------------
+
+    def reading_sent(
+        self,
+        device: int,
+        sequence: int,
+        digest: int,
+        *,
+        recorded_ms: int | None,
+        made_s: float,  # noqa: ARG002
+        at_s: float,  # noqa: ARG002
+    ) -> None:
+        """See :class:`~simulator.fleet.audit.book.DeviceBook`."""
+        if recorded_ms is None:
+            raise AssertionError("virtual devices date every reading")
+        self._ledgers[device].send(sequence, digest, recorded_ms)
+
+    def readings_accepted(self, device: int, sequences: Sequence[int], at_s: float) -> None:  # noqa: ARG002
+        """See :class:`~simulator.fleet.audit.book.DeviceBook`."""
+        self._ledgers[device].settle(accepted=sequences)
+
+    def readings_refused(self, device: int, sequences: Sequence[int], at_s: float) -> None:  # noqa: ARG002
+        """See :class:`~simulator.fleet.audit.book.DeviceBook`."""
+        self._ledgers[device].settle(refused=sequences)
+
+    def command_started(
+        self,
+        device: int,
+        command_id: str,
+        contract: Contract,  # noqa: ARG002
+        attempt: int,  # noqa: ARG002
+        at_s: float,  # noqa: ARG002
+    ) -> None:
+        """See :class:`~simulator.fleet.audit.book.DeviceBook`."""
+        self._ledgers[device].begin(command_id)

@@ -2,111 +2,124 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from agent.core.backoff import Backoff
-from agent.core.commands import CommandRules, Verdict, triage
-from agent.core.polling import PollIntervals, PollPace
+from agent.core.commands import OPEN_STATES, Verdict, triage
+from agent.core.polling import PollPace
 from agent.core.schedule import phase_s
-from agent.core.values import CommandPoll, Moment
+from agent.core.values import CommandPoll, JournalEntry, Moment
 from agent.errors import ServiceError
-from simulator.fleet.device.exchange import Ask, Speaker, read_listing
-from simulator.fleet.device.known_time import KnownTime
-from simulator.fleet.device.lanes import Lanes
-from simulator.fleet.device.ledger import DeviceLedger
+from simulator.fleet.device.answers import HttpAnswer, outcome_of
+from simulator.fleet.device.body import Body
+from simulator.fleet.device.exchange import Ask, read_listing
+from simulator.fleet.device.glance import Stamps, stamps_of
+from simulator.fleet.device.lanes import need_lanes
 from simulator.fleet.device.patience import Patience
-from simulator.fleet.device.store import MemoryJournal
-from simulator.fleet.engine.pool import HttpAnswer
+from simulator.fleet.metrics.outcomes import OutcomeClass
 
 
 class Listening:
     """The commands' channel.
 
     Args:
-        speaker: builds the requests.
-        journal, lanes, ledger: the device's.
-        rules: what triage goes by.
-        intervals: how often to ask where the service cannot hold a poll.
-        wait_s: how long the service is asked to hold one.
-        backoff: the pace of retries.
-        fraction: random numbers in [0, 1).
-        time: what the device knows of the service's clock.
+        body: the device's.
         now: the instant of power-on; the first poll follows within ``fast_s``, each device at its own place in it.
+
+    Attributes:
+        due_s: when to ask again, on the monotonic clock.
+        fault: why the last answer was no good one, for a person.
     """
 
-    def __init__(
-        self,
-        speaker: Speaker,
-        journal: MemoryJournal,
-        lanes: Lanes,
-        ledger: DeviceLedger,
-        *,
-        rules: CommandRules,
-        intervals: PollIntervals,
-        wait_s: float,
-        backoff: Backoff,
-        fraction: Callable[[], float],
-        time: KnownTime,
-        now: Moment,
-    ) -> None:
-        self._speaker = speaker
-        self._journal = journal
-        self._lanes = lanes
-        self._ledger = ledger
-        self._rules = rules
-        self._wait_s = wait_s
-        self._fraction = fraction
+    __slots__ = ("_body", "_etag", "_pace", "_patience", "due_s", "fault")
+
+    def __init__(self, body: Body, now: Moment) -> None:
+        intervals = body.model.polling
+        self._body = body
         self._pace = PollPace(intervals)
-        self._patience = Patience(backoff, fraction)
+        self._patience = Patience(body.model.backoff, body.chance)
         self._etag: str | None = None
-        self._time = time
-        self.due_s = now.monotonic_s + phase_s(speaker.device_id, "poll", intervals.fast_s)
+        self.fault = ""
+        self.due_s = now.monotonic_s + phase_s(body.speaker.device_id, "poll", intervals.fast_s)
 
     def ask(self, now: Moment) -> Ask | None:
         """The next poll; None when it is not due."""
-        return self._speaker.poll(self._wait_s, self._etag) if now.monotonic_s >= self.due_s else None
+        if now.monotonic_s < self.due_s:
+            return None
+        body = self._body
+        return body.speaker.poll(body.model.wait_s, self._etag, self.due_s)
 
-    def answered(self, ask: Ask, answer: HttpAnswer, sent: Moment, now: Moment) -> None:
-        """Take a poll's answer, good or not."""
+    def answered(self, ask: Ask, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
+        """Take a poll's answer, good or not; the class that it counts in."""
+        unchanged = self._body.familiar.unchanged(answer)
+        stamps = None if unchanged is None else stamps_of(answer.headers)
+        if stamps is not None:
+            if not unchanged:
+                self._body.disk.journal.admit(())
+                self._body.disk.journal.forget(())
+            self._heard(stamps, unchanged=bool(unchanged), news=False, held=ask.wait_s > 0, sent_s=sent_s, now=now)
+            return OutcomeClass.OK
         try:
-            listing = read_listing(answer, ask, self._speaker.device_id)
+            listing = read_listing(answer, ask, self._body.speaker.device_id)
         except ServiceError as error:
             self.failed(error, now)
-            return
+            return outcome_of(error)
         poll = listing.poll
-        self._patience.succeeded()
-        self._time.observe(poll.server_time, now)
+        self._body.time.observe(poll.server_time, now)
         news = not poll.unchanged and self._take(poll, now)
-        self._etag = listing.etag or (self._etag if poll.unchanged else None)
-        self._pace, wait_s = self._pace.polled(
-            active=news or self._lanes.busy,
-            held=poll.held,
-            took_s=now.monotonic_s - sent.monotonic_s,
-            fraction=self._fraction(),
-        )
-        self.due_s = now.monotonic_s + wait_s
+        if not (poll.unchanged or poll.commands or poll.malformed):
+            self._body.familiar.learn_empty(answer.body)
+        stamps = Stamps(None, listing.etag)  # its time is observed already: the decisions above went by it
+        self._heard(stamps, unchanged=poll.unchanged, news=news, held=poll.held, sent_s=sent_s, now=now)
+        self.fault = "; ".join(poll.malformed)
+        return OutcomeClass.OK
 
     def failed(self, error: ServiceError, now: Moment) -> None:
         """No good answer came."""
-        self._ledger.fault(f"poll: {error}")
+        self.fault = str(error)
         self.due_s = now.monotonic_s + self._patience.failed(error)
+
+    def _heard(self, stamps: Stamps, *, unchanged: bool, news: bool, held: bool, sent_s: float, now: Moment) -> None:
+        body = self._body
+        self._patience.succeeded()
+        self.fault = ""
+        body.time.observe(stamps.server_time, now)
+        self._etag = stamps.etag or (self._etag if unchanged else None)
+        self._pace, wait_s = self._pace.polled(
+            active=news or (body.lanes is not None and body.lanes.busy),
+            held=held,
+            took_s=now.monotonic_s - sent_s,
+            fraction=body.chance(),
+        )
+        self.due_s = now.monotonic_s + wait_s
 
     def _take(self, poll: CommandPoll, now: Moment) -> bool:
         """Decide on a list, commit, queue; whether it brought something new."""
+        body = self._body
+        journal = body.disk.journal
         ids = [command.id for command in poll.commands]
         decided = triage(
             poll.commands,
-            self._journal.known(ids),
-            self._rules,
+            journal.known(ids),
+            body.model.rules,
             received=now,
-            service_now_s=self._time.at(now),
-            first_contact=self._journal.is_empty,
+            service_now_s=body.time.at(now),
+            first_contact=journal.is_empty,
         )
-        self._journal.admit(decided.entries)
-        self._journal.forget(ids)
-        for decision in decided.of(Verdict.ADMIT):
-            if decision.entry is not None:
-                self._lanes.queue(decision.entry)
-        for sentence in poll.malformed:
-            self._ledger.fault(f"poll: {sentence}")
+        journal.admit(decided.entries)
+        journal.forget(ids)
+        for entry in decided.entries:
+            self._note(entry, now)
+        admitted = [decision.entry for decision in decided.of(Verdict.ADMIT) if decision.entry is not None]
+        if admitted:
+            lanes = need_lanes(body)
+            for entry in admitted:
+                lanes.queue(entry)
         return bool(decided.entries)
+
+    def _note(self, entry: JournalEntry, now: Moment) -> None:
+        """Count a new entry and write it down for the audit."""
+        if entry.state not in OPEN_STATES:
+            return
+        body = self._body
+        body.fleet.gauges.open_commands += 1
+        body.fleet.book.command_received(body.index, entry.command.id, body.run_s(now))
+        if entry.outcome is not None:
+            body.fleet.book.command_finished(body.index, entry.command.id, entry.outcome.status, body.run_s(now))

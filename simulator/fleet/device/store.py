@@ -1,139 +1,240 @@
 """A virtual device's disk: journal and outbox in memory, kept while the device is off.
 
-The moves and the eviction are the core's own (:mod:`agent.core.commands`, :mod:`agent.core.outbox`).
+The moves and the eviction are the core's own (:mod:`agent.core.commands`, :mod:`agent.core.outbox`). What most devices
+do not have at most times (a command, a reading that waits) takes no memory: containers are made when something comes,
+and go when it is gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from types import MappingProxyType
 from typing import Final
 
 from agent.core.commands import OVER_STATES, finish_entry, report_entry, start_entry
-from agent.core.outbox import ROW_BYTES, Bounds, Held, Shortage, choose_next, evict, too_old
-from agent.core.values import CommandState, JournalEntry, Moment, Outcome, Reading, SendOutcome, StoredReading
-from agent.wire.json_text import size_bytes
+from agent.core.outbox import ROW_BYTES, Bounds, Held, Shortage, choose_next, evict, is_live, too_old
+from agent.core.values import CommandState, JournalEntry, Moment, Outcome
 from simulator.fleet.device.exchange import Ask
 
 _BOUNDS: Final = Bounds(max_rows=10_000, max_bytes=1024 * 1024)
+_NO_ENTRIES: Final[Mapping[str, JournalEntry]] = MappingProxyType({})
+_NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
+_MILLISECONDS_KEPT: Final = 16
 
 
 class MemoryJournal:
     """The commands that this device knows."""
 
-    __slots__ = ("_contacted", "_entries", "settings")
+    __slots__ = ("_contacted", "_entries", "_settings")
 
     def __init__(self) -> None:
-        self._entries: dict[str, JournalEntry] = {}
+        self._entries: dict[str, JournalEntry] | None = None
         self._contacted = False
-        self.settings: dict[str, str] = {}
+        self._settings: dict[str, str] | None = None
 
     @property
     def is_empty(self) -> bool:
         """True until the first list was admitted."""
         return not self._contacted
 
+    @property
+    def is_idle(self) -> bool:
+        """It holds no command: there is nothing to run, to report or to forget."""
+        return not self._entries
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """What was stored with :meth:`put_setting`."""
+        return _NO_SETTINGS if self._settings is None else self._settings
+
+    def put_setting(self, name: str, value: str) -> None:
+        """Keep a setting."""
+        self._settings = {**self.settings, name: value}
+
     def known(self, command_ids: Iterable[str]) -> dict[str, JournalEntry]:
         """The entries with these ids."""
-        return {name: self._entries[name] for name in command_ids if name in self._entries}
+        entries = self._known
+        return {name: entries[name] for name in command_ids if name in entries}
 
     def admit(self, entries: Sequence[JournalEntry]) -> None:
         """Add new entries; an id that is there already is left as it is."""
         self._contacted = True
         for entry in entries:
+            if self._entries is None:
+                self._entries = {}
             self._entries.setdefault(entry.command.id, entry)
 
     def start(self, command_id: str, at: Moment) -> JournalEntry:
         """``received`` -> ``started``; the entry as it is now."""
-        return self._put(start_entry(self._entries[command_id], at))
+        return self._put(start_entry(self._known[command_id], at))
 
     def finish(self, command_id: str, outcome: Outcome, at: Moment) -> JournalEntry:
         """-> ``finished``; the entry as it is now."""
-        return self._put(finish_entry(self._entries[command_id], outcome, at))
+        return self._put(finish_entry(self._known[command_id], outcome, at))
 
     def reported(self, command_id: str) -> JournalEntry:
         """``finished`` -> ``reported``; the entry as it is now."""
-        return self._put(report_entry(self._entries[command_id]))
+        return self._put(report_entry(self._known[command_id]))
 
     def in_state(self, state: CommandState) -> list[JournalEntry]:
         """Entries in this state, in the order of their arrival."""
-        return [entry for entry in self._entries.values() if entry.state is state]
+        return [entry for entry in self._known.values() if entry.state is state]
+
+    def first_finished(self) -> JournalEntry | None:
+        """The oldest entry whose result waits to be reported."""
+        if not self._entries:
+            return None
+        finished = CommandState.FINISHED
+        return next((entry for entry in self._entries.values() if entry.state is finished), None)
 
     def forget(self, listed_ids: Iterable[str]) -> int:
         """Delete what is over and no longer listed; how many."""
+        if not self._entries:
+            return 0
         listed = set(listed_ids)
         gone = [name for name, entry in self._entries.items() if entry.state in OVER_STATES and name not in listed]
         for name in gone:
             del self._entries[name]
+        if not self._entries:
+            self._entries = None
         return len(gone)
 
+    @property
+    def _known(self) -> Mapping[str, JournalEntry]:
+        return _NO_ENTRIES if self._entries is None else self._entries
+
     def _put(self, entry: JournalEntry) -> JournalEntry:
+        if self._entries is None:
+            raise AssertionError("an entry moves that was never admitted")
         self._entries[entry.command.id] = entry
         return entry
+
+
+class Row:
+    """A reading that waits.
+
+    Attributes:
+        key: ascending in the order of acceptance, from 1 on, and never used again: the reading's sequence number.
+        text: its values as JSON text, as they go over the wire.
+        digest: of its values, for the audit.
+        at: when it was read.
+        due_s: when it was to be read, on the monotonic clock.
+        recorded_ms: the time that it carries, epoch milliseconds, once it was first sent; None before.
+    """
+
+    __slots__ = ("at", "digest", "due_s", "key", "recorded_ms", "text")
+
+    def __init__(self, key: int, text: str, digest: int, at: Moment, due_s: float) -> None:
+        self.key = key
+        self.text = text
+        self.digest = digest
+        self.at = at
+        self.due_s = due_s
+        self.recorded_ms: int | None = None
 
 
 class MemoryOutbox:
     """The readings that wait.
 
     Args:
-        name: begins each idempotency key; unique among all devices and runs that talk to one service.
         bounds: how much may wait.
     """
 
-    __slots__ = ("_bounds", "_name", "_next_key", "_rows", "_size_bytes", "_sizes", "dropped", "set_aside")
+    __slots__ = ("_bounds", "_dated", "_next_key", "_rows", "_size_bytes", "dropped", "set_aside")
 
-    def __init__(self, name: str, bounds: Bounds = _BOUNDS) -> None:
-        self._name = name
+    def __init__(self, bounds: Bounds = _BOUNDS) -> None:
         self._bounds = bounds
-        self._rows: dict[int, StoredReading] = {}
-        self._sizes: dict[int, int] = {}
+        self._rows: dict[int, Row] | None = None
         self._size_bytes = 0
         self._next_key = 1
-        self.dropped: list[int] = []
-        self.set_aside: dict[int, str] = {}
+        self._dated: list[int] | None = None
+        self.dropped = 0
+        self.set_aside = 0
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return 0 if self._rows is None else len(self._rows)
 
-    def put(self, reading: Reading, now: Moment) -> StoredReading:
-        """Accept one reading; older ones give way at a bound."""
+    @property
+    def next_key(self) -> int:
+        """The key of the reading that is put next."""
+        return self._next_key
+
+    def put(self, text: str, digest: int, at: Moment, due_s: float) -> Row:
+        """Accept one reading; older ones give way at a bound. Arguments as for :class:`Row`."""
         key = self._next_key
-        self._next_key += 1
-        stored = StoredReading(key, f"{self._name}-{key}", reading)
-        self._rows[key] = stored
-        self._sizes[key] = size_bytes(reading.values)
-        self._size_bytes += self._sizes[key]
-        gone, _ = too_old(map(self._held, self._rows), self._bounds.max_age_s, now, len(self._rows))
+        self._next_key = key + 1
+        row = Row(key, text, digest, at, due_s)
+        rows = self._rows
+        if rows is None:
+            self._rows = {key: row}
+            self._size_bytes = len(text)
+            return row
+        rows[key] = row
+        self._size_bytes += len(text)
+        gone, _ = too_old(map(_held, rows.values()), self._bounds.max_age_s, at, len(rows))
         self._drop(gone)
-        used_bytes = self._size_bytes + ROW_BYTES * len(self._rows)
-        shortage = Shortage(len(self._rows) - self._bounds.max_rows, used_bytes - self._bounds.max_bytes)
-        self._drop([held for held, _ in evict([map(self._held, self._rows)], shortage, len(self._rows))])
-        return stored
+        used_bytes = self._size_bytes + ROW_BYTES * len(rows)
+        shortage = Shortage(len(rows) - self._bounds.max_rows, used_bytes - self._bounds.max_bytes)
+        if shortage.exists:
+            self._drop([held for held, _ in evict([map(_held, rows.values())], shortage, len(rows))])
+        return row
 
-    def next_batch(self, limit: int, now: Moment) -> list[StoredReading]:
+    def next_batch(self, limit: int, now: Moment) -> list[Row]:
         """What to send next: live first, then backlog, oldest first."""
-        oldest = map(self._held, islice(self._rows, limit))
-        newest = map(self._held, islice(reversed(self._rows), limit))
-        return [self._rows[key] for key in choose_next([oldest], newest, now, limit)]
+        rows = self._rows
+        if not rows:
+            return []
+        oldest = next(iter(rows.values()))
+        # The core's own first question, before anything is made for it: where the oldest is live all are.
+        if is_live(oldest.at, now):
+            return [oldest] if limit == 1 or len(rows) == 1 else list(islice(rows.values(), limit))
+        queue = map(_held, islice(rows.values(), limit))
+        newest = map(_held, reversed(rows.values()))
+        return [rows[key] for key in choose_next([queue], newest, now, limit)]
 
-    def settle(self, outcome: SendOutcome) -> None:
-        """Delete what was delivered; set aside what was refused, with the reason."""
-        self.set_aside.update(outcome.refused)
-        for key in (*outcome.delivered, *outcome.refused):
+    def date(self, row: Row, recorded_ms: int) -> int:
+        """Give a reading the time that it carries from now on; no two of the latest of one device carry the same."""
+        dated = self._dated
+        if dated is None:
+            self._dated = dated = []
+        while recorded_ms in dated:
+            recorded_ms += 1
+        dated.append(recorded_ms)
+        del dated[:-_MILLISECONDS_KEPT]
+        row.recorded_ms = recorded_ms
+        return recorded_ms
+
+    def delivered(self, keys: Iterable[int]) -> None:
+        """The service has these."""
+        for key in keys:
+            self._remove(key)
+
+    def refused(self, keys: Iterable[int]) -> None:
+        """The service will never take these: they are set aside, which here means counted."""
+        for key in keys:
+            self.set_aside += 1
             self._remove(key)
 
     def _drop(self, gone: Iterable[Held]) -> None:
         for held in gone:
             self._remove(held.key)
-            self.dropped.append(held.key)
-
-    def _held(self, key: int) -> Held:
-        return Held(key, self._sizes[key], self._rows[key].reading.at)
+            self.dropped += 1
 
     def _remove(self, key: int) -> None:
-        if self._rows.pop(key, None) is not None:
-            self._size_bytes -= self._sizes.pop(key)
+        rows = self._rows
+        if rows is None:
+            return
+        row = rows.pop(key, None)
+        if row is not None:
+            self._size_bytes -= len(row.text)
+            if not rows:
+                self._rows = None
+
+
+def _held(row: Row) -> Held:
+    return Held(row.key, len(row.text), row.at)
 
 
 @dataclass(slots=True)
@@ -150,6 +251,6 @@ class Disk:
     in_flight: Ask | None = None
 
     @classmethod
-    def empty(cls, name: str) -> Disk:
-        """The disk of a device that leaves the factory; ``name`` as for :class:`MemoryOutbox`."""
-        return cls(MemoryJournal(), MemoryOutbox(name))
+    def empty(cls) -> Disk:
+        """The disk of a device that leaves the factory."""
+        return cls(MemoryJournal(), MemoryOutbox())

@@ -1,25 +1,19 @@
-"""HTTP/1.1 for a fleet: a pool of kept-alive connections on one asyncio loop, parsed by httptools.
+"""The HTTP engine for coroutines: a request is awaited, and what goes wrong is the agent's own error.
 
-The bodies are bytes; what they mean is the caller's business. One request is in flight per connection. A request that
-found its connection closed by the other side is *not* repeated here: whether the service saw it is not known, so the
-device decides (the same :class:`~agent.errors.TransportError` that a real agent gets).
-
-Source: RFC 9112 (HTTP/1.1), RFC 9110 section 9.2.2 (which requests may be repeated).
+For the demo and ``up``, whose few devices have a task each; the fleet's devices are called back instead.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urlsplit
 
-import httptools
-
-from agent.errors import ConfigurationError, TransportError, UnexpectedAnswer
+from agent.errors import ConfigurationError, ServiceError, TransportError, UnexpectedAnswer
+from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
+from simulator.fleet.engine.http.origin import read_origin
+from simulator.fleet.metrics.outcomes import OutcomeClass
 
 ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 
@@ -55,19 +49,13 @@ class HttpPool:
     def __init__(
         self, base_url: str, headers: Mapping[str, str], *, connections: int = 64, timeout_s: float = 10.0
     ) -> None:
-        parts = urlsplit(base_url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.username:
-            raise ConfigurationError([f"base_url {base_url!r}: write it as http://host:port"], "fleet")
-        self._host = parts.hostname
-        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
-        self._port = parts.port or (443 if self._tls else 80)
-        self._prefix = parts.path.rstrip("/")
-        fixed = {"host": parts.netloc, "accept-encoding": "identity", "user-agent": "fleet-simulator", **headers}
+        origin = read_origin(base_url)
+        fixed = {"host": origin.authority, "accept-encoding": "identity", "user-agent": "fleet-simulator", **headers}
         self._fixed = _header_lines(fixed)
+        self._prefix = origin.prefix
         self._timeout_s = timeout_s
-        self._free = asyncio.Semaphore(connections)
-        self._idle: deque[_Connection] = deque()
-        self._open: set[_Connection] = set()
+        self._options = HttpOptions(origin, pool=connections, answer_bytes_max=ANSWER_BYTES_MAX)
+        self._engine: Http1Engine | None = None
 
     async def request(
         self,
@@ -96,140 +84,51 @@ class HttpPool:
             head.append(_header_lines(headers))
         if body is not None:
             head.append(b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body))
-        message = b"".join([*head, b"\r\n", body or b""])
-        async with self._free:
-            try:
-                async with asyncio.timeout(self._timeout_s + wait_s):
-                    return await self._exchange(message)
-            except TimeoutError:
-                raise TransportError(f"{method} {target}: no answer within {self._timeout_s + wait_s:g} s") from None
-            except OSError as error:
-                raise TransportError(f"{method} {target}: {error.strerror or error}") from None
-
-    async def _exchange(self, message: bytes) -> HttpAnswer:
-        connection = await self._connection()
+        if self._engine is None:
+            self._engine = Http1Engine(self._options)
+        timeout_s = self._timeout_s + wait_s
+        caller = _Awaiting(f"{method} {target}", timeout_s)
+        self._engine.send(0, b"".join([*head, b"\r\n", body or b""]), caller, timeout_s)
         try:
-            answer = await connection.exchange(message)
-        except BaseException:
-            # Also when the caller was cancelled: an answer may still come, and it would be the next request's.
-            connection.abort()
+            return await caller.answer
+        except asyncio.CancelledError:
+            self._engine.forget(caller)
             raise
-        if connection.reusable:
-            self._idle.append(connection)
-        else:
-            connection.abort()
-        return answer
-
-    async def _connection(self) -> _Connection:
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.reusable:
-                return connection
-            connection.abort()
-        loop = asyncio.get_running_loop()
-        _, made = await loop.create_connection(lambda: _Connection(self._open), self._host, self._port, ssl=self._tls)
-        return made
 
     async def close(self) -> None:
         """Close every connection."""
-        self._idle.clear()
-        for connection in list(self._open):
-            connection.abort()
-        await asyncio.sleep(0)  # the transports report their end on the loop's next turn
+        if self._engine is not None:
+            await self._engine.close()
 
 
-class _Connection(asyncio.Protocol):
-    """One connection: a request out, its answer in."""
+class _Awaiting:
+    """The engine's caller on one side, a future on the other."""
 
-    def __init__(self, register: set[_Connection]) -> None:
-        self._register = register
-        self._transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[HttpAnswer] | None = None
-        self._parser: httptools.HttpResponseParser | None = None
-        self._headers: dict[str, str] = {}
-        self._body: list[bytes] = []
-        self._size_bytes = 0
-        self._whole = False
-        self.reusable = False
+    def __init__(self, name: str, timeout_s: float) -> None:
+        self._name = name
+        self._timeout_s = timeout_s
+        self.answer: asyncio.Future[HttpAnswer] = asyncio.get_running_loop().create_future()
 
-    async def exchange(self, message: bytes) -> HttpAnswer:
-        """Send a request's bytes and wait for its answer."""
-        if self._transport is None or self._transport.is_closing():
-            raise TransportError("the connection was closed before the request was sent")
-        self._answer = asyncio.get_running_loop().create_future()
-        self._parser = httptools.HttpResponseParser(self)
-        self._headers, self._body, self._size_bytes, self._whole, self.reusable = {}, [], 0, False, False
-        self._transport.write(message)
-        return await self._answer
+    def answered(
+        self, status: int, headers: list[tuple[bytes, bytes]], body: bytes, _sent_s: float, _now_s: float
+    ) -> None:
+        """The engine: the answer."""
+        if not self.answer.done():  # cancelled, and not yet forgotten
+            found = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
+            self.answer.set_result(HttpAnswer(status, found, body))
 
-    def abort(self) -> None:
-        """Close without ceremony."""
-        self.reusable = False
-        if self._transport is not None:
-            self._transport.abort()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """asyncio: the connection stands."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - narrows asyncio's own promise for mypy
-        self._transport = transport
-        self._register.add(self)
-
-    def data_received(self, data: bytes) -> None:
-        """asyncio: bytes came."""
-        if self._parser is None or self._answer is None or self._answer.done():
-            self.abort()  # bytes that belong to no request
+    def failed(self, outcome: OutcomeClass, reason: str, _sent_s: float | None, _now_s: float) -> None:
+        """The engine: no answer."""
+        if self.answer.done():
             return
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            self._fail(UnexpectedAnswer(f"the answer is not HTTP/1.1: {error}"))
-
-    def eof_received(self) -> bool:
-        """asyncio: the other side is done; an answer without a length ends here (RFC 9112 section 6.3)."""
-        return False
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """asyncio: the connection is gone."""
-        self._register.discard(self)
-        self.reusable = False
-        framed = "content-length" in self._headers or "transfer-encoding" in self._headers
-        if self._parser is not None and self._whole is False and self._headers and not framed and exc is None:
-            self.on_message_complete()
-            return
-        reason = f"the connection was lost: {exc}" if exc else "the service closed the connection without an answer"
-        self._fail(TransportError(reason))
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """httptools: one header."""
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
-
-    def on_body(self, data: bytes) -> None:
-        """httptools: a part of the body."""
-        self._size_bytes += len(data)
-        if self._size_bytes > ANSWER_BYTES_MAX:
-            self._fail(UnexpectedAnswer(f"the answer is larger than {ANSWER_BYTES_MAX} bytes"))
-            return
-        self._body.append(data)
-
-    def on_message_complete(self) -> None:
-        """httptools: the answer is whole."""
-        parser, answer = self._parser, self._answer
-        if parser is None or answer is None or answer.done():
-            return
-        status = parser.get_status_code()
-        if 100 <= status < 200 and status != 101:  # noqa: PLR2004 - an interim answer: the real one follows
-            self._headers = {}
-            return
-        self._whole = True
-        self.reusable = parser.should_keep_alive() and self._transport is not None
-        answer.set_result(HttpAnswer(status, self._headers, b"".join(self._body)))
-
-    def _fail(self, error: Exception) -> None:
-        self.reusable = False
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(error)
-        if self._transport is not None:
-            self._transport.abort()
+        error: ServiceError
+        if outcome is OutcomeClass.UNEXPECTED:
+            error = UnexpectedAnswer(reason)
+        elif outcome is OutcomeClass.TIMEOUT:
+            error = TransportError(f"{self._name}: no answer within {self._timeout_s:g} s")
+        else:
+            error = TransportError(f"{self._name}: {reason}")
+        self.answer.set_exception(error)
 
 
 def _header_lines(headers: Mapping[str, str]) -> bytes:

@@ -51,8 +51,8 @@ class _TotalHealth:
 
     def add(self, worker: int, health: WorkerHealth) -> None:
         self.send_lag.add_encoded(health.send_lag)
-        self.loop_lag_max_s = max(self.loop_lag_max_s, health.loop_lag_max_s)
-        self.gc_pause_max_s = max(self.gc_pause_max_s, health.gc_pause_max_s)
+        self.loop_lag_max_s = max(self.loop_lag_max_s, health.process.loop_lag_max_s)
+        self.gc_pause_max_s = max(self.gc_pause_max_s, health.process.gc_pause_max_s)
         self.intended += health.intended
         self.sent += health.sent
         self._shares[worker].add(health)
@@ -81,8 +81,8 @@ class _Shares:
 
     def add(self, health: WorkerHealth) -> None:
         self.seconds += 1
-        self.steal += health.steal_percent
-        self.cpu += health.cpu_percent
+        self.steal += health.process.steal_percent
+        self.cpu += health.process.cpu_percent
 
     def means(self) -> tuple[float, float]:
         return self.steal / self.seconds, self.cpu / self.seconds
@@ -261,10 +261,10 @@ def _merge_tallies(tallies: Sequence[Tally]) -> Tally:
 def _health_of_second(parts: Sequence[WorkerHealth]) -> GeneratorHealth:
     return _health_of(
         merged([part.send_lag for part in parts]),
-        max((part.loop_lag_max_s for part in parts), default=0.0),
-        max((part.gc_pause_max_s for part in parts), default=0.0),
-        steal_percent=max((part.steal_percent for part in parts), default=0.0),
-        cpu_percent=max((part.cpu_percent for part in parts), default=0.0),
+        max((part.process.loop_lag_max_s for part in parts), default=0.0),
+        max((part.process.gc_pause_max_s for part in parts), default=0.0),
+        steal_percent=max((part.process.steal_percent for part in parts), default=0.0),
+        cpu_percent=max((part.process.cpu_percent for part in parts), default=0.0),
         requests=(sum(part.intended for part in parts), sum(part.sent for part in parts)),
     )
 

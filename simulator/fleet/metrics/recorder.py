@@ -14,11 +14,13 @@ from typing import Final
 
 import numpy as np
 
+from simulator.fleet.metrics.health import ProcessHealth
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.record import Operations, Tally
 
-NOT_SENT: Final = math.nan
+HEALTHY: Final = ProcessHealth()
+_NOT_SENT: Final = math.nan
 _CHUNK: Final = 65_536
 """Values kept as they are, for each operation and outcome; more within a second are counted at once (1 MiB)."""
 
@@ -29,18 +31,12 @@ class WorkerHealth:
 
     Attributes:
         send_lag: encoded histogram from intended to sent, of everything that ended in this second.
-        loop_lag_max_s: how late the loop woke up.
-        gc_pause_max_s: the longest pause of the garbage collector.
-        steal_percent: CPU time of the machine that its host took.
-        cpu_percent: of one core, this process.
+        process: what it knows of itself.
         intended, sent: requests that fell due in this second, and those that went out.
     """
 
     send_lag: str = ""
-    loop_lag_max_s: float = 0.0
-    gc_pause_max_s: float = 0.0
-    steal_percent: float = 0.0
-    cpu_percent: float = 0.0
+    process: ProcessHealth = field(default_factory=ProcessHealth)
     intended: int = 0
     sent: int = 0
 
@@ -106,8 +102,8 @@ class _Folded:
 class Recorder:
     """Counts exchanges; one for each worker, used from its loop's thread only.
 
-    ``intended`` and ``sent`` are for the driver: it adds 1 to ``intended`` when a request falls due by the plan, sent or
-    not, and to ``sent`` when its bytes went to the socket. The difference is load that was not made.
+    ``intended`` and ``sent`` are for the driver: it adds 1 to ``intended`` when a request falls due by the plan, sent
+    or not, and to ``sent`` when its bytes went to the socket. The difference is load that was not made.
 
     Args:
         worker, epoch: see :class:`Delta`.
@@ -150,7 +146,7 @@ class Recorder:
             cell = self._cells.setdefault(operation, {}).setdefault(outcome, _Cell())
         response = cell.response
         response.append(now_s - intended_s)
-        cell.service.append(NOT_SENT if sent_s is None else now_s - sent_s)
+        cell.service.append(_NOT_SENT if sent_s is None else now_s - sent_s)
         if first:
             cell.first_attempts += 1
         if len(response) >= _CHUNK:
@@ -192,14 +188,7 @@ class Cut:
     sent: int
     scratch: _Folded
 
-    def delta(
-        self,
-        *,
-        loop_lag_max_s: float = 0.0,
-        gc_pause_max_s: float = 0.0,
-        steal_percent: float = 0.0,
-        cpu_percent: float = 0.0,
-    ) -> Delta:
+    def delta(self, process: ProcessHealth = HEALTHY) -> Delta:
         """The second as histograms, with what the process knows of its own health."""
         lag = Histogram()
         operations = {
@@ -208,9 +197,7 @@ class Cut:
             }
             for operation, cells in self.cells.items()
         }
-        health = WorkerHealth(
-            lag.encode(), loop_lag_max_s, gc_pause_max_s, steal_percent, cpu_percent, self.intended, self.sent
-        )
+        health = WorkerHealth(lag.encode(), process, self.intended, self.sent)
         kept = {operation: tallies for operation, tallies in operations.items() if tallies}
         return Delta(self.worker, self.epoch, self.second, kept, self.gauges, health)
 

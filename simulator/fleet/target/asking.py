@@ -19,7 +19,7 @@ from agent.errors import Advice, ErrorAnswer, RateLimited, ServiceError
 from agent.wire.answers import Answer
 from agent.wire.json_text import encode_json
 from agent.wire.lists import read_page
-from simulator.fleet.device.exchange import judge
+from simulator.fleet.device.answers import judge
 from simulator.fleet.engine.pool import HttpPool
 from simulator.keys import Keys
 

@@ -7,16 +7,17 @@ import pytest
 from agent.core.values import Report
 from agent.errors import NotFound, RateLimited, ServerFault, Unauthorized, UnexpectedAnswer
 from agent.wire import extensions
-from simulator.fleet.device.exchange import Ask, Operation, Speaker, TimedReading, judge, read_listing, read_refusals
-from simulator.fleet.engine.pool import HttpAnswer
+from simulator.fleet.device.answers import HttpAnswer, judge
+from simulator.fleet.device.exchange import Ask, Operation, Speaker, TimedReading, read_listing, read_refusals
+from tests.unit.simulator.fleet.device.answering import answer_of
 
 ALL = Speaker("d/1", "p1", extensions.ALL)
 PLAIN = Speaker("d/1", "p1", extensions.NONE)
-READING = TimedReading(7, "key-7", {"t": 21.5}, 1_767_225_600_123)
+READING = TimedReading(7, '{"t":21.5}', 1_767_225_600_123)
 
 
 def listing(*items: object, status: int = 200, **headers: str) -> HttpAnswer:
-    return HttpAnswer(status, headers, json.dumps({"data": items}).encode())
+    return answer_of(status, headers, json.dumps({"data": items}).encode())
 
 
 def test_a_poll_asks_for_open_commands_and_is_held_only_where_the_service_can():
@@ -30,16 +31,16 @@ def test_a_poll_asks_for_open_commands_and_is_held_only_where_the_service_can():
 
 
 def test_readings_go_as_an_array_only_where_the_service_takes_arrays():
-    other = TimedReading(8, "key-8", {"t": 22}, 1_767_225_601_123)
-    batch = ALL.readings([READING, other])
+    other = TimedReading(8, '{"t":22}', 1_767_225_601_123)
+    batch = ALL.readings([READING, other], "key")
     assert [item["recorded_at"] for item in json.loads(batch.body)] == [
         "2026-01-01T00:00:00.123Z",
         "2026-01-01T00:00:01.123Z",
     ]
     assert batch.keys == (7, 8)
-    assert batch.headers["idempotency-key"] == ALL.readings([READING, other]).headers["idempotency-key"]
-    assert batch.headers["idempotency-key"] != ALL.readings([READING]).headers["idempotency-key"] == "key-7"
-    single = PLAIN.readings([READING, other])
+    assert batch.headers["idempotency-key"] == ALL.readings([READING, other], "key").headers["idempotency-key"]
+    assert batch.headers["idempotency-key"] != ALL.readings([READING], "key").headers["idempotency-key"] == "key-7"
+    single = PLAIN.readings([READING, other], "key")
     assert json.loads(single.body)["device_id"] == "d/1"
     assert (single.keys, single.headers) == ((7,), {})
 
@@ -63,7 +64,7 @@ def test_one_bad_command_never_hides_the_others():
 
 
 def test_304_is_unchanged():
-    found = read_listing(HttpAnswer(304, {"etag": '"v1"'}, b""), ALL.poll(20, '"v1"'), "d/1")
+    found = read_listing(answer_of(304, {"etag": '"v1"'}, b""), ALL.poll(20, '"v1"'), "d/1")
     assert found.poll.unchanged
     assert found.poll.held
 
@@ -71,12 +72,12 @@ def test_304_is_unchanged():
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        (HttpAnswer(401, {}, b'{"error":"x"}'), Unauthorized),
-        (HttpAnswer(404, {}, b'{"error":"x"}'), NotFound),
-        (HttpAnswer(429, {"retry-after": "7"}, b"{}"), RateLimited),
-        (HttpAnswer(503, {}, b"down"), ServerFault),
-        (HttpAnswer(302, {"location": "https://portal"}, b""), UnexpectedAnswer),
-        (HttpAnswer(200, {"content-type": "text/html"}, b"<html>sign in</html>"), UnexpectedAnswer),
+        (answer_of(401, {}, b'{"error":"x"}'), Unauthorized),
+        (answer_of(404, {}, b'{"error":"x"}'), NotFound),
+        (answer_of(429, {"retry-after": "7"}, b"{}"), RateLimited),
+        (answer_of(503, {}, b"down"), ServerFault),
+        (answer_of(302, {"location": "https://portal"}, b""), UnexpectedAnswer),
+        (answer_of(200, {"content-type": "text/html"}, b"<html>sign in</html>"), UnexpectedAnswer),
     ],
 )
 def test_answers_that_are_no_good_are_the_agents_own_errors(answer, error):
@@ -86,12 +87,12 @@ def test_answers_that_are_no_good_are_the_agents_own_errors(answer, error):
 
 def test_truncated_json_is_no_list():
     with pytest.raises(UnexpectedAnswer):
-        read_listing(HttpAnswer(200, {}, b'{"data":[{"id"'), ALL.poll(0, None), "d/1")
+        read_listing(answer_of(200, {}, b'{"data":[{"id"'), ALL.poll(0, None), "d/1")
 
 
 def test_a_batch_names_what_it_refused():
     ask = Ask(Operation.READINGS, "POST", "/sensor-data", b"[]", keys=(4, 5))
-    told = judge(HttpAnswer(200, {}, b'{"accepted":1,"errors":[{"index":1,"error":"bad","message":"NaN"}]}'))
+    told = judge(answer_of(200, {}, b'{"accepted":1,"errors":[{"index":1,"error":"bad","message":"NaN"}]}'))
     assert read_refusals(told, ask) == {5: "bad: NaN"}
     with pytest.raises(UnexpectedAnswer, match="took 1 of 2"):
-        read_refusals(judge(HttpAnswer(200, {}, b'{"accepted":1,"errors":[]}')), ask)
+        read_refusals(judge(answer_of(200, {}, b'{"accepted":1,"errors":[]}')), ask)

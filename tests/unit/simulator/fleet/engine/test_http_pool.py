@@ -1,64 +1,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable
-from typing import Self
 
 import pytest
 
 from agent.errors import ConfigurationError, TransportError, UnexpectedAnswer
 from simulator.fleet.engine import pool as http
 from simulator.fleet.engine.pool import HttpPool
-
-Answer = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
-OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Twice: a\r\n\r\n{}"
-
-
-class Server:
-    """A server on a socket that answers with the bytes it is told to."""
-
-    def __init__(self, *answers: bytes | Answer) -> None:
-        self.answers = list(answers)
-        self.requests: list[bytes] = []
-        self.connections = 0
-        self._tasks: set[asyncio.Task] = set()
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.base_url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        self._tasks.add(asyncio.current_task())
-        try:
-            while self.answers:
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = next(
-                    (int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0
-                )
-                self.requests.append(head + await reader.readexactly(length))
-                answer = self.answers.pop(0)
-                if isinstance(answer, bytes):
-                    writer.write(answer)
-                    await writer.drain()
-                else:
-                    await answer(head, writer)
-                if b"connection: close" in self.requests[-1].lower() or not self.answers:
-                    break
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
-            with contextlib.suppress(ConnectionError):
-                await writer.wait_closed()
+from tests.http_server import OK, Server
 
 
 def run(coroutine):

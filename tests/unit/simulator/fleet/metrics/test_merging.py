@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from simulator.fleet.metrics.health import ProcessHealth
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.metrics.outcomes import OutcomeClass
@@ -125,9 +126,9 @@ def test_the_error_bars_are_those_of_the_worst_worker():
     merger = Merger((0, 1))
     empty = Histogram()
     empty.record_many([0.001] * 99 + [0.5])
-    merger.add(Delta(0, 0, 0, {}, {}, WorkerHealth(empty.encode(), 0.1, 0.0, 1.0, 90.0, 100, 90)))
-    merger.add(Delta(1, 0, 0, {}, {}, WorkerHealth("", 0.0, 0.2, 3.0, 20.0, 100, 100)))
-    merger.add(Delta(0, 0, 1, {}, {}, WorkerHealth("", 0.0, 0.0, 0.0, 70.0, 5, 5)))
+    merger.add(Delta(0, 0, 0, {}, {}, WorkerHealth(empty.encode(), ProcessHealth(0.1, 0.0, 1.0, 90.0), 100, 90)))
+    merger.add(Delta(1, 0, 0, {}, {}, WorkerHealth("", ProcessHealth(0.0, 0.2, 3.0, 20.0), 100, 100)))
+    merger.add(Delta(0, 0, 1, {}, {}, WorkerHealth("", ProcessHealth(cpu_percent=70.0), 5, 5)))
     (second,) = merger.ready()
     assert second.health == GeneratorHealth(
         second.health.send_lag_p99_s, 0.5, 0.1, 0.2, 3.0, 90.0, 200, 190, send_lag=empty.encode()

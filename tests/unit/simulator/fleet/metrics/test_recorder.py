@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.fleet.metrics import recorder as module
+from simulator.fleet.metrics.health import ProcessHealth
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.merging import merge_operations
 from simulator.fleet.metrics.outcomes import OutcomeClass
@@ -23,14 +24,14 @@ def test_intended_sent_and_answered_are_told_apart():
     recorder.sent += 2
     recorder.record("http.poll", OK, intended_s=10.0, sent_s=10.5, now_s=10.75)
     recorder.record("http.poll", OK, intended_s=11.0, sent_s=11.0, now_s=11.5, first=False)
-    delta = recorder.cut(7).delta(loop_lag_max_s=0.25, cpu_percent=40.0)
+    delta = recorder.cut(7).delta(ProcessHealth(loop_lag_max_s=0.25, cpu_percent=40.0))
     tally = delta.operations["http.poll"][OK]
     assert (delta.worker, delta.epoch, delta.second) == (3, 2, 7)
     assert (tally.count, tally.first_attempts) == (2, 1)
     assert Histogram.decode(tally.response).max_s == 0.75
     assert Histogram.decode(tally.service).max_s == 0.5
     assert Histogram.decode(delta.health.send_lag).max_s == 0.5
-    assert (delta.health.intended, delta.health.sent, delta.health.cpu_percent) == (2, 2, 40.0)
+    assert (delta.health.intended, delta.health.sent, delta.health.process.cpu_percent) == (2, 2, 40.0)
 
 
 def test_what_was_never_sent_has_waited_and_was_not_served():

@@ -1,0 +1,74 @@
+"""What an answer means, by the rules of the real agent's client."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import httpx
+
+from agent.errors import ErrorAnswer, ServiceError, UnexpectedAnswer
+from agent.wire.answers import Answer, raise_for_status
+from agent.wire.secret import redact
+from simulator.fleet.metrics.outcomes import OutcomeClass, class_of
+
+SOURCE: Final = "the service"
+_GOOD_JSON: Final = re.compile(rb"[ \t\r\n]*[\[{]")
+_GOOD: Final = range(200, 300)
+
+
+class Answered(Protocol):
+    """An answer, as whichever engine hands it over."""
+
+    @property
+    def status(self) -> int:
+        """The status code."""
+        ...
+
+    @property
+    def headers(self) -> Mapping[str, str] | Sequence[tuple[bytes, bytes]]:
+        """Names and values."""
+        ...
+
+    @property
+    def body(self) -> bytes:
+        """Not compressed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """One answer.
+
+    Attributes:
+        status: the status code.
+        headers: names and values as they came.
+        body: as it came; requests ask for ``identity``, so it is not compressed.
+    """
+
+    status: int
+    headers: Sequence[tuple[bytes, bytes]]
+    body: bytes
+
+
+def judge(answer: Answered) -> Answer:
+    """A good answer as the agent's client has it.
+
+    Raises:
+        ServiceError: the class that belongs to the status, or what it is instead of the service's answer.
+    """
+    headers = httpx.Headers(answer.headers)
+    plain = answer.status in _GOOD and (not answer.body or _GOOD_JSON.match(answer.body))
+    if not plain:
+        response = httpx.Response(answer.status, headers=headers, content=answer.body)
+        raise_for_status(response, answer.body, source=SOURCE, redact=redact)
+    return Answer(answer.status, headers, answer.body, SOURCE)
+
+
+def outcome_of(error: ServiceError) -> OutcomeClass:
+    """The class that an answered exchange counts in, when its answer was judged to be this error."""
+    if isinstance(error, ErrorAnswer):
+        return class_of(error.status)
+    return OutcomeClass.UNEXPECTED if isinstance(error, UnexpectedAnswer) else OutcomeClass.TRANSPORT

@@ -1,0 +1,79 @@
+"""The parts of one living device that its channels share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.core.values import Moment
+from simulator.fleet.device.chance import Chance
+from simulator.fleet.device.known_time import KnownTime
+from simulator.fleet.device.vocabulary import Surroundings
+from simulator.fleet.signals.base import read_all
+
+if TYPE_CHECKING:
+    from simulator.fleet.device.exchange import Speaker
+    from simulator.fleet.device.glance import Familiar
+    from simulator.fleet.device.lanes import Lanes
+    from simulator.fleet.device.model import DeviceModel, Fleetwide
+    from simulator.fleet.device.store import Disk
+
+
+class Body:
+    """One life of one device, without its channels.
+
+    Attributes:
+        index: in the fleet.
+        speaker: who it is for the service.
+        model: what it is.
+        fleet: what it has in common with all others.
+        disk: what it remembers.
+        chance: its random numbers; they go on over restarts.
+        time: what it knows of the service's clock.
+        familiar: answers that are known by sight.
+        lanes: its handlers at work; None while there never was a command.
+        began_s: when this life began, on the monotonic clock.
+    """
+
+    __slots__ = ("began_s", "chance", "disk", "familiar", "fleet", "index", "lanes", "model", "speaker", "time")
+
+    def __init__(
+        self,
+        index: int,
+        speaker: Speaker,
+        model: DeviceModel,
+        fleet: Fleetwide,
+        disk: Disk,
+        *,
+        chance: Chance,
+        familiar: Familiar,
+        now: Moment,
+    ) -> None:
+        self.index = index
+        self.speaker = speaker
+        self.model = model
+        self.fleet = fleet
+        self.disk = disk
+        self.chance = chance
+        self.familiar = familiar
+        self.time = KnownTime()
+        self.lanes: Lanes | None = None
+        self.began_s = now.monotonic_s
+
+    def run_s(self, now: Moment) -> float:
+        """Seconds since the run's begin, as the audit's book counts them."""
+        return now.monotonic_s - self.fleet.began_s
+
+    def values(self, now: Moment) -> dict[str, float]:
+        """What its sensor reads now, by reading name."""
+        return read_all(self.model.signals, self.fleet.seed, self.speaker.device_id, now.wall_s)
+
+    def around(self, now: Moment) -> Surroundings:
+        """What a handler may see."""
+        service_s = self.time.at(now)
+        return Surroundings(
+            device_id=self.speaker.device_id,
+            now=now,
+            values=self.values(now),
+            interval_s=self.model.interval_s,
+            service_s=now.wall_s if service_s is None else service_s,
+        )

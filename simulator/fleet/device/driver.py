@@ -1,0 +1,292 @@
+"""Any number of virtual devices over one HTTP engine and one timer wheel: calls, no tasks.
+
+A device has one place here for ever, and a life while its power is on. Each place is one timer on the wheel; each
+channel of a device has at most one request on its way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import uuid4
+
+from agent.core.values import Moment
+from agent.errors import ServiceError, TransportError, UnexpectedAnswer
+from simulator.fleet.device.answers import HttpAnswer
+from simulator.fleet.device.body import Body
+from simulator.fleet.device.chance import Chance
+from simulator.fleet.device.exchange import Ask, Operation, Speaker
+from simulator.fleet.device.glance import Familiar
+from simulator.fleet.device.letterhead import Letterhead
+from simulator.fleet.device.model import DeviceModel, Fleetwide, Gauges
+from simulator.fleet.device.observer import NoObserver, Observer
+from simulator.fleet.device.store import Disk
+from simulator.fleet.device.virtual_device import Channel, VirtualDevice
+from simulator.fleet.engine.ports import HttpEngine
+from simulator.fleet.engine.wheel import Timer, Wheel
+from simulator.fleet.metrics.outcomes import OutcomeClass
+
+_COMMANDS: Final = Channel.COMMANDS
+_UPLINK: Final = Channel.UPLINK
+_COMMANDS_BIT: Final = 1
+_UPLINK_BIT: Final = 2
+_NEVER_S: Final = float("inf")
+TIMEOUT_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One device of a fleet: who it is, and what.
+
+    Attributes:
+        device_id, product_id: the service's ids.
+        model: shared with all devices of its kind.
+    """
+
+    device_id: str
+    product_id: str
+    model: DeviceModel
+
+
+class Clocks:
+    """Both clocks of the machine that the devices run on, as a device sees them.
+
+    Args:
+        monotonic: seconds; the same clock as the engine's and the wheel's.
+        wall: epoch seconds.
+    """
+
+    __slots__ = ("_boot_id", "_wall", "monotonic")
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
+        self.monotonic = monotonic
+        self._wall = wall
+        self._boot_id = uuid4().hex
+
+    def now(self) -> Moment:
+        """This instant."""
+        return Moment(self.monotonic(), self._wall(), self._boot_id)
+
+    def moment(self, now_s: float) -> Moment:
+        """The instant that the monotonic clock has just told."""
+        return Moment(now_s, self._wall(), self._boot_id)
+
+
+class Driver:
+    """Runs devices; all calls come from the loop's thread.
+
+    Args:
+        engine: carries the requests.
+        wheel: on the same clock as ``clocks``.
+        letterhead: how requests begin.
+        members: the devices.
+        fleet: what they have in common.
+        first_index: of the first of them, in the fleet: another worker has the others.
+        observer: is told of each exchange.
+        clocks: time.
+        timeout_s: for one request as a whole, beside the wait that it asks for.
+        on_news: called after each exchange.
+    """
+
+    def __init__(
+        self,
+        engine: HttpEngine,
+        wheel: Wheel,
+        letterhead: Letterhead,
+        members: Sequence[Member],
+        fleet: Fleetwide,
+        *,
+        first_index: int = 0,
+        observer: Observer | None = None,
+        clocks: Clocks | None = None,
+        timeout_s: float = TIMEOUT_S,
+        on_news: Callable[[], None] | None = None,
+    ) -> None:
+        self.engine = engine
+        self.wheel = wheel
+        self.letterhead = letterhead
+        self.fleet = fleet
+        self.observer = observer or NoObserver()
+        self.clocks = clocks or Clocks()
+        self.timeout_s = timeout_s
+        self.familiar = Familiar()
+        self.on_news = on_news
+        self._first = first_index
+        self._sampling = True
+        self._places = [_Place(self, first_index + number, member) for number, member in enumerate(members)]
+
+    @property
+    def gauges(self) -> Gauges:
+        """What the devices are at."""
+        return self.fleet.gauges
+
+    def switch_on(self, index: int) -> None:
+        """Power for a device; nothing happens when it has it."""
+        self._places[index - self._first].switch_on(sampling=self._sampling)
+
+    def switch_off(self, index: int) -> None:
+        """The power of a device goes in this instant: what was in flight is cut off, and only its disk remains."""
+        self._places[index - self._first].switch_off()
+
+    def sample(self, *, on: bool) -> None:
+        """Read the sensors, or stop reading them; also holds for devices that are switched on later."""
+        self._sampling = on
+        for place in self._places:
+            place.sample(on=on)
+
+    @property
+    def settled(self) -> bool:
+        """Whether every device that is on has handed over everything."""
+        return next(self._unsettled(), None) is None
+
+    def unsettled(self) -> list[int]:
+        """The devices that are on and have something to hand over."""
+        return list(self._unsettled())
+
+    def _unsettled(self) -> Iterator[int]:
+        return (place.index for place in self._places if place.device is not None and not place.device.settled)
+
+
+class _Place(Timer):
+    """One device's place: its disk for ever, its life while the power is on; a timer for whatever is due next."""
+
+    __slots__ = ("_busy", "_chance", "_disk", "_model", "_speaker", "device", "driver", "index")
+
+    def __init__(self, driver: Driver, index: int, member: Member) -> None:
+        super().__init__()
+        self.driver = driver
+        self._model = member.model
+        self._speaker = Speaker(member.device_id, member.product_id, driver.fleet.offers)
+        self._disk = Disk.empty()
+        self._chance = Chance(driver.fleet.seed, index)
+        self._busy = 0  # the bits of the channels with a request on its way
+        self.index = index
+        self.device: VirtualDevice | None = None
+
+    def switch_on(self, *, sampling: bool) -> None:
+        if self.device is not None:
+            return
+        driver = self.driver
+        now = driver.clocks.now()
+        body = Body(
+            self.index,
+            self._speaker,
+            self._model,
+            driver.fleet,
+            self._disk,
+            chance=self._chance,
+            familiar=driver.familiar,
+            now=now,
+        )
+        self.device = VirtualDevice(body, now)
+        self.device.sampling = sampling
+        driver.fleet.gauges.online += 1
+        self._turn(self.device, now)
+
+    def switch_off(self) -> None:
+        if self.device is None:
+            return
+        driver = self.driver
+        driver.engine.cut(self.index)
+        driver.wheel.cancel(self)
+        self.device.power_lost(driver.clocks.now(), uplink_busy=bool(self._busy & _UPLINK_BIT))
+        self.device = None
+        self._busy = 0
+        driver.fleet.gauges.online -= 1
+
+    def sample(self, *, on: bool) -> None:
+        if self.device is not None:
+            self.device.sampling = on
+            self._turn(self.device, self.driver.clocks.now())
+
+    def fire(self) -> None:
+        """Something is due."""
+        if self.device is not None:
+            self._turn(self.device, self.driver.clocks.now())
+
+    def ended(self, exchange: _Exchange, outcome: OutcomeClass, sent_s: float | None, now: Moment) -> None:
+        """A request of this life ended, and the device knows it."""
+        device, driver = self.device, self.driver
+        if device is None:
+            return
+        ask = exchange.ask
+        is_poll = ask.operation is Operation.POLL
+        self._busy &= ~(_COMMANDS_BIT if is_poll else _UPLINK_BIT)
+        observer = driver.observer
+        observer.exchanged(
+            ask.operation,
+            outcome,
+            self.index,
+            intended_s=ask.intended_s,
+            ready_s=ask.ready_s,
+            sent_s=sent_s,
+            now_s=now.monotonic_s,
+            first=ask.first,
+        )
+        fault = device.fault(_COMMANDS if is_poll else _UPLINK)
+        if fault:
+            observer.faulted(ask.operation, self.index, fault)
+        self._turn(device, now)
+        if driver.on_news is not None:
+            driver.on_news()
+
+    def _turn(self, device: VirtualDevice, now: Moment) -> None:
+        """Send what is due, and wake up for what is not."""
+        due_s = _NEVER_S
+        if not self._busy & _UPLINK_BIT:
+            ask = device.ask(_UPLINK, now)
+            if ask is not None:
+                self._send(ask, _UPLINK_BIT)
+        if not self._busy & _COMMANDS_BIT:
+            ask = device.ask(_COMMANDS, now)
+            if ask is not None:
+                self._send(ask, _COMMANDS_BIT)
+            else:
+                due_s = device.due_s(_COMMANDS)
+        own_s = device.due_s(_UPLINK) if not self._busy & _UPLINK_BIT else device.own_due_s
+        due_s = min(due_s, own_s)
+        if due_s != self.due_s:
+            if due_s == _NEVER_S:
+                self.driver.wheel.put_off(self)
+            else:
+                self.driver.wheel.at(due_s, self)
+
+    def _send(self, ask: Ask, bit: int) -> None:
+        driver = self.driver
+        self._busy |= bit
+        driver.engine.send(
+            self.index, driver.letterhead.message(ask), _Exchange(self, ask), driver.timeout_s + ask.wait_s
+        )
+
+
+class _Exchange:
+    """A request on its way: the engine's :class:`~simulator.fleet.engine.ports.Caller`."""
+
+    __slots__ = ("ask", "place")
+
+    def __init__(self, place: _Place, ask: Ask) -> None:
+        self.place = place
+        self.ask = ask
+
+    def answered(
+        self, status: int, headers: list[tuple[bytes, bytes]], body: bytes, sent_s: float, now_s: float
+    ) -> None:
+        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        place = self.place
+        if place.device is not None:
+            now = place.driver.clocks.moment(now_s)
+            outcome = place.device.answered(self.ask, HttpAnswer(status, headers, body), sent_s, now)
+            place.ended(self, outcome, sent_s, now)
+
+    def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
+        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        place = self.place
+        if place.device is not None:
+            now = place.driver.clocks.moment(now_s)
+            error: ServiceError = (
+                UnexpectedAnswer(reason) if outcome is OutcomeClass.UNEXPECTED else TransportError(reason)
+            )
+            place.device.failed(self.ask, error, now, left=sent_s is not None)
+            place.ended(self, outcome, sent_s, now)

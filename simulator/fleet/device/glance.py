@@ -1,0 +1,109 @@
+"""The answers that come all day, understood without parsing them: nothing new for a poll, and readings taken.
+
+A glance says nothing (None) about whatever it is not sure of; then :mod:`simulator.fleet.device.exchange` reads the
+answer as a whole. Where it says something, it says the same (a property test holds both against each other).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from simulator.fleet.device.answers import HttpAnswer
+
+_OK: Final = 200
+_CREATED: Final = 201
+_NOT_MODIFIED: Final = 304
+_NAME_LENGTH: Final = 4  # of both names below
+_DATE: Final = b"date"
+_ETAG: Final = b"etag"
+_KEPT: Final = 64
+_BODY_BYTES_MAX: Final = 200
+
+
+class Stamps(NamedTuple):
+    """What the headers of a good answer tell a device.
+
+    Attributes:
+        server_time: ``Date``, epoch seconds.
+        etag: the version of what was listed.
+    """
+
+    server_time: float | None
+    etag: str | None
+
+
+def stamps_of(headers: Sequence[tuple[bytes, bytes]]) -> Stamps | None:
+    """Date and entity tag; None where one of them comes twice or is unusual."""
+    date = etag = None
+    for name, value in headers:
+        if len(name) == _NAME_LENGTH:
+            lower = name.lower()
+            if lower == _DATE:
+                if date is not None:
+                    return None
+                date = value
+            elif lower == _ETAG:
+                if etag is not None:
+                    return None
+                etag = value
+    if date is not None and not date.isascii():
+        return None
+    tag = None
+    if etag is not None:
+        if not etag.isascii():
+            return None
+        text = etag.decode("ascii")
+        tag = text if text and text.isprintable() else None
+    return Stamps(None if date is None else _epoch_s(date), tag)
+
+
+@lru_cache(maxsize=16)
+def _epoch_s(date: bytes) -> float | None:
+    """Seconds since the epoch; the answers of one second all carry the same text."""
+    if not date:
+        return None
+    try:
+        return parsedate_to_datetime(date.decode("ascii")).timestamp()
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+
+
+class Familiar:
+    """Bodies that were read as a whole before, and what they turned out to be. One for all devices of a driver.
+
+    Services answer "nothing" in one way, byte for byte. A service that does not is read as a whole each time.
+    """
+
+    __slots__ = ("_empty", "_taken")
+
+    def __init__(self) -> None:
+        self._empty: set[bytes] = set()
+        self._taken: dict[bytes, int] = {}
+
+    def unchanged(self, answer: HttpAnswer) -> bool | None:
+        """Of a poll's answer: True for 304, False for an empty list, None for anything else."""
+        if answer.status == _NOT_MODIFIED:
+            return True
+        return False if answer.status == _OK and answer.body in self._empty else None
+
+    def taken(self, answer: HttpAnswer, count: int) -> bool:
+        """Whether this answer to ``count`` readings says for certain that all of them were taken."""
+        status, body = answer.status, answer.body
+        if status not in (_CREATED, _OK):
+            return False
+        if count == 1:
+            return not body or body[0] in b"{["
+        return self._taken.get(body) == count
+
+    def learn_empty(self, body: bytes) -> None:
+        """This body was a list without anything in it."""
+        if len(body) <= _BODY_BYTES_MAX and len(self._empty) < _KEPT:
+            self._empty.add(body)
+
+    def learn_taken(self, body: bytes, count: int) -> None:
+        """This body told that ``count`` readings were taken and none refused."""
+        if len(body) <= _BODY_BYTES_MAX and len(self._taken) < _KEPT * 4:
+            self._taken[body] = count

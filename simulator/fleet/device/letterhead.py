@@ -1,0 +1,45 @@
+"""The part of a request's head that is the same for all devices, and the rest around it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from agent.errors import ConfigurationError
+from simulator.fleet.device.exchange import Ask
+from simulator.fleet.engine.http.origin import Origin
+
+USER_AGENT: Final = "fleet-simulator"
+
+
+class Letterhead:
+    """How every request to one address begins.
+
+    Args:
+        origin: the address.
+        headers: sent with every request, such as the two keys.
+
+    Raises:
+        ConfigurationError: a header cannot be sent.
+    """
+
+    __slots__ = ("_fixed", "_prefix")
+
+    def __init__(self, origin: Origin, headers: Mapping[str, str]) -> None:
+        self._prefix = origin.prefix
+        fixed = {"host": origin.authority, "accept-encoding": "identity", "user-agent": USER_AGENT, **headers}
+        for name, value in fixed.items():
+            if any(character in name + value for character in "\r\n\0") or not (name + value).isascii():
+                raise ConfigurationError(
+                    [f"header {name}: a line break, NUL or what is not ASCII is not allowed in it"], "fleet"
+                )
+        self._fixed = "".join([f"{name}: {value}\r\n" for name, value in fixed.items()])
+
+    def message(self, ask: Ask) -> bytes:
+        """The whole request, ready for the wire (RFC 9112)."""
+        own = "".join([f"{name}: {value}\r\n" for name, value in ask.headers.items()]) if ask.headers else ""
+        line = f"{ask.method} {self._prefix}{ask.target} HTTP/1.1\r\n{self._fixed}{own}"
+        if ask.body is None:
+            return f"{line}\r\n".encode()
+        length = len(ask.body)
+        return f"{line}content-type: application/json\r\ncontent-length: {length}\r\n\r\n".encode() + ask.body

@@ -1,0 +1,80 @@
+"""What devices of one kind, and all devices of one run, have in common: held once, however many devices there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from agent.core.backoff import Backoff
+from agent.core.commands import CommandRules
+from agent.core.polling import PollIntervals
+from simulator.fleet.audit.book import DeviceBook, NoBook
+from simulator.fleet.device.vocabulary import VOCABULARY, VirtualHandler, rules_of
+from simulator.fleet.signals.base import Signal
+from simulator.fleet.signals.climate import CLIMATE
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceModel:
+    """What is the same for all devices of one kind.
+
+    Attributes:
+        signals: what the sensor reads, by reading name.
+        handlers: the vocabulary.
+        rules: what triage goes by; fits ``handlers``.
+        interval_s: how often the sensor is read, unless a command set it otherwise.
+        in_step: all devices read in the same instant, as no real fleet does; otherwise each has its own place in the
+            interval, by the hash of its id.
+        polling: how often commands are asked for where the service cannot hold a poll.
+        wait_s: how long the service is asked to hold a poll.
+        batch: how many readings go at once where the service takes arrays.
+        backoff: the pace of retries.
+    """
+
+    signals: Mapping[str, Signal] = field(default_factory=lambda: CLIMATE)
+    handlers: Mapping[str, VirtualHandler] = field(default_factory=lambda: VOCABULARY)
+    rules: CommandRules = field(default_factory=lambda: rules_of(VOCABULARY))
+    interval_s: float = 10.0
+    in_step: bool = False
+    polling: PollIntervals = field(default_factory=PollIntervals)
+    wait_s: float = 20.0
+    batch: int = 100
+    backoff: Backoff = field(default_factory=Backoff)
+
+
+@dataclass(slots=True)
+class Gauges:
+    """What the devices of one driver are at, counted as it changes.
+
+    Attributes:
+        online: devices that are switched on.
+        waiting_readings: readings in the outboxes, also of devices that are off.
+        open_commands: commands that a device has and the service has no final result of.
+    """
+
+    online: int = 0
+    waiting_readings: int = 0
+    open_commands: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fleetwide:
+    """What is the same for all devices of one run.
+
+    Attributes:
+        offers: the extensions that the service has.
+        seed: of signals and jitter.
+        run: begins each idempotency key; another one for each run against the same service.
+        numbered: each reading carries its sequence number as one more value.
+        book: where the audit's facts go.
+        gauges: counted here.
+        began_s: the run's begin on the monotonic clock: the book's times count from it.
+    """
+
+    offers: frozenset[str]
+    seed: int
+    run: str
+    numbered: bool = False
+    book: DeviceBook = field(default_factory=NoBook)
+    gauges: Gauges = field(default_factory=Gauges)
+    began_s: float = 0.0

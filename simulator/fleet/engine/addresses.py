@@ -1,0 +1,87 @@
+"""Where a fleet connects from: a pair of addresses and a target port have 28,000 ports for the other end, and no more.
+
+Source: ip(7), ``IP_BIND_ADDRESS_NO_PORT``: the port is chosen at connect time, so that one port serves as many
+connections as there are targets; without it, binding alone uses ports up.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from agent.errors import ConfigurationError
+
+# Linux's number (include/uapi/linux/in.h); the socket module has the name from Python 3.12 on.
+_IP_BIND_ADDRESS_NO_PORT: Final = getattr(socket, "IP_BIND_ADDRESS_NO_PORT", 24)
+_LOOPBACK_MAX: Final = 250
+_FIXES: Final = {
+    errno.EADDRNOTAVAIL: "no free port from this source address: raise target.source_addresses",
+    errno.EMFILE: "no free file descriptor: raise the limit (ulimit -n), or use more workers",
+    errno.ENFILE: "the host has no free file descriptor: raise fs.file-max",
+    errno.ENOBUFS: "the host has no memory for sockets left",
+}
+
+
+def loopback_addresses(count: int) -> tuple[str, ...]:
+    """The first ``count`` addresses of this machine to connect to itself from; Linux answers on all of 127/8.
+
+    Raises:
+        ConfigurationError: fewer than one, or more than 250.
+    """
+    if not 1 <= count <= _LOOPBACK_MAX:
+        raise ConfigurationError([f"source_addresses {count}: write a number from 1 to {_LOOPBACK_MAX}"], "fleet")
+    return tuple(f"127.0.0.{number}" for number in range(1, count + 1))
+
+
+def check_addresses(addresses: Sequence[str]) -> tuple[str, ...]:
+    """Source addresses that this machine has.
+
+    Raises:
+        ConfigurationError: those that are no addresses, or not of this machine.
+    """
+    faults = []
+    for address in addresses:
+        try:
+            family = socket.AF_INET6 if ipaddress.ip_address(address).version == 6 else socket.AF_INET  # noqa: PLR2004
+            with socket.socket(family) as probe:
+                probe.bind((address, 0))
+        except ValueError:
+            faults.append(f"source address {address!r}: write it as 127.0.0.2 or ::1")
+        except OSError as error:
+            faults.append(f"source address {address}: this machine does not have it ({error.strerror})")
+    if faults:
+        raise ConfigurationError(faults, "fleet")
+    return tuple(addresses)
+
+
+def open_socket(family: int, source: str | None) -> socket.socket:
+    """A TCP socket, not blocking and without Nagle's delay, that will connect from ``source``.
+
+    Raises:
+        OSError: there is no descriptor left, or the address is not of this machine.
+    """
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setblocking(False)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if source is not None:
+            if sys.platform == "linux":
+                made.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
+            made.bind((source, 0))
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def explain(error: OSError) -> str:
+    """What went wrong with a socket, and what to do where something can be done."""
+    if error.errno is None or isinstance(error, socket.gaierror):
+        return str(error) or type(error).__name__
+    # asyncio puts the address in the place of the system's text.
+    return _FIXES.get(error.errno) or os.strerror(error.errno)

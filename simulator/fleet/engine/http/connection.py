@@ -1,0 +1,178 @@
+"""One connection: a request out, its answer in; never two requests at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+import httptools
+
+from simulator.fleet.engine.http.reading import AnswerReader
+from simulator.fleet.engine.ports import Caller
+from simulator.fleet.engine.wheel import Timer, Wheel
+from simulator.fleet.metrics.outcomes import OutcomeClass
+
+if TYPE_CHECKING:
+    from simulator.fleet.engine.http.pool import ConnectionPool
+
+ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
+_RESET: Final = struct.pack("ii", 1, 0)
+
+
+class Shared:
+    """What all connections of an engine share.
+
+    Attributes:
+        wheel: time limits.
+        answer_bytes_max: a longer answer is refused.
+        readers: those that no connection needs now.
+        cuts: device -> when its power went, for answers that nobody waits for any more.
+    """
+
+    __slots__ = ("answer_bytes_max", "cuts", "readers", "wheel")
+
+    def __init__(self, wheel: Wheel, answer_bytes_max: int) -> None:
+        self.wheel = wheel
+        self.answer_bytes_max = answer_bytes_max
+        self.readers: list[AnswerReader] = []
+        self.cuts: dict[int, float] = {}
+
+    def is_cut(self, device: int, since_s: float) -> bool:
+        """Whether the device has lost its power since then."""
+        return bool(self.cuts) and self.cuts.get(device, -1.0) >= since_s
+
+
+class Connection(asyncio.Protocol, Timer):
+    """One connection, and the time limit of the request that is on it."""
+
+    __slots__ = ("_caller", "_device", "_pool", "_reader", "_received", "_sent_s", "_shared", "_transport")
+
+    def __init__(self, shared: Shared, pool: ConnectionPool) -> None:
+        super().__init__()
+        self._shared = shared
+        self._pool: ConnectionPool | None = pool
+        self._transport: asyncio.WriteTransport | None = None
+        self._caller: Caller | None = None
+        self._reader: AnswerReader | None = None
+        self._device = -1
+        self._received = 0
+        self._sent_s = 0.0
+
+    @property
+    def caller(self) -> Caller | None:
+        """Who waits for an answer on this connection."""
+        return self._caller
+
+    def start(self, device: int, message: bytes, caller: Caller, deadline_s: float) -> None:
+        """Send a request; the connection must be free."""
+        self._caller = caller
+        self._device = device
+        self._shared.wheel.at(deadline_s, self)
+        self._sent_s = monotonic()
+        self._transport.write(message)  # type: ignore[union-attr]  # a pool holds connections that stand
+
+    def forget(self) -> None:
+        """Nobody waits for the answer any more: reset, and no call."""
+        self._caller = None
+        if self._transport is not None and (sock := self._transport.get_extra_info("socket")) is not None:
+            with contextlib.suppress(OSError):  # it may have ended already
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self._end()
+
+    def close(self) -> None:
+        """End the connection; who waits for an answer is told."""
+        self._fail(OutcomeClass.TRANSPORT, "the engine was closed")
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """asyncio: the connection stands."""
+        self._transport = transport  # type: ignore[assignment]  # asyncio's own promise
+
+    def data_received(self, data: bytes) -> None:
+        """asyncio: bytes came."""
+        reader = self._reader
+        if reader is None:
+            if self._caller is None:
+                self._end()  # bytes that belong to no request
+                return
+            readers = self._shared.readers
+            reader = readers.pop() if readers else AnswerReader()
+        try:
+            reader.feed(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            if not reader.is_whole:
+                reason = "it switches to another protocol" if isinstance(error, httptools.HttpParserUpgrade) else error
+                self._fail(OutcomeClass.UNEXPECTED, f"the answer is not HTTP/1.1: {reason}")
+                return
+            reader.has_more = True
+        if reader.is_whole:
+            self._answer(reader)
+            return
+        self._reader = reader
+        self._received += len(data)
+        if self._received > self._shared.answer_bytes_max:
+            self._too_large()
+
+    def eof_received(self) -> bool:
+        """asyncio: the other side is done; what it has sent until now was all."""
+        if self._caller is None:
+            self._end()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """asyncio: the connection is gone."""
+        if self._caller is not None and exc is None and self._reader is not None and self._reader.end():
+            self._answer(self._reader)
+        elif exc is None:
+            self._fail(OutcomeClass.TRANSPORT, "the service closed the connection without an answer")
+        else:
+            self._fail(OutcomeClass.TRANSPORT, f"the connection was lost: {exc}")
+
+    def fire(self) -> None:
+        """The wheel: no answer in time."""
+        self._fail(OutcomeClass.TIMEOUT, "no answer in time")
+
+    def _answer(self, reader: AnswerReader) -> None:
+        now_s = monotonic()
+        caller, sent_s, body = self._caller, self._sent_s, reader.body
+        if len(body) > self._shared.answer_bytes_max:
+            self._too_large()
+            return
+        status, headers = reader.status, reader.headers
+        self._caller = self._reader = None
+        self._received = 0
+        self._shared.wheel.put_off(self)
+        is_cut = self._shared.is_cut(self._device, sent_s)
+        # An answer that came before the request was out leaves the rest of it in the way of the next.
+        if reader.keeps_alive and not reader.has_more and not self._transport.get_write_buffer_size():  # type: ignore[union-attr]
+            reader.clear()
+            self._shared.readers.append(reader)
+            self._pool.freed(self)  # type: ignore[union-attr]  # a lost connection keeps nothing alive
+        else:
+            self._end()
+        if caller is not None and not is_cut:
+            caller.answered(status, headers, body, sent_s, now_s)
+
+    def _too_large(self) -> None:
+        self._fail(OutcomeClass.UNEXPECTED, f"the answer is larger than {self._shared.answer_bytes_max} bytes")
+
+    def _fail(self, outcome: OutcomeClass, reason: str) -> None:
+        now_s = monotonic()
+        caller, self._caller = self._caller, None
+        self._end()
+        if caller is not None and not self._shared.is_cut(self._device, self._sent_s):
+            caller.failed(outcome, reason, self._sent_s, now_s)
+
+    def _end(self) -> None:
+        """Close, and tell the pool, once."""
+        self._reader = None
+        self._shared.wheel.cancel(self)
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.abort()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.lost(self)

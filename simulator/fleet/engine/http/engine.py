@@ -1,0 +1,169 @@
+"""The HTTP engine: requests of any number of devices over kept-alive connections, on the running loop."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+import ssl
+from dataclasses import dataclass
+from time import monotonic
+from typing import Final
+
+from simulator.fleet.engine.addresses import explain, open_socket
+from simulator.fleet.engine.http.connection import ANSWER_BYTES_MAX, Connection, Shared
+from simulator.fleet.engine.http.origin import Origin
+from simulator.fleet.engine.http.pool import ConnectionPool
+from simulator.fleet.engine.ports import Caller
+from simulator.fleet.engine.wheel import LoopClock, Wheel
+
+CONNECT_TIMEOUT_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class HttpOptions:
+    """How an engine connects.
+
+    Attributes:
+        origin: where to.
+        per_device: every device has sockets of its own; else all share ``pool``.
+        pool: how many connections all devices share.
+        device_sockets: how many a device may have at once; it opens a second one only while the first is busy, which is
+            what a poll that the service holds does.
+        sources: addresses of this machine to connect from, each good for some 28,000 connections; empty lets the system
+            choose. A device keeps its address.
+        connect_timeout_s: after this an attempt to connect is given up, and made again while somebody waits.
+        answer_bytes_max: a longer answer is ``UNEXPECTED``.
+    """
+
+    origin: Origin
+    per_device: bool = False
+    pool: int = 256
+    device_sockets: int = 2
+    sources: tuple[str, ...] = ()
+    connect_timeout_s: float = CONNECT_TIMEOUT_S
+    answer_bytes_max: int = ANSWER_BYTES_MAX
+
+
+class Http1Engine:
+    """HTTP/1.1 on the running loop; an :class:`~simulator.fleet.engine.ports.HttpEngine`.
+
+    Never repeated here: a request that found its connection closed by the other side ends as ``TRANSPORT``, with the
+    time at which it was sent, since the service may have seen it (RFC 9110 section 9.2.2). The device decides.
+
+    Args:
+        options: how to connect.
+        wheel: for time limits; one of its own by default.
+    """
+
+    def __init__(self, options: HttpOptions, wheel: Wheel | None = None) -> None:
+        self._options = options
+        self._loop = asyncio.get_running_loop()
+        self._shared = Shared(wheel or Wheel(LoopClock(self._loop)), options.answer_bytes_max)
+        self._pools: dict[int, ConnectionPool] = {}
+        # One bound method for all pools, since there may be a pool for each device.
+        self._connect = self._start_attempt
+        self._everybody = None if options.per_device else ConnectionPool(self._shared, options.pool, self._connect)
+        self._turns = itertools.count()
+        self._attempts: set[asyncio.Task[None]] = set()
+        self._address: tuple[int, tuple[str, int]] | None = None
+        self._is_closed = False
+
+    def send(self, device: int, message: bytes, caller: Caller, timeout_s: float) -> None:
+        """See :class:`~simulator.fleet.engine.ports.HttpEngine`.
+
+        Raises:
+            RuntimeError: the engine is closed.
+        """
+        if self._is_closed:
+            raise RuntimeError("the engine is closed")
+        pool = self._everybody
+        if pool is None:
+            pool = self._pools.get(device)
+            if pool is None:
+                pool = ConnectionPool(self._shared, self._options.device_sockets, self._connect, device)
+                self._pools[device] = pool
+        pool.send(device, message, caller, timeout_s)
+
+    def cut(self, device: int) -> None:
+        """See :class:`~simulator.fleet.engine.ports.HttpEngine`; a shared connection lives on."""
+        if self._everybody is not None:
+            self._shared.cuts[device] = monotonic()
+        elif (pool := self._pools.pop(device, None)) is not None:
+            pool.cut()
+
+    def forget(self, caller: Caller) -> None:
+        """One caller gives up: its request is forgotten and it is not called; a connection that carries it is reset."""
+        for pool in self._all_pools():
+            pool.forget(caller)
+
+    @property
+    def connections(self) -> int:
+        """How many stand."""
+        return sum(pool.open for pool in self._all_pools())
+
+    @property
+    def waiting(self) -> int:
+        """Requests whose turn has not come."""
+        return sum(pool.waiting for pool in self._all_pools())
+
+    async def close(self) -> None:
+        """See :class:`~simulator.fleet.engine.ports.HttpEngine`."""
+        self._is_closed = True
+        for attempt in self._attempts:
+            attempt.cancel()
+        for pool in self._all_pools():
+            pool.close()
+        await asyncio.gather(*self._attempts, return_exceptions=True)
+        await asyncio.sleep(0)  # the transports report their end on the loop's next turn
+
+    def _all_pools(self) -> list[ConnectionPool]:
+        return list(self._pools.values()) if self._everybody is None else [self._everybody]
+
+    def _start_attempt(self, pool: ConnectionPool) -> None:
+        attempt = self._loop.create_task(self._attempt(pool))
+        self._attempts.add(attempt)
+        attempt.add_done_callback(self._attempts.discard)
+
+    async def _attempt(self, pool: ConnectionPool) -> None:
+        try:
+            async with asyncio.timeout(self._options.connect_timeout_s):
+                connection = await self._connected(pool)
+        except TimeoutError:
+            pool.refused(None)
+        except ssl.SSLError as error:
+            pool.refused(f"TLS: {getattr(error, 'verify_message', '') or error.reason or error}")
+        except OSError as error:
+            pool.refused(explain(error))
+        else:
+            pool.connected(connection)
+
+    async def _connected(self, pool: ConnectionPool) -> Connection:
+        origin, sources = self._options.origin, self._options.sources
+        family, address = self._address or await self._resolve()
+        turn = pool.device if pool.device >= 0 else next(self._turns)
+        sock = open_socket(family, sources[turn % len(sources)] if sources else None)
+        try:
+            await self._reach(sock, address)
+            _, connection = await self._loop.create_connection(
+                lambda: Connection(self._shared, pool),
+                sock=sock,
+                ssl=origin.tls,
+                server_hostname=origin.host if origin.tls else None,
+            )
+        except BaseException:
+            sock.close()
+            raise
+        return connection
+
+    @staticmethod
+    async def _reach(sock: socket.socket, address: tuple[str, int]) -> None:
+        await asyncio.get_running_loop().sock_connect(sock, address)
+
+    async def _resolve(self) -> tuple[int, tuple[str, int]]:
+        """Ask once for the address behind the name; all connections go to the same one."""
+        origin = self._options.origin
+        found = await self._loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
+        family, _, _, _, address = found[0]
+        self._address = (family, (str(address[0]), int(address[1])))
+        return self._address

@@ -1,0 +1,342 @@
+"""One connection of one device to the broker: bytes in, calls out. No task, one timer, no I/O but its transport's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final, cast
+
+from mqtt5 import ConnAckPacket, DisconnectPacket, PingRespPacket, PubAckPacket, PublishPacket, QoS, SubAckPacket, read
+
+from simulator.fleet.engine.mqtt import faults, packets
+from simulator.fleet.engine.mqtt.faults import Trouble
+from simulator.fleet.engine.mqtt.outgoing import Outgoing
+from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Publisher, SessionListener, Standing, Will
+from simulator.fleet.engine.wheel import Timer, Wheel
+from simulator.fleet.metrics.outcomes import OutcomeClass
+
+# Beyond this the codec gives up, and no broker takes it (MQTT 5.0, section 1.5.5: 268,435,455).
+_LARGEST_BYTES: Final = 268_000_000
+# PUBLISH beside topic and payload: type and length, topic length, packet id, property length, an alias.
+_HEAD_BYTES: Final = 13
+# The 3.1.1 CONNACK is two bytes long, that of version 5 at least three.
+_OLD_CONNACK: Final = b"\x20\x02"
+_NEVER_S: Final = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What all sessions of an engine share.
+
+    Attributes:
+        where: the broker, for a person.
+        time: the wheel's clock.
+        connect_timeout_s: from the beginning until the subscriptions stand.
+        in_flight: so many publishes may be on their way at most, whatever the broker allows.
+        aliases: each topic is sent once and named by a number then, as far as the broker knows aliases.
+        ended: told of a session that is over by itself, before its listener is.
+    """
+
+    where: str
+    wheel: Wheel
+    time: Callable[[], float]
+    connect_timeout_s: float
+    in_flight: int
+    aliases: bool
+    ended: Callable[[Session], None]
+
+
+class _State(IntEnum):
+    CONNECTING = 0
+    GREETING = 1
+    """CONNECT was sent."""
+    SUBSCRIBING = 2
+    UP = 3
+    OVER = 4
+
+
+_AWAITED: Final = {
+    _State.CONNECTING: "take the connection",
+    _State.GREETING: "answer CONNECT (does it speak MQTT 5?)",
+    _State.SUBSCRIBING: "answer SUBSCRIBE",
+}
+
+
+class Session(asyncio.Protocol, Timer):
+    """One connection, from its beginning to its end. It is its own timer: see :meth:`fire`.
+
+    Args:
+        ground: what all share.
+        device: whose.
+        number: no two sessions of an engine have the same.
+        opening: what it begins with; not kept.
+        listener: who is told.
+    """
+
+    __slots__ = (
+        "_began_s",
+        "_connected_s",
+        "_ground",
+        "_heard_s",
+        "_keep_alive_s",
+        "_kept",
+        "_listener",
+        "_max_bytes",
+        "_opening",
+        "_out",
+        "_pinged_s",
+        "_rest",
+        "_said_s",
+        "_state",
+        "_transport",
+        "device",
+        "number",
+    )
+
+    def __init__(self, ground: Ground, device: int, number: int, opening: Opening, listener: SessionListener) -> None:
+        super().__init__()
+        self.device = device
+        self.number = number
+        self._ground = ground
+        self._opening: Opening | None = opening
+        self._listener = listener
+        self._transport: asyncio.Transport | None = None
+        self._out: Outgoing | None = None
+        self._state = _State.CONNECTING
+        self._rest = b""
+        self._max_bytes: int | None = None
+        self._kept = False
+        self._keep_alive_s = float(opening.keep_alive_s)
+        self._began_s = ground.time()
+        self._connected_s = self._heard_s = self._said_s = self._began_s
+        self._pinged_s = _NEVER_S
+        ground.wheel.at(self._began_s + ground.connect_timeout_s, self)
+
+    @property
+    def is_up(self) -> bool:
+        """The subscriptions stand."""
+        return self._state is _State.UP
+
+    # --- what the engine asks for -------------------------------------------------------------------------------------
+
+    def publish(
+        self, topic: str, payload: bytes, publisher: Publisher, timeout_s: float, *, retain: bool
+    ) -> tuple[OutcomeClass, str] | None:
+        """As :meth:`MqttEngine.publish`, but when it cannot go out at all, nobody is called, and this says why."""
+        out = self._out
+        if out is None or self._state is not _State.UP:
+            return faults.NO_CONNECTION
+        size_bytes = len(topic) + len(payload) + _HEAD_BYTES
+        if size_bytes > (self._max_bytes or _LARGEST_BYTES):
+            return OutcomeClass.REFUSED, f"{size_bytes} bytes are more than the broker takes ({self._max_bytes})"
+        now_s = self._said_s = self._ground.time()
+        give_up_s = now_s + timeout_s
+        out.publish(topic, payload, publisher, now_s, give_up_s, retain=retain)
+        if give_up_s < self.due_s:
+            self._ground.wheel.at(give_up_s, self)
+        return None
+
+    def acknowledge(self, packet_id: int) -> None:
+        """PUBACK for a message that came over this connection."""
+        if self._transport is not None:
+            self._transport.write(packets.puback(packet_id))
+            self._said_s = self._ground.time()
+
+    def leave(self, farewell: Will | None) -> None:
+        """Publish ``farewell``, DISCONNECT and close; nobody is called any more."""
+        transport, out, was_up = self._transport, self._out, self.is_up
+        self._end()
+        if transport is None:
+            return
+        if was_up and out is not None:
+            goodbye = b"" if farewell is None else out.publication(farewell.topic, farewell.payload, retain=True)
+            transport.write(goodbye + packets.LEAVE)
+        transport.close()
+
+    def cut(self) -> None:
+        """Reset the connection; nobody is called any more."""
+        transport = self._transport
+        self._end()
+        if transport is not None:
+            transport.abort()
+
+    def fail(self, trouble: Trouble) -> None:
+        """The connection could not be made, or is of no use any more: everybody is told, once."""
+        if self._state is _State.OVER:
+            return
+        now_s, transport, out = self._ground.time(), self._transport, self._out
+        self._end()
+        if transport is not None:
+            transport.abort()
+        self._ground.ended(self)
+        for failed in () if out is None else out.all(str(trouble.error)):
+            failed.tell(now_s)
+        self._listener.lost(trouble.error, trouble.outcome, self._began_s, now_s)
+
+    # --- what the loop says -------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """TCP, and TLS where it is wanted, stand."""
+        stream = cast("asyncio.Transport", transport)  # uvloop's own types derive from nothing of asyncio's
+        if self._opening is None:
+            stream.abort()
+            return
+        self._transport = stream
+        self._state = _State.GREETING
+        stream.write(packets.connect(self._opening))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The other side hung up, or the network is gone."""
+        answered = self._state >= _State.SUBSCRIBING
+        self._transport = None
+        self.fail(faults.of_end(exc, self._ground.where, answered=answered))
+
+    def pause_writing(self) -> None:
+        """The socket is full."""
+        if self._out is not None:
+            self._out.held_up = True
+
+    def resume_writing(self) -> None:
+        """It has room again."""
+        if self._out is not None:
+            self._out.held_up = False
+            self._out.send_waiting(self._ground.time())
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of MQTT: any number of packets, and perhaps a part of one."""
+        now_s = self._heard_s = self._ground.time()
+        if self._rest:
+            data, self._rest = self._rest + data, b""
+        at, end, out = 0, len(data), self._out
+        while at < end:
+            if end - at >= packets.PUBACK_BYTES and data[at] == packets.PUBACK and data[at + 1] == packets.PUBACK_REST:
+                if out is not None:
+                    out.settle(data[at + 2] << 8 | data[at + 3], 0, now_s)
+                at += packets.PUBACK_BYTES
+            else:
+                try:
+                    packet, size = read(memoryview(data)[at:])
+                except IndexError:
+                    self._keep(data[at:])
+                    break
+                except ValueError as error:
+                    self._nonsense(data[at:], str(error))
+                    break
+                at += size
+                self._take(packet, now_s)
+            if self._state is _State.OVER:
+                return
+        if out is not None and out.waits:
+            out.send_waiting(now_s)
+
+    # --- what the broker says -----------------------------------------------------------------------------------------
+
+    def _take(self, packet: Any, now_s: float) -> None:
+        state = self._state
+        match packet:
+            # A session that the broker kept delivers before SUBSCRIBE is answered.
+            case PublishPacket() if state >= _State.SUBSCRIBING and packet.qos is not QoS.EXACTLY_ONCE:
+                arrival = Arrival(packet.topic, packet.payload, packet.retain, packet.packet_id, self.number)
+                self._listener.arrived(arrival, now_s)
+            case PubAckPacket() if self._out is not None:
+                self._out.settle(packet.packet_id, int(packet.reason_code), now_s)
+            case PingRespPacket():
+                self._pinged_s = _NEVER_S
+            case ConnAckPacket() if state is _State.GREETING:
+                self._greeted(packet, now_s)
+            case SubAckPacket() if state is _State.SUBSCRIBING:
+                self._subscribed(packet, now_s)
+            case DisconnectPacket():
+                code = packet.reason_code
+                self.fail(faults.of_disconnect(int(code), code.name, self._ground.where))
+            case _:
+                self.fail(faults.of_nonsense(type(packet).__name__, self._ground.where))
+
+    def _greeted(self, packet: ConnAckPacket, now_s: float) -> None:
+        code, opening, transport, ground = packet.reason_code, self._opening, self._transport, self._ground
+        if int(code) >= faults.FAILURES_FROM:
+            self.fail(faults.of_connack(int(code), code.name, ground.where))
+            return
+        if packet.max_qos is QoS.AT_MOST_ONCE:
+            self.fail(faults.no_acknowledgements(ground.where))
+            return
+        if opening is None or transport is None:
+            raise AssertionError("a session that greets has both")
+        self._connected_s, self._kept, self._max_bytes = now_s, packet.session_present, packet.max_packet_size
+        if packet.server_keep_alive is not None:
+            self._keep_alive_s = float(packet.server_keep_alive)
+        window = min(ground.in_flight, packet.receive_max)
+        self._out = Outgoing(transport.write, window, packet.topic_alias_max if ground.aliases else 0)
+        self._state = _State.SUBSCRIBING
+        if opening.subscriptions:
+            transport.write(packets.subscribe(opening.subscriptions))
+        else:
+            self._be_up(now_s)
+
+    def _subscribed(self, packet: SubAckPacket, now_s: float) -> None:
+        subscriptions = self._opening.subscriptions if self._opening is not None else ()
+        for (topic_filter, _), code in zip(subscriptions, packet.reason_codes, strict=False):
+            if int(code) >= faults.FAILURES_FROM:
+                self.fail(faults.of_suback(topic_filter, int(code), code.name))
+                return
+        self._be_up(now_s)
+
+    def _be_up(self, now_s: float) -> None:
+        self._state = _State.UP
+        self._opening = None
+        self._said_s = now_s
+        self._ground.wheel.at(now_s + self._keep_alive_s if self._keep_alive_s else _NEVER_S, self)
+        self._listener.connected(Standing(self._kept, self._began_s, self._connected_s, self._max_bytes), now_s)
+
+    def _keep(self, rest: bytes) -> None:
+        """The beginning of a packet, until the rest of it is there."""
+        if len(rest) > packets.MAX_PACKET_BYTES:
+            self.fail(faults.of_nonsense("a packet beyond the size that was agreed on", self._ground.where))
+        elif self._state is _State.GREETING and rest.startswith(_OLD_CONNACK):
+            self.fail(faults.not_version_5(self._ground.where))
+        else:
+            self._rest = rest
+
+    def _nonsense(self, data: bytes, why: str) -> None:
+        if self._state is _State.GREETING and data.startswith(_OLD_CONNACK):
+            self.fail(faults.not_version_5(self._ground.where))
+        else:
+            self.fail(faults.of_nonsense(why, self._ground.where))
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def fire(self) -> None:
+        """What time alone brings: a connection that does not come, messages given up, pings."""
+        now_s, out, ground = self._ground.time(), self._out, self._ground
+        if out is None or self._state is not _State.UP:
+            self.fail(faults.of_silence(_AWAITED[self._state], ground.connect_timeout_s, ground.where))
+            return
+        ping_s = self._keep_awake(now_s) if self._keep_alive_s else _NEVER_S
+        if now_s >= ping_s:
+            self.fail(faults.of_silence("answer a ping", self._keep_alive_s, ground.where))
+            return
+        failed = out.late(now_s)
+        ground.wheel.at(min(ping_s, out.next_s()), self)
+        for each in failed:
+            each.tell(now_s)
+
+    def _keep_awake(self, now_s: float) -> float:
+        """Ping when it is time; when to look again. That is past when the last ping was not answered in time.
+
+        As the real agent's library does it: a ping is due when one direction has been silent for so long.
+        """
+        if self._pinged_s == _NEVER_S:
+            quiet_s = min(self._said_s, self._heard_s)
+            if now_s - quiet_s < self._keep_alive_s or self._transport is None:
+                return quiet_s + self._keep_alive_s
+            self._transport.write(packets.PING)
+            self._said_s = self._pinged_s = now_s
+        return self._pinged_s + self._keep_alive_s
+
+    def _end(self) -> None:
+        """Nothing of it is used any more; what was on its way is forgotten."""
+        self._state = _State.OVER
+        self._ground.wheel.cancel(self)
+        self._opening = self._transport = self._out = None

@@ -1,0 +1,197 @@
+"""How far the generator can be trusted: what it notices of its own delays, second by second.
+
+A late answer and a late generator look the same from outside. So each worker also watches its loop, its garbage
+collector, its CPU and the time that the machine's host took away; these stand beside every result as its error bars.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+LAG_EVERY_S: Final = 0.05
+_STAT: Final = Path("/proc/stat")
+_STEAL: Final = 7
+"""Place of ``steal`` on the ``cpu`` line (proc_stat(5)): user nice system idle iowait irq softirq steal ..."""
+_FIELDS: Final = 8
+"""What comes after is counted in ``user`` and ``nice`` already."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessHealth:
+    """What a worker's process knows of itself, since it was asked before.
+
+    Attributes:
+        loop_lag_max_s: how late the loop woke up.
+        gc_pause_max_s: the longest pause of the garbage collector.
+        steal_percent: of the machine's CPU time, what its host took.
+        cpu_percent: of one core, this process with all its threads.
+    """
+
+    loop_lag_max_s: float = 0.0
+    gc_pause_max_s: float = 0.0
+    steal_percent: float = 0.0
+    cpu_percent: float = 0.0
+
+
+class Timer(Protocol):
+    """A call that is to come."""
+
+    def cancel(self) -> None:
+        """It does not come any more."""
+        ...
+
+
+class Loop(Protocol):
+    """What is used of an asyncio loop."""
+
+    def time(self) -> float:
+        """Seconds, monotonic."""
+        ...
+
+    def call_at(self, when: float, callback: Callable[[], object]) -> Timer:
+        """Call at a time."""
+        ...
+
+
+class LoopLag:
+    """How late a loop wakes up: a call every so often, and how long after its time it came."""
+
+    def __init__(self, loop: Loop, every_s: float = LAG_EVERY_S) -> None:
+        self._loop = loop
+        self._every_s = every_s
+        self._due_s = 0.0
+        self._worst_s = 0.0
+        self._timer: Timer | None = None
+
+    def start(self) -> None:
+        """From now on; in the loop's thread."""
+        self._due_s = self._loop.time() + self._every_s
+        self._timer = self._loop.call_at(self._due_s, self._wake)
+
+    def stop(self) -> None:
+        """No calls any more; in the loop's thread."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def take(self) -> float:
+        """The worst lag since the last time, in seconds; a loop that hangs right now counts. From any thread."""
+        overdue_s = self._loop.time() - self._due_s if self._timer is not None else 0.0
+        worst_s, self._worst_s = max(self._worst_s, overdue_s, 0.0), 0.0
+        return worst_s
+
+    def _wake(self) -> None:
+        now_s = self._loop.time()
+        self._worst_s = max(self._worst_s, now_s - self._due_s)
+        self._due_s = now_s + self._every_s
+        self._timer = self._loop.call_at(self._due_s, self._wake)
+
+
+class GcPauses:
+    """How long the garbage collector stopped everything, by its own callbacks."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._began_s: float | None = None
+        self._worst_s = 0.0
+
+    def start(self) -> None:
+        """From now on."""
+        gc.callbacks.append(self._note)
+
+    def stop(self) -> None:
+        """Not any more."""
+        with suppress(ValueError):
+            gc.callbacks.remove(self._note)
+
+    def take(self) -> float:
+        """The longest pause since the last time, in seconds."""
+        worst_s, self._worst_s = self._worst_s, 0.0
+        return worst_s
+
+    def _note(self, phase: str, _info: Mapping[str, Any]) -> None:
+        if phase == "start":
+            self._began_s = self._clock()
+        elif self._began_s is not None:
+            self._worst_s = max(self._worst_s, self._clock() - self._began_s)
+            self._began_s = None
+
+
+class Steal:
+    """The part of the machine's CPU time that its host gave to others; 0 where the kernel does not tell.
+
+    Args:
+        read: gives the text of ``/proc/stat``.
+    """
+
+    def __init__(self, read: Callable[[], str] = _STAT.read_text) -> None:
+        self._read = read
+        self._before = self._ticks()
+
+    def take(self) -> float:
+        """Percent since the last time."""
+        before, self._before = self._before, self._ticks()
+        stolen, total = (after - earlier for earlier, after in zip(before, self._before, strict=True))
+        return 100.0 * stolen / total if total > 0 else 0.0
+
+    def _ticks(self) -> tuple[int, int]:
+        try:
+            line = self._read().partition("\n")[0].split()
+            ticks = [int(text) for text in line[1 : 1 + _FIELDS]]
+        except (OSError, ValueError):
+            return 0, 0
+        return (ticks[_STEAL], sum(ticks)) if len(ticks) == _FIELDS else (0, 0)
+
+
+class ProcessCpu:
+    """The CPU that this process takes, in percent of one core."""
+
+    def __init__(
+        self, used: Callable[[], float] = time.process_time, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._used = used
+        self._clock = clock
+        self._before = (used(), clock())
+
+    def take(self) -> float:
+        """Percent since the last time."""
+        (used_s, at_s), self._before = self._before, (self._used(), self._clock())
+        passed_s = self._before[1] - at_s
+        return 100.0 * (self._before[0] - used_s) / passed_s if passed_s > 0 else 0.0
+
+
+class HealthProbe:
+    """All of it for one worker.
+
+    Args:
+        loop: the loop that makes the load.
+        pauses, steal, cpu: where to look; the process and the machine themselves by default.
+    """
+
+    def __init__(
+        self, loop: Loop, *, pauses: GcPauses | None = None, steal: Steal | None = None, cpu: ProcessCpu | None = None
+    ) -> None:
+        self._lag = LoopLag(loop)
+        self._pauses = pauses or GcPauses()
+        self._steal = steal or Steal()
+        self._cpu = cpu or ProcessCpu()
+
+    def start(self) -> None:
+        """From now on; in the loop's thread."""
+        self._lag.start()
+        self._pauses.start()
+
+    def stop(self) -> None:
+        """Leave nothing behind; in the loop's thread."""
+        self._lag.stop()
+        self._pauses.stop()
+
+    def take(self) -> ProcessHealth:
+        """Since the last time. From any thread, so that a loop that hangs is told of while it hangs."""
+        return ProcessHealth(self._lag.take(), self._pauses.take(), self._steal.take(), self._cpu.take())

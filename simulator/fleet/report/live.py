@@ -1,0 +1,254 @@
+"""What a person sees while a run goes on: a picture of the whole terminal, plain lines without one, or nothing.
+
+It is fed with seconds and does nothing but print: no clock, no thread, no file.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from simulator.fleet.record import Gap, RunRecord, Second
+from simulator.fleet.report.frame import Picture, frame
+from simulator.fleet.report.standing import RunHead, Standing, WorkerState
+from simulator.fleet.report.summary import print_summary
+from simulator.fleet.report.window import Window
+from simulator.fleet.report.words import clock_text, count_text, percent_text, plural, short_count, time_text
+from simulator.report.values import Tone
+
+LINE_EVERY_S: Final = 5
+_STYLES: Final = {Tone.GOOD: "green", Tone.BAD: "bold red", Tone.WARN: "yellow", Tone.ACCENT: "cyan", Tone.PLAIN: ""}
+_NOTES_KEPT: Final = 200
+_GONE: Final = {WorkerState.SILENT, WorkerState.DEAD}
+
+
+class RunView(Protocol):
+    """A view of a run, used as a context manager; every method returns at once."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def stage(self, text: str, done: int = 0, whole: int = 0) -> None:
+        """Show what goes on outside of the load, such as ``making devices``; an empty text ends it."""
+        ...
+
+    def note(self, text: str, tone: Tone = Tone.PLAIN) -> None:
+        """Tell one thing that happened."""
+        ...
+
+    def gap(self, gap: Gap) -> None:
+        """Tell of seconds that a worker did not report."""
+        ...
+
+    def show(self, second: Second, standing: Standing) -> None:
+        """Show the latest second and how the run stands; what begins or ends by it is noted by itself."""
+        ...
+
+    def end(self, record: RunRecord) -> None:
+        """Print the verdict and the figures of the run; the picture is gone then."""
+        ...
+
+
+def run_view(console: Console, head: RunHead, *, quiet: bool = False, line_every_s: int = LINE_EVERY_S) -> RunView:
+    """The view that fits.
+
+    Args:
+        console: where it is shown; a rich one knows whether somebody watches.
+        head: what is known of the run before it begins.
+        quiet: show nothing at all.
+        line_every_s: seconds of the run from one line to the next, where there is no terminal.
+    """
+    if quiet:
+        return SilentView()
+    if console.is_terminal and not console.is_dumb_terminal:
+        return ScreenView(console, head)
+    return LineView(console, head, line_every_s)
+
+
+class SilentView:
+    """Nothing, for scripts that read the exit code."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def stage(self, text: str, done: int = 0, whole: int = 0) -> None:
+        """Nothing."""
+
+    def note(self, text: str, tone: Tone = Tone.PLAIN) -> None:
+        """Nothing."""
+
+    def gap(self, gap: Gap) -> None:
+        """Nothing."""
+
+    def show(self, second: Second, standing: Standing) -> None:
+        """Nothing."""
+
+    def end(self, record: RunRecord) -> None:
+        """Nothing."""
+
+
+class ScreenView:
+    """The whole terminal, drawn anew each second; afterwards the notes and the summary stay on the ordinary screen."""
+
+    def __init__(self, console: Console, head: RunHead) -> None:
+        self._console = console
+        self._picture = Picture(head)
+        self._live = Live(get_renderable=self._frame, console=console, screen=True, auto_refresh=False)
+
+    def __enter__(self) -> Self:
+        self._live.__enter__()
+        self._live.refresh()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave()
+
+    def stage(self, text: str, done: int = 0, whole: int = 0) -> None:
+        """See :class:`RunView`."""
+        self._picture.stage, self._picture.done, self._picture.whole = text, done, whole
+        self._live.refresh()
+
+    def note(self, text: str, tone: Tone = Tone.PLAIN) -> None:
+        """See :class:`RunView`."""
+        latest = self._picture.window.latest
+        clock = clock_text(latest.second + 1 if latest else 0)
+        self._picture.notes.append((_STYLES[tone], f"{clock:>7}  {text}"))
+        del self._picture.notes[:-_NOTES_KEPT]
+        self._live.refresh()
+
+    def gap(self, gap: Gap) -> None:
+        """See :class:`RunView`."""
+        self._picture.gaps.append(gap)
+        self._live.refresh()
+
+    def show(self, second: Second, standing: Standing) -> None:
+        """See :class:`RunView`."""
+        for text, tone in changes(self._picture.standing, standing):
+            self.note(text, tone)
+        self._picture.window.take(second)
+        self._picture.standing = standing
+        self._picture.stage = ""
+        self._live.refresh()
+
+    def end(self, record: RunRecord) -> None:
+        """See :class:`RunView`."""
+        self._leave()
+        print_summary(self._console, record)
+
+    def _leave(self) -> None:
+        if self._live.is_started:
+            self._live.stop()
+            for style, text in self._picture.notes:
+                self._console.print(Text(text, style), highlight=False, soft_wrap=True)
+
+    def _frame(self) -> Text:
+        width, height = self._console.size
+        return frame(self._picture, width, height)
+
+
+class LineView:
+    """One line every few seconds of the run, and one for each thing that happens."""
+
+    def __init__(self, console: Console, head: RunHead, every_s: int) -> None:
+        self._console = console
+        self._head = head
+        self._every_s = every_s
+        self._window = Window()
+        self._standing = Standing()
+        self._stage = ""
+        self._shown = -1
+
+    def __enter__(self) -> Self:
+        head = self._head
+        self._print(f"{head.name}: {head.devices:,} devices, {head.transport}, {head.level}, {head.target}")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def stage(self, text: str, done: int = 0, whole: int = 0) -> None:
+        """See :class:`RunView`. One line at its begin."""
+        del done
+        if text and text != self._stage:
+            self._print(f"{self._clock()}  {text}" + (f" ({whole:,})" if whole else ""))
+        self._stage = text
+
+    def note(self, text: str, tone: Tone = Tone.PLAIN) -> None:
+        """See :class:`RunView`."""
+        self._print(f"{self._clock()}  {text}", _STYLES[tone])
+
+    def gap(self, gap: Gap) -> None:
+        """See :class:`RunView`."""
+        text = f"gap: worker {gap.worker}, {clock_text(gap.from_s)} to {clock_text(gap.to_s)}: {gap.reason}"
+        self.note(text, Tone.BAD)
+
+    def show(self, second: Second, standing: Standing) -> None:
+        """See :class:`RunView`."""
+        for text, tone in changes(self._standing, standing):
+            self.note(text, tone)
+        self._standing = standing
+        self._window.take(second)
+        self._stage = ""
+        if self._shown >= 0 and second.second - self._shown < self._every_s:
+            return
+        self._shown = second.second
+        self._print(run_line(self._window, self._head, standing))
+
+    def end(self, record: RunRecord) -> None:
+        """See :class:`RunView`."""
+        print_summary(self._console, record)
+
+    def _clock(self) -> str:
+        latest = self._window.latest
+        return f"{clock_text(latest.second + 1 if latest else 0):>7}"
+
+    def _print(self, text: str, style: str = "") -> None:
+        self._console.print(Text(text, style), highlight=False, soft_wrap=True)
+
+
+def changes(before: Standing, after: Standing) -> list[tuple[str, Tone]]:
+    """What begins and what ends between two moments, in words."""
+    found = []
+    if after.phase is not None and (before.phase is None or before.phase.name != after.phase.name):
+        found.append((f"phase {after.phase.name} begins", Tone.ACCENT))
+    begun = [fault for fault in after.faults if fault not in before.faults]
+    ended = [fault for fault in before.faults if fault not in after.faults]
+    found += [(f"fault {fault.kind} begins: {plural(fault.devices, 'device')}", Tone.WARN) for fault in begun]
+    return found + [(f"fault {fault.kind} ends", Tone.WARN) for fault in ended]
+
+
+def run_line(window: Window, head: RunHead, standing: Standing) -> str:
+    """How the run stands, in one line."""
+    row, health = window.whole(), window.health
+    second = window.latest.second + 1 if window.latest else 0
+    p50, _, p99, p999 = (time_text(value) for value in row.response_s)
+    share = window.sent / window.intended if window.intended else None
+    parts = [
+        f"{clock_text(second):>7}  {standing.phase.name if standing.phase else 'no phase'}",
+        f"{short_count(row.ok_per_s)}/s ok",
+        f"p50 {p50}, p99 {p99}, p99.9 {p999}",
+        f"429 {short_count(row.limited_per_s)}/s",
+        f"errors {window.errors:,}",
+    ]
+    if "online" in window.gauges:
+        parts.append(f"online {count_text(window.gauges['online'])} of {head.devices:,}")
+    parts.append(f"generator lag p99 {time_text(health.send_lag_p99_s)}, sent {percent_text(share)}")
+    parts += [f"fault {fault.kind}" for fault in standing.faults]
+    parts += [f"worker {worker.number} {worker.state}" for worker in standing.workers if worker.state in _GONE]
+    return " | ".join(parts)

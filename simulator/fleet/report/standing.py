@@ -1,0 +1,96 @@
+"""What a live view is told beside the seconds: what the run is, and how it stands. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from simulator.fleet.record import Span
+
+
+@dataclass(frozen=True, slots=True)
+class RunHead:
+    """What is known before the first second.
+
+    Attributes:
+        level: ``core`` or ``wire``.
+        phases: as planned; seconds since the run's begin.
+        faults: as planned.
+        duration_s: of all phases together, as planned.
+    """
+
+    name: str
+    level: str
+    transport: str
+    target: str
+    devices: int
+    workers: int
+    phases: tuple[Span, ...] = ()
+    faults: tuple[Span, ...] = ()
+    duration_s: float = 0.0
+
+
+class WorkerState(StrEnum):
+    """What a worker is doing."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    DRAINING = "draining"
+    DONE = "done"
+    SILENT = "silent"
+    """It owes a heartbeat."""
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStanding:
+    """One worker process.
+
+    Attributes:
+        devices: in its index range.
+        send_lag_s: the largest of its last second.
+        cpu_percent: of one core.
+    """
+
+    number: int
+    state: WorkerState
+    devices: int = 0
+    send_lag_s: float = 0.0
+    cpu_percent: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSoFar:
+    """Readings or commands, by the devices' own ledgers; the service is read back only at the end.
+
+    Attributes:
+        sent: left a device at least once.
+        accepted: answered with 2xx.
+        unanswered: sent, and nobody knows what became of them.
+        wrong: known to be lost, doubled or altered already.
+    """
+
+    sent: int = 0
+    accepted: int = 0
+    unanswered: int = 0
+    wrong: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How the run stands at the end of a second.
+
+    Attributes:
+        phase: name of the phase under way, and where it began and will end (a barrier may move the end); None before
+            the first and after the last.
+        waiting_for: the condition that the phase waits for, such as ``online >= 99%``; empty when it waits for none.
+        faults: those that are under way.
+        audit: ``readings`` and ``commands`` to how they stand.
+    """
+
+    phase: Span | None = None
+    waiting_for: str = ""
+    faults: tuple[Span, ...] = ()
+    workers: tuple[WorkerStanding, ...] = ()
+    audit: Mapping[str, StreamSoFar] = field(default_factory=dict)

@@ -1,0 +1,114 @@
+"""The outcome of a run in the terminal: verdict, figures by operation, thresholds, audit, gaps."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from simulator.fleet.metrics.histogram import Histogram
+from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.record import AuditRecord, Operations, RunRecord, StreamAudit, ThresholdResult, Word
+from simulator.fleet.report.window import SHOWN_PERCENTILES
+from simulator.fleet.report.words import (
+    DASH,
+    ERRORS,
+    VERDICT_WORDS,
+    clock_text,
+    count_text,
+    percentile_name,
+    time_text,
+)
+
+_STYLES: Final = {Word.PASSED: "bold green", Word.INCONCLUSIVE: "bold yellow", Word.INTERRUPTED: "bold yellow"}
+WRONGS: Final = ("lost", "doubled", "reordered", "altered", "late", "unknown")
+"""Members of :class:`StreamAudit` that ought to be 0, the gravest first."""
+
+
+def print_summary(console: Console, record: RunRecord) -> None:
+    """Print it; values of the record are data and no markup."""
+    verdict = record.verdict
+    style = _STYLES.get(verdict.word, "bold red")
+    console.print()
+    console.print(Text.assemble((VERDICT_WORDS[verdict.word], style), (f"  exit code {verdict.exit_code}", "dim")))
+    for sentence in verdict.sentences:
+        console.print(Text(f"  {sentence}"), soft_wrap=True)
+    console.print(operations_table(record.operations, record.duration_s))
+    for result in record.thresholds:
+        console.print(_threshold(result), soft_wrap=True)
+    for line in audit_lines(record.audit):
+        console.print(line, soft_wrap=True)
+    for gap in record.gaps:
+        text = f"gap: worker {gap.worker}, {clock_text(gap.from_s)} to {clock_text(gap.to_s)}: {gap.reason}"
+        console.print(Text(text, "yellow"), soft_wrap=True)
+
+
+def operations_table(operations: Operations, duration_s: float) -> Table:
+    """Counts by outcome, rate and percentiles of the response time of good answers, a row for each operation."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("operation", no_wrap=True)
+    for name in ("ok", "per s", "429", "errors", *map(percentile_name, SHOWN_PERCENTILES)):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, classes in sorted(operations.items()):
+        good = classes.get(OutcomeClass.OK)
+        response = Histogram.decode(good.response) if good else Histogram()
+        count = good.count if good else 0
+        limited = classes[OutcomeClass.LIMITED].count if OutcomeClass.LIMITED in classes else 0
+        errors = sum(classes[kind].count for kind in ERRORS if kind in classes)
+        table.add_row(
+            Text(name),
+            f"{count:,}",
+            count_text(count / duration_s) if duration_s > 0 else DASH,
+            Text(f"{limited:,}", "yellow" if limited else ""),
+            Text(f"{errors:,}", "red" if errors else ""),
+            *(time_text(value) for value in response.percentiles(SHOWN_PERCENTILES)),
+        )
+    return table
+
+
+def observed_text(result: ThresholdResult) -> str:
+    """What a threshold was held against, with its unit; a dash where nothing was measured."""
+    if result.observed is None:
+        return DASH
+    if result.unit in {"s", "seconds"}:
+        return time_text(result.observed)
+    return f"{result.observed:,.6g}{f' {result.unit}' if result.unit else ''}"
+
+
+def audit_lines(audit: AuditRecord | None) -> list[Text]:
+    """The audit, a line for each stream and each sentence."""
+    if audit is None:
+        return []
+    lines = [_stream(name, stream) for name, stream in streams_of(audit)]
+    if not audit.complete:
+        lines.append(Text("audit: not everything was read back", "yellow"))
+    return lines + [Text(f"audit: {sentence}") for sentence in audit.sentences]
+
+
+def streams_of(audit: AuditRecord) -> list[tuple[str, StreamAudit]]:
+    """``readings`` and ``commands``, those that there are."""
+    pairs = (("readings", audit.readings), ("commands", audit.commands))
+    return [(name, stream) for name, stream in pairs if stream is not None]
+
+
+def _stream(name: str, stream: StreamAudit) -> Text:
+    text = Text(f"{name}: {stream.sent:,} sent, {stream.accepted:,} accepted, {stream.stored:,} stored")
+    wrong = [(word, getattr(stream, word)) for word in WRONGS]
+    for word, count in wrong:
+        if count:
+            text.append(f", {count:,} {word}", "bold red")
+    if not any(count for _, count in wrong):
+        text.append(", nothing lost, doubled or altered", "green")
+    if stream.ambiguous:
+        text.append(f", {stream.ambiguous:,} unanswered and counted as neither", "yellow")
+    return text
+
+
+def _threshold(result: ThresholdResult) -> Text:
+    mark, style = ("✓", "green") if result.held else ("✕", "bold red")
+    text = Text.assemble((f"{mark} ", style), result.expression, (f"  observed {observed_text(result)}", "dim"))
+    if result.at_s is not None and not result.held:
+        text.append(f", worst at {clock_text(result.at_s)}", "dim")
+    return text

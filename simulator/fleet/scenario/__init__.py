@@ -1,0 +1,1 @@
+"""Scenarios: what a fleet run does, as a YAML document that is read whole, checked whole and then frozen."""

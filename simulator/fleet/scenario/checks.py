@@ -1,0 +1,211 @@
+"""What each section cannot know on its own: whether the parts of a scenario fit each other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from simulator.fleet.scenario.conditions import Condition, ConditionError, parse_condition
+from simulator.fleet.scenario.files import check_files
+from simulator.fleet.scenario.finding import Finding
+from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.scenario.phases import HoldPhase, RampPhase, StormPhase
+from simulator.fleet.scenario.section import shares_make_one
+
+_SECTION_OF_KIND: Final = {"onboarding_storm": "onboarding", "limiter": "limiter", "backfill": "backfill"}
+
+
+def check_scenario(scenario: Scenario, folder: Path) -> list[Finding]:
+    """Everything that does not fit.
+
+    Args:
+        scenario: whose sections are valid each for itself.
+        folder: relative paths in it start here.
+    """
+    checks: tuple[Callable[[Scenario], Iterator[Finding]], ...] = (
+        _target,
+        _models,
+        _kind,
+        _level,
+        _phases,
+        _barriers,
+        _faults,
+    )
+    return [*(finding for check in checks for finding in check(scenario)), *check_files(scenario, folder)]
+
+
+def _target(scenario: Scenario) -> Iterator[Finding]:
+    target = scenario.target
+    if target.transport == "mqtt":
+        if target.broker is None:
+            yield Finding.at(
+                ("target", "transport"), ("target", "broker"), issue="mqtt needs a section 'broker:' with host and port"
+            )
+        if scenario.level == "core" and target.through == "service":
+            yield Finding.at(
+                ("target", "transport"),
+                ("target", "through"),
+                issue="the service speaks no MQTT, the gateway does: add 'through: gateway'",
+            )
+    elif target.broker is not None:
+        yield Finding.at(
+            ("target", "broker"), ("target", "transport"), issue="does nothing without 'transport: mqtt'; remove it"
+        )
+    if target.broker is not None and target.broker.ca_file is not None and not target.broker.tls:
+        yield Finding.at(("target", "broker", "ca_file"), ("target", "broker", "tls"), issue="needs 'tls: true'")
+    if target.connections == "per_device" and "pool" in target.model_fields_set:
+        yield Finding.at(
+            ("target", "pool"),
+            ("target", "connections"),
+            issue="does nothing with 'connections: per_device'; remove one",
+        )
+    if target.tls is not None and not target.base_url.startswith("https:"):
+        yield Finding.at(("target", "tls"), ("target", "base_url"), issue="needs a base_url that begins with https://")
+    twice = [key for key, count in Counter(pair.api_key for pair in target.keys).items() if count > 1]
+    if twice:
+        yield Finding.at(("target", "keys"), issue="holds a key pair twice; each pair of a pool is another one")
+
+
+def _models(scenario: Scenario) -> Iterator[Finding]:
+    models = scenario.fleet.models
+    for index, model in enumerate(models):
+        here = ("fleet", "models", index)
+        if model.name in {other.name for other in models[:index]}:
+            yield Finding.at((*here, "name"), issue=f"there is a model {model.name!r} already; names tell them apart")
+        polls = model.poll.model_fields_set
+        transport = scenario.target.transport
+        if "wait_s" in polls and transport != "http_long_poll":
+            yield Finding.at(
+                (*here, "poll", "wait_s"),
+                ("target", "transport"),
+                issue=f"does nothing with 'transport: {transport}': only http_long_poll has polls that are held",
+            )
+        for name in sorted({"every_s", "phase"} & polls if transport != "http_poll" else set()):
+            yield Finding.at(
+                (*here, "poll", name),
+                ("target", "transport"),
+                issue=f"does nothing with 'transport: {transport}': only http_poll asks periodically",
+            )
+    total = sum(model.share for model in models)
+    if not shares_make_one(model.share for model in models):
+        yield Finding.at(
+            ("fleet", "models"), issue=f"the shares of the models make {total:.6g} together; they must make 1"
+        )
+
+
+def _kind(scenario: Scenario) -> Iterator[Finding]:
+    for kind, name in _SECTION_OF_KIND.items():
+        if getattr(scenario, name) is not None and scenario.kind != kind:
+            yield Finding.at((name,), ("kind",), issue=f"does nothing without 'kind: {kind}'; remove it")
+    if scenario.kind == "command_round_trip" and not scenario.commands:
+        yield Finding.at(("kind",), ("commands",), issue="command_round_trip needs 'commands:' to follow")
+    if scenario.kind == "limiter" and scenario.level != "wire":
+        yield Finding.at(("kind",), ("level",), issue="limiter needs 'level: wire': devices would slow down")
+    if scenario.kind in {"onboarding_storm", "backfill"} and scenario.commands:
+        yield Finding.at(("commands",), ("kind",), issue=f"kind {scenario.kind} sends no commands; remove them")
+    if scenario.kind in {"backfill", "onboarding_storm", "limiter"} and scenario.target.transport == "mqtt":
+        yield Finding.at(("kind",), ("target", "transport"), issue=f"{scenario.kind} goes over HTTP; not over mqtt")
+
+
+def _level(scenario: Scenario) -> Iterator[Finding]:
+    if scenario.level == "core" and scenario.arrivals:
+        yield Finding.at(
+            ("arrivals",),
+            ("level",),
+            issue="devices of level core send by their own schedules; give 'level: wire', or use models and commands",
+        )
+    if scenario.level == "wire":
+        if scenario.commands:
+            yield Finding.at(
+                ("commands",),
+                ("level",),
+                issue="nobody would carry them out: level wire has no devices; give 'level: core', "
+                "or arrivals with 'operation: send_command'",
+            )
+        for index, model in enumerate(scenario.fleet.models):
+            if model.reboots is not None:
+                yield Finding.at(
+                    ("fleet", "models", index, "reboots"),
+                    ("level",),
+                    issue="level wire has no devices to reboot",
+                )
+
+
+def _phases(scenario: Scenario) -> Iterator[Finding]:
+    online = 0.0
+    for index, phase in enumerate(scenario.phases):
+        here = ("phases", index)
+        if phase.name in {other.name for other in scenario.phases[:index]}:
+            yield Finding.at((*here, "name"), issue=f"there is a phase {phase.name!r} already; names tell them apart")
+        match phase:
+            case RampPhase():
+                if phase.to == online:
+                    yield Finding.at((*here, "to"), ("phases",), issue=f"{online:.6g} of the fleet is online already")
+                online = phase.to
+            case HoldPhase():
+                online = online if index else 1.0
+            case StormPhase():
+                online = online if index else 1.0
+                if phase.waves * phase.away_s > phase.duration_s:
+                    needed_s = phase.waves * phase.away_s
+                    yield Finding.at(
+                        (*here, "duration_s"),
+                        (*here, "away_s"),
+                        (*here, "waves"),
+                        issue=f"{phase.waves} waves of {phase.away_s:g} s do not fit into {phase.duration_s:g} s; "
+                        f"give at least {needed_s:g}",
+                    )
+                if phase.share == 0 or online == 0:
+                    yield Finding.at((*here, "share"), ("phases",), issue="nobody is online whom this storm would hit")
+        if scenario.level == "wire" and isinstance(phase, StormPhase):
+            yield Finding.at((*here, "kind"), ("level",), issue="level wire has no devices for a storm to take down")
+
+
+def _barriers(scenario: Scenario) -> Iterator[Finding]:
+    online = 0.0
+    for index, phase in enumerate(scenario.phases):
+        here = ("phases", index, "until")
+        online = phase.to if isinstance(phase, RampPhase) else online if index else 1.0
+        if phase.until is None:
+            if "until_within_s" in phase.model_fields_set:
+                yield Finding.at(("phases", index, "until_within_s"), here, issue="does nothing without 'until'")
+            continue
+        try:
+            condition = parse_condition(phase.until)
+        except ConditionError as error:
+            yield Finding.at(here, issue=str(error))
+            continue
+        yield from _unreachable(condition, online, scenario, index)
+
+
+def _unreachable(condition: Condition, online: float, scenario: Scenario, index: int) -> Iterator[Finding]:
+    devices = scenario.fleet.devices
+    for part in condition.comparisons:
+        if part.gauge == "online" and part.comparison in {">", ">=", "=="}:
+            wanted = part.number * devices if part.of_devices else part.number
+            if wanted > round(online * devices):
+                yield Finding.at(
+                    ("phases", index, "until"),
+                    ("phases",),
+                    ("fleet", "devices"),
+                    issue=f"never holds: this phase ends with {online:.6g} of {devices} devices online",
+                )
+        if part.gauge in {"open_commands", "waiting_readings"} and scenario.level == "wire":
+            yield Finding.at(
+                ("phases", index, "until"), ("level",), issue=f"level wire has no {part.gauge}; give 'level: core'"
+            )
+
+
+def _faults(scenario: Scenario) -> Iterator[Finding]:
+    for index, fault in enumerate(scenario.faults):
+        here = ("faults", index)
+        end_s = fault.at_s + fault.duration_s
+        if end_s > scenario.duration_s:
+            yield Finding.at(
+                (*here, "duration_s" if fault.duration_s else "at_s"),
+                (*here, "at_s"),
+                ("phases",),
+                issue=f"ends {end_s:g} s after the begin; the phases end after {scenario.duration_s:g} s",
+            )

@@ -1,0 +1,115 @@
+"""What a phase waits for: ``online >= 99%``, ``open_commands == 0 and waiting_readings < 100``.
+
+Comparisons of a gauge with a number, joined by ``and``. ``%`` means of the fleet's devices.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+GAUGES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "online": "devices that are switched on and in touch with the target",
+        "connections": "open connections",
+        "open_commands": "commands that were sent and have no final result yet",
+        "waiting_readings": "readings that devices hold and the target has not accepted yet",
+    }
+)
+"""What a condition may look at; the gauges of a run's seconds."""
+
+_OF_DEVICES: Final = frozenset({"online", "connections"})
+_COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = MappingProxyType(
+    {
+        ">=": operator.ge,
+        "<=": operator.le,
+        ">": operator.gt,
+        "<": operator.lt,
+        "==": operator.eq,
+        "!=": operator.ne,
+    }
+)
+_TERM: Final = re.compile(r"\s*([A-Za-z_]\w*)\s*([<>=!]{1,2})\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*(%?)\s*", re.ASCII)
+_WHOLE_PERCENT: Final = 100.0
+_EXAMPLE: Final = "write it like 'online >= 99%' or 'open_commands == 0'"
+
+
+class ConditionError(ValueError):
+    """A text that is no condition; the sentence says what to write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One gauge against one number.
+
+    Attributes:
+        comparison: one of ``>= <= > < == !=``.
+        of_devices: ``number`` is a share (0 to 1) of the fleet's devices.
+    """
+
+    gauge: str
+    comparison: str
+    number: float
+    of_devices: bool
+
+    def holds(self, gauges: Mapping[str, float], devices: int) -> bool:
+        """Whether it is so now; a gauge that nobody measured yet holds nothing."""
+        value = gauges.get(self.gauge)
+        limit = self.number * devices if self.of_devices else self.number
+        if value is None:
+            return False
+        # Half a percent of 1,000 devices must not fail for the last binary digit of 0.995.
+        if math.isclose(value, limit, rel_tol=1e-9):
+            return "=" in self.comparison and self.comparison != "!="
+        return _COMPARE[self.comparison](value, limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """All of its comparisons hold."""
+
+    text: str
+    comparisons: tuple[Comparison, ...]
+
+    def holds(self, gauges: Mapping[str, float], devices: int) -> bool:
+        """Whether it is so now.
+
+        Args:
+            gauges: of the latest second, by name.
+            devices: of the whole fleet.
+        """
+        return all(comparison.holds(gauges, devices) for comparison in self.comparisons)
+
+
+def parse_condition(text: str) -> Condition:
+    """The condition of a text.
+
+    Raises:
+        ConditionError: it is none.
+    """
+    return Condition(text, tuple(_comparison(term) for term in re.split(r"\band\b", text)))
+
+
+def _comparison(term: str) -> Comparison:
+    found = _TERM.fullmatch(term)
+    if found is None:
+        raise ConditionError(f"{term.strip()!r} is no condition; {_EXAMPLE}")
+    gauge, comparison, number, percent = found.groups()
+    if gauge not in GAUGES:
+        near = difflib.get_close_matches(gauge, GAUGES, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(GAUGES)}"
+        raise ConditionError(f"{gauge!r} is nothing that a run measures; {hint}")
+    if comparison not in _COMPARE:
+        raise ConditionError(f"{comparison!r} compares nothing; use one of {' '.join(_COMPARE)}")
+    if percent and gauge not in _OF_DEVICES:
+        raise ConditionError(f"{gauge} has no whole that a percentage could be of: give a number")
+    value = float(number.replace("_", ""))
+    if percent and value > _WHOLE_PERCENT:
+        raise ConditionError(f"{number}% is more than all devices")
+    return Comparison(gauge, comparison, value / _WHOLE_PERCENT if percent else value, bool(percent))

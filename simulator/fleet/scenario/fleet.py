@@ -1,0 +1,96 @@
+"""The devices: how many, who they are, what they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from simulator.fleet.scenario.section import Name
+from simulator.fleet.settings import Seconds, Section, Share
+from simulator.fleet.signals.settings import SignalMap
+
+FROM_PRODUCT: Final = "from_product"
+DEVICES_MAX: Final = 1_000_000
+
+
+def _form(value: Any) -> str:
+    return "(text)" if isinstance(value, str) else "(section)"
+
+
+Signals = Annotated[
+    Annotated[Literal["from_product"], Tag("(text)")] | Annotated[SignalMap, Tag("(section)")],
+    Discriminator(_form),
+]
+
+
+class IdentitySettings(Section):
+    """What the devices are called."""
+
+    prefix: Name = Field(default="sim-", description="Identifiers are this and a number: sim-000001.")
+    from_file: Path | None = Field(
+        default=None,
+        alias="from",
+        description="CSV file with a column device_identifier and a row for each device, instead of made-up names.",
+    )
+    user_id: str = Field(default="fleet", min_length=1, max_length=128, description="Who registers them.")
+
+
+class TelemetrySettings(Section):
+    """When a device reads its sensors and sends."""
+
+    every_s: Seconds = Field(default=60.0, description="Between two readings.")
+    phase: Literal["hashed", "in_step"] = Field(
+        default="hashed",
+        description="hashed: each device at its own moment of the period; in_step: all at the same moment.",
+    )
+    batch: Annotated[int, Field(ge=1, le=500)] = Field(
+        default=100, description="Most readings of one request, for a backlog, where the service takes arrays."
+    )
+
+
+class PollSettings(Section):
+    """When a device asks for commands."""
+
+    every_s: Seconds = Field(default=60.0, description="Between two polls, for transport http_poll.")
+    wait_s: Annotated[Seconds, Field(le=30)] = Field(
+        default=20.0, description="How long the service is asked to hold a poll, for transport http_long_poll."
+    )
+    phase: Literal["hashed", "in_step"] = Field(
+        default="hashed", description="As for telemetry, for transport http_poll."
+    )
+
+
+class RebootSettings(Section):
+    """Devices lose their power now and then."""
+
+    every_s: Seconds = Field(description="Mean time between two power losses of one device.")
+    away_s: Seconds = Field(default=10.0, description="How long it is gone.")
+
+
+class ModelSettings(Section):
+    """One kind of device."""
+
+    name: Name = Field(default="climate", description="What reports call it.")
+    share: Share = Field(default=1.0, gt=0, description="Share of the fleet; all models together make 1.")
+    signals: Signals = Field(
+        default=FROM_PRODUCT,
+        description="What its sensors read, by reading name; from_product takes the product's own tables.",
+    )
+    telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings, description="Readings.")
+    poll: PollSettings = Field(default_factory=PollSettings, description="Asking for commands.")
+    reboots: RebootSettings | None = Field(default=None, description="Power losses; left out: none.")
+
+
+class FleetSettings(Section):
+    """The devices."""
+
+    product: str = Field(
+        default="climate-node", min_length=1, description="climate-node (built in), or a YAML file as POST /products."
+    )
+    devices: Annotated[int, Field(ge=1, le=DEVICES_MAX)] = Field(description="How many.")
+    identities: IdentitySettings = Field(default_factory=IdentitySettings, description="What they are called.")
+    models: tuple[ModelSettings, ...] = Field(
+        default=(ModelSettings(),), min_length=1, max_length=50, description="What they are."
+    )

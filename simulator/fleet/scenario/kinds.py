@@ -1,0 +1,37 @@
+"""What scenarios of a kind of their own are told."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from simulator.fleet.scenario.section import Rate
+from simulator.fleet.settings import Seconds, Section, Share
+
+
+class OnboardingSettings(Section):
+    """Labels are scanned, registered and removed; some by two people at once. One label for each device."""
+
+    rate_per_s: Rate = Field(default=20.0, description="Journeys begun in a second, over the whole fleet.")
+    races: Share = Field(default=0.1, description="Share of the labels that two people register at the same moment.")
+    remove: Share = Field(default=0.2, description="Share of the devices that are removed again.")
+
+
+class LimiterSettings(Section):
+    """What the limiter promises: so many requests of a key in a window."""
+
+    quota: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        default=1000, description="Requests that each key may make in a window."
+    )
+    window_s: Seconds = Field(default=60.0, description="Length of the window; windows begin at whole multiples of it.")
+    over: float = Field(default=1.5, gt=1, le=100, description="Each key asks for so many times its quota.")
+    tolerance: Share = Field(default=0.02, description="How far counts may be off, as a share of the quota.")
+
+
+class BackfillSettings(Section):
+    """History at full speed: the devices live through it in virtual time and send what they recorded."""
+
+    history_s: Seconds = Field(
+        default=30 * 86_400.0, description="How far back it begins; it ends when the run begins."
+    )

@@ -1,0 +1,128 @@
+"""A scenario out of its file: all faults at once, each with its line and column."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from agent.errors import ConfigurationError
+from simulator.fleet.scenario.checks import check_scenario
+from simulator.fleet.scenario.finding import Finding
+from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.scenario.nodes import Document, Fault, KeyPath, read_document
+from simulator.fleet.scenario.wording import faults_of
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioFile:
+    """A scenario with what it was read from.
+
+    Attributes:
+        folder: relative paths in it start here.
+        text: as it was given, for the record of the run.
+    """
+
+    scenario: Scenario
+    folder: Path
+    text: str
+
+
+def read_scenario(path: Path) -> Scenario:
+    """The scenario of a YAML file.
+
+    Raises:
+        ConfigurationError: it cannot be read or is faulty: one sentence for each fault, each with line and column.
+    """
+    return read_scenario_file(path).scenario
+
+
+def read_scenario_file(path: Path) -> ScenarioFile:
+    """As :func:`read_scenario`, with the text beside it.
+
+    Raises:
+        ConfigurationError: see there.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError([f"cannot be read: {error.strerror}; name a file that is there"], str(path)) from None
+    scenario = parse_scenario(raw, path.parent, str(path))
+    return ScenarioFile(scenario, path.parent, raw.decode("utf-8", errors="replace"))
+
+
+def parse_scenario(raw: bytes, folder: Path, source: str = "scenario") -> Scenario:
+    """The scenario of a YAML text.
+
+    Args:
+        raw: the text.
+        folder: relative paths in it start here.
+        source: what complaints name.
+
+    Raises:
+        ConfigurationError: see :func:`read_scenario`.
+    """
+    document = read_document(raw)
+    if document.value is None:
+        faults = document.faults or (Fault(document.place_of(()), (), "is empty"),)
+        raise ConfigurationError([str(fault) for fault in faults], source)
+    return scenario_of(document, folder, source)
+
+
+def scenario_of(document: Document, folder: Path, source: str) -> Scenario:
+    """The scenario of a document.
+
+    Raises:
+        ConfigurationError: see :func:`read_scenario`.
+    """
+    faults = list(document.faults)
+    if not isinstance(document.value, dict):
+        faults.append(Fault(document.place_of(()), (), "a scenario is a section with keys such as 'fleet:'"))
+        raise _refusal(faults, source)
+    try:
+        scenario = Scenario.model_validate_json(json.dumps(document.value), strict=True)
+    except ValidationError as error:
+        faults += faults_of(error, Scenario, document)
+        faults += _others(document, folder, [fault.path for fault in faults])
+    else:
+        faults += [_placed(finding, document) for finding in check_scenario(scenario, folder)]
+    if faults:
+        raise _refusal(faults, source)
+    return scenario
+
+
+def _others(document: Document, folder: Path, wrong: list[KeyPath]) -> list[Fault]:
+    """What is wrong beside the keys that are known to be: checked on what is left of the document without them."""
+    if any(isinstance(path[-1], int) for path in wrong if path):
+        return []  # without an item the others of its list would be counted differently
+    try:
+        rest = Scenario.model_validate_json(json.dumps(_without(document.value, (), set(wrong))), strict=True)
+    except ValidationError:
+        return []
+    findings = check_scenario(rest, folder)
+    return [_placed(f, document) for f in findings if not any(_touches(path, bad) for path in f.paths for bad in wrong)]
+
+
+def _without(value: Any, path: KeyPath, wrong: set[KeyPath]) -> Any:
+    if isinstance(value, dict):
+        return {key: _without(v, (*path, key), wrong) for key, v in value.items() if (*path, key) not in wrong}
+    if isinstance(value, list):
+        return [_without(v, (*path, i), wrong) for i, v in enumerate(value)]
+    return value
+
+
+def _touches(one: KeyPath, other: KeyPath) -> bool:
+    length = min(len(one), len(other))
+    return one[:length] == other[:length]
+
+
+def _placed(finding: Finding, document: Document) -> Fault:
+    path = finding.paths[0]
+    return Fault(document.place_of(path), path, finding.issue)
+
+
+def _refusal(faults: list[Fault], source: str) -> ConfigurationError:
+    return ConfigurationError([str(fault) for fault in sorted(set(faults))], source)

@@ -1,0 +1,81 @@
+"""Whom the fleet talks to, and how."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from simulator.fleet.settings import Seconds, Section
+
+Transport = Literal["http_poll", "http_long_poll", "mqtt"]
+Through = Literal["service", "gateway"]
+
+
+class TlsSettings(Section):
+    """TLS towards the target; it is used when the address begins with https."""
+
+    ca_file: Path | None = Field(
+        default=None, description="PEM file with the authority to trust; left out: the system's."
+    )
+
+
+class BrokerSettings(Section):
+    """The MQTT broker, for transport mqtt."""
+
+    host: str = Field(default="127.0.0.1", min_length=1, description="Host name or address of the broker.")
+    port: int = Field(default=1883, ge=1, le=65535, description="Its port; 8883 is usual with TLS.")
+    tls: bool = Field(default=False, description="Speak TLS.")
+    ca_file: Path | None = Field(
+        default=None, description="PEM file with the authority to trust; left out: the system's."
+    )
+
+
+class KeySettings(Section):
+    """One key pair of the pool; the devices are dealt out over the pool by their number."""
+
+    api_key: str = Field(min_length=1, max_length=200, description="The public key, mk_...")
+    secret_key_file: Path = Field(
+        description="File with the secret key, msk_..., that only its owner can read (chmod 600)."
+    )
+
+
+class TargetSettings(Section):
+    """The service or gateway under test."""
+
+    base_url: str = Field(
+        default="http://127.0.0.1:8080",
+        min_length=1,
+        description="Address of the service, or of the gateway's HTTP front. --base-url of 'run' wins over it.",
+    )
+    transport: Transport = Field(
+        default="http_long_poll",
+        description="How commands reach a device: asked for periodically, asked for with a poll that the server holds, "
+        "or over MQTT (readings and results go the same way).",
+    )
+    through: Through = Field(
+        default="service", description="Straight to the service, or through the gateway with a token for each device."
+    )
+    connections: Literal["pooled", "per_device"] = Field(
+        default="pooled",
+        description="pooled: the devices share connections; per_device: a socket for each, as in the field.",
+    )
+    pool: Annotated[int, Field(ge=1, le=65_536)] = Field(
+        default=256, description="Connections of the whole run, for connections: pooled."
+    )
+    source_addresses: Annotated[int, Field(ge=1, le=250)] = Field(
+        default=1,
+        description="Local addresses to connect from (127.0.0.1, 127.0.0.2, ...); each has about 28,000 ports.",
+    )
+    timeout_s: Seconds = Field(default=10.0, description="Patience with one request; a held poll has its wait on top.")
+    tls: TlsSettings | None = Field(default=None, description="TLS towards the target.")
+    broker: BrokerSettings | None = Field(default=None, description="The MQTT broker; transport mqtt needs it.")
+    keys: tuple[KeySettings, ...] = Field(
+        default=(),
+        max_length=1000,
+        description="The pool of key pairs; left out: the key pair that 'run' is given on the command line.",
+    )
+    on_limited: Literal["obey", "defy"] = Field(
+        default="obey", description="What a device does about 429: wait as Retry-After says, or go on."
+    )

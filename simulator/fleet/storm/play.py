@@ -1,0 +1,284 @@
+"""The storm as a worker plays it: open arrivals, one coroutine for each label under way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import httpx
+
+from agent.core.backoff import Backoff
+from agent.errors import AgentError, ServiceError, TransportError, UnexpectedAnswer
+from agent.wire import paths
+from agent.wire.answers import Answer
+from agent.wire.devices import Device
+from agent.wire.json_text import encode_json
+from agent.wire.onboarding import RegisterDevice, ScanAnswer, ScanQr
+from agent.wire.qr import LabelText, encode_label
+from simulator.fleet.device.answers import judge
+from simulator.fleet.engine.pool import HttpAnswer, HttpPool
+from simulator.fleet.metrics.outcomes import OutcomeClass, class_of
+from simulator.fleet.metrics.recorder import Recorder
+from simulator.fleet.run.play import Leftover, PlaySummary
+from simulator.fleet.storm.journeys import Journey, judge_storm, plan_course
+from simulator.fleet.target.asking import Keyring, TargetDesk
+from simulator.fleet.target.provisioning import MARK
+
+SCAN: Final = "http.scan_qr"
+REGISTER: Final = "http.register"
+REMOVE: Final = "http.remove"
+_TRIES: Final = 6
+_CONFLICT: Final = 409
+_GONE: Final = 404
+_LATER: Final = frozenset({OutcomeClass.LIMITED, OutcomeClass.SERVER_ERROR})
+_PAGE: Final = 1000
+_FAULT_CHARACTERS: Final = 200
+_SOURCE: Final = "the service"
+_NO_HEADERS: Final = httpx.Headers()
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One request of a journey; ``also_good`` is a status that is an answer like any other."""
+
+    operation: str
+    method: str
+    target: str
+    body: Any
+    also_good: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StormJob:
+    """What a storm is told.
+
+    Attributes:
+        identifiers: one for each label; none of them is registered before.
+        users: the two people.
+        rate_factors: of the scenario's phases: how much faster labels arrive in each.
+        races, remove: shares of the labels.
+    """
+
+    base_url: str
+    keys: Keyring
+    product_id: str
+    scenario: str
+    identifiers: tuple[str, ...]
+    users: tuple[str, str]
+    rate_per_s: float
+    rate_factors: tuple[float, ...]
+    races: float
+    remove: float
+    seed: int
+    connections: int = 256
+    timeout_s: float = 10.0
+
+
+class StormPlay:
+    """See :class:`~simulator.fleet.run.play.Play`.
+
+    Args:
+        job: what is to be done.
+        recorder: of the worker.
+        now: the loop's monotonic clock.
+    """
+
+    def __init__(self, job: StormJob, recorder: Recorder, now: Callable[[], float] = time.monotonic) -> None:
+        self._job = job
+        self._recorder = recorder
+        self._now = now
+        self._pool = HttpPool(job.base_url, {}, connections=job.connections, timeout_s=job.timeout_s)
+        self._journeys: list[Journey] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._arrivals: asyncio.Task[None] | None = None
+        self._factor = 1.0
+        self._requests = 0
+
+    @property
+    def devices(self) -> int:
+        """One label for each device."""
+        return len(self._job.identifiers)
+
+    def begin(self, at_s: float) -> None:
+        """Labels begin to arrive."""
+        self._arrivals = asyncio.create_task(self._arrive(at_s), name="arrivals")
+
+    def enter_phase(self, index: int, at_s: float) -> None:
+        """From now on labels arrive as fast as this phase says."""
+        del at_s
+        self._factor = self._job.rate_factors[index]
+
+    def gauges(self) -> Mapping[str, float]:
+        """Labels that were begun, are under way, and are registered."""
+        return {
+            "labels": len(self._journeys),
+            "under_way": len(self._tasks),
+            "registered": sum(1 for journey in self._journeys if journey.should_be_there),
+        }
+
+    async def drain(self, until_s: float) -> Leftover:
+        """No new label; those under way come to their end."""
+        if self._arrivals is not None:
+            self._arrivals.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._arrivals
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=max(0.0, until_s - self._now()))
+        return Leftover(tuple(sorted(task.get_name() for task in self._tasks)[:10]), len(self._tasks))
+
+    async def close(self) -> PlaySummary:
+        """Read back what is listed for both people, judge it, and close the connections."""
+        for journey_task in self._tasks:
+            journey_task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        try:
+            listed, complete = await self._listed()
+        finally:
+            await self._pool.close()
+        tally = judge_storm(self._journeys, listed, complete=complete)
+        undecided = tally.races - tally.races_decided
+        failures = [f"{sentence}: {count} times" for sentence, count in tally.faults.items()]
+        if undecided:
+            failures.append(f"{undecided} of {tally.races} races were won by nobody or by both")
+        numbers = {key: value for key, value in asdict(tally).items() if key not in {"audit", "faults"}}
+        return PlaySummary(failures=tuple(failures), audit=tally.audit, extras={"onboarding_storm": numbers})
+
+    async def _arrive(self, at_s: float) -> None:
+        """Labels at the scenario's rate, whatever the target does."""
+        job, due_s = self._job, at_s
+        for number, identifier in enumerate(job.identifiers):
+            await asyncio.sleep(max(0.0, due_s - self._now()))
+            while self._factor <= 0:  # a phase of rest
+                await asyncio.sleep(0.05)
+                due_s = self._now()
+            course = plan_course(job.seed, number, identifier, races=job.races, remove=job.remove)
+            journey = Journey(course)
+            self._journeys.append(journey)
+            task = asyncio.create_task(self._travel(journey, due_s), name=identifier)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            due_s += 1.0 / (job.rate_per_s * self._factor)
+
+    async def _travel(self, journey: Journey, due_s: float) -> None:
+        """Scan, register, and for some: remove."""
+        course, job = journey.course, self._job
+        label = encode_label(LabelText(job.product_id, course.identifier))
+        scan = _Step(SCAN, "POST", paths.SCAN_QR, ScanQr(qr_data=label).to_wire())
+        answer = await self._ask(journey, scan, due_s)
+        if answer is None:
+            return
+        found = ScanAnswer.receive(Answer(answer.status, _NO_HEADERS, answer.body, _SOURCE).json())
+        journey.scanned = found.device_identifier == course.identifier
+        if not journey.scanned:
+            journey.faults.append("scan-qr named another device than the label")
+        people = job.users if course.raced else job.users[course.number % 2 :][:1]
+        due_s = self._now()
+        await asyncio.gather(*(self._register(journey, user, found.qr_info, due_s) for user in people))
+        if course.removed and journey.device_id:
+            due_s = self._now()
+            await asyncio.gather(*(self._remove(journey, due_s) for _ in people))
+            if journey.removals > 1:
+                journey.faults.append("a removed device was removed once more")
+
+    async def _register(self, journey: Journey, user: str, qr_info: dict[str, Any], due_s: float) -> None:
+        course = journey.course
+        body = RegisterDevice(
+            user_id=user,
+            product_id=self._job.product_id,
+            device_name=f"{MARK} {self._job.scenario} {course.number:06d}",
+            device_identifier=course.identifier,
+            qr_info=qr_info,
+        )
+        also_good = _CONFLICT if course.raced else None
+        step = _Step(REGISTER, "POST", paths.ONBOARDING_DEVICES, body.to_wire(), also_good)
+        answer = await self._ask(journey, step, due_s)
+        if answer is not None and answer.status != _CONFLICT:
+            journey.winners.append(user)
+            device = Device.receive(Answer(answer.status, _NO_HEADERS, answer.body, _SOURCE).json())
+            journey.device_id = device.device_id
+
+    async def _remove(self, journey: Journey, due_s: float) -> None:
+        path = paths.onboarding_device(journey.device_id)
+        # 404: the other one's removal, or the first try of this one, which got no answer, was carried out.
+        answer = await self._ask(journey, _Step(REMOVE, "DELETE", path, None, _GONE), due_s)
+        if answer is not None and answer.status != _GONE:
+            journey.removals += 1
+
+    async def _ask(self, journey: Journey, step: _Step, due_s: float) -> HttpAnswer | None:
+        """One step until it is answered for good; None when it never was, or was refused, which the journey notes."""
+        patience, unanswered = Backoff(base_s=0.2, cap_s=5.0), 0
+        for _ in range(_TRIES):
+            wait_s: float | None = None
+            try:
+                answer = await self._send(step, due_s, first=not unanswered)
+                if answer.status == step.also_good:
+                    journey.unsure = journey.unsure or (answer.status == _GONE and bool(unanswered))
+                    return answer
+                if class_of(answer.status) not in _LATER:
+                    judge(answer)
+                    return answer
+                wait_s = _retry_after_s(answer)
+            except TransportError:
+                unanswered += 1
+            except ServiceError as error:
+                journey.faults.append(f"{step.operation}: {error}"[:_FAULT_CHARACTERS])
+                return None
+            patience, pause_s = patience.failed(random.random(), wait_s)  # noqa: S311 - jitter, no secret
+            due_s = self._now() + pause_s
+            await asyncio.sleep(pause_s)
+        journey.unsure = True
+        return None
+
+    async def _send(self, step: _Step, due_s: float, *, first: bool) -> HttpAnswer:
+        sent_s = self._now()
+        self._requests += 1
+        self._recorder.intended += 1
+        self._recorder.sent += 1
+        headers = self._job.keys.headers(self._requests)
+        text = None if step.body is None else encode_json(step.body)
+        outcome = OutcomeClass.TRANSPORT
+        try:
+            answer = await self._pool.request(step.method, step.target, body=text, headers=headers)
+            outcome = class_of(answer.status)
+        except UnexpectedAnswer:
+            outcome = OutcomeClass.UNEXPECTED
+            raise
+        except TransportError as error:
+            outcome = OutcomeClass.TIMEOUT if "no answer within" in str(error) else OutcomeClass.TRANSPORT
+            raise
+        finally:
+            now_s = self._now()
+            self._recorder.record(step.operation, outcome, intended_s=due_s, sent_s=sent_s, now_s=now_s, first=first)
+        return answer
+
+    async def _listed(self) -> tuple[dict[str, list[str]], bool]:
+        """The identifiers that the service lists for each of the two; False when it could not be read to the end."""
+        desk, wanted = TargetDesk(self._pool, self._job.keys), set(self._job.identifiers)
+
+        async def read(user: str) -> list[str]:
+            names: list[str] = []
+            async for items in desk.pages(paths.user_devices(user), {"limit": _PAGE}):
+                names += [name for name in (Device.receive(item).device_identifier for item in items) if name in wanted]
+            return names
+
+        listed: dict[str, list[str]] = {}
+        for user in self._job.users:
+            try:
+                listed[user] = await read(user)
+            except AgentError as error:
+                if getattr(error, "status", None) != _GONE:
+                    return listed, False
+                listed[user] = []  # nobody registered anything for this one
+        return listed, True
+
+
+def _retry_after_s(answer: HttpAnswer) -> float | None:
+    try:
+        return float(answer.headers.get("retry-after", ""))
+    except ValueError:
+        return None

@@ -1,0 +1,552 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import re
+import socket
+import ssl
+import struct
+from collections.abc import AsyncIterator
+
+import pytest
+import uvloop
+
+from agent.errors import ConfigurationError
+from simulator.fleet.engine.addresses import loopback_addresses
+from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
+from simulator.fleet.engine.http.origin import read_origin
+from simulator.fleet.metrics.outcomes import OutcomeClass
+from tests.certificates import Authority
+from tests.http_server import OK, Server
+
+GET = b"GET /x HTTP/1.1\r\nhost: a\r\n\r\n"
+
+
+class Caller:
+    """Who asks, and what it is told; a second call is a failure."""
+
+    def __init__(self) -> None:
+        self.told = asyncio.get_running_loop().create_future()
+
+    def answered(self, status, headers, body, sent_s, now_s):
+        assert sent_s <= now_s
+        self.told.set_result((status, headers, body))
+
+    def failed(self, outcome, reason, sent_s, now_s):
+        assert sent_s is None or sent_s <= now_s
+        self.told.set_result((outcome, reason, sent_s is not None))
+
+
+@contextlib.asynccontextmanager
+async def engine_for(base_url: str, **options) -> AsyncIterator[Http1Engine]:
+    engine = Http1Engine(HttpOptions(read_origin(base_url), **options))
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+async def ask(engine: Http1Engine, message: bytes = GET, *, device: int = 0, timeout_s: float = 10.0):
+    caller = Caller()
+    engine.send(device, message, caller, timeout_s)
+    return await caller.told
+
+
+async def without_connections(engine: Http1Engine) -> None:
+    while engine.connections:  # noqa: ASYNC110 - the loop's own turns are what is waited for
+        await asyncio.sleep(0)
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request):
+    factory = uvloop.new_event_loop if request.param == "uvloop" else None
+
+    def run_story(story):
+        with asyncio.Runner(loop_factory=factory) as runner:
+            return runner.run(story)
+
+    return run_story
+
+
+def test_an_answer_reaches_the_one_who_asked_with_its_headers_as_they_came(run):
+    async def story():
+        async with Server(OK, OK) as server, engine_for(server.base_url) as engine:
+            return await ask(engine), await ask(engine), server.requests, server.connections
+
+    first, second, requests, connections = run(story())
+    assert first == (200, [(b"Content-Length", b"2"), (b"X-Twice", b"a")], b"{}")
+    assert second == first
+    assert (requests, connections) == ([GET, GET], 1)
+
+
+def test_nobody_is_called_from_within_send(run):
+    async def story():
+        async with engine_for("http://127.0.0.1:9") as engine:
+            caller = Caller()
+            engine.send(0, GET, caller, 5)
+            assert not caller.told.done()
+            return await caller.told
+
+    outcome, reason, was_sent = run(story())
+    assert (outcome, was_sent) == (OutcomeClass.TRANSPORT, False)
+    assert "refused" in reason.lower()
+
+
+CLOSING = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}"
+
+
+async def close_at_once(_: bytes, writer: asyncio.StreamWriter) -> None:
+    writer.close()
+
+
+async def reset_at_once(_: bytes, writer: asyncio.StreamWriter) -> None:
+    sock = writer.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+def in_pieces(answer: bytes):
+    async def serve(_: bytes, writer: asyncio.StreamWriter) -> None:
+        for byte in answer:
+            writer.write(bytes([byte]))
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    return serve
+
+
+class Gate:
+    """Holds answers back until it is opened."""
+
+    def __init__(self, answer: bytes = OK) -> None:
+        self.asked = asyncio.Event()
+        self._opened = asyncio.Event()
+        self._answer = answer
+
+    async def __call__(self, _: bytes, writer: asyncio.StreamWriter) -> None:
+        self.asked.set()
+        await self._opened.wait()
+        writer.write(self._answer)
+
+    def open(self) -> None:
+        self._opened.set()
+
+
+@pytest.mark.parametrize(
+    ("answer", "body"),
+    [
+        (b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{"\r\n5\r\na":1}\r\n0\r\n\r\n', b'{"a":1}'),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + OK, b"{}"),
+        (b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nuntil the end", b"until the end"),
+        (b"HTTP/1.0 200 OK\r\n\r\n", b""),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n{}", b"{}"),
+        (b'HTTP/1.1 304 Not Modified\r\nETag: "1"\r\n\r\n', b""),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
+        (b"HTTP/1.1 200 \r\nContent-Length: 2\r\n\r\n{}", b"{}"),
+    ],
+    ids=["chunked", "interim", "until close", "empty until close", "HTTP/1.0", "304", "204", "no reason phrase"],
+)
+@pytest.mark.parametrize("as_it_comes", [lambda answer: answer, in_pieces], ids=["at once", "byte by byte"])
+def test_every_way_to_end_an_answer_is_understood(run, answer, body, as_it_comes):
+    async def story():
+        async with Server(as_it_comes(answer)) as server, engine_for(server.base_url) as engine:
+            return await ask(engine)
+
+    _, headers, found = run(story())
+    assert found == body
+    assert (b"Link", b"x") not in headers
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01",
+        b"HTTP/9.1 200 OK\r\n\r\n",
+        b"HTTP/1.1 2000 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999999\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\nNo colon here\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n",
+    ],
+    ids=["SSH", "TLS", "version", "status", "negative", "two lengths", "overflow", "chunk", "colon", "upgrade"],
+)
+def test_what_is_not_http_is_unexpected_and_its_connection_is_not_used_again(run, answer):
+    async def story():
+        async with Server(answer, OK, OK) as server, engine_for(server.base_url) as engine:
+            return await ask(engine), (await ask(engine))[0], server.connections
+
+    (outcome, reason, was_sent), status, connections = run(story())
+    assert (outcome, was_sent) == (OutcomeClass.UNEXPECTED, True)
+    assert "not HTTP/1.1" in reason
+    assert (status, connections) == (200, 2)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        close_at_once,
+        reset_at_once,
+        b"HTTP/1.1 200 OK\r\nServ",
+        b"HTTP/1.1 200 OK\r\nServer: x\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+    ],
+    ids=[
+        "closed",
+        "reset",
+        "in a header",
+        "in the head",
+        "in the body",
+        "before the last chunk",
+        "after an interim one",
+    ],
+)
+def test_an_answer_that_breaks_off_is_a_transport_failure_of_a_request_that_was_sent(run, end):
+    async def story():
+        async with Server(end) as server, engine_for(server.base_url) as engine:
+            return await ask(engine)
+
+    outcome, reason, was_sent = run(story())
+    assert (outcome, was_sent) == (OutcomeClass.TRANSPORT, True)
+    assert re.search(r"closed the connection|was lost|reset", reason)
+
+
+def test_a_connection_that_the_service_closed_while_idle_is_replaced(run):
+    async def story():
+        async with Server(OK) as server, engine_for(server.base_url) as engine:
+            await ask(engine)
+            await without_connections(engine)  # the server closes after its last answer
+            server.answers.append(OK)
+            return await ask(engine), server.connections
+
+    (status, *_), connections = run(story())
+    assert (status, connections) == (200, 2)
+
+
+def test_a_connection_closed_in_the_moment_of_the_next_request_is_a_transport_failure_and_nothing_is_sent_twice(run):
+    async def story():
+        async with Server(OK, close_at_once, OK) as server, engine_for(server.base_url) as engine:
+            await ask(engine)
+            return await ask(engine), len(server.requests)
+
+    (outcome, _, was_sent), requests = run(story())
+    assert (outcome, was_sent, requests) == (OutcomeClass.TRANSPORT, True, 2)
+
+
+def test_an_answer_that_closes_is_followed_by_a_new_connection(run):
+    async def story():
+        async with Server(CLOSING, OK) as server, engine_for(server.base_url) as engine:
+            return [(await ask(engine))[0] for _ in range(2)], server.connections
+
+    assert run(story()) == ([200, 200], 2)
+
+
+def test_an_answer_before_the_request_was_out_counts_and_its_connection_does_not(run):
+    async def story():
+        done = asyncio.Event()
+
+        async def too_large(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\n{}")
+            await done.wait()
+            writer.close()
+
+        server = await asyncio.start_server(too_large, "127.0.0.1", 0, limit=1024)
+        port = server.sockets[0].getsockname()[1]
+        size = 32 * 1024 * 1024
+        message = b"POST /x HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % size + bytes(size)
+        async with engine_for(f"http://127.0.0.1:{port}") as engine:
+            answer = await ask(engine, message)
+            left = engine.connections
+        done.set()
+        server.close()
+        await server.wait_closed()
+        await asyncio.sleep(0)
+        return answer, left
+
+    assert run(story()) == ((413, [(b"Content-Length", b"2")], b"{}"), 0)
+
+
+@pytest.mark.parametrize("behind", [b"HTTP", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b"\x00"])
+def test_bytes_behind_an_answer_are_nobodys(run, behind):
+    async def story():
+        async with Server(OK + behind, OK) as server, engine_for(server.base_url) as engine:
+            first = await ask(engine)
+            return first, (await ask(engine))[0], server.connections
+
+    first, second, connections = run(story())
+    assert first[2] == b"{}"
+    assert (second, connections) == (200, 2)
+
+
+def test_bytes_that_nobody_asked_for_end_the_connection(run):
+    async def story():
+        gate = asyncio.Event()
+
+        async def and_more(_: bytes, writer: asyncio.StreamWriter) -> None:
+            writer.write(OK)
+            await gate.wait()
+            writer.write(OK)
+
+        async with Server(and_more, OK) as server, engine_for(server.base_url) as engine:
+            await ask(engine)
+            gate.set()
+            await without_connections(engine)
+            return await ask(engine), server.connections
+
+    (status, *_), connections = run(story())
+    assert (status, connections) == (200, 2)
+
+
+def test_silence_ends_at_the_time_limit_and_its_connection_with_it(run):
+    async def story():
+        gate = Gate()
+        async with Server(gate, OK, OK) as server, engine_for(server.base_url) as engine:
+            told = await ask(engine, timeout_s=0.02)
+            left = engine.connections
+            second = await ask(engine)
+            gate.open()
+            return told, left, second, server.connections
+
+    told, left, second, connections = run(story())
+    assert told == (OutcomeClass.TIMEOUT, "no answer in time", True)
+    assert (left, second[0], connections) == (0, 200, 2)
+
+
+def test_requests_wait_in_their_order_and_one_connection_never_carries_two(run):
+    async def story():
+        gate = Gate()
+        async with Server(gate, *[OK] * 4) as server, engine_for(server.base_url, pool=1) as engine:
+            asked = [
+                asyncio.ensure_future(ask(engine, b"GET /%d HTTP/1.1\r\nhost: a\r\n\r\n" % n, device=n))
+                for n in range(4)
+            ]
+            await gate.asked.wait()
+            alone = len(server.requests)
+            gate.open()
+            await asyncio.gather(*asked)
+            return alone, engine.waiting, [request.split()[1] for request in server.requests], server.connections
+
+    assert run(story()) == (1, 0, [b"/0", b"/1", b"/2", b"/3"], 1)
+
+
+def test_a_request_whose_turn_does_not_come_in_time_was_not_sent(run):
+    async def story():
+        gate = Gate()
+        async with Server(gate, OK, OK) as server, engine_for(server.base_url, pool=1) as engine:
+            first = asyncio.ensure_future(ask(engine))
+            await gate.asked.wait()
+            late = await ask(engine, timeout_s=0.02)
+            gate.open()
+            return late, (await first)[0], len(server.requests)
+
+    late, first, requests = run(story())
+    assert late == (OutcomeClass.TIMEOUT, "no connection was free in time", False)
+    assert (first, requests) == (200, 1)
+
+
+def test_a_device_has_sockets_of_its_own_and_keeps_its_address(run):
+    async def story():
+        options = {"per_device": True, "sources": loopback_addresses(2)}
+        async with Server(*[OK] * 7) as server, engine_for(server.base_url, **options) as engine:
+            for device in (0, 1, 2, 0, 1, 2):
+                await ask(engine, device=device)
+            return server.connections, sorted(server.peers), engine.connections
+
+    assert run(story()) == (3, ["127.0.0.1", "127.0.0.1", "127.0.0.2"], 3)
+
+
+def test_a_held_poll_does_not_stop_the_device_from_sending_but_a_third_request_waits(run):
+    async def story():
+        poll, upload = Gate(), Gate()
+        async with Server(poll, upload, OK, OK) as server, engine_for(server.base_url, per_device=True) as engine:
+            asked = [asyncio.ensure_future(ask(engine)) for _ in range(3)]
+            await upload.asked.wait()
+            seen = server.connections, engine.waiting
+            upload.open()
+            await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+            poll.open()
+            await asyncio.gather(*asked)
+            return seen, server.connections
+
+    assert run(story()) == ((2, 1), 2)
+
+
+@pytest.mark.parametrize("per_device", [False, True], ids=["pooled", "per device"])
+def test_after_a_cut_nobody_is_called_and_only_its_own_socket_ends(run, per_device):
+    async def story():
+        gate, ended = Gate(), asyncio.Event()
+
+        async def held(head: bytes, writer: asyncio.StreamWriter) -> None:
+            await gate(head, writer)
+            ended.set()
+
+        options = {"per_device": per_device, "pool": 1, "device_sockets": 1}
+        async with Server(held, OK, OK, OK) as server, engine_for(server.base_url, **options) as engine:
+            callers = [Caller(), Caller()]
+            for caller in callers:
+                engine.send(7, GET, caller, 10)
+            await gate.asked.wait()
+            engine.cut(7)
+            left = engine.connections
+            gate.open()
+            await ended.wait()
+            after = await ask(engine, device=7)
+            return left, after[0], [caller.told.done() for caller in callers], server.connections
+
+    left, status, told, connections = run(story())
+    assert (left, connections) == ((0, 2) if per_device else (1, 1))
+    assert (status, told) == (200, [False, False])
+
+
+def test_a_cut_device_is_not_called_when_its_time_limit_passes(run):
+    async def story():
+        gate = Gate()
+        async with Server(gate, OK) as server, engine_for(server.base_url, pool=1) as engine:
+            callers = [Caller(), Caller()]
+            for caller in callers:
+                engine.send(7, GET, caller, 0.02)
+            await gate.asked.wait()
+            engine.cut(7)
+            others = await ask(engine, device=8)  # once the limit of the cut request has freed the place
+            gate.open()
+            return [caller.told.done() for caller in callers], others
+
+    told, others = run(story())
+    assert told == [False, False]
+    assert others[0] == 200
+
+
+def test_an_answer_without_an_end_is_refused_at_the_cap(run):
+    async def endless(_: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while not writer.transport.is_closing():
+            writer.write(b"400\r\n" + bytes(1024) + b"\r\n")
+            await writer.drain()
+
+    async def story():
+        async with Server(endless) as server, engine_for(server.base_url, answer_bytes_max=50_000) as engine:
+            return await ask(engine)
+
+    assert run(story()) == (OutcomeClass.UNEXPECTED, "the answer is larger than 50000 bytes", True)
+
+
+def test_closing_the_engine_tells_everybody_who_waits(run):
+    async def story():
+        gate = Gate()
+        async with Server(gate) as server:
+            async with engine_for(server.base_url, pool=1) as engine:
+                asked = [asyncio.ensure_future(ask(engine)) for _ in range(2)]
+                await gate.asked.wait()
+            gate.open()
+            with pytest.raises(RuntimeError, match="closed"):
+                await ask(engine)
+            return await asyncio.gather(*asked)
+
+    reason = "the engine was closed"
+    assert run(story()) == [(OutcomeClass.TRANSPORT, reason, True), (OutcomeClass.TRANSPORT, reason, False)]
+
+
+def test_an_attempt_to_connect_that_hangs_is_made_again_while_somebody_waits(run, monkeypatch):
+    async def story():
+        loop = asyncio.get_running_loop()
+        attempts = []
+
+        async def connect(sock, address):
+            attempts.append(address)
+            if len(attempts) == 1:
+                await loop.create_future()
+            sock.setblocking(True)
+            sock.connect(address)
+            sock.setblocking(False)
+
+        async with Server(OK) as server, engine_for(server.base_url, connect_timeout_s=0.01) as engine:
+            monkeypatch.setattr(Http1Engine, "_reach", staticmethod(connect))
+            return (await ask(engine))[0], len(attempts)
+
+    assert run(story()) == (200, 2)
+
+
+@pytest.mark.parametrize(
+    ("number", "fix"),
+    [(errno.EADDRNOTAVAIL, "source_addresses"), (errno.EMFILE, "ulimit -n"), (errno.ENOBUFS, "memory")],
+)
+def test_what_this_host_has_no_more_of_is_told_with_the_fix(run, monkeypatch, number, fix):
+    async def story():
+        async def fail(_sock, _address):
+            raise OSError(number, "out of it")
+
+        async with engine_for("http://127.0.0.1:9") as engine:
+            monkeypatch.setattr(Http1Engine, "_reach", staticmethod(fail))
+            return await ask(engine)
+
+    outcome, reason, was_sent = run(story())
+    assert (outcome, was_sent) == (OutcomeClass.TRANSPORT, False)
+    assert fix in reason
+
+
+def test_a_name_that_does_not_exist_is_a_transport_failure(run, monkeypatch):
+    async def unknown(_self):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    async def story():
+        monkeypatch.setattr(Http1Engine, "_resolve", unknown)
+        async with engine_for("http://nowhere.invalid:80") as engine:
+            return await ask(engine)
+
+    outcome, reason, was_sent = run(story())
+    assert (outcome, was_sent) == (OutcomeClass.TRANSPORT, False)
+    assert "not known" in reason
+
+
+# --- TLS ------------------------------------------------------------------------------------------------------------
+
+
+def server_side(pair) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.certificate, pair.key)
+    return context
+
+
+def test_tls_with_an_authority_of_ones_own(run, tmp_path):
+    authority = Authority(tmp_path)
+
+    async def story():
+        async with Server(*[OK] * 4, tls=server_side(authority.issue("s"))) as server:
+            origin = read_origin(server.base_url, authority.certificate)
+            engine = Http1Engine(HttpOptions(origin, per_device=True))
+            found = [(await ask(engine, device=device))[0] for device in (0, 1, 0)]
+            await engine.close()
+            return found, server.connections
+
+    assert run(story()) == ([200, 200, 200], 2)
+
+
+@pytest.mark.parametrize(("issued", "trusted"), [({}, False), ({"expired": True}, True), ({"host": "elsewhere"}, True)])
+def test_a_certificate_that_is_not_to_be_trusted_is_a_transport_failure(run, tmp_path, issued, trusted):
+    authority, stranger = Authority(tmp_path / "a"), Authority(tmp_path / "b")
+
+    async def story():
+        pair = authority.issue("s", **issued)
+        async with Server(OK, tls=server_side(pair)) as server:
+            asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # the server's side of the refusal
+            trust = (authority if trusted else stranger).certificate
+            engine = Http1Engine(HttpOptions(read_origin(server.base_url, trust)))
+            told = await ask(engine)
+            await engine.close()
+            return told, server.requests
+
+    (outcome, reason, was_sent), requests = run(story())
+    assert (outcome, was_sent, requests) == (OutcomeClass.TRANSPORT, False, [])
+    assert reason.startswith("TLS: ")
+
+
+def test_a_file_without_certificates_is_told(tmp_path):
+    (tmp_path / "ca.pem").write_text("no certificate")
+    with pytest.raises(ConfigurationError, match="not a PEM file"):
+        read_origin("https://127.0.0.1:1", tmp_path / "ca.pem")

@@ -1,0 +1,123 @@
+"""The generator's error bars, on clocks that the test turns."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+
+import pytest
+
+from simulator.fleet.metrics.health import GcPauses, HealthProbe, LoopLag, ProcessCpu, ProcessHealth, Steal
+
+
+class HandLoop:
+    """A loop that wakes when the test says so."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.due: list[tuple[float, object]] = []
+
+    def time(self) -> float:
+        return self.now_s
+
+    def call_at(self, when, callback):
+        entry = (when, callback)
+        self.due.append(entry)
+        loop = self
+
+        class Cancelable:
+            def cancel(self) -> None:
+                loop.due.remove(entry)
+
+        return Cancelable()
+
+    def wake(self, now_s: float) -> None:
+        self.now_s = now_s
+        for entry in [each for each in self.due if each[0] <= now_s]:
+            self.due.remove(entry)
+            entry[1]()
+
+
+def test_a_loop_that_wakes_late_says_how_late():
+    loop = HandLoop()
+    lag = LoopLag(loop, 0.05)
+    lag.start()
+    loop.wake(100.05)
+    assert lag.take() == pytest.approx(0.0, abs=1e-9)
+    loop.wake(100.40)
+    loop.wake(100.46)
+    assert lag.take() == pytest.approx(0.30)
+    assert lag.take() == 0.0
+    lag.stop()
+    lag.stop()
+    assert loop.due == []
+    loop.now_s += 60
+    assert lag.take() == 0.0
+
+
+def test_a_loop_that_hangs_now_is_told_of_before_it_wakes():
+    loop = HandLoop()
+    lag = LoopLag(loop, 0.05)
+    lag.start()
+    loop.now_s += 3.05
+    assert lag.take() == pytest.approx(3.0)
+
+
+def test_pauses_of_the_garbage_collector_are_timed():
+    times = iter((1.0, 1.25, 2.0, 2.125))
+    pauses = GcPauses(lambda: next(times))
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        pauses.start()
+        gc.collect()
+        gc.collect()
+        pauses.stop()
+        gc.collect()
+    finally:
+        if was_on:
+            gc.enable()
+    assert pauses.take() == 0.25
+    assert pauses.take() == 0.0
+    pauses.stop()
+
+
+def test_steal_is_the_share_of_all_cpu_time():
+    texts = iter(("cpu 100 0 100 700 0 0 0 100 0 0\ncpu0 1", "cpu 150 0 120 800 0 0 0 130 9 0\n", "cpu 1 2\n", "cpu x"))
+    steal = Steal(lambda: next(texts))
+    assert steal.take() == pytest.approx(15.0)
+    assert steal.take() == 0.0
+    assert steal.take() == 0.0
+
+
+def test_a_machine_that_does_not_tell_has_no_steal():
+    def refuse() -> str:
+        raise FileNotFoundError
+
+    assert Steal(refuse).take() == 0.0
+
+
+def test_cpu_is_a_share_of_one_core():
+    used, clock = iter((1.0, 1.5, 1.5)), iter((10.0, 12.0, 12.0))
+    cpu = ProcessCpu(lambda: next(used), lambda: next(clock))
+    assert cpu.take() == 25.0
+    assert cpu.take() == 0.0
+
+
+def test_on_a_real_loop_and_machine_the_figures_are_sensible():
+    async def watch() -> ProcessHealth:
+        probe = HealthProbe(asyncio.get_running_loop())
+        probe.start()
+        gc.collect()
+        health = probe.take()
+        probe.stop()
+        return health
+
+    health = asyncio.run(watch())
+    assert 0 < health.gc_pause_max_s < 10
+    assert 0 <= health.loop_lag_max_s < 10
+    assert 0 <= health.steal_percent <= 100
+    assert health.cpu_percent >= 0
+    if sys.platform == "linux":
+        assert sum(Steal()._ticks()) > 0
