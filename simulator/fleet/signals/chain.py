@@ -38,11 +38,17 @@ class ChainState:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """One stay in a state: from ``since_s`` until before ``until_s``."""
+    """One stay in a state: from ``since_s`` until before ``until_s``.
+
+    Attributes:
+        settled_s: when the last stay in an unsettling state of this block ended, or the block began; the end of this
+            stay while it is such a state itself.
+    """
 
     state: str
     since_s: float
     until_s: float
+    settled_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +66,14 @@ class Chain:
     Args:
         name: tells two chains of one device apart.
         states: by name, at least two; the ways lead to states that there are.
+        unsettling: states whose end is remembered until the next one (:attr:`Stay.settled_s`), such as those in which
+            a device has no power.
     """
 
-    __slots__ = ("_block_s", "_nexts", "_salt", "_shares", "_states")
+    __slots__ = ("_block_s", "_nexts", "_salt", "_shares", "_states", "_unsettling")
 
-    def __init__(self, name: str, states: Mapping[str, ChainState]) -> None:
+    def __init__(self, name: str, states: Mapping[str, ChainState], unsettling: frozenset[str] = frozenset()) -> None:
+        self._unsettling = unsettling
         self._states = dict(states)
         self._salt = salt_of("chain", name)
         self._block_s = max(_DAY_S, _STAYS_IN_A_BLOCK * max(state.stay_s for state in states.values()))
@@ -87,13 +96,16 @@ class Chain:
         else:
             count = 0
             state = _pick(self._shares, self._chance(device, block, 0))
-            stay = Stay(state, begin_s, min(begin_s + self._length(device, state, block, 0), end_s))
+            stay = self._stay(state, begin_s, min(begin_s + self._length(device, state, block, 0), end_s), begin_s)
         while time_s >= stay.until_s and stay.until_s < end_s:
             count += 1
             state = _pick(self._nexts[stay.state], self._chance(device, block, 2 * count))
             until_s = stay.until_s + self._length(device, state, block, count)
-            stay = Stay(state, stay.until_s, min(until_s, end_s))
+            stay = self._stay(state, stay.until_s, min(until_s, end_s), stay.settled_s)
         return _Found(block, count, stay)
+
+    def _stay(self, state: str, since_s: float, until_s: float, settled_s: float) -> Stay:
+        return Stay(state, since_s, until_s, until_s if state in self._unsettling else settled_s)
 
     def _length(self, device: Individual, state: str, block: int, count: int) -> float:
         described = self._states[state]

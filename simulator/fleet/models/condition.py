@@ -1,0 +1,71 @@
+"""In which condition a device is at one instant."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+NO_STATE: Final = ""
+
+
+class PowerLoss(StrEnum):
+    """Why a device is off."""
+
+    REBOOT = "reboot"
+    BATTERY = "battery"
+    STATE = "state"
+    FAULT = "fault"
+
+
+@dataclass(frozen=True, slots=True)
+class WallClock:
+    """A device's own wall clock: right, off, or running at a rate of its own.
+
+    Attributes:
+        offset_s: how much it is ahead at ``set_s``.
+        drift: how much it gains in each second.
+        set_s: when it was set, seconds since the epoch.
+    """
+
+    offset_s: float = 0.0
+    drift: float = 0.0
+    set_s: float = 0.0
+
+    def at(self, time_s: float) -> float:
+        """What it shows at the true time ``time_s``; both in seconds since the epoch."""
+        return time_s + self.offset_s + self.drift * (time_s - self.set_s)
+
+
+RIGHT: Final = WallClock()
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What a device is like from ``since_s`` until before ``until_s`` (seconds since the epoch).
+
+    Attributes:
+        off: why it has no power; None while it has.
+        booted_s: when it got its power: another instant is another boot. Meaningless while it is off.
+        state: of its state machine; empty where it has none.
+        factory_firmware: the version that it left the factory with; empty where the model has none.
+        clock: its own wall clock.
+    """
+
+    since_s: float = -math.inf
+    until_s: float = math.inf
+    off: PowerLoss | None = None
+    booted_s: float = -math.inf
+    state: str = NO_STATE
+    factory_firmware: str = ""
+    clock: WallClock = RIGHT
+
+    @property
+    def powered(self) -> bool:
+        """Whether it is on."""
+        return self.off is None
+
+
+ALWAYS_ON: Final = Condition()
+"""A device that nothing ever happens to."""

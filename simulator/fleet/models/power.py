@@ -1,0 +1,117 @@
+"""When a device has no power: reboots at hashed times, a battery that is empty, states in which it is off."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from simulator.fleet.models.condition import PowerLoss
+from simulator.fleet.signals.base import Individual, salt_of
+from simulator.fleet.signals.battery import Battery, BatteryState
+from simulator.fleet.signals.chain import Chain
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """One source of power losses at one instant, from ``since_s`` until before ``until_s``.
+
+    Attributes:
+        off: whether it takes the power.
+        restored_s: when it gave the power back the last time; its end while it takes it.
+        state: of a state machine.
+    """
+
+    off: bool
+    since_s: float
+    until_s: float
+    restored_s: float
+    state: str = ""
+
+
+class PowerSource(Protocol):
+    """Something that takes a device's power from time to time."""
+
+    @property
+    def loss(self) -> PowerLoss:
+        """What it is."""
+        ...
+
+    def supply_at(self, device: Individual, time_s: float) -> Supply:
+        """What it does at ``time_s``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reboots:
+    """One power loss in each stretch of ``every_s``, at a hashed place of it.
+
+    Attributes:
+        away_s: how long the device is gone; at most half of ``every_s``.
+    """
+
+    every_s: float
+    away_s: float
+    name: str = "reboots"
+    loss: PowerLoss = PowerLoss.REBOOT
+    _salt: bytes = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_salt", salt_of("reboots", self.name))
+
+    def supply_at(self, device: Individual, time_s: float) -> Supply:
+        """See :class:`PowerSource`."""
+        stretch = math.floor(time_s / self.every_s)
+        begin_s = self._begin_s(device, stretch)
+        if time_s < begin_s:
+            return Supply(False, restored := self._begin_s(device, stretch - 1) + self.away_s, begin_s, restored)
+        end_s = begin_s + self.away_s
+        if time_s < end_s:
+            return Supply(True, begin_s, end_s, end_s)
+        return Supply(False, end_s, self._begin_s(device, stretch + 1), end_s)
+
+    def _begin_s(self, device: Individual, stretch: int) -> float:
+        # The loss ends within its stretch, so that two never overlap.
+        return stretch * self.every_s + device.uniform(self._salt, stretch) * (self.every_s - self.away_s)
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyBattery:
+    """A battery that takes the power while it is dead."""
+
+    battery: Battery
+    loss: PowerLoss = PowerLoss.BATTERY
+
+    def supply_at(self, device: Individual, time_s: float) -> Supply:
+        """See :class:`PowerSource`."""
+        moment = self.battery.moment_at(device, time_s)
+        battery = self.battery
+        match moment.state:
+            case BatteryState.DEAD:
+                return Supply(True, moment.since_s, moment.until_s, moment.until_s)
+            case BatteryState.CHARGING:
+                return Supply(False, moment.since_s, moment.until_s, moment.since_s)
+            case BatteryState.DISCHARGING:
+                restored_s = moment.since_s - battery.charge_s
+                return Supply(False, moment.since_s, moment.until_s, restored_s)
+
+
+@dataclass(frozen=True, slots=True)
+class StateMachine:
+    """States, some of which a device is off in.
+
+    Attributes:
+        unpowered: those.
+    """
+
+    chain: Chain
+    unpowered: frozenset[str]
+    loss: PowerLoss = PowerLoss.STATE
+
+    def supply_at(self, device: Individual, time_s: float) -> Supply:
+        """See :class:`PowerSource`."""
+        stay = self.chain.stay_at(device, time_s)
+        off = stay.state in self.unpowered
+        # A machine without such states never takes the power, so it never gives it back.
+        restored_s = stay.settled_s if self.unpowered else -math.inf
+        return Supply(off, stay.since_s, stay.until_s, restored_s, stay.state)
