@@ -45,6 +45,7 @@ COMMANDS: Final[dict[str, LazyCommand]] = {
     "labels": LazyCommand("simulator.labels.cli", "labels_command", "QR labels that are proven to read."),
     "login": LazyCommand("simulator.login.cli", "login_command", "Sign in with a browser; keep the tokens in a file."),
     "onboard": LazyCommand("simulator.onboarding.cli", "onboard_group", "Onboarding in every order of events."),
+    "report": LazyCommand("simulator.fleet.cli.report", "report_command", "Make the reports of a fleet run anew."),
     "cleanup": LazyCommand(
         "simulator.fleet.cli.cleanup", "cleanup_command", "Take away what fleet runs made on a target."
     ),
