@@ -31,7 +31,7 @@ def only_faults_with_lines(raw: bytes) -> None:
         assert "\n" not in fault
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.sampled_from(STARTERS), st.lists(st.tuples(st.floats(0, 1), st.integers(0, 20), WORDS), max_size=4))
 def test_a_scenario_with_anything_written_over_it(path, edits):
     text = path.read_text(encoding="utf-8")
@@ -41,7 +41,7 @@ def test_a_scenario_with_anything_written_over_it(path, edits):
     only_faults_with_lines(text.encode("utf-8", "surrogatepass"))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes(raw):
     only_faults_with_lines(raw)
@@ -59,7 +59,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.dictionaries(st.sampled_from(["fleet", "phases", "target", "commands", "faults", "seed"]), JSON, max_size=4))
 def test_values_of_any_shape_under_keys_that_there_are(document):
     import yaml
