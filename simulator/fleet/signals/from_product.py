@@ -28,9 +28,7 @@ from agent.wire.products import NewProduct
 from simulator.fleet.signals.settings import SignalMap, SignalSettings
 
 _NUMBERS: Final = frozenset({"number", "integer", "boolean"})
-_NOT_MEASURED: Final = re.compile(
-    r"(^|_)(id|ids|count|number|serial|version|timeout|ttl|seconds|interval_s)$|_at$|^id_"
-)
+_NOT_MEASURED: Final = re.compile(r"(^|_)(ids?|count|number|serial|version|timeout|ttl|seconds|interval_s)$|_at$|^id_")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _SETTER: Final = re.compile(r"^(set|adjust|change|target)_")
 _DAY_PART: Final = 0.12
@@ -192,14 +190,14 @@ def _in_vocabulary(product: NewProduct) -> Iterator[Measured]:
             continue
         properties = (command.payload_schema or {}).get("properties")
         for name, schema in (properties if isinstance(properties, Mapping) else {}).items():
-            if isinstance(schema, Mapping) and schema.get("type") in _NUMBERS:
+            if isinstance(schema, Mapping) and str(schema.get("type")) in _NUMBERS:
                 about = {"min": schema.get("minimum"), "max": schema.get("maximum"), "type": schema["type"]}
                 yield from _of_column({"name": _SETTER.sub("", str(name)), **about})
 
 
 def _of_column(column: Mapping[str, Any]) -> Iterator[Measured]:
     name, kind = str(column.get("name", "")), column.get("type")
-    if kind in _NUMBERS and _NAME.fullmatch(name) and not _NOT_MEASURED.search(name.lower()):
+    if str(kind) in _NUMBERS and _NAME.fullmatch(name) and not _NOT_MEASURED.search(name.lower()):
         unit = column.get("unit")
         yield Measured(
             name, str(kind), _bound(column.get("min")), _bound(column.get("max")), str(unit) if unit else None
