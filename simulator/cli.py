@@ -48,6 +48,7 @@ COMMANDS: Final[dict[str, LazyCommand]] = {
     "run": LazyCommand(
         "simulator.fleet.cli.run", "run_command", "A fleet under load, measured, and proof that nothing was lost."
     ),
+    "audit": LazyCommand("simulator.fleet.cli.audit", "audit_command", "Audit a finished fleet run again."),
     "cleanup": LazyCommand(
         "simulator.fleet.cli.cleanup", "cleanup_command", "Take away what fleet runs made on a target."
     ),
