@@ -45,7 +45,7 @@ class FleetJob:
     Attributes:
         scenario: the whole one.
         base_url: where devices talk to.
-        headers: their credential.
+        headers: their credentials; the devices are dealt out over them by their number.
         operator_url, operator_headers: where commands are sent, and with which credential.
         devices: the range of this worker, in the fleet.
         device_ids, names: of those devices.
@@ -59,7 +59,7 @@ class FleetJob:
 
     scenario: Scenario
     base_url: str
-    headers: Mapping[str, str]
+    headers: tuple[Mapping[str, str], ...]
     operator_url: str
     operator_headers: Mapping[str, str]
     devices: range
@@ -141,7 +141,7 @@ class FleetPlay:
         self._driver = Driver(
             self._links,
             self._wheel,
-            Letterhead(read_origin(job.base_url), job.headers),
+            [Letterhead(read_origin(job.base_url), headers) for headers in job.headers],
             members,
             fleet,
             first_index=job.devices.start,

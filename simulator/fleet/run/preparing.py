@@ -30,6 +30,7 @@ from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.signals.climate import CLIMATE
 from simulator.fleet.storm.play import StormJob
 from simulator.fleet.target.asking import Keyring, open_desk
+from simulator.fleet.target.key_pool import headers_of
 from simulator.fleet.target.provisioning import Provisioned, Wanted, provision
 from simulator.fleet.target.safety import Permission, is_here
 from simulator.fleet.target.way import Way
@@ -189,13 +190,12 @@ def _fleet_jobs(setting: Setting, prepared: Prepared, provisioned: Provisioned) 
         ours = provisioned.devices[devices.start : devices.stop]
         offers = tuple(sorted(prepared.offers))
         header = LedgerHeader(worker, devices.start, len(devices), prepared.began_ms, SEQUENCE_NAME, offers)
-        keys = Keyring(way.keys).headers(worker)
         yield FleetJob(
             scenario=scenario,
             base_url=way.base_url,
-            headers=keys,
+            headers=tuple(headers_of(pair) for pair in way.keys),
             operator_url=way.base_url,
-            operator_headers=keys,
+            operator_headers=Keyring(way.keys).headers(worker),
             devices=devices,
             device_ids=tuple(device.device_id for device in ours),
             names=tuple(device.name for device in ours),
@@ -232,4 +232,5 @@ def _device_model(scenario: Scenario, number: int) -> DeviceModel:
         polling=PollIntervals(every_s, every_s, every_s),
         wait_s=settings.poll.wait_s,
         batch=settings.telemetry.batch,
+        defies_limit=scenario.target.on_limited == "defy",
     )
