@@ -80,7 +80,7 @@ class Driver:
     Args:
         engine: carries the requests.
         wheel: on the same clock as ``clocks``.
-        letterhead: how requests begin.
+        letterheads: how requests begin, one for each key pair; the devices are dealt out over them by their number.
         members: the devices.
         fleet: what they have in common.
         first_index: of the first of them, in the fleet: another worker has the others.
@@ -94,7 +94,7 @@ class Driver:
         self,
         engine: HttpEngine,
         wheel: Wheel,
-        letterhead: Letterhead,
+        letterheads: Sequence[Letterhead],
         members: Sequence[Member],
         fleet: Fleetwide,
         *,
@@ -106,7 +106,7 @@ class Driver:
     ) -> None:
         self.engine = engine
         self.wheel = wheel
-        self.letterhead = letterhead
+        self.letterheads = letterheads
         self.fleet = fleet
         self.observer = observer or NoObserver()
         self.clocks = clocks or Clocks()
@@ -256,9 +256,8 @@ class _Place(Timer):
     def _send(self, ask: Ask, bit: int) -> None:
         driver = self.driver
         self._busy |= bit
-        driver.engine.send(
-            self.index, driver.letterhead.message(ask), _Exchange(self, ask), driver.timeout_s + ask.wait_s
-        )
+        letterhead = driver.letterheads[self.index % len(driver.letterheads)]
+        driver.engine.send(self.index, letterhead.message(ask), _Exchange(self, ask), driver.timeout_s + ask.wait_s)
 
 
 class _Exchange:
