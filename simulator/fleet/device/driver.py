@@ -181,7 +181,8 @@ class _Place(Timer):
             now=now,
         )
         self.device = VirtualDevice(body, now)
-        self.device.sampling = sampling
+        if not sampling:
+            self.device.sample(on=False)
         driver.fleet.gauges.online += 1
         self._turn(self.device, now)
 
@@ -198,7 +199,7 @@ class _Place(Timer):
 
     def sample(self, *, on: bool) -> None:
         if self.device is not None:
-            self.device.sampling = on
+            self.device.sample(on=on)
             self._turn(self.device, self.driver.clocks.now())
 
     def fire(self) -> None:
@@ -234,6 +235,7 @@ class _Place(Timer):
 
     def _turn(self, device: VirtualDevice, now: Moment) -> None:
         """Send what is due, and wake up for what is not."""
+        device.advance(now)
         due_s = _NEVER_S
         if not self._busy & _UPLINK_BIT:
             ask = device.ask(_UPLINK, now)
@@ -245,7 +247,7 @@ class _Place(Timer):
                 self._send(ask, _COMMANDS_BIT)
             else:
                 due_s = device.due_s(_COMMANDS)
-        own_s = device.due_s(_UPLINK) if not self._busy & _UPLINK_BIT else device.own_due_s
+        own_s = device.own_due_s if self._busy & _UPLINK_BIT else device.due_s(_UPLINK)
         due_s = min(due_s, own_s)
         if due_s != self.due_s:
             if due_s == _NEVER_S:

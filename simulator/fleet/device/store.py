@@ -157,6 +157,11 @@ class MemoryOutbox:
         return 0 if self._rows is None else len(self._rows)
 
     @property
+    def is_empty(self) -> bool:
+        """Nothing waits."""
+        return self._rows is None
+
+    @property
     def next_key(self) -> int:
         """The key of the reading that is put next."""
         return self._next_key
