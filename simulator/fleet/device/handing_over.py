@@ -18,6 +18,7 @@ from simulator.fleet.metrics.outcomes import OutcomeClass
 
 _ONE: Final = 1
 _NEVER_S: Final = float("-inf")
+_IDLE_S: Final = float("inf")
 
 
 class HandingOver:
@@ -46,12 +47,16 @@ class HandingOver:
         """Whether something waits to be handed over."""
         body = self._body
         disk = body.disk
-        return bool(
-            disk.in_flight
-            or not disk.outbox.is_empty
-            or (body.lanes is not None and body.lanes.has_progress)
-            or disk.journal.first_finished()
-        )
+        if disk.in_flight is not None or not disk.outbox.is_empty:
+            return True
+        if body.lanes is not None and body.lanes.has_progress:
+            return True
+        return not disk.journal.is_idle and disk.journal.first_finished() is not None
+
+    @property
+    def due_s(self) -> float:
+        """When to hand over next, on the monotonic clock; infinity while nothing waits."""
+        return self.not_before_s if self.has_work else _IDLE_S
 
     def ask(self, now: Moment) -> Ask | None:
         """What to hand over next; None when nothing waits or a back-off is not over."""
@@ -156,7 +161,8 @@ class HandingOver:
         body = self._body
         arrays = BATCH_SENSOR_DATA in body.fleet.offers
         batch = body.disk.outbox.next_batch(self._limit if arrays else _ONE, now)
-        intended_s = max(min([row.due_s for row in batch]), self._backed_off_s)
+        intended_s = batch[0].due_s if len(batch) == _ONE else min([row.due_s for row in batch])
+        intended_s = max(intended_s, self._backed_off_s)
         again = [row.key for row in batch if row.recorded_ms is not None]
         if again:
             body.fleet.book.readings_resent(body.index, again, body.run_s(now))
@@ -195,16 +201,14 @@ class HandingOver:
     def _take_readings(self, ask: Ask, refused: dict[int, str], now: Moment) -> None:
         body = self._body
         outbox, book = body.disk.outbox, body.fleet.book
-        before = len(outbox)
         delivered = ask.keys if not refused else tuple([key for key in ask.keys if key not in refused])
         if delivered:
-            outbox.delivered(delivered)
+            body.fleet.gauges.waiting_readings -= outbox.delivered(delivered)
             book.readings_accepted(body.index, delivered, body.run_s(now))
         if refused:
-            outbox.refused(refused)
+            body.fleet.gauges.waiting_readings -= outbox.refused(refused)
             book.readings_refused(body.index, tuple(refused), body.run_s(now))
             self.fault = next(iter(refused.values()))
-        body.fleet.gauges.waiting_readings += len(outbox) - before
         body.disk.in_flight = None
         self._limit = body.model.batch
 

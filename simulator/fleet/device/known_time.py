@@ -13,7 +13,7 @@ _NEVER: Final = ""
 
 
 class KnownTime:
-    """The core's :class:`~agent.core.timekeeping.ServiceTime`, in place: each answer teaches it, and values would weigh.
+    """The core's :class:`~agent.core.timekeeping.ServiceTime`, in place: every answer teaches it.
 
     A device's own wall clock counts until the first answer. One life's: the next one begins without it.
     """
@@ -38,10 +38,17 @@ class KnownTime:
         high_s = low_s + DATE_RESOLUTION_S
         if self._boot_id == moment.boot_id:
             drift_s = _DRIFT * abs(at_s - self._at_s)
-            narrow_low_s, narrow_high_s = max(self._low_s - drift_s, low_s), min(self._high_s + drift_s, high_s)
+            known_low_s, known_high_s = self._low_s - drift_s, self._high_s + drift_s
+            narrow_low_s = max(known_low_s, low_s)
+            narrow_high_s = min(known_high_s, high_s)
             if narrow_low_s - narrow_high_s <= _STEP_S:
-                low_s, high_s = narrow_low_s, max(narrow_low_s, narrow_high_s)
-        self._boot_id, self._low_s, self._high_s, self._at_s = moment.boot_id, low_s, high_s, at_s
+                low_s = narrow_low_s
+                high_s = max(narrow_low_s, narrow_high_s)
+        else:
+            self._boot_id = moment.boot_id
+        self._low_s = low_s
+        self._high_s = high_s
+        self._at_s = at_s
 
     def at(self, moment: Moment) -> float | None:
         """The service's clock at ``moment``, epoch seconds; None when nobody can say."""

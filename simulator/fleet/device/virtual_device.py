@@ -82,11 +82,7 @@ class VirtualDevice:
 
     def due_s(self, channel: Channel) -> float:
         """When to ask this channel again, on the monotonic clock; it may be in the past, and infinity is never."""
-        if channel is _COMMANDS:
-            return self._listening.due_s
-        own_s = self.own_due_s
-        uplink = self._handing_over
-        return uplink.not_before_s if uplink.not_before_s < own_s and uplink.has_work else own_s
+        return self._listening.due_s if channel is _COMMANDS else self._handing_over.due_s
 
     def ask(self, channel: Channel, now: Moment) -> Ask | None:
         """What to send now; None when nothing is due. To be asked after :meth:`advance`."""
@@ -155,9 +151,8 @@ class VirtualDevice:
         digest = digest_values(values)
         if fleet.numbered:
             values[SEQUENCE_NAME] = outbox.next_key
-        before = len(outbox)
-        outbox.put(values_text(values), digest, now, self._sample_due_s)
-        fleet.gauges.waiting_readings += len(outbox) - before
+        dropped = outbox.put(values_text(values), digest, now, self._sample_due_s)
+        fleet.gauges.waiting_readings += 1 - dropped
         fleet.book.reading_made(body.index)
         self._sample_due_s = self._schedule.next_after(now.monotonic_s)
 
