@@ -45,6 +45,10 @@ COMMANDS: Final[dict[str, LazyCommand]] = {
     "labels": LazyCommand("simulator.labels.cli", "labels_command", "QR labels that are proven to read."),
     "login": LazyCommand("simulator.login.cli", "login_command", "Sign in with a browser; keep the tokens in a file."),
     "onboard": LazyCommand("simulator.onboarding.cli", "onboard_group", "Onboarding in every order of events."),
+    "run": LazyCommand(
+        "simulator.fleet.cli.run", "run_command", "A fleet under load, measured, and proof that nothing was lost."
+    ),
+    "audit": LazyCommand("simulator.fleet.cli.audit", "audit_command", "Audit a finished fleet run again."),
     "cleanup": LazyCommand(
         "simulator.fleet.cli.cleanup", "cleanup_command", "Take away what fleet runs made on a target."
     ),

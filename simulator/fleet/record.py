@@ -130,6 +130,7 @@ class ThresholdResult:
     Attributes:
         observed: the value that it was held against; the worst window's where it names one.
         at_s: the end of the worst window; None for the run as a whole.
+        reason: why nothing was observed; empty when something was.
     """
 
     expression: str
@@ -137,6 +138,7 @@ class ThresholdResult:
     observed: float | None
     unit: str = ""
     at_s: float | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +166,12 @@ class StreamAudit:
         sent: left a device at least once.
         accepted: answered with 2xx.
         stored: what the service gives back.
+        lost: accepted, and not given back.
+        unknown: given back, and never sent, or refused for good.
         ambiguous: sent without an answer: they may be stored or not, and count as neither.
         resent: sent again although the first one may have arrived.
+        doubled_by_resend: stored more than once since they were sent more than once; counted in neither of the others.
+        refused: the service refused them for good.
     """
 
     sent: int
@@ -179,6 +185,8 @@ class StreamAudit:
     unknown: int
     ambiguous: int = 0
     resent: int = 0
+    doubled_by_resend: int = 0
+    refused: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ twice or changed later; a reader stops at the first frame that is not whole.
 ``H``   JSON: which worker, which devices, when the run began. The first frame.
 ``R``   readings, deflated: :data:`READING_RECORD` after each other, read by :mod:`simulator.fleet.audit.records`
 ``C``   commands, deflated: :data:`_COMMAND` and the command's id after each other
+``S``   what the service gives back, deflated: :data:`STORED_RECORD` after each other
 ``G``   JSON: records that could not be written, from when to when and why
 ``E``   JSON: the counts at the end. The last frame; a worker that was killed leaves none.
 ======  ==========================================================================================================
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from agent.core.values import Contract, OutcomeStatus
+from agent.wire.command_list import CommandStatus
 from simulator.fleet.audit.book import SEQUENCE_NAME
 
 LEDGER_FORMAT: Final = "fleet-ledger/1"
@@ -37,9 +39,13 @@ _LEVEL: Final = 1
 
 READING_RECORD: Final = struct.Struct("<BxHIIIIIq")
 """kind, count, device, first sequence, digest, time, made (milliseconds since the run's begin), recorded (epoch ms)."""
+STORED_RECORD: Final = struct.Struct("<IIIIqq")
+"""device, sequence (0 when it has none), digest, place in the device's list, recorded and received (epoch ms)."""
 _COMMAND: Final = struct.Struct("<BBBxIIH")
 CONTRACTS: Final = tuple(Contract)
 STATUSES: Final = tuple(OutcomeStatus)
+LISTED_STATES: Final = tuple(CommandStatus)
+_NO_STATE: Final = 255
 
 
 class ReadingKind(IntEnum):
@@ -61,6 +67,8 @@ class CommandKind(IntEnum):
     STARTED = 4
     FINISHED = 5
     REPORTED = 6
+    LISTED = 7
+    """The service lists it at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +77,11 @@ class CommandEvent:
 
     Attributes:
         device: index in the fleet.
-        at_ms: since the run's begin.
+        at_ms: since the run's begin; of ``LISTED`` when the service made it, 0 when it does not tell.
         contract: of ``STARTED``.
         attempt: of ``STARTED``; 1 for the first run.
         status: of ``FINISHED``.
+        state: of ``LISTED``; None when the service tells none, or one that nobody knows.
     """
 
     kind: CommandKind
@@ -82,6 +91,7 @@ class CommandEvent:
     contract: Contract | None = None
     attempt: int = 0
     status: OutcomeStatus | None = None
+    state: CommandStatus | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +102,8 @@ class LedgerHeader:
         first_device, devices: the range of indices.
         began_ms: the run's begin, epoch milliseconds.
         sequence_name: the reading that carries the sequence number; None when readings go without.
-        replays: the service answers a repeat with the same idempotency key from memory, so that a resend may not make
-            a second reading.
+        offers: the extensions that the service offers. With ``idempotency-key`` a resend must not make a second
+            reading; with ``command-results`` the list of commands must tell their results.
     """
 
     worker: int
@@ -101,7 +111,7 @@ class LedgerHeader:
     devices: int
     began_ms: int
     sequence_name: str | None = SEQUENCE_NAME
-    replays: bool = False
+    offers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +157,7 @@ class Frame:
                 CONTRACTS[detail] if kind == CommandKind.STARTED else None,
                 attempt,
                 STATUSES[detail] if kind == CommandKind.FINISHED else None,
+                LISTED_STATES[detail] if kind == CommandKind.LISTED and detail != _NO_STATE else None,
             )
             at += length
 
@@ -172,6 +183,21 @@ def pack_command(
     """One record of a ``C`` frame."""
     name = command_id.encode("utf-8", "surrogateescape")[:COUNT_MAX]
     return _COMMAND.pack(kind, detail, min(attempt, 255), device, at_ms, len(name)) + name
+
+
+def pack_listed(device: int, command_id: str, at_ms: int, status: str | None) -> bytes:
+    """One record of a ``C`` frame: a command as the service lists it."""
+    detail = LISTED_STATES.index(CommandStatus(status)) if status in LISTED_STATES else _NO_STATE
+    return pack_command(CommandKind.LISTED, device, command_id, at_ms, detail=detail)
+
+
+def pack_event(event: CommandEvent) -> bytes:
+    """A record of a ``C`` frame as it was read."""
+    if event.kind is CommandKind.LISTED:
+        return pack_listed(event.device, event.command_id, event.at_ms, event.state)
+    detail = 0 if event.contract is None else CONTRACTS.index(event.contract)
+    detail = detail if event.status is None else STATUSES.index(event.status)
+    return pack_command(event.kind, event.device, event.command_id, event.at_ms, detail=detail, attempt=event.attempt)
 
 
 def read_frames(path: Path) -> Iterator[Frame]:

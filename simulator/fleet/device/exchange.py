@@ -41,6 +41,8 @@ class Operation(StrEnum):
     POLL = "http.poll"
     READINGS = "http.sensor_data"
     REPORT = "http.report"
+    ORDER = "http.send_command"
+    """Not a device's: the operator sends a command."""
 
 
 _POLL: Final = Operation.POLL

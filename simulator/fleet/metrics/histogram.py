@@ -121,7 +121,7 @@ class Histogram:
         Raises:
             InvalidMessage: not such a text.
         """
-        buckets, counts, shortest_s, longest_s = _unpacked(text)
+        buckets, counts, shortest_s, longest_s = unpacked(text)
         if len(buckets):
             self._counts[buckets] += counts
             self._note(int(counts.sum()), shortest_s, longest_s)
@@ -137,6 +137,20 @@ class Histogram:
         other = Histogram()
         other.add(self)
         return other
+
+    @classmethod
+    def of(cls, counts: Counts, min_s: float, max_s: float) -> Self:
+        """The one with these counts by bucket, which are copied, and these ends.
+
+        Raises:
+            ValueError: counts of another shape.
+        """
+        histogram = cls()
+        histogram._counts[:] = counts
+        histogram.count = int(counts.sum())
+        if histogram.count:
+            histogram.min_s, histogram.max_s = min_s, max_s
+        return histogram
 
     # --- what it says -------------------------------------------------------------------------------------------------
 
@@ -252,8 +266,12 @@ def _width(largest: int) -> int:
     return next(width for width in _WIDTHS if largest < 1 << 8 * width)
 
 
-def _unpacked(text: str) -> tuple[NDArray[np.int64], Counts, float, float]:
-    """Filled buckets, their counts, the shortest and the longest value of an encoded histogram."""
+def unpacked(text: str) -> tuple[NDArray[np.int64], Counts, float, float]:
+    """Filled buckets, their counts, the shortest and the longest value of an encoded histogram.
+
+    Raises:
+        InvalidMessage: not such a text.
+    """
     nothing = np.zeros(0, np.int64)
     if not text:
         return nothing, nothing, math.nan, math.nan

@@ -93,7 +93,7 @@ def _gap(gap: Gap) -> str:
 
 def _threshold(result: ThresholdResult) -> str:
     if result.observed is None:
-        return f"{result.expression}: nothing was measured"
+        return f"{result.expression}: {result.reason or 'nothing was measured'}"
     at = "" if result.at_s is None else f" at {result.at_s:.0f} s"
     return f"{result.expression}: it was {result.observed:.4g} {result.unit}".rstrip() + at
 

@@ -10,7 +10,7 @@ from simulator.fleet.scenario.section import Name
 from simulator.fleet.settings import Delay, Seconds, Section, Share
 
 _RATE_FACTOR = Field(
-    default=1.0, ge=0, le=1000, description="Multiplies the rates of 'arrivals' and 'commands' during this phase."
+    default=1.0, gt=0, le=1000, description="Multiplies the rates of 'arrivals' and 'commands' during this phase."
 )
 
 

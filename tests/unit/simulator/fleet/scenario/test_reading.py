@@ -18,6 +18,11 @@ phases:
   - {name: hold, kind: hold, duration_s: 2m, until: "online >= 99%"}
 """
 
+UNKNOWN_KIND = (
+    "line 9, column 22: fleet.models[0].signals.temperature: has no known kind 'random_wak'; "
+    "did you mean 'random_walk'?"
+)
+
 
 def faults(text: str, folder: Path = Path()) -> list[str]:
     with pytest.raises(ConfigurationError) as caught:
@@ -90,8 +95,7 @@ phases:
         "line 3, column 26: target.timeout: is no key of a scenario; did you mean 'timeout_s'?",
         "line 5, column 12: fleet.devices: must be a whole number, not '10k'; write 10000",
         "line 7, column 14: fleet.models[0].share: must be a number, not '50%'; write 0.5",
-        "line 9, column 22: fleet.models[0].signals.temperature: has no known kind 'random_wak'; "
-        "did you mean 'random_walk'?",
+        UNKNOWN_KIND,
         "line 10, column 43: fleet.models[0].signals.humidity.value: must be a number, not 'high'",
         "line 10, column 49: fleet.models[0].signals.humidity.vale: is no key of a scenario; did you mean 'value'?",
         "line 12, column 30: phases[0].duration: is no key of a scenario; did you mean 'duration_s'?",

@@ -1,0 +1,203 @@
+"""The audit of a run: its ledgers against what the service gives back, in memory that does not grow with the run.
+
+The steps: look through the ledgers; read back (:mod:`simulator.fleet.audit.readback`); sort both by device
+(:mod:`simulator.fleet.audit.sorting`); judge range by range; put it together.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+import numpy as np
+
+from agent.wire.extensions import COMMAND_RESULTS, IDEMPOTENCY_KEY
+from simulator.exit_codes import ExitCode
+from simulator.fleet.audit.command_findings import CommandRules, CommandSums, judge_commands
+from simulator.fleet.audit.folder import AuditedDevice, find_ledgers, read_devices, readback_path
+from simulator.fleet.audit.found import Found
+from simulator.fleet.audit.readback import Pages, ReadBackResult, ReadBackTask, Told, Window, read_back
+from simulator.fleet.audit.reading_findings import ReadingRules, ReadingSums, judge_readings
+from simulator.fleet.audit.sorting import RANGE_READINGS, LedgerSurvey, cut_ranges, sorted_ranges, survey, weigh_stored
+from simulator.fleet.audit.telling import tell
+from simulator.fleet.record import AuditRecord, DeviceFinding, StreamAudit
+
+_GRAVITY: Final = {"lost": 0, "doubled": 1, "altered": 2, "unknown": 3, "reordered": 4, "late": 5}
+_WINDOW_BEFORE_MS: Final = 60_000
+_WINDOW_AFTER_MS: Final = 3_600_000
+
+Sums = TypeVar("Sums", ReadingSums, CommandSums)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditSettings:
+    """What a person can choose.
+
+    Attributes:
+        late_after_s: how long after it was made a reading may be accepted, and a command finished after it was ordered.
+        findings_max: how many devices are listed; the sums count all.
+        range_readings: how many readings are judged at once.
+    """
+
+    late_after_s: float = 300.0
+    findings_max: int = 1000
+    range_readings: int = RANGE_READINGS
+
+
+async def audit_run(run: Path, pages: Pages, settings: AuditSettings, told: Told) -> AuditRecord:
+    """Read back everything that a run did and hold it against its ledgers.
+
+    Args:
+        run: the run's folder, with ``audit/`` in it.
+        pages: how to ask the service.
+        settings: what to go by.
+        told: told now and then, with how many devices are read back and how many there are.
+
+    Raises:
+        ConfigurationError: there are no ledgers, or no list of devices, or they cannot be read.
+        StorageError: the disk does not take what is read back.
+    """
+    books = [survey(path) for path in find_ledgers(run)]
+    devices = read_devices(run)
+    task = _task(books, devices)
+    result = await read_back(task, pages, readback_path(run), told)
+    return _judge(run, books, devices, result, settings)
+
+
+def exit_code_of_audit(audit: AuditRecord) -> ExitCode:
+    """How a command that only audits ends its process."""
+    streams = [stream for stream in (audit.readings, audit.commands) if stream is not None]
+    if any(stream.lost or stream.doubled or stream.altered or stream.unknown for stream in streams):
+        return ExitCode.DATA_LOST
+    return ExitCode.GOOD if audit.complete else ExitCode.INCONCLUSIVE
+
+
+def _task(books: Sequence[LedgerSurvey], devices: Sequence[AuditedDevice]) -> ReadBackTask:
+    header = books[0].header
+    with_commands: set[int] = set()
+    for book in books:
+        with_commands |= book.with_commands
+    return ReadBackTask(devices, frozenset(with_commands), header.sequence_name, _window(books), header.began_ms)
+
+
+def _window(books: Sequence[LedgerSurvey]) -> Window:
+    """The times that the run's readings carry; open where some carry none, since the service dates those."""
+    dated = [book.recorded for book in books if book.recorded is not None]
+    if not dated or any(book.dateless for book in books):
+        return Window()
+    # A service that dates all readings itself does so while the run lasts.
+    ended_ms = max(book.header.began_ms + book.last_ms for book in books)
+    begin = min(low for low, _ in dated) - _WINDOW_BEFORE_MS
+    return Window(begin, max(ended_ms, *(high for _, high in dated)) + _WINDOW_AFTER_MS)
+
+
+def _judge(
+    run: Path,
+    books: Sequence[LedgerSurvey],
+    devices: Sequence[AuditedDevice],
+    result: ReadBackResult,
+    settings: AuditSettings,
+) -> AuditRecord:
+    size = 1 + max(
+        [each.device for each in devices] + [int(np.flatnonzero(book.weights).max(initial=0)) for book in books]
+    )
+    weights = weigh_stored(readback_path(run), size)
+    for book in books:
+        weights[: len(book.weights)] += book.weights[:size]
+    reading_rules, command_rules = _rules(books, result, settings, size)
+    found, readings, commands = Found(), ReadingSums(), CommandSums()
+    paths = [*find_ledgers(run), readback_path(run)]
+    for part in sorted_ranges(paths, cut_ranges(weights, settings.range_readings)):
+        if len(part.readings) or len(part.stored):
+            readings = _added(readings, judge_readings(part.readings, part.stored, reading_rules, found))
+        commands = _added(commands, judge_commands(part.commands, command_rules, found))
+    complete = result.failure is None and all(book.whole for book in books)
+    had_commands = any(book.with_commands for book in books)
+    return AuditRecord(
+        readings=_reading_stream(readings),
+        commands=_command_stream(commands) if had_commands else None,
+        complete=complete,
+        sentences=tell(readings, commands if had_commands else None, books, result, len(devices)),
+        findings=_listed(found, {each.device: each for each in devices}, settings.findings_max),
+    )
+
+
+def _rules(
+    books: Sequence[LedgerSurvey], result: ReadBackResult, settings: AuditSettings, size: int
+) -> tuple[ReadingRules, CommandRules]:
+    read = np.zeros(size, dtype=np.bool_)
+    read[list(result.readings_of)] = True
+    whole = np.ones(size, dtype=np.bool_)
+    for book in books:
+        if not book.whole:
+            whole[book.header.first_device : book.header.first_device + book.header.devices] = False
+    all_whole = all(book.whole for book in books)
+    header = books[0].header
+    late_after_ms = round(settings.late_after_s * 1000)
+    return (
+        ReadingRules(header.sequence_name is not None, IDEMPOTENCY_KEY in header.offers, late_after_ms, read, whole),
+        CommandRules(
+            ordered_here=any(book.orders for book in books),
+            results_listed=COMMAND_RESULTS in header.offers,
+            late_after_ms=late_after_ms,
+            read=result.commands_of,
+            # Orders may be in any of the ledgers.
+            partial=frozenset() if all_whole else frozenset(range(size)),
+        ),
+    )
+
+
+def _added(one: Sums, other: Sums) -> Sums:
+    return type(one)(*(a + b for a, b in zip(astuple(one), astuple(other), strict=True)))
+
+
+def _reading_stream(sums: ReadingSums) -> StreamAudit:
+    return StreamAudit(
+        sent=sums.sent,
+        accepted=sums.accepted,
+        stored=sums.stored,
+        lost=sums.lost,
+        doubled=sums.doubled,
+        reordered=sums.reordered,
+        altered=sums.altered,
+        late=sums.late,
+        unknown=sums.unknown,
+        ambiguous=sums.ambiguous,
+        resent=sums.resent,
+        doubled_by_resend=sums.doubled_by_resend,
+        refused=sums.refused,
+    )
+
+
+def _command_stream(sums: CommandSums) -> StreamAudit:
+    return StreamAudit(
+        sent=sums.sent,
+        accepted=sums.accepted,
+        stored=sums.stored,
+        lost=sums.lost,
+        doubled=sums.doubled,
+        reordered=sums.reordered,
+        altered=sums.altered,
+        late=sums.late,
+        unknown=sums.unknown,
+        ambiguous=sums.ambiguous,
+        resent=sums.again,
+    )
+
+
+def _listed(found: Found, devices: Mapping[int, AuditedDevice], most: int) -> tuple[DeviceFinding, ...]:
+    """The gravest kinds first, then the devices with the most."""
+    worst = heapq.nsmallest(most, found.counts.items(), key=lambda item: (_GRAVITY[item[0][0]], -item[1], item[0][1]))
+    return tuple(
+        DeviceFinding(
+            device_id=devices[device].device_id if device in devices else "",
+            name=devices[device].name if device in devices else f"device {device}",
+            kind=kind,
+            count=count,
+            keys=tuple(found.keys[kind, device]),
+        )
+        for (kind, device), count in worst
+    )

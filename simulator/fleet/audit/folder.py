@@ -1,0 +1,91 @@
+"""Where a run keeps its books: ``audit/`` in the run's folder, a ledger for each worker and the list of devices."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from agent.errors import ConfigurationError
+
+_FOLDER: Final = "audit"
+_DEVICES: Final = "devices.csv"
+_COLUMNS: Final = ("device", "device_id", "name")
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedDevice:
+    """A device of the run.
+
+    Attributes:
+        device: index in the fleet, as the ledgers have it.
+        device_id: the service's.
+        name: for a person.
+    """
+
+    device: int
+    device_id: str
+    name: str
+
+
+def ledger_path(run: Path, worker: int) -> Path:
+    """Where a worker's ledger is."""
+    return run / _FOLDER / f"worker-{worker:03d}.ledger"
+
+
+def readback_path(run: Path) -> Path:
+    """Where what the service gave back is kept; written anew by every audit."""
+    return run / _FOLDER / "readback.ledger"
+
+
+def find_ledgers(run: Path) -> tuple[Path, ...]:
+    """Every worker's ledger.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    found = tuple(sorted((run / _FOLDER).glob("worker-*.ledger")))
+    if not found:
+        fix = "holds no ledgers: name the folder of a run that was made with an audit"
+        raise ConfigurationError([fix], str(run))
+    return found
+
+
+def write_devices(run: Path, devices: Iterable[AuditedDevice]) -> None:
+    """Write down who the indices are.
+
+    Raises:
+        ConfigurationError: the file cannot be written.
+    """
+    path = run / _FOLDER / _DEVICES
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(_COLUMNS)
+            writer.writerows((each.device, each.device_id, each.name) for each in devices)
+    except OSError as error:
+        raise ConfigurationError([f"cannot be written: {error.strerror}"], str(path)) from None
+
+
+def read_devices(run: Path) -> tuple[AuditedDevice, ...]:
+    """Who the indices are.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or is no such list.
+    """
+    path = run / _FOLDER / _DEVICES
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return tuple(_rows(file))
+    except OSError as error:
+        raise ConfigurationError([f"cannot be read: {error.strerror}"], str(path)) from None
+    except (ValueError, KeyError, TypeError, csv.Error):
+        raise ConfigurationError([f"is no list of devices with the columns {', '.join(_COLUMNS)}"], str(path)) from None
+
+
+def _rows(file: Iterable[str]) -> Iterator[AuditedDevice]:
+    for row in csv.DictReader(file):
+        yield AuditedDevice(int(row["device"]), row["device_id"], row["name"])

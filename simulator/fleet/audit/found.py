@@ -1,0 +1,29 @@
+"""What is wrong with whom, while it is being found out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+KEYS_KEPT: Final = 5
+
+
+@dataclass(slots=True)
+class Found:
+    """Findings by kind and device.
+
+    Attributes:
+        counts: (kind, device) -> how many.
+        keys: (kind, device) -> a few, to look them up.
+    """
+
+    counts: Counter[tuple[str, int]] = field(default_factory=Counter)
+    keys: dict[tuple[str, int], list[str]] = field(default_factory=dict)
+
+    def add(self, kind: str, device: int, count: int, keys: Sequence[str]) -> None:
+        """Something is wrong ``count`` times more."""
+        self.counts[kind, device] += count
+        kept = self.keys.setdefault((kind, device), [])
+        kept += keys[: KEYS_KEPT - len(kept)]

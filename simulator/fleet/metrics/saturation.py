@@ -1,0 +1,174 @@
+"""Who was the limit, the generator or the target: whether a run may be judged at all.
+
+A second is *strained* when requests left late and the generator itself shows why: a core that is used up, a loop that
+woke late, a pause of the garbage collector, time that the host took. Requests that left late without any of that were
+waiting for a connection, which the target held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from simulator.fleet.metrics.histogram import Histogram
+from simulator.fleet.record import GeneratorHealth, Second
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """From where on the generator is not trusted.
+
+    Attributes:
+        send_lag_p99_s: from intended to sent.
+        pause_s: of the loop or the garbage collector.
+        cpu_percent: of one core.
+        steal_percent: of the machine.
+        strained_share: of all seconds; beyond it the run is inconclusive. One second alone never is.
+        rate_error: of what open arrivals asked for.
+    """
+
+    send_lag_p99_s: float = 0.05
+    pause_s: float = 0.1
+    cpu_percent: float = 95.0
+    steal_percent: float = 10.0
+    strained_share: float = 0.05
+    rate_error: float = 0.005
+
+
+LIMITS: Final = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """What the generator's health means for the verdict; each a tuple of sentences, empty when all is well.
+
+    Attributes:
+        saturated: the generator was the limit: the run is inconclusive.
+        failures: open arrivals did not keep their rate, and it was not the generator's fault: the run failed.
+        notes: worth knowing, and no reason for either.
+    """
+
+    saturated: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Worst:
+    """The worst of the strained seconds."""
+
+    cpu_percent: float = 0.0
+    loop_lag_s: float = 0.0
+    gc_pause_s: float = 0.0
+    steal_percent: float = 0.0
+
+    def take(self, health: GeneratorHealth) -> None:
+        self.cpu_percent = max(self.cpu_percent, health.cpu_percent)
+        self.loop_lag_s = max(self.loop_lag_s, health.loop_lag_max_s)
+        self.gc_pause_s = max(self.gc_pause_s, health.gc_pause_max_s)
+        self.steal_percent = max(self.steal_percent, health.steal_percent)
+
+
+class Saturation:
+    """Watches the seconds of a run.
+
+    Args:
+        limits: see :class:`Limits`.
+    """
+
+    def __init__(self, limits: Limits = LIMITS) -> None:
+        self._limits = limits
+        self._seconds = self._strained = self._held = 0
+        self._intended = self._sent = 0
+        self._lag = Histogram()
+        self._worst = _Worst()
+
+    def feed(self, second: Second) -> None:
+        """The next second."""
+        health = second.health
+        self._seconds += 1
+        self._intended += health.intended
+        self._sent += health.sent
+        self._lag.add_encoded(health.send_lag)
+        if not self._left_late(health):
+            return
+        if self._shows_why(health):
+            self._strained += 1
+            self._worst.take(health)
+        else:
+            self._held += 1
+
+    def assess(self, *, is_open: bool) -> Assessment:
+        """What is to be said so far.
+
+        Args:
+            is_open: the scenario has open arrivals, which keep their rate whatever the target does.
+        """
+        kept = self._rate_sentences()
+        if self._strained > max(1.0, self._limits.strained_share * self._seconds):
+            return Assessment(saturated=(self._strain_sentence(), *kept))
+        notes = (self._strain_sentence(),) if self._strained else ()
+        late = self._lag.count > 0 and self._lag.percentile(99) > self._limits.send_lag_p99_s
+        if late and self._held:
+            kept = (self._held_sentence(), *kept)
+        return Assessment(failures=kept, notes=notes) if is_open else Assessment(notes=(*kept, *notes))
+
+    def _left_late(self, health: GeneratorHealth) -> bool:
+        missing = health.intended - health.sent
+        fell_behind = health.intended > 0 and missing > self._limits.rate_error * health.intended + 1
+        return health.send_lag_p99_s > self._limits.send_lag_p99_s or fell_behind
+
+    def _shows_why(self, health: GeneratorHealth) -> bool:
+        return (
+            health.cpu_percent >= self._limits.cpu_percent
+            or health.loop_lag_max_s >= self._limits.pause_s
+            or health.gc_pause_max_s >= self._limits.pause_s
+            or health.steal_percent >= self._limits.steal_percent
+        )
+
+    def _rate_sentences(self) -> tuple[str, ...]:
+        if self._sent >= self._intended * (1 - self._limits.rate_error):
+            return ()
+        share = 100 * self._sent / self._intended
+        return (
+            f"the rate was not kept: {self._sent:,} of {self._intended:,} intended requests went out ({share:.1f} %)",
+        )
+
+    def _strain_sentence(self) -> str:
+        worst, limits = self._worst, self._limits
+        signs = [
+            (worst.cpu_percent >= limits.cpu_percent, f"a worker used {worst.cpu_percent:.0f} % of its core"),
+            (worst.loop_lag_s >= limits.pause_s, f"a loop woke up {duration(worst.loop_lag_s)} late"),
+            (worst.gc_pause_s >= limits.pause_s, f"the garbage collector paused for {duration(worst.gc_pause_s)}"),
+            (worst.steal_percent >= limits.steal_percent, f"the host took {worst.steal_percent:.0f} % of the CPU"),
+        ]
+        said = ", ".join(text for is_so, text in signs if is_so)
+        return (
+            f"the generator was the limit in {self._strained} of {self._seconds} s: {said}; {self._lag_words()}: "
+            "use more workers or machines, or a lower rate"
+        )
+
+    def _held_sentence(self) -> str:
+        return (
+            f"the target held the connections in {self._held} of {self._seconds} s: {self._lag_words()} while the "
+            "generator had time: a larger target.pool, or connections: per_device, would keep the rate"
+        )
+
+    def _lag_words(self) -> str:
+        if not self._lag.count:
+            return "nothing was answered"
+        return f"1 % of all requests left {duration(self._lag.percentile(99))} late or later"
+
+
+def assess(seconds: Iterable[Second], *, is_open: bool, limits: Limits = LIMITS) -> Assessment:
+    """A whole run at once: see :meth:`Saturation.assess`."""
+    saturation = Saturation(limits)
+    for second in seconds:
+        saturation.feed(second)
+    return saturation.assess(is_open=is_open)
+
+
+def duration(seconds: float) -> str:
+    """As a person says it: ``12 ms``, ``3.4 s``."""
+    return f"{seconds * 1e3:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

@@ -1,0 +1,212 @@
+"""What a threshold can look at, and the names for it; the grammar is in :mod:`simulator.fleet.metrics.thresholds`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import Final
+
+from simulator.fleet.metrics.outcomes import OutcomeClass
+
+FAILED: Final = frozenset(OutcomeClass) - {OutcomeClass.OK, OutcomeClass.LIMITED}
+WAITED: Final = frozenset({OutcomeClass.OK, OutcomeClass.TIMEOUT})
+GROUPS: Final = {"failed": FAILED, "all": frozenset(OutcomeClass)}
+
+AUDIT_COUNTS: Final = (
+    "lost", "doubled", "reordered", "altered", "late", "unknown", "ambiguous", "resent", "sent", "accepted", "stored",
+)  # fmt: skip
+AUDIT_STREAMS: Final = ("readings", "commands")
+
+
+class ThresholdError(ValueError):
+    """A threshold that nobody can hold a run against.
+
+    Attributes:
+        expression: as it was given.
+        column: where it stops making sense, from 1.
+        expected: what should stand there.
+    """
+
+    def __init__(self, expression: str, column: int, expected: str) -> None:
+        self.expression = expression
+        self.column = column
+        self.expected = expected
+        super().__init__(f'threshold "{expression}", column {column}: {expected}')
+
+
+class Source(StrEnum):
+    """What a threshold looks at."""
+
+    OPERATIONS = "operations"
+    AUDIT = "audit"
+    GENERATOR = "generator"
+    GAUGES = "gauges"
+
+
+class Unit(StrEnum):
+    """What a measure is counted in."""
+
+    TIME = "s"
+    RATE = "/s"
+    SHARE = "%"
+    COUNT = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is measured.
+
+    Attributes:
+        source: where it comes from.
+        names: the operations, ``http.*`` for a whole family; of the audit its streams; else one name.
+        outcomes: of the operations.
+        service: the time since the request was sent instead of since it was intended.
+        measure: ``percentile``, ``min``, ``max``, ``mean``, ``last``, ``count``, ``rate``; the audit's count.
+        percent: of a percentile.
+    """
+
+    source: Source
+    names: frozenset[str]
+    outcomes: frozenset[OutcomeClass] = frozenset()
+    service: bool = False
+    measure: str = "count"
+    percent: float = 0.0
+
+    def names_operation(self, name: str) -> bool:
+        """Whether an operation is one of those."""
+        return name in self.names or f"{name.partition('.')[0]}.*" in self.names
+
+
+_TIMED: Final = ("min", "max", "mean")
+_GENERATOR: Final = {
+    "send_lag": ("p99", "p50", "mean", "max"),
+    "loop_lag": ("max",),
+    "gc_pause": ("max",),
+    "steal": ("max", "mean"),
+    "cpu": ("max", "mean"),
+    "sent": (),
+}
+_OF_GAUGES: Final = ("min", "max", "mean", "last")
+_PERCENTILE: Final = re.compile(r"p(\d{1,2}(?:\.\d+)?|100)")
+
+
+class SubjectNames:
+    """A subject, split at its dots; each part knows its column.
+
+    Args:
+        expression: the threshold.
+        column: where the subject begins.
+        text: the subject.
+        operations: the names that there are.
+    """
+
+    def __init__(self, expression: str, column: int, text: str, operations: Collection[str]) -> None:
+        self._expression = expression
+        self._operations = operations
+        self._parts: list[tuple[int, str]] = []
+        for part in re.finditer(r"[^.]*\.?", text):
+            name = part[0].removesuffix(".")
+            if self._parts and name.isdigit() and re.fullmatch(r"p\d+", self._parts[-1][1]):
+                at, before = self._parts.pop()  # the point of p99.9
+                self._parts.append((at, f"{before}.{name}"))
+            elif part[0]:
+                self._parts.append((column + part.start(), name))
+        self._end = column + len(text)
+
+    def subject(self) -> tuple[Subject, tuple[Unit, ...]]:
+        """What it names, and the units that its limit may have."""
+        families = sorted({name.partition(".")[0] for name in self._operations})
+        family = self._one_of((*families, *(source.value for source in Source if source is not Source.OPERATIONS)))
+        if family == Source.AUDIT:
+            return self._audit()
+        if family == Source.GENERATOR:
+            return self._generator()
+        if family == Source.GAUGES:
+            return self._gauges()
+        return self._operation(family)
+
+    def _audit(self) -> tuple[Subject, tuple[Unit, ...]]:
+        name = self._one_of((*AUDIT_COUNTS, *AUDIT_STREAMS))
+        streams = frozenset(AUDIT_STREAMS)
+        if name in AUDIT_STREAMS:
+            streams, name = frozenset({name}), self._one_of(AUDIT_COUNTS)
+        self._done()
+        return Subject(Source.AUDIT, streams, measure=name), (Unit.COUNT,)
+
+    def _generator(self) -> tuple[Subject, tuple[Unit, ...]]:
+        name = self._one_of(tuple(_GENERATOR))
+        if name == "sent":
+            self._done()
+            return Subject(Source.GENERATOR, frozenset({name}), measure="rate"), (Unit.SHARE,)
+        measure, percent = self._measure(_GENERATOR[name], percentiles=name == "send_lag")
+        unit = Unit.SHARE if name in {"steal", "cpu"} else Unit.TIME
+        return Subject(Source.GENERATOR, frozenset({name}), measure=measure, percent=percent), (unit,)
+
+    def _gauges(self) -> tuple[Subject, tuple[Unit, ...]]:
+        if not self._parts:
+            raise self._error("expected the name of a gauge, such as online")
+        _, name = self._parts.pop(0)
+        measure, _ = self._measure(_OF_GAUGES)
+        return Subject(Source.GAUGES, frozenset({name}), measure=measure), (Unit.COUNT,)
+
+    def _operation(self, family: str) -> tuple[Subject, tuple[Unit, ...]]:
+        of_family = {name.partition(".")[2] for name in self._operations if name.startswith(f"{family}.")}
+        outcomes = {outcome.value: frozenset({outcome}) for outcome in OutcomeClass} | GROUPS
+        aspects = ("response", "service")
+        measures = ("p99", *_TIMED, "count", "rate")
+        names = frozenset({f"{family}.*"})
+        if self._next_is(of_family):
+            names = frozenset({f"{family}.{self._one_of(tuple(of_family))}"})
+        elif not self._next_is({*outcomes, *aspects, *measures}) and not self._next_is_percentile():
+            raise self._unknown((*sorted(of_family), *outcomes, *measures))
+        if self._parts and not self._next_is({*outcomes, *aspects, *measures}) and not self._next_is_percentile():
+            raise self._unknown((*outcomes, *aspects, *measures))
+        given = outcomes[self._one_of(tuple(outcomes))] if self._next_is(outcomes) else None
+        service = self._next_is(aspects) and self._one_of(aspects) == "service"
+        measure, percent = self._measure(measures, percentiles=True)
+        is_time = measure in {"percentile", *_TIMED}
+        chosen = given or (WAITED if is_time else frozenset({OutcomeClass.OK}))
+        units = (Unit.TIME,) if is_time else (Unit.RATE, Unit.SHARE) if measure == "rate" else (Unit.COUNT,)
+        return Subject(Source.OPERATIONS, names, chosen, service, measure, percent), units
+
+    def _measure(self, known: tuple[str, ...], *, percentiles: bool = False) -> tuple[str, float]:
+        if percentiles and self._next_is_percentile():
+            name = self._parts.pop(0)[1]
+            self._done()
+            return "percentile", float(name[1:])
+        name = self._one_of(known)
+        self._done()
+        return name, 0.0
+
+    def _next_is(self, known: Collection[str]) -> bool:
+        return bool(self._parts) and self._parts[0][1] in known
+
+    def _next_is_percentile(self) -> bool:
+        return bool(self._parts) and _PERCENTILE.fullmatch(self._parts[0][1]) is not None
+
+    def _one_of(self, known: tuple[str, ...]) -> str:
+        if not self._next_is(known):
+            raise self._unknown(known)
+        return self._parts.pop(0)[1]
+
+    def _unknown(self, known: tuple[str, ...]) -> ThresholdError:
+        return self._error(f"expected one of {', '.join(known)}", known)
+
+    def _done(self) -> None:
+        if self._parts:
+            raise self._error("expected nothing after the measure")
+
+    def _error(self, expected: str, known: Collection[str] = ()) -> ThresholdError:
+        if not self._parts:
+            return ThresholdError(self._expression, self._end, f"{expected}, and the name ends here")
+        column, name = self._parts[0]
+        return ThresholdError(self._expression, column, f"{expected}, found {name!r}{nearest(name, known)}")
+
+
+def nearest(word: str, known: Collection[str]) -> str:
+    """``; did you mean 'x'?``, or nothing."""
+    found = get_close_matches(word, list(known), n=1, cutoff=0.5) if word else []
+    return f"; did you mean {found[0]!r}?" if found else ""

@@ -1,0 +1,180 @@
+"""The plan of a run: who does what when, for any range of devices and any stretch of time, without a memory.
+
+Every worker asks for its own range; put together, their answers are those for the whole fleet, however it is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from agent.core.schedule import Schedule
+from simulator.fleet.plan.chance import Indices
+from simulator.fleet.plan.events import EVERY_KIND, Event, EventKind, EventTable
+from simulator.fleet.plan.power import Switching, chosen, contact_of, model_of, power_of
+from simulator.fleet.plan.schedules import READING, Periodic, device_key, periodic_of
+from simulator.fleet.plan.streams import StreamPlan, streams_of
+from simulator.fleet.plan.timeline import Timeline
+from simulator.fleet.scenario.kinds import BackfillSettings
+from simulator.fleet.scenario.model import Scenario
+
+_STEP_S: Final = 1.0
+_NEEDS_CONTACT: Final = frozenset({EventKind.POLL})
+
+
+class Plan:
+    """Every event of a run.
+
+    Args:
+        scenario: what is planned.
+        timeline: with the waits at barriers, once there were some; None plans without.
+    """
+
+    def __init__(self, scenario: Scenario, timeline: Timeline | None = None) -> None:
+        self.scenario = scenario
+        self.planned = Timeline.of(scenario)
+        self.timeline = timeline or self.planned
+        self._ranges: dict[range, RangePlan] = {}
+
+    @property
+    def begin_s(self) -> float:
+        """When the first event may be: below 0 where there is history to send."""
+        if self.scenario.kind != "backfill":
+            return 0.0
+        return -(self.scenario.backfill or BackfillSettings()).history_s
+
+    @property
+    def end_s(self) -> float:
+        """When the last phase ends."""
+        return self.timeline.end_s
+
+    @cached_property
+    def models(self) -> Indices:
+        """The model of each device, by its index in the scenario's list."""
+        return model_of(self.scenario)
+
+    def entered(self, phase: int, at_s: float) -> Plan:
+        """The plan from now on, when a phase began at ``at_s`` since the one before it had waited at its barrier.
+
+        What goes by the phases (ramps, storms, faults, arrivals) moves with them; the devices' own periods do not.
+        """
+        return Plan(self.scenario, self.timeline.entered(phase, at_s))
+
+    def reading_schedule(self, device: int) -> Schedule:
+        """When a device reads its sensors, on the run's clock: what a core's own schedule is to be."""
+        telemetry = self.scenario.fleet.models[int(self.models[device])].telemetry
+        if telemetry.phase == "in_step":
+            return Schedule(telemetry.every_s, 0.0)
+        return Schedule.of(device_key(self.scenario.seed, device), READING, telemetry.every_s)
+
+    def events(
+        self, devices: range, from_s: float, to_s: float, kinds: frozenset[EventKind] = EVERY_KIND
+    ) -> Iterator[Event]:
+        """The events of some devices from ``from_s`` until before ``to_s``, in the order of time.
+
+        They are made step by step as they are asked for: an hour of a hundred thousand devices is never in memory.
+
+        Args:
+            devices: their numbers, from 0.
+            from_s: since the begin of the first phase.
+            to_s: the same.
+            kinds: which to make.
+        """
+        begin_s = from_s
+        while begin_s < to_s:
+            end_s = min(np.floor(begin_s / _STEP_S) * _STEP_S + _STEP_S, to_s)
+            yield from self.table(devices, begin_s, end_s, kinds).rows()
+            begin_s = end_s
+
+    def table(self, devices: range, from_s: float, to_s: float, kinds: frozenset[EventKind] = EVERY_KIND) -> EventTable:
+        """The same as columns, all at once: for short stretches, and for whoever counts."""
+        if devices not in self._ranges:
+            self._ranges[devices] = RangePlan.of(self, devices)
+        return self._ranges[devices].between(from_s, to_s, kinds)
+
+
+@dataclass(frozen=True, slots=True)
+class RangePlan:
+    """What does not change while a worker goes through its range.
+
+    Attributes:
+        power, contact: of its devices.
+        faults: begins and ends.
+    """
+
+    devices: range
+    end_s: float
+    power: Switching
+    contact: Switching
+    periodic: tuple[Periodic, ...]
+    streams: tuple[StreamPlan, ...]
+    faults: EventTable
+
+    @classmethod
+    def of(cls, plan: Plan, devices: range) -> RangePlan:
+        """The plan of a range.
+
+        Raises:
+            ValueError: the fleet has no such devices.
+        """
+        scenario, timeline = plan.scenario, plan.timeline
+        if devices.step != 1 or not 0 <= devices.start <= devices.stop <= scenario.fleet.devices:
+            raise ValueError(f"{devices} is no range of {scenario.fleet.devices} devices")
+        return cls(
+            devices,
+            timeline.end_s,
+            power_of(scenario, timeline, devices),
+            contact_of(scenario, timeline, devices),
+            tuple(periodic_of(scenario, plan.models, devices)),
+            tuple(StreamPlan(stream, scenario, timeline) for stream in streams_of(scenario)),
+            _faults(plan, devices),
+        )
+
+    def between(self, from_s: float, to_s: float, kinds: frozenset[EventKind]) -> EventTable:
+        """The events of a stretch of time, in order."""
+        to_s = min(to_s, self.end_s)
+        parts = [*self._switches(from_s, to_s), *self._work(from_s, to_s, kinds)]
+        inside = (self.faults.time_s >= from_s) & (self.faults.time_s < to_s)
+        parts.append(self.faults.only(inside))
+        table = EventTable.joined(parts)
+        return table if kinds == EVERY_KIND else table.only(np.isin(table.kind, [int(kind) for kind in kinds]))
+
+    def _switches(self, from_s: float, to_s: float) -> Iterator[EventTable]:
+        for switching, on, off in (
+            (self.power, EventKind.SWITCH_ON, EventKind.SWITCH_OFF),
+            (self.contact, EventKind.RECONNECT, EventKind.DISCONNECT),
+        ):
+            device, time_s, is_on = switching.between(from_s, to_s)
+            device = device + self.devices.start
+            yield EventTable.of(on, time_s[is_on], device[is_on])
+            yield EventTable.of(off, time_s[~is_on], device[~is_on])
+
+    def _work(self, from_s: float, to_s: float, kinds: frozenset[EventKind]) -> Iterator[EventTable]:
+        for periodic in self.periodic:
+            if periodic.kind in kinds:
+                table = periodic.between(from_s, to_s)
+                # History was lived through before the run: nobody had switched the device off.
+                on = (table.time_s < 0) | self.power.on_at(table.device, table.time_s)
+                if periodic.kind in _NEEDS_CONTACT:
+                    on &= self.contact.on_at(table.device, table.time_s)
+                kept = table.only(on)
+                yield EventTable.of(periodic.kind, kept.time_s, kept.device + self.devices.start)
+        for stream in self.streams:
+            if stream.stream.kind in kinds:
+                yield stream.between(self.devices, from_s, to_s)
+
+
+def _faults(plan: Plan, devices: range) -> EventTable:
+    parts = []
+    for number, fault in enumerate(plan.scenario.faults):
+        name = f"fault/{number}"
+        hit = chosen(plan.scenario.seed, name, fault.share, plan.scenario.fleet.devices)
+        device = np.flatnonzero(hit[devices.start : devices.stop]).astype(np.int64) + devices.start
+        begin_s = plan.timeline.moved(fault.at_s, plan.planned)
+        for kind, time_s in ((EventKind.FAULT_BEGIN, begin_s), (EventKind.FAULT_END, begin_s + fault.duration_s)):
+            parts.append(EventTable.of(kind, np.full(len(device), time_s), device, number))
+    return EventTable.joined(parts)

@@ -1,0 +1,169 @@
+"""Who is switched on, and who is in touch, when: ramps, storms and reboots, put together for each device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from simulator.fleet.plan.chance import Floats, Indices, mix, shuffled, stream, unit
+from simulator.fleet.plan.timeline import PhaseSpan, Timeline
+from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.scenario.phases import StormPhase
+
+_TICKS_PER_S: Final = 100_000
+_TICK_BITS: Final = 42
+"""A year has fewer than 2 ** 42 ticks of 10 microseconds, and 2 ** 21 devices have room above them."""
+
+Causes = tuple[Indices, Floats, Indices]
+"""Device (counted from the range's begin), time, +1 for a cause to be off that begins or -1 for one that ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Switching:
+    """When each device of a range changes between on and off, by device and then by time.
+
+    Attributes:
+        device: counted from the range's begin.
+        time_s: of the change.
+        on: what it changes to.
+        keys: device and time as one number, to search in.
+        at_begin: whether a device is on before its first change.
+    """
+
+    device: Indices
+    time_s: Floats
+    on: npt.NDArray[np.bool_]
+    keys: Indices
+    at_begin: bool
+
+    @classmethod
+    def of(cls, causes: Sequence[Causes], *, at_begin: bool) -> Switching:
+        """Add up the causes: a device is off as long as at least one of them holds.
+
+        Args:
+            causes: of being off.
+            at_begin: False when each device begins with one cause to be off, which a ramp ends.
+        """
+        device, time_s, change = (
+            (np.concatenate(column) for column in zip(*causes, strict=True))
+            if causes
+            else (np.empty(0, np.int64), np.empty(0), np.empty(0, np.int64))
+        )
+        # Where one cause ends as the next begins, the device stays off: +1 comes first.
+        order = np.lexsort((-change, time_s, device))
+        device, time_s, change = device[order], time_s[order], change[order]
+        running = np.cumsum(change)
+        first = np.concatenate(([True], device[1:] != device[:-1])) if len(device) else np.empty(0, bool)
+        start = np.maximum.accumulate(np.where(first, np.arange(len(device)), 0))
+        base = np.where(start > 0, running[start - 1], 0)
+        off_after = running - base + (0 if at_begin else 1)
+        was_off = np.where(first, 0 if at_begin else 1, np.concatenate(([0], off_after[:-1]))) > 0
+        is_off = off_after > 0
+        turns = was_off != is_off
+        device, time_s = device[turns], time_s[turns]
+        return cls(device, time_s, ~is_off[turns], _keys(device, time_s), at_begin)
+
+    def on_at(self, device: Indices, time_s: Floats) -> npt.NDArray[np.bool_]:
+        """Whether each device is on at each time; at the instant of a change it has changed already."""
+        if not len(self.device):
+            return np.full(len(device), self.at_begin)
+        row = np.searchsorted(self.keys, _keys(device, time_s), side="right") - 1
+        known = (row >= 0) & (self.device[np.maximum(row, 0)] == device)
+        return np.where(known, self.on[np.maximum(row, 0)], self.at_begin)
+
+    def between(self, from_s: float, to_s: float) -> tuple[Indices, Floats, npt.NDArray[np.bool_]]:
+        """The changes of a stretch of time: device, time, what to."""
+        inside = (self.time_s >= from_s) & (self.time_s < to_s)
+        return self.device[inside], self.time_s[inside], self.on[inside]
+
+
+def _keys(device: Indices, time_s: Floats) -> Indices:
+    ticks = np.clip(np.floor(time_s * _TICKS_PER_S), 0, (1 << _TICK_BITS) - 1).astype(np.int64)
+    return (device << _TICK_BITS) | ticks
+
+
+def power_of(scenario: Scenario, timeline: Timeline, devices: range) -> Switching:
+    """When the devices of a range have power."""
+    causes = [*_ramps(scenario, timeline, devices), *_storms(scenario, timeline, devices, "power")]
+    causes += _reboots(scenario, timeline, devices)
+    return Switching.of(causes, at_begin=False)
+
+
+def contact_of(scenario: Scenario, timeline: Timeline, devices: range) -> Switching:
+    """When the devices of a range have a connection, power apart."""
+    return Switching.of(list(_storms(scenario, timeline, devices, "connection")), at_begin=True)
+
+
+def chosen(seed: int, name: str, share: float, count: int) -> npt.NDArray[np.bool_]:
+    """Exactly this share of ``count`` devices, by chance.
+
+    Args:
+        seed: of the scenario.
+        name: of the choice; another name chooses others.
+        share: 0 to 1.
+        count: devices of the whole fleet.
+    """
+    return (shuffled(stream(seed, name), count) + 0.5) / count < share
+
+
+def model_of(scenario: Scenario) -> Indices:
+    """The model of each device of the fleet, by index in the scenario's list: exact shares, dealt out by chance."""
+    count = scenario.fleet.devices
+    bounds = np.cumsum([model.share for model in scenario.fleet.models])
+    places = (shuffled(stream(scenario.seed, "model"), count) + 0.5) / count
+    return np.minimum(np.searchsorted(bounds, places, side="right"), len(bounds) - 1).astype(np.int64)
+
+
+def _ramps(scenario: Scenario, timeline: Timeline, devices: range) -> Iterator[Causes]:
+    count = scenario.fleet.devices
+    place = (shuffled(stream(scenario.seed, "ramp"), count)[devices.start : devices.stop] + 0.5) / count
+    local = np.arange(len(devices), dtype=np.int64)
+    at_once = timeline.spans[0].online_from
+    if at_once > 0:
+        yield _changes(local[place < at_once], np.zeros(np.count_nonzero(place < at_once)), -1)
+    for span in timeline.spans:
+        low, high = sorted((span.online_from, span.online_to))
+        inside = (place >= low) & (place < high)
+        if high > low:
+            part = (place[inside] - span.online_from) / (span.online_to - span.online_from)
+            sign = -1 if span.online_to > span.online_from else 1
+            yield _changes(local[inside], span.begin_s + part * span.duration_s, sign)
+
+
+def _storms(scenario: Scenario, timeline: Timeline, devices: range, loss: str) -> Iterator[Causes]:
+    for span in timeline.spans:
+        phase = scenario.phases[span.index]
+        if isinstance(phase, StormPhase) and phase.loss == loss:
+            for wave in range(phase.waves):
+                yield from _wave(scenario, span, phase, wave, devices)
+
+
+def _wave(scenario: Scenario, span: PhaseSpan, phase: StormPhase, wave: int, devices: range) -> Iterator[Causes]:
+    hit = chosen(scenario.seed, f"storm/{span.index}/{wave}", phase.share, scenario.fleet.devices)
+    local = np.flatnonzero(hit[devices.start : devices.stop]).astype(np.int64)
+    begin_s = span.begin_s + wave * phase.duration_s / phase.waves
+    yield _changes(local, np.full(len(local), begin_s), 1)
+    yield _changes(local, np.full(len(local), begin_s + phase.away_s), -1)
+
+
+def _reboots(scenario: Scenario, timeline: Timeline, devices: range) -> Iterator[Causes]:
+    kinds = model_of(scenario)[devices.start : devices.stop]
+    word = stream(scenario.seed, "reboot")
+    for index, model in enumerate(scenario.fleet.models):
+        if model.reboots is None:
+            continue
+        local = np.flatnonzero(kinds == index).astype(np.int64)
+        turns = np.arange(int(timeline.end_s / model.reboots.every_s) + 1, dtype=np.int64)
+        device, turn = np.repeat(local, len(turns)), np.tile(turns, len(local))
+        begin_s = (turn + unit(mix(word, device + devices.start, turn))) * model.reboots.every_s
+        inside = begin_s < timeline.end_s
+        yield _changes(device[inside], begin_s[inside], 1)
+        yield _changes(device[inside], begin_s[inside] + model.reboots.away_s, -1)
+
+
+def _changes(device: Indices, time_s: Floats, sign: int) -> Causes:
+    return device, time_s, np.full(len(device), sign, dtype=np.int64)

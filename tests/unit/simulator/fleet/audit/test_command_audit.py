@@ -1,0 +1,163 @@
+"""Every kind of finding about commands, each told of the device that it happened to, and none on a clean run."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.core.values import Contract, OutcomeStatus
+from agent.wire.times import to_rfc3339
+from simulator.exit_codes import ExitCode
+from simulator.fleet.audit.findings import exit_code_of_audit
+from simulator.fleet.record import DeviceFinding, StreamAudit
+from tests.fleet_audit import BEGAN_MS, story
+
+SUCCEEDED = OutcomeStatus.SUCCEEDED
+OFFERS = ("command-results", "idempotency-key")
+
+
+def listed(told, device, name, at_s, status="succeeded"):
+    record = {"id": name, "device_id": f"d-{device}", "command_payload": {}, "status": status}
+    told.listed(device).append({**record, "created_at": to_rfc3339(BEGAN_MS / 1000 + at_s)})
+    return told.listed(device)[-1]
+
+
+def run(told, device, name, at_s, *, status=SUCCEEDED, contract=Contract.ONCE, state=None):
+    """A command from the order to the report, a second for each step."""
+    book = told.ledger
+    book.command_ordered(device, name, at_s)
+    book.command_received(device, name, at_s + 1)
+    if status is SUCCEEDED:
+        book.command_started(device, name, contract, 1, at_s + 2)
+    book.command_finished(device, name, status, at_s + 3)
+    book.command_reported(device, name, at_s + 4)
+    return listed(told, device, name, at_s, state or str(status))
+
+
+def clean(told):
+    for device in range(4):
+        run(told, device, f"a{device}", 1.0)
+        run(told, device, f"b{device}", 2.0, status=OutcomeStatus.FAILED)
+        run(told, device, f"c{device}", 3.0, status=OutcomeStatus.REJECTED)
+
+
+def findings(audit):
+    return [(each.device_id, each.kind, each.keys) for each in audit.findings]
+
+
+def test_a_clean_run_has_no_findings(tmp_path):
+    with story(tmp_path, offers=OFFERS) as told:
+        clean(told)
+        audit = told.audit()
+    assert audit.commands == StreamAudit(12, 12, 12, 0, 0, 0, 0, 0, 0)
+    assert audit.findings == ()
+    assert audit.complete
+    assert audit.sentences[-1] == "commands: 12 sent, 12 accepted, 12 listed, 4 effects"
+
+
+@pytest.mark.parametrize("range_readings", [1, 10**6])
+def test_everything_that_can_be_wrong_is_told_by_device(tmp_path, range_readings):
+    with story(tmp_path, devices=8, offers=OFFERS) as told:
+        clean(told)
+        del told.listed(0)[0]
+        told.listed(1)[1]["status"] = "succeeded"
+        told.ledger.command_started(2, "a2", Contract.ONCE, 1, 9.0)
+        listed(told, 3, "stranger", 5.0)
+        run(told, 4, "open", 1.0, state="in_progress")
+        told.ledger.command_ordered(5, "first", 1.0)
+        told.ledger.command_ordered(5, "second", 2.0)
+        for name, at_s in (("second", 3.0), ("first", 4.0)):
+            told.ledger.command_received(5, name, at_s)
+        listed(told, 5, "first", 1.0, "delivered")
+        listed(told, 5, "second", 2.0, "delivered")
+        told.ledger.command_ordered(6, "no effect", 1.0)
+        told.ledger.command_finished(6, "no effect", SUCCEEDED, 2.0)
+        listed(told, 6, "no effect", 1.0)
+        run(told, 7, "twice", 1.0)
+        listed(told, 7, "twice", 1.0)
+        audit = told.audit(range_readings=range_readings)
+    assert findings(audit) == [
+        ("d-0", "lost", ("a0",)),
+        ("d-4", "lost", ("open",)),
+        ("d-6", "lost", ("no effect",)),
+        ("d-2", "doubled", ("a2",)),
+        ("d-7", "doubled", ("twice",)),
+        ("d-1", "altered", ("b1",)),
+        ("d-3", "unknown", ("stranger",)),
+        ("d-5", "reordered", ("second",)),
+    ]
+    assert audit.findings[0] == DeviceFinding("d-0", "sim-0", "lost", 1, ("a0",))
+    assert exit_code_of_audit(audit) is ExitCode.DATA_LOST
+
+
+@pytest.mark.parametrize(
+    ("contract", "attempts", "doubled"),
+    [
+        (Contract.ONCE, [1], 0),
+        (Contract.ONCE, [1, 2], 1),
+        (Contract.IDEMPOTENT, [1, 2, 3], 0),
+        (Contract.IDEMPOTENT, [1, 1], 1),
+        (Contract.RESTARTS_DEVICE, [1, 2, 2], 1),
+    ],
+)
+def test_the_handlers_contract_decides_how_often_an_effect_may_begin(tmp_path, contract, attempts, doubled):
+    with story(tmp_path, offers=OFFERS) as told:
+        run(told, 0, "a", 1.0, contract=contract)
+        for attempt in attempts[1:]:
+            told.ledger.command_started(0, "a", contract, attempt, 9.0)
+        audit = told.audit()
+    assert audit.commands.doubled == doubled
+    assert audit.commands.resent == len(attempts) - 1
+
+
+def test_an_order_without_an_answer_may_exist_or_not(tmp_path):
+    with story(tmp_path, offers=OFFERS) as told:
+        clean(told)
+        told.ledger.order_unanswered(0, 5.0)
+        told.ledger.order_unanswered(1, 5.0)
+        told.ledger.command_received(1, "came all the same", 6.0)
+        listed(told, 1, "came all the same", 5.0, "delivered")
+        audit = told.audit()
+    assert audit.findings == ()
+    assert (audit.commands.sent, audit.commands.ambiguous) == (14, 2)
+
+
+def test_a_command_that_expired_or_still_waits_is_not_lost(tmp_path):
+    with story(tmp_path, offers=OFFERS) as told:
+        clean(told)
+        for name, state in (("e", "expired"), ("q", "queued"), ("t", "canceled")):
+            told.ledger.command_ordered(0, name, 5.0)
+            listed(told, 0, name, 5.0, state)
+        audit = told.audit()
+    assert audit.findings == ()
+    assert "3 commands never came to their device" in audit.sentences[-1]
+
+
+def test_commands_of_an_earlier_run_are_left_alone(tmp_path):
+    with story(tmp_path, offers=OFFERS) as told:
+        clean(told)
+        listed(told, 0, "old", -100.0)
+        assert told.audit().findings == ()
+
+
+def test_a_plain_service_that_never_tells_a_state_alters_and_loses_nothing(tmp_path):
+    with story(tmp_path) as told:
+        clean(told)
+        for device in range(4):
+            for number, record in enumerate(told.listed(device)):
+                record["status"] = (None, "queued", "done")[number]
+        assert told.audit().findings == ()
+
+
+def test_a_result_long_after_the_order_is_late(tmp_path):
+    with story(tmp_path, offers=OFFERS) as told:
+        clean(told)
+        audit = told.audit(late_after_s=2.9)
+    assert audit.commands.late == 12
+    assert exit_code_of_audit(audit) is ExitCode.GOOD
+
+
+def test_records_that_cannot_be_read_are_told_of(tmp_path):
+    with story(tmp_path, offers=OFFERS) as told:
+        clean(told)
+        told.listed(0).append({"id": "x"})
+        assert told.audit().sentences[-1] == "1 command records could not be read"

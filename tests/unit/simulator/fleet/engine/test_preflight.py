@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import dataclasses
+import resource
+import socket
+
+import pytest
+
+from agent.errors import ConfigurationError
+from simulator.fleet.engine import addresses, preflight
+from simulator.fleet.engine.preflight import Demand, Host, examine, missing, read_host
+
+GIB = 1 << 30
+HOST = Host(descriptors=20_000, ports=28_232, memory_bytes=8 * GIB, cores=4, backlog=4096)
+FITTING = Demand(devices=10_000, device_bytes=10_000, sockets=10_000, workers=2)
+
+
+def told(demand: Demand, host: Host = HOST) -> dict[str, str]:
+    """What does not fit, by its first word."""
+    return {finding.what.split()[0]: str(finding) for finding in examine(demand, host) if not finding.fits}
+
+
+def ask(**changes: object) -> Demand:
+    return dataclasses.replace(FITTING, **changes)
+
+
+def test_what_fits_is_not_refused():
+    findings = examine(FITTING, HOST)
+    assert [finding.fits for finding in findings] == [True] * 5
+    assert missing(findings) == []
+    assert str(findings[0]) == "descriptors of each worker: 5,064 needed, 20,000 there"
+
+
+def test_descriptors_are_counted_for_each_worker():
+    assert "descriptors" not in told(ask(sockets=39_000, source_addresses=2))
+    assert told(ask(sockets=100_000, source_addresses=4))["descriptors"] == (
+        "descriptors of each worker: 50,064 needed, 20,000 there: "
+        "ulimit -n 50064 (as root, or LimitNOFILE= of the unit), or workers: 6"
+    )
+
+
+def test_the_fix_of_each_finding_makes_it_fit():
+    many = ask(sockets=100_000, devices=100_000)
+    assert set(told(many)) == {"descriptors", "ports"}
+    assert told(dataclasses.replace(many, workers=6, source_addresses=4), dataclasses.replace(HOST, cores=6)) == {}
+
+
+def test_ports_are_counted_for_all_workers_of_an_address():
+    assert told(ask(sockets=30_000))["ports"].endswith(
+        "target.source_addresses: 2, or sysctl net.ipv4.ip_local_port_range='1024 65535'"
+    )
+
+
+def test_memory_counts_devices_sockets_tls_and_the_target_on_the_same_machine():
+    def needed(**changes: object) -> int:
+        return next(finding.asked for finding in examine(ask(**changes), HOST) if finding.what == "memory")
+
+    plain = needed()
+    assert plain == pytest.approx((10_000 * (10_000 + 8 * 1024) + 2 * preflight.WORKER_BYTES) / (1 << 20), abs=1)
+    assert needed(tls=True) - plain == pytest.approx(10_000 * 31 / 1024, abs=1.1)
+    assert needed(target_is_here=True) - plain == pytest.approx(10_000 * 5 / 1024, abs=1.1)
+
+
+def test_the_number_of_devices_that_fits_is_said():
+    host = dataclasses.replace(HOST, memory_bytes=GIB)
+    sentence = told(ask(devices=100_000, device_bytes=20_000, sockets=256), host)["memory"]
+    number = int(sentence.rsplit(" ", 1)[1])
+    assert 25_000 < number < 35_000
+    assert "memory" not in told(ask(devices=number, device_bytes=20_000, sockets=256), host)
+    assert "pooled" in told(ask(devices=40_000, sockets=40_000, device_bytes=100, tls=True), host)["memory"]
+
+
+def test_what_only_disturbs_is_said_and_not_refused():
+    findings = examine(ask(workers=4, target_is_here=True), HOST)
+    assert [finding.what.split()[0] for finding in findings if not finding.fits] == ["cores", "connections"]
+    assert "workers: 3" in str(findings[3])
+    assert missing(findings) == []
+
+
+def test_everything_that_is_missing_is_said_at_once():
+    sentences = missing(examine(ask(devices=1_000_000, sockets=1_000_000), HOST))
+    assert [sentence.split()[0].strip(":") for sentence in sentences] == ["descriptors", "ports", "memory"]
+
+
+def test_a_machine_is_read_from_what_the_kernel_tells(tmp_path):
+    for name, text in {
+        "sys/net/ipv4/ip_local_port_range": "32768\t60999\n",
+        "sys/net/core/somaxconn": "4096\n",
+        "meminfo": "MemTotal: 100 kB\nMemAvailable:   2048 kB\n",
+        "self/cgroup": "0::/\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    host = read_host(tmp_path)
+    assert (host.ports, host.memory_bytes, host.backlog) == (28_232, 2048 * 1024, 4096)
+
+
+def test_a_machine_that_tells_nothing_is_taken_for_an_ordinary_one(tmp_path):
+    host = read_host(tmp_path)
+    assert (host.ports, host.backlog) == (16_384, 128)
+    assert host.memory_bytes >= 1 << 40
+    assert host.cores >= 1
+
+
+def test_the_soft_limit_is_raised_to_the_hard_one(monkeypatch):
+    limits = {"now": (1024, 20_000)}
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits["now"])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, new: limits.update(now=new))
+    assert preflight.raise_descriptor_limit() == 20_000
+    assert limits["now"] == (20_000, 20_000)
+
+
+def test_a_system_that_refuses_a_higher_limit_keeps_its_own(monkeypatch):
+    def no(*_: object) -> None:
+        raise ValueError("current limit exceeds maximum limit")
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, resource.RLIM_INFINITY))
+    monkeypatch.setattr(resource, "setrlimit", no)
+    assert preflight.raise_descriptor_limit() == 256
+
+
+@pytest.mark.parametrize("count", [0, 251])
+def test_source_addresses_have_a_number(count):
+    with pytest.raises(ConfigurationError, match="from 1 to 250"):
+        addresses.loopback_addresses(count)
+
+
+def test_source_addresses_are_ours_or_told():
+    assert addresses.check_addresses(["127.0.0.1"]) == ("127.0.0.1",)
+    with pytest.raises(ConfigurationError) as caught:
+        addresses.check_addresses(["127.0.0.1", "somewhere", "192.0.2.7"])
+    assert "'somewhere': write it as" in str(caught.value)
+    assert "192.0.2.7: this machine does not have it" in str(caught.value)
+
+
+def test_a_socket_with_a_source_takes_its_port_only_when_it_connects():
+    with addresses.open_socket(socket.AF_INET, "127.0.0.1") as made:
+        assert made.getsockname() == ("127.0.0.1", 0)
+        assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -1,0 +1,76 @@
+"""Who was the limit: told by sentences, from the seconds of a run."""
+
+from __future__ import annotations
+
+from simulator.fleet.metrics.histogram import Histogram
+from simulator.fleet.metrics.saturation import Assessment, Limits, Saturation, assess
+from simulator.fleet.record import GeneratorHealth, Second
+
+
+def second(number: int, lag_s: float = 0.001, *, intended: int = 1000, sent: int = 1000, **health: float) -> Second:
+    lag = Histogram()
+    lag.record_many([lag_s] * 100)
+    own = GeneratorHealth(lag_s, lag_s, intended=intended, sent=sent, send_lag=lag.encode(), **health)
+    return Second(number, {}, {}, own)
+
+
+def test_a_generator_that_keeps_up_has_nothing_to_say():
+    seconds = [second(number, cpu_percent=80.0) for number in range(60)]
+    assert assess(seconds, is_open=True) == Assessment()
+    assert Saturation().assess(is_open=True) == Assessment()
+
+
+def test_a_core_that_is_used_up_makes_the_run_inconclusive():
+    late = [second(number, 0.34, sent=900, cpu_percent=99.4, loop_lag_max_s=0.25) for number in range(43)]
+    found = assess([*late, *(second(number) for number in range(43, 60))], is_open=True)
+    assert " | ".join(found.saturated) == (
+        "the generator was the limit in 43 of 60 s: a worker used 99 % of its core, a loop woke up 250 ms late; 1 % of "
+        "all requests left 340 ms late or later: use more workers or machines, or a lower rate | "
+        "the rate was not kept: 55,700 of 60,000 intended requests went out (92.8 %)"
+    )
+    assert found.failures == ()
+
+
+def test_every_sign_of_the_generators_own_is_named():
+    health = {"cpu_percent": 100.0, "loop_lag_max_s": 2.5, "gc_pause_max_s": 0.5, "steal_percent": 30.0}
+    (sentence,) = assess([second(number, 2.0, **health) for number in range(3)], is_open=False).saturated
+    for words in ("100 % of its core", "2.5 s late", "paused for 500 ms", "took 30 % of the CPU"):
+        assert words in sentence
+
+
+def test_a_busy_core_alone_is_no_reason_as_long_as_requests_leave_in_time():
+    assert assess([second(number, cpu_percent=100.0) for number in range(60)], is_open=True) == Assessment()
+
+
+def test_open_arrivals_that_a_slow_target_held_up_fail_the_run():
+    seconds = [second(number, 3.0, sent=500, cpu_percent=20.0) for number in range(10)]
+    found = assess(seconds, is_open=True)
+    assert found.saturated == ()
+    assert " | ".join(found.failures) == (
+        "the target held the connections in 10 of 10 s: 1 % of all requests left 3.0 s late or later while the "
+        "generator had time: a larger target.pool, or connections: per_device, would keep the rate | "
+        "the rate was not kept: 5,000 of 10,000 intended requests went out (50.0 %)"
+    )
+    closed = assess(seconds, is_open=False)
+    assert closed.failures == closed.saturated == ()
+    assert closed.notes == found.failures
+
+
+def test_one_bad_second_is_a_note_and_no_verdict():
+    found = assess(
+        [second(n, 0.2 if n == 5 else 0.001, gc_pause_max_s=0.2 * (n == 5)) for n in range(10)], is_open=True
+    )
+    assert found.saturated == found.failures == ()
+    assert "in 1 of 10 s: the garbage collector paused for 200 ms" in found.notes[0]
+
+
+def test_a_stall_without_any_answer_counts():
+    mute = [Second(n, {}, {}, GeneratorHealth(intended=100, sent=0, cpu_percent=99.0)) for n in range(5)]
+    (sentence, rate) = assess(mute, is_open=True).saturated
+    assert "nothing was answered" in sentence
+    assert "0 of 500" in rate
+
+
+def test_limits_can_be_set():
+    strict = Limits(send_lag_p99_s=0.0005, cpu_percent=50.0)
+    assert assess([second(n, cpu_percent=60.0) for n in range(9)], is_open=False, limits=strict).saturated

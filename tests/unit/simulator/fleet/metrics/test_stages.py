@@ -1,0 +1,73 @@
+"""A command's way by stage: measured in whatever order its marks come, and once."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.fleet.metrics.histogram import Histogram
+from simulator.fleet.metrics.operations import OPERATIONS
+from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.metrics.recorder import Recorder
+from simulator.fleet.metrics.stages import STAGE_OPERATIONS, CommandWays, Stage, stages_of, without_stages
+
+AT = {
+    Stage.PLANNED: 10.0,
+    Stage.SENT: 10.5,
+    Stage.DELIVERED: 11.5,
+    Stage.STARTED: 11.75,
+    Stage.FINISHED: 13.75,
+    Stage.REPORTED: 14.0,
+}
+TRUTH = {"sent": 0.5, "delivered": 1.0, "started": 0.25, "finished": 2.0, "reported": 0.25, "round_trip": 4.0}
+
+
+def durations(recorder: Recorder) -> dict[str, float]:
+    return {name: Histogram.decode(text).max_s for name, text in stages_of(recorder.cut(0).delta().operations).items()}
+
+
+@pytest.mark.parametrize("order", [list(Stage), list(reversed(Stage)), [2, 0, 3, 1, 5, 4], [5, 2, 1, 4, 0, 3]], ids=str)
+def test_every_stage_is_measured_in_whatever_order_its_marks_come(order):
+    recorder = Recorder()
+    ways = CommandWays(recorder)
+    for stage in map(Stage, order):
+        ways.mark("c1", stage, AT[stage])
+        ways.mark("c1", stage, 99.0)
+    operations = recorder.cut(0).delta().operations
+    assert {name: Histogram.decode(text).max_s for name, text in stages_of(operations).items()} == TRUTH
+    assert all(tallies[OutcomeClass.OK].count == 1 for tallies in operations.values())
+
+
+def test_a_device_that_was_quicker_than_the_answer_to_the_sender_took_no_time():
+    recorder = Recorder()
+    ways = CommandWays(recorder)
+    ways.mark("c1", Stage.DELIVERED, 10.4)
+    ways.mark("c1", Stage.PLANNED, 10.0)
+    ways.mark("c1", Stage.SENT, 10.5)
+    assert durations(recorder) == {"sent": 0.5, "delivered": 0.0}
+
+
+def test_a_command_that_was_reported_is_forgotten_and_one_that_never_is_counts_as_a_timeout():
+    recorder = Recorder()
+    ways = CommandWays(recorder)
+    for stage in Stage:
+        ways.mark("c1", stage, AT[stage])
+    ways.mark("c2", Stage.PLANNED, 12.0)
+    ways.mark("foreign", Stage.DELIVERED, 12.0)
+    ways.mark("c3", Stage.PLANNED, 69.0)
+    assert len(ways) == 3
+    assert ways.give_up(72.0, 60.0) == 1
+    assert len(ways) == 1
+    tally = recorder.cut(0).delta().operations["commands.round_trip"][OutcomeClass.TIMEOUT]
+    assert (tally.count, Histogram.decode(tally.response).max_s) == (1, 60.0)
+
+
+def test_stages_have_no_part_in_the_send_lag_and_can_be_told_from_requests():
+    recorder = Recorder()
+    ways = CommandWays(recorder)
+    ways.mark("c1", Stage.PLANNED, 1.0)
+    ways.mark("c1", Stage.SENT, 2.0)
+    recorder.record("http.poll", OutcomeClass.OK, intended_s=0.0, sent_s=0.0, now_s=1.0)
+    delta = recorder.cut(0).delta()
+    assert Histogram.decode(delta.health.send_lag).count == 1
+    assert set(without_stages(delta.operations)) == {"http.poll"}
+    assert set(STAGE_OPERATIONS) < OPERATIONS
