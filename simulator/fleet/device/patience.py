@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from agent.core.backoff import Backoff
-from agent.errors import ErrorAnswer, Forbidden, NotFound, ServiceError, Unauthorized
+from agent.errors import ErrorAnswer, Forbidden, LockedOut, NotFound, ServiceError, TakenOver, Unauthorized
 
 _LOCKED_OUT: Final = Backoff(base_s=60.0, cap_s=900.0)
 
@@ -29,7 +29,7 @@ class Patience:
     def failed(self, error: ServiceError) -> float:
         """How long to wait after this error, seconds."""
         retry_after_s = error.retry_after_s if isinstance(error, ErrorAnswer) else None
-        if isinstance(error, Unauthorized | Forbidden | NotFound):
+        if isinstance(error, Unauthorized | Forbidden | NotFound | LockedOut | TakenOver):
             self._locked_out, wait_s = self._locked_out.failed(self._fraction(), retry_after_s)
             return max(wait_s, self._locked_out.base_s / 2)
         self._usual, wait_s = self._usual.failed(self._fraction(), retry_after_s)
