@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from simulator.fleet.models.condition import PowerLoss
-from simulator.fleet.signals.base import Individual, salt_of
+from simulator.fleet.signals.base import Individual, salt_of, turn_at
 from simulator.fleet.signals.battery import Battery, BatteryState
 from simulator.fleet.signals.chain import Chain
 
@@ -42,6 +43,16 @@ class PowerSource(Protocol):
         ...
 
 
+def losses(source: PowerSource, device: Individual, to_s: float) -> Iterator[Supply]:
+    """When a source takes the power, from 0 until before ``to_s``; the first may have begun before."""
+    at_s = 0.0
+    while at_s < to_s:
+        supply = source.supply_at(device, at_s)
+        if supply.off:
+            yield supply
+        at_s = supply.until_s
+
+
 @dataclass(frozen=True, slots=True)
 class Reboots:
     """One power loss in each stretch of ``every_s``, at a hashed place of it.
@@ -61,7 +72,7 @@ class Reboots:
 
     def supply_at(self, device: Individual, time_s: float) -> Supply:
         """See :class:`PowerSource`."""
-        stretch = math.floor(time_s / self.every_s)
+        stretch = turn_at(time_s, self.every_s).number
         begin_s = self._begin_s(device, stretch)
         if time_s < begin_s:
             return Supply(False, restored := self._begin_s(device, stretch - 1) + self.away_s, begin_s, restored)

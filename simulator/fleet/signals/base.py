@@ -45,6 +45,11 @@ class Individual:
         self.number = int.from_bytes(self.key[:8], "little")
         self.memo: dict[bytes, Any] = {}
 
+    @classmethod
+    def at(cls, seed: int, index: int) -> Individual:
+        """The device with this index in a fleet: the same in every run, whichever id a service gives it."""
+        return cls(seed, str(index), index)
+
     def fraction(self, salt: bytes) -> float:
         """A number in [0, 1) for this device and this signal; costs nearly nothing, one for each salt."""
         return (self.number ^ int.from_bytes(salt, "little")) / _TWO_64 % 1.0
@@ -72,6 +77,34 @@ class Signal(Protocol):
     def value_at(self, device: Individual, time_s: float) -> float:
         """What the reading of ``device`` is at ``time_s``; NaN where it has none."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One of equally long stretches of time: ``begin_s <= time < end_s``, to the last binary digit."""
+
+    number: int
+    begin_s: float
+    end_s: float
+
+
+def turn_at(time_s: float, length_s: float, phase: float = 0.0, origin_s: float = 0.0) -> Turn:
+    """The stretch that an instant lies in.
+
+    Whoever waits until ``end_s`` and asks again gets the next one: a division alone would now and then give the same.
+
+    Args:
+        time_s: the instant.
+        length_s: of a stretch.
+        phase: how far stretch 0 has gone at ``origin_s``, as a part of it.
+        origin_s: any time.
+    """
+    number = math.floor((time_s - origin_s) / length_s + phase)
+    if time_s < origin_s + (number - phase) * length_s:
+        number -= 1
+    elif time_s >= origin_s + (number + 1 - phase) * length_s:
+        number += 1
+    return Turn(number, origin_s + (number - phase) * length_s, origin_s + (number + 1 - phase) * length_s)
 
 
 def salt_of(*parts: str) -> bytes:

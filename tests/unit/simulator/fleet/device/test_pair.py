@@ -146,6 +146,7 @@ class World:
 
     def _turn(self, channel: Channel) -> None:
         sent_s = self.now_s
+        self.device.advance(self.moment())
         ask = self.device.ask(channel, self.moment())
         if ask is None:
             return
@@ -222,7 +223,7 @@ def test_whatever_fails_every_command_ends_and_every_reading_is_stored_once(step
     world.trouble = lambda: "none"
     world.power(on=True)
     world.run(200)
-    world.device.sampling = False
+    world.device.sample(on=False)
     world.run(20)
     assert [command for command in world.service.commands.values() if command["status"] not in FINAL] == []
     assert world.device.settled
@@ -263,7 +264,7 @@ def test_readings_that_could_not_be_sent_are_sent_in_the_same_request_after_a_po
     world.power(on=False)
     world.power(on=True)
     world.run(60)
-    world.device.sampling = False
+    world.device.sample(on=False)
     world.run(10)
     found = audit_readings(world.ledger.account(tuple(world.service.readings)))
     assert found.clean
@@ -277,8 +278,7 @@ def test_a_reading_that_the_service_refuses_is_set_aside_and_the_others_go_on():
         def _handle(self, ask, now_s):
             body = json.loads(ask.body) if ask.body else None
             bad = ask.operation is Operation.READINGS and any(
-                reading["sensor_data"] in poison
-                for reading in (body if isinstance(body, list) else [body])
+                reading["sensor_data"] in poison for reading in (body if isinstance(body, list) else [body])
             )
             return (400, {"error": "validation_error"}) if bad else super()._handle(ask, now_s)
 
@@ -290,7 +290,7 @@ def test_a_reading_that_the_service_refuses_is_set_aside_and_the_others_go_on():
     poison.append(json.loads(waiting[1].text))
     world.trouble = lambda: "none"
     world.run(60)
-    world.device.sampling = False
+    world.device.sample(on=False)
     world.run(20)
     assert world.disk.outbox.set_aside == 1
     assert audit_readings(world.ledger.account(tuple(world.service.readings))).clean

@@ -1,0 +1,298 @@
+"""A worker's range of devices: switched by the plan, driven by their own cores, measured and written down."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from simulator.fleet.audit.book import NoBook
+from simulator.fleet.audit.frames import LedgerHeader
+from simulator.fleet.audit.ledger import Ledger
+from simulator.fleet.device.driver import Clocks, Driver, Member
+from simulator.fleet.device.letterhead import Letterhead
+from simulator.fleet.device.model import Fleetwide
+from simulator.fleet.engine.addresses import loopback_addresses
+from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
+from simulator.fleet.engine.http.origin import read_origin
+from simulator.fleet.engine.wheel import LoopClock, Wheel
+from simulator.fleet.metrics.recorder import Recorder
+from simulator.fleet.metrics.stages import CommandWays, Stage
+from simulator.fleet.plan.events import Event, EventKind
+from simulator.fleet.plan.plan import Plan
+from simulator.fleet.run.links import Links
+from simulator.fleet.run.measurement import Measurement, StagedBook
+from simulator.fleet.run.models import build_models, device_model
+from simulator.fleet.run.operator import Operator, Way
+from simulator.fleet.run.play import Leftover, PlaySummary
+from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.target.asking import Keyring
+from simulator.fleet.target.key_pool import headers_of
+from simulator.fleet.target.way import KeyPairFile, read_keys
+
+_AHEAD_S: Final = 2.0
+_KINDS: Final = frozenset(
+    {EventKind.SWITCH_ON, EventKind.SWITCH_OFF, EventKind.RECONNECT, EventKind.DISCONNECT, EventKind.COMMAND}
+)
+_LATE_SHOWN: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class FleetJob:
+    """One worker's part of a fleet, pickled.
+
+    Attributes:
+        scenario: the whole one.
+        base_url: where devices talk to.
+        keys: of the run; the devices are dealt out over them by their number.
+        operator_url: where commands are sent.
+        worker: its number.
+        devices: the range of this worker, in the fleet.
+        device_ids, names: of those devices.
+        folder: of the scenario's file: relative paths in it start there.
+        origin_s: when what is played once begins, seconds since the epoch.
+        model_numbers: the model of each device of the range.
+        offers: the service's extensions.
+        run: tells this run from all others.
+        ledger: where this worker's book goes; None keeps none.
+        connections: for devices that share them.
+    """
+
+    scenario: Scenario
+    base_url: str
+    keys: tuple[KeyPairFile, ...]
+    operator_url: str
+    worker: int
+    devices: range
+    device_ids: tuple[str, ...]
+    names: tuple[str, ...]
+    product_id: str
+    folder: Path
+    origin_s: float
+    model_numbers: tuple[int, ...]
+    offers: frozenset[str]
+    run: str
+    ledger: LedgerTarget | None
+    connections: int
+
+    def make(self, recorder: Recorder) -> FleetPlay:
+        """See :class:`~simulator.fleet.run.worker.Job`."""
+        return FleetPlay(self, recorder)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerTarget:
+    """Where a worker's book goes."""
+
+    path: Path
+    header: LedgerHeader
+
+
+class FleetPlay:
+    """See :class:`~simulator.fleet.run.play.Play`.
+
+    Args:
+        job: what to play.
+        recorder: counts.
+    """
+
+    def __init__(self, job: FleetJob, recorder: Recorder) -> None:
+        self._job = job
+        self._keys = read_keys(job.keys)
+        self._clock = LoopClock()
+        self._wheel = Wheel(self._clock)
+        self._recorder = recorder
+        target = job.scenario.target
+        sources = loopback_addresses(target.source_addresses) if target.source_addresses > 1 else ()
+        origin = read_origin(job.base_url)
+        per_device = target.connections == "per_device"
+        options = HttpOptions(origin, per_device=per_device, pool=job.connections, sources=sources)
+        self._engine = Http1Engine(options, self._wheel)
+        self._links = Links(self._engine, self._clock)
+        settings = job.scenario.fleet.models
+        self._models = build_models(settings, job.folder, job.origin_s)
+        held = target.transport == "http_long_poll"
+        defies = target.on_limited == "defy"
+        self._kinds = [
+            device_model(*pair, held=held, defies=defies) for pair in zip(settings, self._models, strict=True)
+        ]
+        self._measurement = Measurement(recorder)
+        self._ways = CommandWays(recorder)
+        self._ledger = Ledger(job.ledger.path, job.ledger.header) if job.ledger is not None else None
+        self._book = StagedBook(self._ledger or NoBook(), self._ways)
+        self._plan = Plan(job.scenario)
+        self._phase = 0
+        self._began_s = 0.0
+        self._filed_s = 0.0
+        self._filing: asyncio.Task[None] | None = None
+        self._flushing: asyncio.Task[None] | None = None
+        self._driver: Driver | None = None
+        self._operator: Operator | None = None
+        self._operator_engine = Http1Engine(HttpOptions(read_origin(job.operator_url), pool=8), self._wheel)
+        self._is_draining = False
+        self._news = asyncio.Event()
+
+    @property
+    def devices(self) -> int:
+        """See :class:`~simulator.fleet.run.play.Play`."""
+        return len(self._job.device_ids)
+
+    def begin(self, at_s: float) -> None:
+        """Build the devices; the plan's events begin at ``at_s``."""
+        job, target = self._job, self._job.scenario.target
+        self._began_s = self._book.began_s = at_s
+        fleet = Fleetwide(
+            job.offers, job.scenario.seed, job.run, numbered=job.ledger is not None, book=self._book, began_s=at_s
+        )
+        members = [
+            Member(device_id, job.product_id, self._kinds[number])
+            for device_id, number in zip(job.device_ids, job.model_numbers, strict=True)
+        ]
+        self._driver = Driver(
+            self._links,
+            self._wheel,
+            [Letterhead(read_origin(job.base_url), headers_of(pair)) for pair in self._keys],
+            members,
+            fleet,
+            first_index=job.devices.start,
+            observer=self._measurement,
+            clocks=Clocks(),
+            timeout_s=target.timeout_s,
+            on_news=self._news.set,
+        )
+        self._operator = self._make_operator(at_s)
+        self._filing = asyncio.create_task(self._file_events(), name="plan")
+        self._flushing = asyncio.create_task(self._flush(), name="ledger")
+
+    def enter_phase(self, index: int, at_s: float) -> None:
+        """The plan moves with the phase where the one before it waited at its barrier."""
+        if index > 0:
+            self._plan = self._plan.entered(index, at_s - self._began_s)
+        self._phase = index
+
+    def gauges(self) -> Mapping[str, float]:
+        """See :class:`~simulator.fleet.run.play.Play`."""
+        if self._driver is None:
+            return {}
+        gauges = self._driver.gauges
+        found = {
+            "online": float(gauges.online),
+            "waiting_readings": float(gauges.waiting_readings),
+            "open_commands": float(len(self._ways)),
+            "connections": float(self._engine.connections),
+        }
+        if self._ledger is not None:
+            counts = self._ledger.counts
+            found |= {
+                "readings_sent": float(counts.sent),
+                "readings_accepted": float(counts.accepted),
+                "readings_unanswered": float(counts.unanswered),
+                "commands_ordered": float(counts.ordered),
+                "commands_reported": float(counts.reported),
+            }
+        return found
+
+    async def drain(self, until_s: float) -> Leftover:
+        """No new readings and commands; what waits is handed over."""
+        self._is_draining = True
+        driver, operator = self._driver, self._operator
+        if driver is None or operator is None:
+            return Leftover()
+        if self._filing is not None:
+            self._filing.cancel()
+        driver.sample(on=False)
+        # Whoever is off by the plan comes back, so that what its disk holds can be handed over, too.
+        for device in self._job.devices:
+            self._links.restore(device)
+            driver.switch_on(device)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, until_s - time.monotonic())):
+                while not driver.settled or operator.tally.under_way or self._ways:
+                    self._news.clear()
+                    await self._news.wait()
+        late = driver.unsettled()
+        names = self._job.names
+        first = self._job.devices.start
+        return Leftover(tuple(names[device - first] for device in late[:_LATE_SHOWN]), len(late))
+
+    async def close(self) -> PlaySummary:
+        """See :class:`~simulator.fleet.run.play.Play`."""
+        for task in (self._filing, self._flushing):
+            if task is not None:
+                task.cancel()
+        await asyncio.gather(*(task for task in (self._filing, self._flushing) if task), return_exceptions=True)
+        if self._driver is not None:
+            for device in self._job.devices:
+                self._driver.switch_off(device)
+        self._ways.give_up(time.monotonic(), 0.0)
+        await self._engine.close()
+        await self._operator_engine.close()
+        gaps = self._ledger.close() if self._ledger is not None else ()
+        names = list(zip(self._job.device_ids, self._job.names, strict=True))
+        refused = self._operator.tally.refused if self._operator is not None else {}
+        return PlaySummary(
+            slowest=self._measurement.slowest(names, self._job.devices.start),
+            failures=tuple(f"{count} commands were refused: {why}" for why, count in refused.items()),
+            missed=sum(gap.records for gap in gaps),
+            extras={"faults": dict(self._measurement.sentences)} if self._measurement.sentences else {},
+        )
+
+    async def _file_events(self) -> None:
+        """Keep the wheel filled a little ahead with what the plan says."""
+        while True:
+            now_s = time.monotonic() - self._began_s
+            horizon_s = min(now_s + _AHEAD_S, self._plan.timeline.spans[self._phase].end_s)
+            if horizon_s > self._filed_s:
+                for event in self._plan.events(self._job.devices, self._filed_s, horizon_s, _KINDS):
+                    self._wheel.at(self._began_s + event.time_s, partial(self.happen, event))
+                self._filed_s = horizon_s
+            await asyncio.sleep(_AHEAD_S / 8)
+
+    def happen(self, event: Event) -> None:
+        """An event's time has come."""
+        if self._driver is None or self._operator is None or self._is_draining:
+            return
+        match event.kind:
+            case EventKind.SWITCH_ON:
+                self._driver.switch_on(event.device)
+            case EventKind.SWITCH_OFF:
+                self._driver.switch_off(event.device)
+            case EventKind.RECONNECT:
+                self._links.restore(event.device)
+            case EventKind.DISCONNECT:
+                self._links.lose(event.device)
+            case EventKind.COMMAND:
+                due_s = self._began_s + event.time_s
+                self._operator.send(event.device, event.number, event.serial, due_s)
+
+    async def _flush(self) -> None:
+        while self._ledger is not None:
+            await asyncio.sleep(1.0)
+            self._ledger.flush()
+
+    def _make_operator(self, began_s: float) -> Operator:
+        job = self._job
+        way = Way(
+            self._operator_engine,
+            Letterhead(read_origin(job.operator_url), Keyring(self._keys).headers(job.worker)),
+            self._wheel,
+            time.monotonic,
+            job.scenario.target.timeout_s,
+            job.offers,
+            job.run,
+        )
+        return Operator(
+            way,
+            job.device_ids,
+            job.devices.start,
+            [(command.payload, command.ttl_s) for command in job.scenario.commands],
+            book=self._book,
+            observer=self._measurement,
+            began_s=began_s,
+            on_ordered=lambda command_id, due_s: self._ways.mark(command_id, Stage.PLANNED, due_s),
+        )

@@ -1,0 +1,131 @@
+"""What a worker's devices are measured and written down by: one observer, and one book with the commands' stages."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from agent.core.values import Contract, OutcomeStatus
+from simulator.fleet.audit.book import DeviceBook
+from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.metrics.recorder import Recorder
+from simulator.fleet.metrics.stages import CommandWays, Stage
+from simulator.fleet.record import DeviceFinding
+
+_SLOWEST_KEPT = 20
+_SENTENCES_KEPT = 50
+_SENTENCE_CHARACTERS = 200
+
+
+class Measurement:
+    """The observer of a worker (:class:`~simulator.fleet.device.observer.Observer`): counts, and keeps the extremes.
+
+    Args:
+        recorder: counts.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._worst: dict[int, tuple[float, str]] = {}
+        self._bar_s = 0.0
+        self.sentences: Counter[str] = Counter()
+
+    def exchanged(
+        self,
+        operation: str,
+        outcome: OutcomeClass,
+        device: int,
+        *,
+        intended_s: float,
+        ready_s: float,  # noqa: ARG002 - the observer's
+        sent_s: float | None,
+        now_s: float,
+        first: bool,
+    ) -> None:
+        """See :class:`~simulator.fleet.device.observer.Observer`."""
+        recorder = self._recorder
+        recorder.intended += 1
+        if sent_s is not None:
+            recorder.sent += 1
+        recorder.record(operation, outcome, intended_s=intended_s, sent_s=sent_s, now_s=now_s, first=first)
+        if now_s - intended_s > self._bar_s:
+            self._keep(device, now_s - intended_s, operation)
+
+    def faulted(self, operation: str, device: int, sentence: str) -> None:
+        """See :class:`~simulator.fleet.device.observer.Observer`."""
+        del device
+        text = f"{operation}: {sentence}"[:_SENTENCE_CHARACTERS]
+        if text in self.sentences or len(self.sentences) < _SENTENCES_KEPT:
+            self.sentences[text] += 1
+
+    def slowest(self, names: Sequence[tuple[str, str]], first_index: int) -> tuple[DeviceFinding, ...]:
+        """The devices with the longest answers, the longest first.
+
+        Args:
+            names: device id and name of each of the worker's devices.
+            first_index: of the first of them, in the fleet.
+        """
+        ranked = sorted(self._worst.items(), key=lambda entry: -entry[1][0])
+        return tuple(
+            DeviceFinding(*names[device - first_index], "slow", round(waited_s * 1000), (operation, "ms"))
+            for device, (waited_s, operation) in ranked[:_SLOWEST_KEPT]
+        )
+
+    def _keep(self, device: int, waited_s: float, operation: str) -> None:
+        worst = self._worst
+        if device not in worst or worst[device][0] < waited_s:
+            worst[device] = (waited_s, operation)
+        if len(worst) > 2 * _SLOWEST_KEPT:
+            kept = sorted(worst.items(), key=lambda entry: -entry[1][0])[:_SLOWEST_KEPT]
+            self._worst = dict(kept)
+            self._bar_s = kept[-1][1][0]
+
+
+class StagedBook:
+    """A book that also notes where the commands are; see :class:`~simulator.fleet.audit.book.DeviceBook`.
+
+    Args:
+        book: keeps everything.
+        ways: where the commands are.
+
+    Attributes:
+        began_s: the run's begin on the monotonic clock: the book's times count from it.
+    """
+
+    def __init__(self, book: DeviceBook, ways: CommandWays) -> None:
+        self._book = book
+        self._ways = ways
+        self.began_s = 0.0
+        # Straight through: nothing is added to what is written down of readings.
+        self.reading_made = book.reading_made
+        self.reading_sent = book.reading_sent
+        self.readings_resent = book.readings_resent
+        self.readings_accepted = book.readings_accepted
+        self.readings_refused = book.readings_refused
+        self.readings_unanswered = book.readings_unanswered
+        self.order_unanswered = book.order_unanswered
+
+    def command_ordered(self, device: int, command_id: str, at_s: float) -> None:
+        """See :class:`~simulator.fleet.audit.book.DeviceBook`."""
+        self._book.command_ordered(device, command_id, at_s)
+        self._ways.mark(command_id, Stage.SENT, at_s + self.began_s)
+
+    def command_received(self, device: int, command_id: str, at_s: float) -> None:
+        """See :class:`~simulator.fleet.audit.book.DeviceBook`."""
+        self._book.command_received(device, command_id, at_s)
+        self._ways.mark(command_id, Stage.DELIVERED, at_s + self.began_s)
+
+    def command_started(self, device: int, command_id: str, contract: Contract, attempt: int, at_s: float) -> None:
+        """See :class:`~simulator.fleet.audit.book.DeviceBook`."""
+        self._book.command_started(device, command_id, contract, attempt, at_s)
+        self._ways.mark(command_id, Stage.STARTED, at_s + self.began_s)
+
+    def command_finished(self, device: int, command_id: str, status: OutcomeStatus, at_s: float) -> None:
+        """See :class:`~simulator.fleet.audit.book.DeviceBook`."""
+        self._book.command_finished(device, command_id, status, at_s)
+        self._ways.mark(command_id, Stage.FINISHED, at_s + self.began_s)
+
+    def command_reported(self, device: int, command_id: str, at_s: float) -> None:
+        """See :class:`~simulator.fleet.audit.book.DeviceBook`."""
+        self._book.command_reported(device, command_id, at_s)
+        self._ways.mark(command_id, Stage.REPORTED, at_s + self.began_s)

@@ -1,0 +1,240 @@
+"""The operator: sends commands to devices at the plan's instants, and keeps sending one until it is known to be taken.
+
+A command that got no answer is sent again only where the service takes idempotency keys; elsewhere nobody knows whether
+it exists, and the audit is told so instead.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from agent.core.backoff import Backoff
+from agent.errors import InvalidMessage, UnexpectedAnswer
+from agent.wire import paths
+from agent.wire.commands import CommandRecord, SendCommand
+from agent.wire.extensions import IDEMPOTENCY_KEY
+from agent.wire.json_text import encode_json
+from simulator.fleet.audit.book import DeviceBook
+from simulator.fleet.device.chance import Chance
+from simulator.fleet.device.exchange import Ask, Operation
+from simulator.fleet.device.letterhead import Letterhead
+from simulator.fleet.device.observer import Observer
+from simulator.fleet.engine.ports import HttpEngine
+from simulator.fleet.engine.wheel import Wheel
+from simulator.fleet.metrics.outcomes import OutcomeClass, class_of
+
+OPERATION: Final = Operation.ORDER
+_TRIES: Final = 8
+_RETRY_AFTER: Final = b"retry-after"
+_AGAIN: Final = frozenset({OutcomeClass.LIMITED, OutcomeClass.SERVER_ERROR})
+_UNANSWERED: Final = frozenset({OutcomeClass.TRANSPORT, OutcomeClass.TIMEOUT, OutcomeClass.UNEXPECTED})
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How the operator reaches the service.
+
+    Attributes:
+        engine: carries the requests, under an index that no device has.
+        letterhead: with the operator's credential.
+        wheel: for what is sent again.
+        now: the engine's clock.
+        timeout_s: for one request.
+        offers: the service's extensions.
+        run: begins each idempotency key.
+    """
+
+    engine: HttpEngine
+    letterhead: Letterhead
+    wheel: Wheel
+    now: Callable[[], float]
+    timeout_s: float
+    offers: frozenset[str]
+    run: str
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the orders.
+
+    Attributes:
+        sent: orders begun.
+        under_way: sent and not answered for good yet.
+        refused: refused for good, by the status and the service's word.
+        unanswered: given up without an answer.
+    """
+
+    sent: int
+    under_way: int
+    refused: dict[str, int]
+    unanswered: int
+
+
+class Operator:
+    """One for each worker; sends to that worker's devices.
+
+    Args:
+        way: to the service.
+        device_ids: the service's ids of this worker's devices.
+        first_index: of the first of them, in the fleet.
+        payloads: the scenario's streams of commands: payload and time to live, seconds.
+        book: for the audit.
+        observer: for the measurement.
+        began_s: the run's begin on the engine's clock: the book's times count from it.
+        on_ordered: told of each command that the service took: its id, and when it was due, on the engine's clock.
+    """
+
+    def __init__(
+        self,
+        way: Way,
+        device_ids: Sequence[str],
+        first_index: int,
+        payloads: Sequence[tuple[Mapping[str, Any], float]],
+        *,
+        book: DeviceBook,
+        observer: Observer,
+        began_s: float,
+        on_ordered: Callable[[str, float], None],
+    ) -> None:
+        self.way = way
+        self.book = book
+        self.observer = observer
+        self.began_s = began_s
+        self.on_ordered = on_ordered
+        self.tally = Tally(0, 0, {}, 0)
+        self._device_ids = device_ids
+        self._first = first_index
+        self._payloads = payloads
+        self._chance = Chance(0, first_index)
+
+    def send(self, device: int, stream: int, serial: int, due_s: float) -> None:
+        """Send one command.
+
+        Args:
+            device: index in the fleet.
+            stream: number of the scenario's stream of commands.
+            serial: of the command in its stream; together they tell one order from all others of the run.
+            due_s: when it was due by the plan, on the engine's clock.
+        """
+        payload, ttl_s = self._payloads[stream]
+        body = SendCommand(
+            device_id=self._device_ids[device - self._first],
+            command_payload=dict(payload),
+            ttl_seconds=round(ttl_s),
+        )
+        once = IDEMPOTENCY_KEY in self.way.offers
+        headers = {"idempotency-key": f"{self.way.run}-order-{stream}-{serial}"} if once else {}
+        ask = Ask(OPERATION, "POST", paths.SEND_COMMAND, encode_json(body.to_wire()), headers)
+        self.tally.sent += 1
+        self.tally.under_way += 1
+        _Order(self, device, self.way.letterhead.message(ask), due_s, repeatable=once).go()
+
+    def pause_s(self, patience: Backoff, retry_after_s: float | None) -> tuple[Backoff, float]:
+        """How long an order waits before it goes out again."""
+        return patience.failed(self._chance(), retry_after_s)
+
+
+class _Order:
+    """A command on its way to the service: the engine's :class:`~simulator.fleet.engine.ports.Caller`."""
+
+    __slots__ = ("_device", "_due_s", "_first_due_s", "_message", "_operator", "_patience", "_repeatable", "_tries")
+
+    def __init__(self, operator: Operator, device: int, message: bytes, due_s: float, *, repeatable: bool) -> None:
+        self._operator = operator
+        self._device = device
+        self._message = message
+        self._due_s = self._first_due_s = due_s
+        self._repeatable = repeatable
+        self._patience = Backoff(base_s=0.5, cap_s=10.0)
+        self._tries = 0
+
+    def go(self) -> None:
+        self._tries += 1
+        way = self._operator.way
+        way.engine.send(self._device, self._message, self, way.timeout_s)
+
+    def answered(
+        self, status: int, headers: list[tuple[bytes, bytes]], body: bytes, sent_s: float, now_s: float
+    ) -> None:
+        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        operator, outcome = self._operator, class_of(status)
+        self._note(outcome, sent_s, now_s)
+        if outcome is OutcomeClass.OK:
+            command_id = _id_of(body)
+            if command_id is None:
+                self._give_up("an answer without an id")
+                return
+            operator.tally.under_way -= 1
+            operator.book.command_ordered(self._device, command_id, now_s - operator.began_s)
+            operator.on_ordered(command_id, self._first_due_s)
+        elif outcome in _AGAIN and (self._repeatable or outcome is OutcomeClass.LIMITED) and self._tries < _TRIES:
+            self._again(_retry_after_s(headers), now_s)
+        elif outcome is OutcomeClass.SERVER_ERROR:
+            self._forget(now_s)
+        else:
+            self._give_up(f"{status} {_word_of(body)}".strip())
+
+    def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
+        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        self._note(outcome, sent_s, now_s)
+        self._operator.observer.faulted(OPERATION, self._device, reason)
+        if (self._repeatable or sent_s is None) and self._tries < _TRIES:
+            self._again(None, now_s)
+        else:
+            self._forget(now_s)
+
+    def _note(self, outcome: OutcomeClass, sent_s: float | None, now_s: float) -> None:
+        self._operator.observer.exchanged(
+            OPERATION,
+            outcome,
+            self._device,
+            intended_s=self._due_s,
+            ready_s=self._due_s,
+            sent_s=sent_s,
+            now_s=now_s,
+            first=self._tries == 1,
+        )
+
+    def _again(self, retry_after_s: float | None, now_s: float) -> None:
+        self._patience, pause_s = self._operator.pause_s(self._patience, retry_after_s)
+        self._due_s = now_s + pause_s
+        self._operator.way.wheel.at(self._due_s, self.go)
+
+    def _forget(self, now_s: float) -> None:
+        operator = self._operator
+        operator.tally.under_way -= 1
+        operator.tally.unanswered += 1
+        operator.book.order_unanswered(self._device, now_s - operator.began_s)
+
+    def _give_up(self, why: str) -> None:
+        tally = self._operator.tally
+        tally.under_way -= 1
+        tally.refused[why] = tally.refused.get(why, 0) + 1
+
+
+def _id_of(body: bytes) -> str | None:
+    try:
+        return CommandRecord.receive(json.loads(body)).stable_id() or None
+    except (ValueError, InvalidMessage, UnexpectedAnswer):
+        return None
+
+
+def _word_of(body: bytes) -> str:
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return ""
+    return str(found.get("error", ""))[:80] if isinstance(found, dict) else ""
+
+
+def _retry_after_s(headers: list[tuple[bytes, bytes]]) -> float | None:
+    for name, value in headers:
+        if name.lower() == _RETRY_AFTER:
+            try:
+                return float(value)
+            except ValueError:
+                return None
+    return None
