@@ -73,6 +73,10 @@ def work(number: int, job: Job, pipe: Connection) -> None:
         uvloop.run(_perform(number, job, pipe, teller))
     except AgentError as error:
         teller.tell(Trouble(number, str(error), fatal=True))
+    except Exception as error:
+        # The run tells of it and ends as inconclusive; the traceback is for whoever mends this program.
+        teller.tell(Trouble(number, f"worker {number} failed: {error!r}", fatal=True))
+        raise
     finally:
         teller.end()
 
