@@ -37,7 +37,7 @@ class HandingOver:
     def __init__(self, body: Body) -> None:
         self._body = body
         self._limit = body.model.batch
-        self._patience = Patience(body.model.backoff, body.chance)
+        self._patience = Patience(body.model.backoff, body.chance, defies_limit=body.model.defies_limit)
         self._backed_off_s = _NEVER_S
         self.not_before_s = _NEVER_S
         self.fault = ""
