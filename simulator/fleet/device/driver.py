@@ -239,12 +239,10 @@ class _Place(Timer):
         due_s = device.own_due_s
         if not self._busy & _UPLINK_BIT:
             wanted_s = self._try(device, _UPLINK, _UPLINK_BIT, now)
-            if wanted_s < due_s:
-                due_s = wanted_s
+            due_s = min(due_s, wanted_s)
         if not self._busy & _COMMANDS_BIT:
             wanted_s = self._try(device, _COMMANDS, _COMMANDS_BIT, now)
-            if wanted_s < due_s:
-                due_s = wanted_s
+            due_s = min(due_s, wanted_s)
         if due_s == _NEVER_S:
             self.driver.wheel.put_off(self)
         elif due_s != self.due_s:
