@@ -17,7 +17,7 @@ from agent.errors import ServiceError, TransportError, UnexpectedAnswer
 from simulator.fleet.device.answers import HttpAnswer
 from simulator.fleet.device.body import Body
 from simulator.fleet.device.chance import Chance
-from simulator.fleet.device.exchange import Ask, Operation, Speaker
+from simulator.fleet.device.exchange import HELD_POLL, Ask, Operation, Speaker
 from simulator.fleet.device.glance import Familiar
 from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.model import DeviceModel, Fleetwide, Gauges
@@ -80,7 +80,7 @@ class Driver:
     Args:
         engine: carries the requests.
         wheel: on the same clock as ``clocks``.
-        letterhead: how requests begin.
+        letterheads: how requests begin, one for each key pair; the devices are dealt out over them by their number.
         members: the devices.
         fleet: what they have in common.
         first_index: of the first of them, in the fleet: another worker has the others.
@@ -94,7 +94,7 @@ class Driver:
         self,
         engine: HttpEngine,
         wheel: Wheel,
-        letterhead: Letterhead,
+        letterheads: Sequence[Letterhead],
         members: Sequence[Member],
         fleet: Fleetwide,
         *,
@@ -106,7 +106,7 @@ class Driver:
     ) -> None:
         self.engine = engine
         self.wheel = wheel
-        self.letterhead = letterhead
+        self.letterheads = letterheads
         self.fleet = fleet
         self.observer = observer or NoObserver()
         self.clocks = clocks or Clocks()
@@ -216,7 +216,7 @@ class _Place(Timer):
         is_poll = ask.operation is Operation.POLL
         self._busy &= ~(_COMMANDS_BIT if is_poll else _UPLINK_BIT)
         driver.observer.exchanged(
-            ask.operation,
+            _name_of(ask),
             outcome,
             self.index,
             intended_s=ask.intended_s,
@@ -227,7 +227,7 @@ class _Place(Timer):
         )
         fault = device.fault(_COMMANDS if is_poll else _UPLINK)
         if fault:
-            driver.observer.faulted(ask.operation, self.index, fault)
+            driver.observer.faulted(_name_of(ask), self.index, fault)
         self._turn(device, now)
         if driver.on_news is not None:
             driver.on_news()
@@ -262,9 +262,8 @@ class _Place(Timer):
     def _send(self, ask: Ask, bit: int) -> None:
         driver = self.driver
         self._busy |= bit
-        driver.engine.send(
-            self.index, driver.letterhead.message(ask), _Exchange(self, ask), driver.timeout_s + ask.wait_s
-        )
+        letterhead = driver.letterheads[self.index % len(driver.letterheads)]
+        driver.engine.send(self.index, letterhead.message(ask), _Exchange(self, ask), driver.timeout_s + ask.wait_s)
 
 
 class _Exchange:
@@ -296,3 +295,8 @@ class _Exchange:
             )
             place.device.failed(self.ask, error, now, left=sent_s is not None)
             place.ended(self, outcome, sent_s, now)
+
+
+def _name_of(ask: Ask) -> str:
+    """What an exchange is measured as: how long the service holds a poll says nothing of how fast it answers."""
+    return HELD_POLL if ask.wait_s > 0 else ask.operation

@@ -29,6 +29,7 @@ class DeviceModel:
         wait_s: how long the service is asked to hold a poll.
         batch: how many readings go at once where the service takes arrays.
         backoff: the pace of retries.
+        defies_limit: go on after 429 instead of waiting as ``Retry-After`` says.
     """
 
     signals: SignalSet = field(default_factory=lambda: CLIMATE)
@@ -40,6 +41,7 @@ class DeviceModel:
     wait_s: float = 20.0
     batch: int = 100
     backoff: Backoff = field(default_factory=Backoff)
+    defies_limit: bool = False
 
 
 @dataclass(slots=True)
