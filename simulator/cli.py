@@ -45,7 +45,12 @@ COMMANDS: Final[dict[str, LazyCommand]] = {
     "labels": LazyCommand("simulator.labels.cli", "labels_command", "QR labels that are proven to read."),
     "login": LazyCommand("simulator.login.cli", "login_command", "Sign in with a browser; keep the tokens in a file."),
     "onboard": LazyCommand("simulator.onboarding.cli", "onboard_group", "Onboarding in every order of events."),
+    "run": LazyCommand(
+        "simulator.fleet.cli.run", "run_command", "A fleet under load, measured, and proof that nothing was lost."
+    ),
     "report": LazyCommand("simulator.fleet.cli.report", "report_command", "Make the reports of a fleet run anew."),
+    "compare": LazyCommand("simulator.fleet.cli.compare", "compare_command", "Hold two fleet runs against each other."),
+    "audit": LazyCommand("simulator.fleet.cli.audit", "audit_command", "Audit a finished fleet run again."),
     "cleanup": LazyCommand(
         "simulator.fleet.cli.cleanup", "cleanup_command", "Take away what fleet runs made on a target."
     ),

@@ -48,6 +48,13 @@ class Mosquitto:
     port: int = field(default_factory=free_port)
     _process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def pid(self) -> int:
+        """Of the process that runs."""
+        if self._process is None:
+            raise RuntimeError("this broker does not run")
+        return self._process.pid
+
     def start(self) -> None:
         """Start it and wait until it takes connections."""
         path = self.folder / "mosquitto.conf"

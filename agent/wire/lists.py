@@ -102,6 +102,67 @@ def next_link(answer: Answer, url: httpx.URL) -> httpx.URL | None:
     return None
 
 
+class PageWalk:
+    """The way through the pages of a list, for whoever makes the requests: ask for ``target`` with ``params``, hand the
+    answer to :meth:`take`, and go on until ``done``.
+
+    Args:
+        path: of the list.
+        params: query parameters of each page that a cursor asks for.
+        url: the absolute URL of ``path``, which links are resolved against.
+
+    Attributes:
+        target: path, or absolute URL of the same origin.
+        params: query parameters to add to it.
+        done: there is no further page.
+    """  # noqa: D205 - one sentence needs two lines
+
+    def __init__(self, path: str, params: Params, url: httpx.URL) -> None:
+        self._path = path
+        self._query = params
+        self._url = url
+        self._seen: set[str] = set()
+        self._empty_pages = 0
+        self.target = path
+        self.params: Params = dict(params)
+        self.done = False
+
+    def take(self, answer: Answer) -> Page:
+        """The page in an answer; :meth:`proceed` is to be called before the next one is asked for.
+
+        Raises:
+            UnexpectedAnswer: no list.
+        """
+        if answer.is_unchanged:
+            self.done = True
+            return Page([])
+        return read_page(answer.json(), answer.source)
+
+    def proceed(self, answer: Answer, page: Page) -> None:
+        """Go on to the page after this one.
+
+        Raises:
+            UnexpectedAnswer: it was there before, or 100 empty ones in a row: it would never end.
+        """
+        if self.done:
+            return
+        self._empty_pages = 0 if page.items else self._empty_pages + 1
+        link = next_link(answer, self._url)
+        if page.has_more is False or (page.next_cursor is None and link is None):
+            if page.has_more:
+                raise UnexpectedAnswer(f"{answer.source} says there is more of this list, and not how to get it")
+            self.done = True
+            return
+        if page.next_cursor is not None:
+            mark, self.target = page.next_cursor, self._path
+            self.params = {**self._query, "cursor": page.next_cursor}
+        else:
+            mark, self.target, self.params = str(link), str(link), {}
+        if mark in self._seen or self._empty_pages >= _EMPTY_PAGES_MAX:
+            raise UnexpectedAnswer(f"{answer.source} repeats the same page of this list for ever: stopped")
+        self._seen.add(mark)
+
+
 def iterate_pages(fetch: Fetch, path: str, params: Params, url: httpx.URL) -> Iterator[tuple[Answer, Page]]:
     """Each page with its answer, fetched when asked for.
 
@@ -114,26 +175,9 @@ def iterate_pages(fetch: Fetch, path: str, params: Params, url: httpx.URL) -> It
     Raises:
         UnexpectedAnswer: no list; or a page that was there before, or 100 empty ones in a row: it would never end.
     """
-    seen: set[str] = set()
-    empty_pages = 0
-    target, query = path, dict(params)
-    while True:
-        answer = fetch(target, query)
-        if answer.is_unchanged:
-            yield answer, Page([])
-            return
-        page = read_page(answer.json(), answer.source)
+    walk = PageWalk(path, params, url)
+    while not walk.done:
+        answer = fetch(walk.target, walk.params)
+        page = walk.take(answer)
         yield answer, page
-        empty_pages = 0 if page.items else empty_pages + 1
-        link = next_link(answer, url)
-        if page.has_more is False or (page.next_cursor is None and link is None):
-            if page.has_more:
-                raise UnexpectedAnswer(f"{answer.source} says there is more of this list, and not how to get it")
-            return
-        if page.next_cursor is not None:
-            mark, target, query = page.next_cursor, path, {**params, "cursor": page.next_cursor}
-        else:
-            mark, target, query = str(link), str(link), {}
-        if mark in seen or empty_pages >= _EMPTY_PAGES_MAX:
-            raise UnexpectedAnswer(f"{answer.source} repeats the same page of this list for ever: stopped")
-        seen.add(mark)
+        walk.proceed(answer, page)

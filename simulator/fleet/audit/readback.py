@@ -30,6 +30,7 @@ raises ServiceError when it gives up."""
 Told = Callable[[int, int], None]
 
 _CONCURRENCY: Final = 32
+_TOLD_EVERY: Final = 100
 _CHUNK_BYTES: Final = 1024 * 1024
 _SEQUENCE_END: Final = 2**32
 _AT_MAX: Final = 2**32 - 1
@@ -120,6 +121,7 @@ class _ReadBack:
         self._gone: dict[int, AuditedDevice] = {}
         self._readings_of: set[int] = set()
         self._commands_of: set[int] = set()
+        self._done = 0
         self._rows = 0
         self._malformed = 0
         self._failure: str | None = None
@@ -143,15 +145,15 @@ class _ReadBack:
         if devices and not await self._settle_on_a_query(devices[0]):
             await self._readings_of_all()
         await _for_each(devices, self._device)
-        self._told(len(devices), len(devices))
 
     async def _device(self, device: AuditedDevice) -> None:
         if device.device not in self._readings_of:
             await self._readings(device)
         if device.device in self._task.with_commands:
             await self._commands(device)
-        if len(self._readings_of) % 100 == 0:
-            self._told(len(self._readings_of), len(self._task.devices))
+        self._done += 1
+        if self._done % _TOLD_EVERY == 0 or self._done == len(self._task.devices):
+            self._told(self._done, len(self._task.devices))
 
     async def _settle_on_a_query(self, device: AuditedDevice) -> bool:
         """Find the parameters that the service takes; whether it gives one device's readings alone."""

@@ -8,6 +8,7 @@ from simulator.fleet.audit.command_findings import CommandSums
 from simulator.fleet.audit.readback import ReadBackResult
 from simulator.fleet.audit.reading_findings import ReadingSums
 from simulator.fleet.audit.sorting import LedgerSurvey
+from simulator.fleet.record import AuditRecord, DeviceFinding
 
 
 def tell(
@@ -96,3 +97,15 @@ def _notes(sums: ReadingSums, result: ReadBackResult) -> Iterator[str]:
 
 def _wrong(**counts: int) -> str:
     return "".join(f", {count:,} {kind}" for kind, count in counts.items() if count)
+
+
+def lines_of(audit: AuditRecord) -> tuple[str, ...]:
+    """The audit for a terminal: what is to be said, then one line for each finding."""
+    found = [
+        f"  {each.kind:9} {each.count:>7,}  {each.name} ({each.device_id}): {_keys(each)}" for each in audit.findings
+    ]
+    return (*audit.sentences, *(["findings by device:", *found] if found else []))
+
+
+def _keys(finding: DeviceFinding) -> str:
+    return ", ".join(finding.keys) + (", ..." if finding.count > len(finding.keys) else "")

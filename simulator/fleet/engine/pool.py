@@ -42,6 +42,9 @@ class HttpPool:
         connections: how many may be open at once; further requests wait their turn.
         timeout_s: for one request as a whole, beside the wait that the caller names.
 
+    Attributes:
+        base_url: as it was given.
+
     Raises:
         ConfigurationError: ``base_url`` is not such an address.
     """
@@ -49,6 +52,7 @@ class HttpPool:
     def __init__(
         self, base_url: str, headers: Mapping[str, str], *, connections: int = 64, timeout_s: float = 10.0
     ) -> None:
+        self.base_url = base_url
         origin = read_origin(base_url)
         fixed = {"host": origin.authority, "accept-encoding": "identity", "user-agent": "fleet-simulator", **headers}
         self._fixed = _header_lines(fixed)

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from agent.errors import ConfigurationError
-
 SOCKET_BYTES: Final = 3 * 1024
 """User memory of a quiet connection: measured 2.7 KB (docs/fleet.md)."""
 TLS_SOCKET_BYTES: Final = 34 * 1024
@@ -146,15 +144,9 @@ def examine(demand: Demand, host: Host) -> tuple[Finding, ...]:
     )
 
 
-def refuse(findings: tuple[Finding, ...]) -> None:
-    """Stop here if the run cannot be what the scenario says.
-
-    Raises:
-        ConfigurationError: with the numbers and the fix of everything that is missing.
-    """
-    faults = [str(finding) for finding in findings if finding.refuses and not finding.fits]
-    if faults:
-        raise ConfigurationError(faults, "this machine cannot hold the run")
+def missing(findings: tuple[Finding, ...]) -> list[str]:
+    """Why the run cannot be what the scenario says, one sentence each with the numbers and the fix; empty if it can."""
+    return [str(finding) for finding in findings if finding.refuses and not finding.fits]
 
 
 def raise_descriptor_limit() -> int:

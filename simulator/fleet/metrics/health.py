@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 LAG_EVERY_S: Final = 0.05
+# A loop that stood still closes several seconds at once; shares of the moments between would mean nothing.
+_SHORTEST_S: Final = 0.1
+_FEWEST_TICKS: Final = 10
 _STAT: Final = Path("/proc/stat")
 _STEAL: Final = 7
 """Place of ``steal`` on the ``cpu`` line (proc_stat(5)): user nice system idle iowait irq softirq steal ..."""
@@ -133,12 +136,16 @@ class Steal:
     def __init__(self, read: Callable[[], str] = _STAT.read_text) -> None:
         self._read = read
         self._before = self._ticks()
+        self._percent = 0.0
 
     def take(self) -> float:
-        """Percent since the last time."""
-        before, self._before = self._before, self._ticks()
-        stolen, total = (after - earlier for earlier, after in zip(before, self._before, strict=True))
-        return 100.0 * stolen / total if total > 0 else 0.0
+        """Percent since the last time; what it was then, when too little time went by to tell."""
+        now = self._ticks()
+        stolen, total = (after - before for before, after in zip(self._before, now, strict=True))
+        if total >= _FEWEST_TICKS or total < 0:
+            self._percent = 100.0 * stolen / total if total > 0 else 0.0
+            self._before = now
+        return self._percent
 
     def _ticks(self) -> tuple[int, int]:
         try:
@@ -158,12 +165,16 @@ class ProcessCpu:
         self._used = used
         self._clock = clock
         self._before = (used(), clock())
+        self._percent = 0.0
 
     def take(self) -> float:
-        """Percent since the last time."""
-        (used_s, at_s), self._before = self._before, (self._used(), self._clock())
-        passed_s = self._before[1] - at_s
-        return 100.0 * (self._before[0] - used_s) / passed_s if passed_s > 0 else 0.0
+        """Percent since the last time; what it was then, when too little time went by to tell."""
+        used_s, at_s = self._used(), self._clock()
+        passed_s = at_s - self._before[1]
+        if passed_s >= _SHORTEST_S:
+            self._percent = 100.0 * (used_s - self._before[0]) / passed_s
+            self._before = (used_s, at_s)
+        return self._percent
 
 
 class HealthProbe:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from simulator.fleet.models.condition import PowerLoss
-from simulator.fleet.signals.base import Individual, salt_of
+from simulator.fleet.signals.base import Individual, salt_of, turn_at
 from simulator.fleet.signals.battery import Battery, BatteryState
 from simulator.fleet.signals.chain import Chain
 
@@ -61,7 +61,7 @@ class Reboots:
 
     def supply_at(self, device: Individual, time_s: float) -> Supply:
         """See :class:`PowerSource`."""
-        stretch = math.floor(time_s / self.every_s)
+        stretch = turn_at(time_s, self.every_s).number
         begin_s = self._begin_s(device, stretch)
         if time_s < begin_s:
             return Supply(False, restored := self._begin_s(device, stretch - 1) + self.away_s, begin_s, restored)

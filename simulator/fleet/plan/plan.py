@@ -19,6 +19,7 @@ from simulator.fleet.plan.power import Switching, chosen, contact_of, model_of, 
 from simulator.fleet.plan.schedules import READING, Periodic, device_key, periodic_of
 from simulator.fleet.plan.streams import StreamPlan, streams_of
 from simulator.fleet.plan.timeline import Timeline
+from simulator.fleet.scenario.kinds import BackfillSettings
 from simulator.fleet.scenario.model import Scenario
 
 _STEP_S: Final = 1.0
@@ -42,8 +43,9 @@ class Plan:
     @property
     def begin_s(self) -> float:
         """When the first event may be: below 0 where there is history to send."""
-        backfill = self.scenario.backfill
-        return -backfill.history_s if self.scenario.kind == "backfill" and backfill is not None else 0.0
+        if self.scenario.kind != "backfill":
+            return 0.0
+        return -(self.scenario.backfill or BackfillSettings()).history_s
 
     @property
     def end_s(self) -> float:

@@ -13,6 +13,7 @@ from simulator.fleet.plan.chance import Floats, Indices, mix, shuffled, stream, 
 from simulator.fleet.plan.events import EventKind, EventTable
 from simulator.fleet.plan.flow import Flow
 from simulator.fleet.plan.timeline import Timeline
+from simulator.fleet.scenario.kinds import OnboardingSettings
 from simulator.fleet.scenario.load import OpenArrivals, Spacing
 from simulator.fleet.scenario.model import Scenario
 
@@ -58,15 +59,9 @@ def streams_of(scenario: Scenario) -> Iterator[Stream]:
     for number, arrivals in enumerate(scenario.arrivals):
         if isinstance(arrivals, OpenArrivals):
             yield Stream(EventKind.ARRIVAL, number, arrivals.rate_per_s, arrivals.spacing)
-    if scenario.kind == "onboarding_storm" and scenario.onboarding is not None:
-        yield Stream(
-            EventKind.ONBOARD,
-            0,
-            scenario.onboarding.rate_per_s,
-            "even",
-            with_ramps=False,
-            limit=scenario.fleet.devices,
-        )
+    if scenario.kind == "onboarding_storm":
+        rate_per_s = (scenario.onboarding or OnboardingSettings()).rate_per_s
+        yield Stream(EventKind.ONBOARD, 0, rate_per_s, "even", with_ramps=False, limit=scenario.fleet.devices)
 
 
 class StreamPlan:

@@ -138,7 +138,7 @@ class Audience(Protocol):
         """A phase begins, the last one of the list."""
         ...
 
-    def gone(self, gone: Gone) -> None:
+    def lost(self, gone: Gone) -> None:
         """A worker is gone."""
         ...
 
@@ -303,7 +303,7 @@ class Conductor:
                 self._audience.trouble(sentence)
             case Gone(worker, reason):
                 self._merger.lost(worker, reason)
-                self._audience.gone(message)
+                self._audience.lost(message)
             case Pulse():
                 pass  # that it was said is all there is to it
 

@@ -16,7 +16,7 @@ from simulator.fleet.audit.frames import LedgerHeader
 from simulator.fleet.audit.ledger import Ledger
 from simulator.fleet.device.driver import Clocks, Driver, Member
 from simulator.fleet.device.letterhead import Letterhead
-from simulator.fleet.device.model import DeviceModel, Fleetwide
+from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.engine.addresses import loopback_addresses
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
@@ -27,6 +27,7 @@ from simulator.fleet.plan.events import Event, EventKind
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.run.links import Links
 from simulator.fleet.run.measurement import Measurement, StagedBook
+from simulator.fleet.run.models import build_models, device_model
 from simulator.fleet.run.operator import Operator, Way
 from simulator.fleet.run.play import Leftover, PlaySummary
 from simulator.fleet.scenario.model import Scenario
@@ -49,7 +50,8 @@ class FleetJob:
         operator_url, operator_headers: where commands are sent, and with which credential.
         devices: the range of this worker, in the fleet.
         device_ids, names: of those devices.
-        models: of the scenario, in its order.
+        folder: of the scenario's file: relative paths in it start there.
+        origin_s: when what is played once begins, seconds since the epoch.
         model_numbers: the model of each device of the range.
         offers: the service's extensions.
         run: tells this run from all others.
@@ -66,11 +68,11 @@ class FleetJob:
     device_ids: tuple[str, ...]
     names: tuple[str, ...]
     product_id: str
-    models: tuple[DeviceModel, ...]
+    folder: Path
+    origin_s: float
     model_numbers: tuple[int, ...]
     offers: frozenset[str]
     run: str
-    worker: int
     ledger: LedgerTarget | None
     connections: int
 
@@ -107,6 +109,9 @@ class FleetPlay:
         options = HttpOptions(origin, per_device=per_device, pool=job.connections, sources=sources)
         self._engine = Http1Engine(options, self._wheel)
         self._links = Links(self._engine, self._clock)
+        settings = job.scenario.fleet.models
+        self._models = build_models(settings, job.folder, job.origin_s)
+        self._kinds = [device_model(*pair) for pair in zip(settings, self._models, strict=True)]
         self._measurement = Measurement(recorder)
         self._ways = CommandWays(recorder)
         self._ledger = Ledger(job.ledger.path, job.ledger.header) if job.ledger is not None else None
@@ -136,7 +141,7 @@ class FleetPlay:
             job.offers, job.scenario.seed, job.run, numbered=job.ledger is not None, book=self._book, began_s=at_s
         )
         members = [
-            Member(device_id, job.product_id, job.models[number])
+            Member(device_id, job.product_id, self._kinds[number])
             for device_id, number in zip(job.device_ids, job.model_numbers, strict=True)
         ]
         self._driver = Driver(

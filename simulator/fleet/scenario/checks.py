@@ -10,6 +10,7 @@ from typing import Final
 from simulator.fleet.scenario.conditions import Condition, ConditionError, parse_condition
 from simulator.fleet.scenario.files import check_files
 from simulator.fleet.scenario.finding import Finding
+from simulator.fleet.scenario.kinds import OnboardingSettings
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.phases import HoldPhase, RampPhase, StormPhase
 from simulator.fleet.scenario.section import shares_make_one
@@ -99,6 +100,8 @@ def _kind(scenario: Scenario) -> Iterator[Finding]:
     for kind, name in _SECTION_OF_KIND.items():
         if getattr(scenario, name) is not None and scenario.kind != kind:
             yield Finding.at((name,), ("kind",), issue=f"does nothing without 'kind: {kind}'; remove it")
+    if scenario.kind == "onboarding_storm":
+        yield from _labels(scenario)
     if scenario.kind == "command_round_trip" and not scenario.commands:
         yield Finding.at(("kind",), ("commands",), issue="command_round_trip needs 'commands:' to follow")
     if scenario.kind == "limiter" and scenario.level != "wire":
@@ -107,6 +110,19 @@ def _kind(scenario: Scenario) -> Iterator[Finding]:
         yield Finding.at(("commands",), ("kind",), issue=f"kind {scenario.kind} sends no commands; remove them")
     if scenario.kind in {"backfill", "onboarding_storm", "limiter"} and scenario.target.transport == "mqtt":
         yield Finding.at(("kind",), ("target", "transport"), issue=f"{scenario.kind} goes over HTTP; not over mqtt")
+
+
+def _labels(scenario: Scenario) -> Iterator[Finding]:
+    rate_per_s = (scenario.onboarding or OnboardingSettings()).rate_per_s
+    scanned = rate_per_s * sum(phase.rate_factor * phase.duration_s for phase in scenario.phases)
+    if scanned < scenario.fleet.devices:
+        yield Finding.at(
+            ("phases",),
+            ("fleet", "devices"),
+            ("onboarding", "rate_per_s"),
+            issue=f"at {rate_per_s:g} labels/s only {scanned:.0f} of {scenario.fleet.devices} are scanned; "
+            "make a phase longer or the rate higher",
+        )
 
 
 def _level(scenario: Scenario) -> Iterator[Finding]:

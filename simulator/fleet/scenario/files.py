@@ -12,8 +12,10 @@ from jsonschema.exceptions import SchemaError
 from agent.errors import ConfigurationError
 from agent.wire.key_files import read_key_file
 from agent.wire.products import NewProduct
+from simulator.fleet.models.build import ModelParts, build_model
 from simulator.fleet.products import load_product
 from simulator.fleet.scenario.finding import Finding
+from simulator.fleet.scenario.fleet import FROM_PRODUCT
 from simulator.fleet.scenario.identities import read_identifiers
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.nodes import KeyPath
@@ -40,6 +42,7 @@ def check_files(scenario: Scenario, folder: Path) -> Iterator[Finding]:
         folder: relative paths start here.
     """
     yield from _product(scenario, folder)
+    yield from _models(scenario, folder)
     for index, pair in enumerate(scenario.target.keys):
         try:
             read_key_file(folder / pair.secret_key_file, others_may_not=_OTHERS_MAY_NOT)
@@ -54,6 +57,17 @@ def check_files(scenario: Scenario, folder: Path) -> Iterator[Finding]:
             read_identifiers(scenario.fleet, folder)
         except ConfigurationError as error:
             yield Finding.at(("fleet", "identities", "from"), ("fleet", "devices"), issue=_short(error))
+
+
+def _models(scenario: Scenario, folder: Path) -> Iterator[Finding]:
+    for index, model in enumerate(scenario.fleet.models):
+        signals = {} if model.signals == FROM_PRODUCT else model.signals
+        parts = ModelParts(model.name, signals, states=model.states or {}, battery=model.battery)
+        try:
+            build_model(parts, folder=folder)
+        except ConfigurationError as error:
+            for fault in error.faults:
+                yield Finding.at(("fleet", "models", index, "signals"), issue=fault)
 
 
 def _product(scenario: Scenario, folder: Path) -> Iterator[Finding]:

@@ -5,8 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import AfterValidator, Discriminator, Field, Tag
 
+from simulator.fleet.models.settings import (
+    BatterySettings,
+    ClockSettings,
+    FirmwareSettings,
+    RebootSettings,
+    States,
+    check_states,
+)
 from simulator.fleet.scenario.section import Name
 from simulator.fleet.settings import Seconds, Section, Share
 from simulator.fleet.signals.settings import SignalMap
@@ -62,13 +70,6 @@ class PollSettings(Section):
     )
 
 
-class RebootSettings(Section):
-    """Devices lose their power now and then."""
-
-    every_s: Seconds = Field(description="Mean time between two power losses of one device.")
-    away_s: Seconds = Field(default=10.0, description="How long it is gone.")
-
-
 class ModelSettings(Section):
     """One kind of device."""
 
@@ -80,7 +81,15 @@ class ModelSettings(Section):
     )
     telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings, description="Readings.")
     poll: PollSettings = Field(default_factory=PollSettings, description="Asking for commands.")
+    states: Annotated[States, AfterValidator(check_states)] | None = Field(
+        default=None, description="The states of a device, by name, such as idle and active; left out: always the same."
+    )
+    battery: BatterySettings | None = Field(default=None, description="What it lives on; left out: mains.")
+    firmware: FirmwareSettings | None = Field(
+        default=None, description="Which firmware it has, and how updates go; left out: it does not tell."
+    )
     reboots: RebootSettings | None = Field(default=None, description="Power losses; left out: none.")
+    clock: ClockSettings | None = Field(default=None, description="How wrong its clock is; left out: it is right.")
 
 
 class FleetSettings(Section):

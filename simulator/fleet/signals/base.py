@@ -74,6 +74,34 @@ class Signal(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One of equally long stretches of time: ``begin_s <= time < end_s``, to the last binary digit."""
+
+    number: int
+    begin_s: float
+    end_s: float
+
+
+def turn_at(time_s: float, length_s: float, phase: float = 0.0, origin_s: float = 0.0) -> Turn:
+    """The stretch that an instant lies in.
+
+    Whoever waits until ``end_s`` and asks again gets the next one: a division alone would now and then give the same.
+
+    Args:
+        time_s: the instant.
+        length_s: of a stretch.
+        phase: how far stretch 0 has gone at ``origin_s``, as a part of it.
+        origin_s: any time.
+    """
+    number = math.floor((time_s - origin_s) / length_s + phase)
+    if time_s < origin_s + (number - phase) * length_s:
+        number -= 1
+    elif time_s >= origin_s + (number + 1 - phase) * length_s:
+        number += 1
+    return Turn(number, origin_s + (number - phase) * length_s, origin_s + (number + 1 - phase) * length_s)
+
+
 def salt_of(*parts: str) -> bytes:
     """Tells the chance of one signal from another's."""
     return blake2b("\x1f".join(parts).encode(), digest_size=_SALT_BYTES).digest()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
-from simulator.fleet.signals.base import Individual, salt_of
+from simulator.fleet.signals.base import Individual, salt_of, turn_at
 
 _DAY_S: Final = 86_400.0
 
@@ -80,16 +79,17 @@ class Battery:
         """What the battery does at ``time_s``, and for how long."""
         life_s = self._life_s(device)
         cycle_s = life_s + self.dead_s + self.charge_s
-        phase = device.fraction(self._salt)
-        begin_s = (math.floor(time_s / cycle_s + phase) - phase) * cycle_s
+        turn = turn_at(time_s, cycle_s, device.fraction(self._salt))
+        begin_s = turn.begin_s
         dead_s = begin_s + life_s
         charging_s = dead_s + self.dead_s
-        level = self.value_at(device, time_s)
         if time_s < dead_s:
-            return BatteryMoment(level, BatteryState.DISCHARGING, begin_s, dead_s)
+            level = self._level((time_s - begin_s) / life_s)
+            return BatteryMoment(level, BatteryState.DISCHARGING, begin_s, min(dead_s, turn.end_s))
         if time_s < charging_s:
-            return BatteryMoment(level, BatteryState.DEAD, dead_s, charging_s)
-        return BatteryMoment(level, BatteryState.CHARGING, charging_s, begin_s + cycle_s)
+            return BatteryMoment(self.empty, BatteryState.DEAD, dead_s, min(charging_s, turn.end_s))
+        level = self.empty + (time_s - charging_s) / self.charge_s * (self.full - self.empty)
+        return BatteryMoment(level, BatteryState.CHARGING, charging_s, turn.end_s)
 
     def _life_s(self, device: Individual) -> float:
         if not self.spread:

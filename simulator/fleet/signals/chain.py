@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final
 
-from simulator.fleet.signals.base import Individual, salt_of
+from simulator.fleet.signals.base import Individual, salt_of, turn_at
 
 _DAY_S: Final = 86_400.0
 _STAYS_IN_A_BLOCK: Final = 100
@@ -88,9 +88,8 @@ class Chain:
         return found.stay
 
     def _find(self, device: Individual, time_s: float, known: _Found | None) -> _Found:
-        phase = device.fraction(self._salt)
-        block = math.floor(time_s / self._block_s + phase)
-        begin_s, end_s = ((number - phase) * self._block_s for number in (block, block + 1))
+        turn = turn_at(time_s, self._block_s, device.fraction(self._salt))
+        block, begin_s, end_s = turn.number, turn.begin_s, turn.end_s
         if known is not None and known.block == block and known.stay.since_s <= time_s:
             count, stay = known.count, known.stay
         else:

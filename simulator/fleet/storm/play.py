@@ -78,6 +78,10 @@ class StormJob:
     connections: int = 256
     timeout_s: float = 10.0
 
+    def make(self, recorder: Recorder) -> StormPlay:
+        """See :class:`~simulator.fleet.run.worker.Job`."""
+        return StormPlay(self, recorder)
+
 
 class StormPlay:
     """See :class:`~simulator.fleet.run.play.Play`.

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
+import httpx
+
 from agent.core.backoff import Backoff
 from agent.errors import Advice, ErrorAnswer, RateLimited, ServiceError
 from agent.wire.answers import Answer
 from agent.wire.json_text import encode_json
-from agent.wire.lists import read_page
+from agent.wire.lists import PageWalk, Params
 from simulator.fleet.device.answers import judge
 from simulator.fleet.engine.pool import HttpPool
 from simulator.keys import Keys
@@ -53,6 +55,8 @@ class TargetDesk:
     """
 
     def __init__(self, pool: HttpPool, keys: Keyring, *, sleep: Sleep = asyncio.sleep) -> None:
+        self._base = httpx.URL(pool.base_url)
+        self._prefix = self._base.raw_path.decode("ascii").rstrip("/")
         self._pool = pool
         self._keys = keys
         self._turn = itertools.count()
@@ -87,15 +91,22 @@ class TargetDesk:
                 await self._sleep(pause_s)
 
     async def pages(self, path: str, query: Mapping[str, str | int]) -> AsyncIterator[list[Any]]:
-        """The pages of a list, one after the other."""
-        cursor: str | None = None
-        while True:
-            asked = {**query, **({"cursor": cursor} if cursor else {})}
-            page = read_page((await self.ask("GET", f"{path}?{urlencode(asked)}")).json())
+        """The pages of a list, one after the other, by cursor or by link.
+
+        Raises:
+            ServiceError: a page did not come, or the list never ends.
+        """
+        walk = PageWalk(path, query, self._base.copy_with(raw_path=f"{self._prefix}{path}".encode("ascii")))
+        while not walk.done:
+            answer = await self.ask("GET", self._below(walk.target, walk.params))
+            page = walk.take(answer)
             yield page.items
-            cursor = page.next_cursor
-            if not cursor or page.has_more is False:
-                return
+            walk.proceed(answer, page)
+
+    def _below(self, target: str, params: Params) -> str:
+        """Path and query below the base address; a link comes as an absolute URL of the same origin."""
+        path = target.removeprefix(str(self._base.copy_with(raw_path=b"/")).rstrip("/")).removeprefix(self._prefix)
+        return f"{path}?{urlencode(params)}" if params else path
 
 
 @asynccontextmanager

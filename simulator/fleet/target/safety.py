@@ -112,9 +112,7 @@ def permit(address: str, listed: Sequence[ListedTarget], *, owned: bool, resolve
     Raises:
         ConfigurationError: it may not; the text says what to do.
     """
-    host = urlsplit(address if "//" in address else f"//{address}").hostname
-    if not host:
-        raise ConfigurationError([f"{address!r} names no host: write it as http://host:port"], "target")
+    host = _host_of(address)
     for target in listed:
         if target.host.lower() == host.lower():
             return Permission("listed", target.max_devices, target.max_requests_per_s)
@@ -128,6 +126,22 @@ def permit(address: str, listed: Sequence[ListedTarget], *, owned: bool, resolve
         "with caps of its own in the file given as --targets"
     )
     raise ConfigurationError([fix], "target")
+
+
+def is_here(address: str) -> bool:
+    """Whether the target is on this machine.
+
+    Raises:
+        ConfigurationError: the address names no host, or one that cannot be resolved.
+    """
+    return _is_loopback(_host_of(address), _system_addresses)
+
+
+def _host_of(address: str) -> str:
+    host = urlsplit(address if "//" in address else f"//{address}").hostname
+    if not host:
+        raise ConfigurationError([f"{address!r} names no host: write it as http://host:port"], "target")
+    return host
 
 
 def _is_loopback(host: str, resolve: Resolve) -> bool:

@@ -277,8 +277,7 @@ def test_a_reading_that_the_service_refuses_is_set_aside_and_the_others_go_on():
         def _handle(self, ask, now_s):
             body = json.loads(ask.body) if ask.body else None
             bad = ask.operation is Operation.READINGS and any(
-                reading["sensor_data"] in poison
-                for reading in (body if isinstance(body, list) else [body])
+                reading["sensor_data"] in poison for reading in (body if isinstance(body, list) else [body])
             )
             return (400, {"error": "validation_error"}) if bad else super()._handle(ask, now_s)
 

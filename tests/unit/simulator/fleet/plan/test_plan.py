@@ -83,7 +83,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
                     "share": 1 / models,
                     "telemetry": {"every_s": draw(seconds), "phase": draw(st.sampled_from(["hashed", "in_step"]))},
                     "poll": {"every_s": draw(seconds)},
-                    "reboots": draw(st.none() | st.fixed_dictionaries({"every_s": seconds, "away_s": seconds})),
+                    "reboots": draw(st.none() | st.fixed_dictionaries({"every_s": seconds, "away_s": st.just(0.25)})),
                 }
                 for number in range(models)
             ],

@@ -118,7 +118,7 @@ class Listener:
     def __init__(self, rehearsal: Rehearsal) -> None:
         self.second = rehearsal.on_second
         self.phase = rehearsal.phase
-        self.gone = rehearsal.gone
+        self.lost = rehearsal.gone
         self.trouble = rehearsal.trouble
 
 

@@ -18,7 +18,10 @@ phases:
   - {name: hold, kind: hold, duration_s: 2m, until: "online >= 99%"}
 """
 
-UNKNOWN_KIND = "line 9, column 22: fleet.models[0].signals.temperature: has no known kind 'random_wak'; did you mean 'random_walk'?"
+UNKNOWN_KIND = (
+    "line 9, column 22: fleet.models[0].signals.temperature: has no known kind 'random_wak'; "
+    "did you mean 'random_walk'?"
+)
 
 
 def faults(text: str, folder: Path = Path()) -> list[str]:

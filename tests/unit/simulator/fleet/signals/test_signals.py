@@ -5,8 +5,10 @@ import math
 import statistics
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from simulator.fleet.signals.base import Individual, Shaped, SignalSet, read_all, salt_of
+from simulator.fleet.signals.base import Individual, Shaped, SignalSet, read_all, salt_of, turn_at
 from simulator.fleet.signals.battery import Battery, BatteryState
 from simulator.fleet.signals.chain import Chain, ChainState, time_shares
 from simulator.fleet.signals.climate import CLIMATE
@@ -185,7 +187,7 @@ def test_a_battery_is_empty_lies_dead_and_is_charged(lithium):
     assert {moment.level for moment in moments if moment.state is BatteryState.DEAD} == {5.0}
     cycle = [moment.until_s - moment.since_s for moment in moments if moment.state is BatteryState.DISCHARGING]
     assert 700 <= cycle[0] <= 1300
-    assert battery.value_at(A, NOW) == moments[0].level
+    assert battery.value_at(A, NOW) == pytest.approx(moments[0].level)
 
 
 def test_hashed_numbers_look_uniform_and_normal():
@@ -201,3 +203,16 @@ def test_hashed_numbers_look_uniform_and_normal():
     assert statistics.fmean(phases) == pytest.approx(0.5, abs=0.02)
     assert min(phases) >= 0
     assert max(phases) < 1
+
+
+@given(
+    number=st.integers(-1000, 60_000_000),
+    length_s=st.floats(0.01, 1e7),
+    phase=st.floats(0, 1, exclude_max=True),
+    origin_s=st.sampled_from([0.0, NOW]),
+)
+def test_who_waits_for_the_end_of_a_turn_is_in_the_next_one(number, length_s, phase, origin_s):
+    turn = turn_at(origin_s + number * length_s, length_s, phase, origin_s)
+    assert turn.begin_s <= origin_s + number * length_s < turn.end_s
+    following = turn_at(turn.end_s, length_s, phase, origin_s)
+    assert (following.number, following.begin_s) == (turn.number + 1, turn.end_s)

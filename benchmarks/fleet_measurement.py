@@ -1,0 +1,268 @@
+"""The fleet's measurement: does it tell the truth, does it merge, does its memory stay flat, what does a record cost.
+
+Method. *Accuracy*: so many values of known distributions; percentiles of the histogram beside those of the sorted log,
+which is the truth. *Merging*: the same values recorded by eight workers, second by second, through the merger, beside
+one recorder that saw them all; compared as encoded text, so to the last bit. *Memory*: records through recorder and
+merger, a cut every 100,000; the process's resident memory after the first million and at the end. *Cost*: a ``record``
+call, which counts a response time, a service time and a send lag, without and with making histograms of them once in
+100,000; the empty loop is subtracted, and the fastest of five counts, since other processes only make it slower.
+
+Peers in the same run, each on the first values of the same log, where an environment has them: hdrhistogram (three
+digits), fastdigest (t-digest in Rust) and a list that keeps every value. They are no dependencies of this project:
+
+    python -m venv peers/measurement && peers/measurement/bin/pip install hdrhistogram fastdigest
+
+    python benchmarks/fleet_measurement.py [--values 10000000] [--records 100000000] [--peers PEERS]
+
+Exit codes: 0 within the bars (percentiles 0.1 %, merge bit for bit, memory flat within 1 MiB), 1 not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.fleet.metrics.histogram import Histogram, rank_of
+from simulator.fleet.metrics.merging import Merger
+from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.metrics.recorder import Recorder
+
+PERCENTS = (50.0, 90.0, 99.0, 99.9, 99.99)
+ERROR_BAR = 0.001
+MEMORY_BAR_KIB = 1024
+WORKERS = 8
+CUT_EVERY = 100_000
+SETTLED = 1_000_000
+PEER_VALUES = 1_000_000
+
+# A peer reads the log, counts it value by value, and once more in eight parts that it merges.
+PEER = """
+import array, json, sys, time
+name, path, percents = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+values = array.array("d"); values.frombytes(open(path, "rb").read())
+if name == "hdrhistogram":
+    from hdrh.histogram import HdrHistogram
+    make = lambda: HdrHistogram(1, 3_600_000_000, 3)
+    def fill(to, values):
+        record = to.record_value
+        for value in values: record(int(value * 1e6))
+    merge = lambda to, other: to.add(other) or to
+    read = lambda it: [it.get_value_at_percentile(p) / 1e6 for p in percents]
+elif name == "fastdigest":
+    from fastdigest import TDigest
+    make = TDigest
+    def fill(to, values):
+        record = to.update
+        for value in values: record(value)
+    merge = lambda to, other: to.merge(other)
+    read = lambda it: [it.quantile(p / 100) for p in percents]
+else:
+    import math
+    make = list
+    def fill(to, values):
+        record = to.append
+        for value in values: record(value)
+    merge = lambda to, other: to + other
+    def read(it):
+        it.sort()
+        return [it[max(math.ceil(p * len(it) / 100), 1) - 1] for p in percents]
+best = None
+for _ in range(3):
+    whole = make(); began = time.perf_counter(); fill(whole, values); took = time.perf_counter() - began
+    best = took if best is None else min(best, took)
+parts = make()
+for shard in range(8):
+    part = make(); fill(part, values[shard::8]); parts = merge(parts, part)
+print(json.dumps({"ns": best / len(values) * 1e9, "whole": read(whole), "merged": read(parts)}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """What was found, against the bars."""
+
+    worst_error: float
+    is_merge_exact: bool
+    growth_kib: int
+
+    def are_kept(self) -> bool:
+        """Everything is within its bar."""
+        return self.worst_error <= ERROR_BAR and self.is_merge_exact and self.growth_kib <= MEMORY_BAR_KIB
+
+
+def logs(count: int, seed: int) -> dict[str, NDArray[np.float64]]:
+    """Durations in seconds by what they are distributed like."""
+    numbers = np.random.default_rng(seed)
+    stalled = numbers.lognormal(math.log(0.004), 0.5, count)
+    # A target that stood still: one request in fifty waited up to 5 s, and nothing lies between.
+    where = numbers.random(count) < 0.02
+    stalled[where] = numbers.uniform(1.0, 5.0, int(where.sum()))
+    return {
+        "log-normal": numbers.lognormal(math.log(0.01), 1.0, count),
+        "exponential": numbers.exponential(0.02, count) + 1e-5,
+        "Pareto": np.minimum(0.001 * (1 + numbers.pareto(1.2, count)), 3600.0),
+        "stalled": stalled,
+    }
+
+
+def truth_of(log: NDArray[np.float64]) -> list[float]:
+    """The percentiles of the sorted log."""
+    ordered = np.sort(log)
+    return [float(ordered[rank_of(percent, len(log)) - 1]) for percent in PERCENTS]
+
+
+def accuracy(values: dict[str, NDArray[np.float64]]) -> float:
+    """Print percentiles beside the truth; the worst relative error."""
+    worst = 0.0
+    print(f"{'percentiles':<16}" + "".join(f"{f'p{percent:g}':>22}" for percent in PERCENTS))
+    for name, log in values.items():
+        histogram = Histogram()
+        histogram.record_many(log)
+        errors = [got / true - 1 for got, true in zip(histogram.percentiles(PERCENTS), truth_of(log), strict=True)]
+        worst = max(worst, *map(abs, errors))
+        cells = zip(truth_of(log), errors, strict=True)
+        print(f"{name:<16}" + "".join(f"{true * 1e3:>11.3f} ms {error:>+7.3%}" for true, error in cells), flush=True)
+    return worst
+
+
+def merging(log: NDArray[np.float64]) -> bool:
+    """Whether eight workers, second by second, come to what one recorder saw."""
+    merger, one = Merger(range(WORKERS)), Recorder()
+    for second, part in enumerate(np.array_split(log, 10)):
+        workers = [Recorder(number) for number in range(WORKERS)]
+        for number, value in enumerate(part.tolist()):
+            outcome = OutcomeClass.LIMITED if number % 50 == 0 else OutcomeClass.OK
+            for recorder in (workers[number % WORKERS], one):
+                recorder.record("http.poll", outcome, intended_s=0.0, sent_s=value / 9, now_s=value)
+        for recorder in workers:
+            merger.add(recorder.cut(second).delta())
+        merger.ready()
+    truth = one.cut(0).delta()
+    return merger.totals == truth.operations and merger.health.send_lag == truth.health.send_lag
+
+
+def resident_kib() -> int:
+    """Resident memory of this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
+
+
+def memory(log: NDArray[np.float64], records: int) -> int:
+    """Print and return how much the process grew after the first million records, KiB."""
+    values = log[: min(len(log), SETTLED)].tolist()
+    recorder, merger = Recorder(), Merger((0,))
+    before, done, settled = resident_kib(), 0, 0
+    began_s = time.perf_counter()
+    while done < records:
+        record = recorder.record
+        for value in values[:CUT_EVERY]:
+            record("http.poll", OutcomeClass.OK, intended_s=0.0, sent_s=0.0, now_s=value)
+        values = values[CUT_EVERY:] + values[:CUT_EVERY]
+        merger.add(recorder.cut(done // CUT_EVERY).delta())
+        merger.ready()
+        done += min(CUT_EVERY, len(values))
+        if done >= min(SETTLED, records) and not settled:
+            settled = resident_kib()
+            print(f"memory: {settled / 1024:.1f} MiB after {done:,} records ({before / 1024:.1f} before)", flush=True)
+    took_s = time.perf_counter() - began_s
+    after = resident_kib()
+    count = merger.totals["http.poll"][OutcomeClass.OK].count
+    print(f"memory: {after / 1024:.1f} MiB after {count:,} records, {took_s / done * 1e6:.2f} µs each with merging")
+    return max(0, after - settled)
+
+
+def record_ns(count: int) -> tuple[float, float]:
+    """What one ``record`` costs, nanoseconds: alone, and with its part of making the histograms."""
+    alone = whole = math.inf
+    for _ in range(5):
+        recorder = Recorder()
+        record = recorder.record
+        began_s = time.perf_counter()
+        for _ in range(count):
+            record("http.poll", OutcomeClass.OK, intended_s=1.0, sent_s=1.001, now_s=1.25)
+        recorded_s = time.perf_counter()
+        recorder.cut(0).delta()
+        made_s = time.perf_counter()
+        for _ in range(count):
+            pass
+        empty_s = time.perf_counter() - made_s
+        alone, whole = min(alone, recorded_s - began_s - empty_s), min(whole, made_s - began_s - empty_s)
+    return alone / count * 1e9, whole / count * 1e9
+
+
+def beside_peers(log: NDArray[np.float64], folder: Path | None) -> None:
+    """Print what peers make of the same log, ours among them."""
+    some = log[:PEER_VALUES]
+    truth = truth_of(some)
+    print(f"{'beside peers':<16}{'each':>10}{'worst error':>14}{'8 merged = one':>16}   ({len(some):,} values)")
+    alone, whole = record_ns(min(len(some), CUT_EVERY))
+    print(f"{'ours':<16}{whole:>7.0f} ns{_ours(some, truth):>14.3%}{'yes':>16}   3 times; the call {alone:.0f} ns")
+    python = folder / "measurement" / "bin" / "python" if folder else None
+    names = ["hdrhistogram", "fastdigest"] if python and python.exists() else []
+    if not names:
+        print("hdrhistogram and fastdigest: not here, see the head of this script")
+    with tempfile.NamedTemporaryFile() as file:
+        some.tofile(file.name)
+        for name in [*names, "a list"]:
+            found = _peer(str(python) if name in names else sys.executable, name, file.name)
+            error = max(abs(got / true - 1) for got, true in zip(found["whole"], truth, strict=True))
+            same = "yes" if found["whole"] == found["merged"] else "no"
+            print(f"{name:<16}{found['ns']:>7.0f} ns{error:>14.3%}{same:>16}", flush=True)
+
+
+def _ours(log: NDArray[np.float64], truth: Sequence[float]) -> float:
+    histogram = Histogram()
+    histogram.record_many(log)
+    return max(abs(got / true - 1) for got, true in zip(histogram.percentiles(PERCENTS), truth, strict=True))
+
+
+def _peer(python: str, name: str, path: str) -> dict[str, Any]:
+    command = [python, "-c", PEER, name, path, json.dumps(PERCENTS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The program."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
+    parser.add_argument("--values", type=int, default=10_000_000, help="of each distribution (10,000,000)")
+    parser.add_argument("--records", type=int, default=5_000_000, help="through recorder and merger (5,000,000)")
+    parser.add_argument("--peers", type=Path, default=Path("peers"), help="folder of the peers' environments (peers/)")
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args(arguments)
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
+    print(f"{time.strftime('%Y-%m-%d')}, {machine}, load {os.getloadavg()[0]:.1f}, {given.values:,} values each")
+    values = logs(given.values, given.seed)
+    worst = accuracy(values)
+    log = values["stalled"].copy()
+    del values
+    is_exact = merging(log)
+    print(f"merge: {WORKERS} workers over 10 s are one log, bit for bit: {'yes' if is_exact else 'NO'}", flush=True)
+    beside_peers(log, given.peers)
+    bars = Bars(worst, is_exact, memory(log, given.records))
+    error, merge = f"{bars.worst_error:.3%} (bar {ERROR_BAR:.1%})", "exact" if is_exact else "NOT exact"
+    growth = f"{bars.growth_kib:+,} KiB (bar {MEMORY_BAR_KIB:,})"
+    kept = "ok" if bars.are_kept() else "NOT REACHED"
+    print(f"F5: worst percentile error {error}, merge {merge}, memory {growth}: {kept}")
+    return 0 if bars.are_kept() else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

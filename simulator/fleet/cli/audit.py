@@ -1,0 +1,73 @@
+"""``fleet-simulator audit``: a click command, no logic."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from agent.wire import paths
+from simulator.exit_codes import ExitCode
+from simulator.fleet.audit.findings import AuditSettings, audit_run, exit_code_of_audit
+from simulator.fleet.audit.telling import lines_of
+from simulator.fleet.cli.options import takes_target
+from simulator.fleet.record import AuditRecord
+from simulator.fleet.target.asking import Keyring, open_desk
+from simulator.fleet.target.safety import permit, read_targets
+from simulator.fleet.target.way import TargetOptions, Way, find_way
+from simulator.labels.terminal import show_progress
+from simulator.onboarding.cli.options import told_in_one_line
+
+_DEFAULTS = AuditSettings()
+
+
+@click.command("audit")
+@click.argument("run", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@takes_target
+@click.option(
+    "--late-after-s",
+    type=click.FloatRange(min=0),
+    default=_DEFAULTS.late_after_s,
+    show_default=True,
+    help="A reading that is accepted longer than this after it was made is late, and so is a command.",
+)
+@click.option(
+    "--findings-max",
+    type=click.IntRange(min=1),
+    default=_DEFAULTS.findings_max,
+    show_default=True,
+    help="List so many devices at most; the sums count all.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the audit as JSON.")
+def audit_command(
+    *,
+    run: Path,
+    target: TargetOptions,
+    targets: Path | None,
+    owned: bool,
+    late_after_s: float,
+    findings_max: int,
+    as_json: bool,
+) -> ExitCode:
+    """Audit a finished run again: read back everything that its folder DIR has ledgers of, and compare.
+
+    Exit codes: 0 nothing is wrong, 2 usage or wrong keys, 3 not everything could be audited, 4 data lost, doubled,
+    changed or unknown, 5 the target cannot be reached.
+    """
+    settings = AuditSettings(late_after_s=late_after_s, findings_max=findings_max)
+    with told_in_one_line():
+        way = find_way(target)
+        permit(way.base_url, read_targets(targets) if targets else (), owned=owned)
+        audit = asyncio.run(_audit(run, way, settings))
+    click.echo(json.dumps(asdict(audit), indent=1) if as_json else "\n".join(lines_of(audit)))
+    return exit_code_of_audit(audit)
+
+
+async def _audit(run: Path, way: Way, settings: AuditSettings) -> AuditRecord:
+    with show_progress("devices read back") as told:
+        async with open_desk(way.base_url, Keyring(way.keys)) as desk:
+            await desk.ask("GET", f"{paths.DEVICES}?limit=1")  # wrong keys and wrong addresses are told at once
+            return await audit_run(run, desk.pages, settings, told)

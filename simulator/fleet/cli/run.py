@@ -1,0 +1,79 @@
+"""``fleet-simulator run``: a click command, no logic."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from agent.errors import ConfigurationError
+from simulator.exit_codes import ExitCode
+from simulator.fleet.cli.options import takes_target
+from simulator.fleet.report.live import run_view
+from simulator.fleet.report.writing import record_text
+from simulator.fleet.run.performing import Stage, perform
+from simulator.fleet.scenario.reading import ScenarioFile, read_scenario_file
+from simulator.fleet.target.local import running_local
+from simulator.fleet.target.safety import permit, read_targets
+from simulator.fleet.target.way import KeyPairFile, TargetOptions, Way, find_way, way_to
+from simulator.interrupts import terminations_as_interrupts
+from simulator.onboarding.cli.options import told_in_one_line
+
+
+@click.command("run")
+@click.argument("scenario", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for record, seconds, ledgers and reports; fleet-runs/NAME-TIME by default.",
+)
+@takes_target
+@click.option("--local", is_flag=True, help="Start a service for this run on this machine, and end it afterwards.")
+@click.option("--rate-limit", type=click.IntRange(min=0), default=0, help="With --local: its quota; 0 = no limit.")
+@click.option("--audit/--no-audit", default=True, help="Keep books, and read everything back at the end.")
+@click.option("--quiet", is_flag=True, help="Show nothing; the exit code tells.")
+@click.option("--json", "as_json", is_flag=True, help="Print the record of the run as JSON.")
+def run_command(
+    *,
+    scenario: Path,
+    out: Path | None,
+    target: TargetOptions,
+    targets: Path | None,
+    owned: bool,
+    local: bool,
+    rate_limit: int,
+    audit: bool,
+    quiet: bool,
+    as_json: bool,
+) -> ExitCode:
+    """Run a fleet against a service, as SCENARIO says, and prove that nothing was lost.
+
+    Ctrl-C ends it in order, with a report. Exit codes: 0 passed, 1 a threshold or a check failed, 2 usage, 3
+    inconclusive (the generator was the limit, or a worker died), 4 data lost or changed, 5 the target cannot be
+    reached or went away, 130 ended by Ctrl-C.
+    """
+    with told_in_one_line(), terminations_as_interrupts(), ExitStack() as ends:
+        file = read_scenario_file(scenario)
+        folder = out or Path("fleet-runs") / f"{file.scenario.scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
+        if local:
+            if target != TargetOptions():
+                raise ConfigurationError(["--local starts its own service: leave the other target out"], "target")
+            gateway = file.scenario.target.through == "gateway" or file.scenario.target.transport == "mqtt"
+            way = way_to(ends.enter_context(running_local(folder / "up", rate_limit=rate_limit, gateway=gateway)))
+        else:
+            way = _find(target, file)
+        permission = permit(way.base_url, read_targets(targets) if targets else (), owned=owned)
+        console = Console(stderr=as_json)
+        record = perform(Stage(file, way, folder, permission, audit), lambda head: run_view(console, head, quiet=quiet))
+    if as_json:
+        click.echo(record_text(record), nl=False)
+    return ExitCode(record.verdict.exit_code)
+
+
+def _find(target: TargetOptions, file: ScenarioFile) -> Way:
+    settings = file.scenario.target
+    keys = [KeyPairFile(pair.api_key, file.folder / pair.secret_key_file) for pair in settings.keys]
+    return find_way(target, settings.base_url, keys)

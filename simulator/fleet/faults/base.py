@@ -1,0 +1,172 @@
+"""What a fault is: when, whom, and what it does, with the truth about it.
+
+A fault has two halves. Its settings are part of the scenario (``kind`` and keys of its own); the fault is made of them
+for one run, whose begin it knows. Which devices it concerns is a hash of each device, so that every worker and every
+later reader of the record comes to the same ones.
+
+Faults of devices also are an :class:`~simulator.fleet.models.interference.Interference`; :class:`DeviceFault` is one
+that does nothing, to begin with. Faults of the network or of keys have hooks of their own beside this Protocol.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
+from zlib import crc32
+
+from simulator.fleet.models.condition import Condition
+from simulator.fleet.models.interference import Body, Hook, Pace, Read, Values
+from simulator.fleet.record import Span
+from simulator.fleet.settings import Delay, Seconds, Section, Share, key
+from simulator.fleet.signals.base import Individual, salt_of
+
+NAMES_KEPT: Final = 1000
+"""So many concerned devices are named in the truth; the hash tells the others."""
+
+
+class FaultBasis(Section):
+    """What the settings of every fault have."""
+
+    name: str = key("what the report calls it; without it, its kind", default="", max_length=64)
+    at_s: Delay = key("when it begins, since the run's begin", unit="s")
+    share: Share = key("which part of the devices it concerns, by hash", default=1.0)
+
+    @property
+    def fault_kind(self) -> str:
+        """The word that the scenario names it by."""
+        kind: str = getattr(self, "kind")  # noqa: B009 - each kind has a Literal of its own
+        return kind
+
+
+class LastingBasis(FaultBasis):
+    """A fault that begins and ends."""
+
+    duration_s: Seconds = key("how long it lasts", unit="s")
+
+
+class Fault(Protocol):
+    """One fault of one run.
+
+    Attributes of time are seconds since the epoch: the run's begin plus what the scenario says.
+    """
+
+    @property
+    def kind(self) -> str:
+        """The word that the scenario names it by."""
+        ...
+
+    @property
+    def begin_s(self) -> float:
+        """From then on it acts."""
+        ...
+
+    @property
+    def end_s(self) -> float:
+        """From then on it does not act any more."""
+        ...
+
+    def chooses(self, device: Individual) -> bool:
+        """Whether it concerns this device."""
+        ...
+
+    def truth(self, devices: Iterable[Individual]) -> Span:
+        """What exactly is done, for the record.
+
+        Args:
+            devices: the fleet.
+        """
+        ...
+
+
+Settings = TypeVar("Settings", bound=FaultBasis)
+
+
+class DeviceFault(Generic[Settings]):
+    """A fault of devices that concerns some of them for some time, and does nothing yet.
+
+    Args:
+        settings: of the scenario.
+        origin_s: the run's begin, seconds since the epoch.
+        number: its place among the scenario's faults, so that two of a kind choose different devices.
+    """
+
+    hooks: ClassVar[frozenset[Hook]] = frozenset()
+
+    def __init__(self, settings: Settings, origin_s: float, number: int = 0) -> None:
+        self.settings = settings
+        self.begin_s = origin_s + settings.at_s
+        duration_s: float = getattr(settings, "duration_s", 0.0)
+        self.end_s = self.begin_s + duration_s if duration_s else float("inf")
+        self._origin_s = origin_s
+        self._share_salt = salt_of("fault", str(number), settings.fault_kind, "share")
+        self.salt = salt_of("fault", str(number), settings.fault_kind)
+
+    @property
+    def kind(self) -> str:
+        """See :class:`Fault`."""
+        return self.settings.fault_kind
+
+    def chooses(self, device: Individual) -> bool:
+        """See :class:`Fault`."""
+        share = self.settings.share
+        return share >= 1.0 or device.fraction(self._share_salt) < share
+
+    def acts(self, device: Individual, time_s: float) -> bool:
+        """Whether it concerns this device now."""
+        return self.begin_s <= time_s < self.end_s and self.chooses(device)
+
+    def happens(self, device: Individual, which: int, often: float) -> bool:
+        """Whether it happens to one reading or body; ``which`` tells them apart, ``often`` is the part of them."""
+        return often >= 1.0 or device.uniform(self.salt, which) < often
+
+    def truth(self, devices: Iterable[Individual]) -> Span:
+        """See :class:`Fault`."""
+        chosen = [device for device in devices if self.chooses(device)]
+        done: dict[str, Any] = self.settings.model_dump(mode="json", exclude={"name", "at_s", "duration_s", "kind"})
+        done["devices"] = [device.name for device in chosen[:NAMES_KEPT]]
+        if len(chosen) > NAMES_KEPT:
+            done["devices_not_named"] = len(chosen) - NAMES_KEPT
+        return Span(
+            name=self.settings.name or self.kind,
+            kind=self.kind,
+            begin_s=self.begin_s - self._origin_s,
+            end_s=self.end_s - self._origin_s,
+            devices=len(chosen),
+            truth=done,
+        )
+
+    def condition(self, device: Individual, time_s: float, condition: Condition) -> Condition:  # noqa: ARG002
+        """See :class:`~simulator.fleet.models.interference.Interference`."""
+        return condition
+
+    def values(self, device: Individual, time_s: float, values: Values, read: Read) -> Values:  # noqa: ARG002
+        """See :class:`~simulator.fleet.models.interference.Interference`."""
+        return values
+
+    def schedule(self, device: Individual, time_s: float, pace: Pace) -> Pace:  # noqa: ARG002
+        """See :class:`~simulator.fleet.models.interference.Interference`."""
+        return pace
+
+    def order(self, device: Individual, time_s: float, order: Sequence[int]) -> Sequence[int]:  # noqa: ARG002
+        """See :class:`~simulator.fleet.models.interference.Interference`."""
+        return order
+
+    def bodies(self, device: Individual, time_s: float, body: Body) -> Sequence[Body]:  # noqa: ARG002
+        """See :class:`~simulator.fleet.models.interference.Interference`."""
+        return (body,)
+
+    def bounded(self, device: Individual, time_s: float, condition: Condition) -> Condition:
+        """The condition, ending where the fault begins or ends for this device, if that is earlier."""
+        if not self.chooses(device):
+            return condition
+        edges = [edge for edge in (self.begin_s, self.end_s) if edge > time_s]
+        until_s = min([condition.until_s, *edges])
+        past = [edge for edge in (self.begin_s, self.end_s) if edge <= time_s]
+        since_s = max([condition.since_s, *past])
+        return dataclasses.replace(condition, since_s=since_s, until_s=until_s)
+
+
+def checksum(content: bytes) -> int:
+    """What tells one body from another: a body that is sent again is treated the same again."""
+    return crc32(content)

@@ -1,0 +1,31 @@
+"""A sensor that goes on telling what it told when the fault began."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from simulator.fleet.faults.base import DeviceFault, LastingBasis
+from simulator.fleet.models.interference import Hook, Read, Values
+from simulator.fleet.settings import ReadingName, key
+from simulator.fleet.signals.base import Individual
+
+
+class FrozenSensorSettings(LastingBasis):
+    """Readings stand still."""
+
+    kind: Literal["frozen_sensor"]
+    readings: tuple[ReadingName, ...] = key("which readings; without it, all", default=())
+
+
+class FrozenSensor(DeviceFault[FrozenSensorSettings]):
+    """See the module."""
+
+    hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.VALUES})
+
+    def values(self, device: Individual, time_s: float, values: Values, read: Read) -> Values:
+        """What was read when the fault began."""
+        if not self.acts(device, time_s):
+            return values
+        then = read(self.begin_s)
+        names = self.settings.readings or tuple(values)
+        return {name: then.get(name, value) if name in names else value for name, value in values.items()}

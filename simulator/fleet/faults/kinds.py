@@ -1,0 +1,88 @@
+"""The faults of devices that there are, by the word that a scenario names them by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Final
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from agent.errors import ConfigurationError
+from agent.wire.base import describe_faults
+from simulator.fleet.faults.bad_firmware import BadFirmware, BadFirmwareSettings
+from simulator.fleet.faults.base import DeviceFault
+from simulator.fleet.faults.broken_json import BrokenJson, BrokenJsonSettings
+from simulator.fleet.faults.clock_jump import ClockJump, ClockJumpSettings
+from simulator.fleet.faults.clock_skew import ClockSkew, ClockSkewSettings
+from simulator.fleet.faults.dead_battery import DeadBattery, DeadBatterySettings
+from simulator.fleet.faults.duplicates import Duplicates, DuplicatesSettings
+from simulator.fleet.faults.frozen_sensor import FrozenSensor, FrozenSensorSettings
+from simulator.fleet.faults.in_step_timers import InStepTimers, InStepTimersSettings
+from simulator.fleet.faults.late_batches import LateBatches, LateBatchesSettings
+from simulator.fleet.faults.nan_sensor import NanSensor, NanSensorSettings
+from simulator.fleet.faults.out_of_order import OutOfOrder, OutOfOrderSettings
+from simulator.fleet.faults.oversized_json import OversizedJson, OversizedJsonSettings
+from simulator.fleet.faults.reboot_loop import RebootLoop, RebootLoopSettings
+from simulator.fleet.faults.schema_drift import SchemaDrift, SchemaDriftSettings
+from simulator.fleet.faults.spiking_sensor import SpikingSensor, SpikingSensorSettings
+
+DeviceFaultSettings = Annotated[
+    BadFirmwareSettings
+    | BrokenJsonSettings
+    | ClockJumpSettings
+    | ClockSkewSettings
+    | DeadBatterySettings
+    | DuplicatesSettings
+    | FrozenSensorSettings
+    | InStepTimersSettings
+    | LateBatchesSettings
+    | NanSensorSettings
+    | OutOfOrderSettings
+    | OversizedJsonSettings
+    | RebootLoopSettings
+    | SchemaDriftSettings
+    | SpikingSensorSettings,
+    Field(discriminator="kind"),
+]
+"""One fault of devices in a scenario."""
+
+_FAULTS: Final[Mapping[type, type[DeviceFault[Any]]]] = {
+    BadFirmwareSettings: BadFirmware,
+    BrokenJsonSettings: BrokenJson,
+    ClockJumpSettings: ClockJump,
+    ClockSkewSettings: ClockSkew,
+    DeadBatterySettings: DeadBattery,
+    DuplicatesSettings: Duplicates,
+    FrozenSensorSettings: FrozenSensor,
+    InStepTimersSettings: InStepTimers,
+    LateBatchesSettings: LateBatches,
+    NanSensorSettings: NanSensor,
+    OutOfOrderSettings: OutOfOrder,
+    OversizedJsonSettings: OversizedJson,
+    RebootLoopSettings: RebootLoop,
+    SchemaDriftSettings: SchemaDrift,
+    SpikingSensorSettings: SpikingSensor,
+}
+
+KINDS: Final = tuple(sorted(settings.model_fields["kind"].annotation.__args__[0] for settings in _FAULTS))  # type: ignore[attr-defined]  # pydantic's own attribute
+"""The words."""
+
+_READER: Final[TypeAdapter[Any]] = TypeAdapter(DeviceFaultSettings)
+
+
+def read_fault(document: Mapping[str, Any]) -> DeviceFaultSettings:
+    """The settings of one fault out of a scenario.
+
+    Raises:
+        ConfigurationError: the kind is unknown, or a key is; every fault of it.
+    """
+    try:
+        settings: DeviceFaultSettings = _READER.validate_python(dict(document))
+    except ValidationError as error:
+        raise ConfigurationError([describe_faults(error)], "faults") from None
+    return settings
+
+
+def build_faults(settings: Iterable[DeviceFaultSettings], *, origin_s: float) -> tuple[DeviceFault[Any], ...]:
+    """The faults of a run that begins at ``origin_s``, seconds since the epoch."""
+    return tuple(_FAULTS[type(each)](each, origin_s, number) for number, each in enumerate(settings))

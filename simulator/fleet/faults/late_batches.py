@@ -1,0 +1,34 @@
+"""Readings that are kept back and then come all at once, long after they were made."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, Literal
+
+from simulator.fleet.faults.base import DeviceFault, LastingBasis
+from simulator.fleet.models.interference import Hook, Pace
+from simulator.fleet.settings import Seconds, key
+from simulator.fleet.signals.base import Individual, turn_at
+
+
+class LateBatchesSettings(LastingBasis):
+    """Nothing is handed over but once in ``hold_s``."""
+
+    kind: Literal["late_batches"]
+    hold_s: Seconds = key("how long readings are kept back", unit="s", default=600.0)
+    together: bool = key("all devices hand over in the same moment; else each at its own", default=False)
+
+
+class LateBatches(DeviceFault[LateBatchesSettings]):
+    """See the module."""
+
+    hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.SCHEDULE})
+
+    def schedule(self, device: Individual, time_s: float, pace: Pace) -> Pace:
+        """The pace, with the next moment at which something may be handed over."""
+        if not self.acts(device, time_s):
+            return pace
+        hold_s = self.settings.hold_s
+        phase = 0.0 if self.settings.together else device.fraction(self.salt)
+        next_s = turn_at(time_s, hold_s, phase, self.begin_s).end_s
+        return dataclasses.replace(pace, held_until_s=max(pace.held_until_s, min(next_s, self.end_s)))

@@ -1,0 +1,176 @@
+"""Everything that has to be there before the first request: permission, room on this machine, devices, and the jobs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+from agent.errors import ConfigurationError
+from agent.wire.auth import KeyPair
+from agent.wire.client import ServiceClient
+from simulator.fleet.audit.book import SEQUENCE_NAME
+from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
+from simulator.fleet.audit.frames import LedgerHeader
+from simulator.fleet.plan.digest import deal
+from simulator.fleet.plan.plan import Plan
+from simulator.fleet.products import load_product
+from simulator.fleet.run.fleet_play import FleetJob, LedgerTarget
+from simulator.fleet.run.worker import Job
+from simulator.fleet.scenario.identities import read_identifiers
+from simulator.fleet.scenario.model import AUTO, Scenario
+from simulator.fleet.scenario.reading import ScenarioFile
+from simulator.fleet.storm.play import StormJob
+from simulator.fleet.target.asking import Keyring, open_desk
+from simulator.fleet.target.provisioning import Provisioned, Wanted, provision
+from simulator.fleet.target.way import Way
+
+_DEVICES_OF_ONE_WORKER: Final = 2_500
+_SECOND_PERSON: Final = "-2"
+
+Told = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is to be run where.
+
+    Attributes:
+        file: the scenario.
+        plan: of it.
+        way: to the target.
+        folder: of the run.
+        workers: processes.
+        is_audited: books are kept, and are read back at the end.
+    """
+
+    file: ScenarioFile
+    plan: Plan
+    way: Way
+    folder: Path
+    workers: int
+    is_audited: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A run that can begin.
+
+    Attributes:
+        jobs: one for each worker.
+        run: tells this run from all others.
+        began_ms: epoch milliseconds of its preparation.
+        offers: the service's extensions.
+        is_audited: books are kept, and are read back at the end.
+    """
+
+    jobs: tuple[Job, ...]
+    run: str
+    began_ms: int
+    offers: frozenset[str]
+    is_audited: bool
+
+
+def count_workers(scenario: Scenario) -> int:
+    """How many processes make the load."""
+    if scenario.kind not in {"load", "command_round_trip"}:
+        return 1
+    if scenario.workers != AUTO:
+        return min(int(scenario.workers), scenario.fleet.devices)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, -(-scenario.fleet.devices // _DEVICES_OF_ONE_WORKER)))
+
+
+async def prepare(setting: Setting, told: Told) -> Prepared:
+    """Make what is missing on the target, and deal the devices out.
+
+    Args:
+        setting: what is to be run where.
+        told: told how many devices are there, and how many are wanted.
+
+    Raises:
+        ServiceError: the target refused something or cannot be reached.
+        ConfigurationError: a file that the scenario names cannot be used.
+    """
+    file, way, run = setting.file, setting.way, uuid4().hex[:12]
+    scenario = file.scenario
+    product = load_product(_product_path(file))
+    identifiers = read_identifiers(scenario.fleet, file.folder)
+    with ServiceClient(way.base_url, KeyPair(way.keys[0].api_key, way.keys[0].secret_key)) as client:
+        offers = client.discover()
+    is_storm = scenario.kind == "onboarding_storm"
+    wanted = Wanted(product, scenario.scenario, scenario.fleet.identities.user_id, [] if is_storm else identifiers)
+    async with open_desk(way.base_url, Keyring(way.keys), timeout_s=scenario.target.timeout_s) as desk:
+        provisioned = await provision(desk, wanted, told)
+    began_ms = round(time.time() * 1000)
+    if is_storm:
+        job = _storm_job(scenario, way, provisioned, [f"{name}-{run[:6]}" for name in identifiers])
+        return Prepared((job,), run, began_ms, offers, is_audited=False)
+    if setting.is_audited:
+        devices = enumerate(provisioned.devices)
+        write_devices(setting.folder, (AuditedDevice(n, device.device_id, device.name) for n, device in devices))
+    prepared = Prepared((), run, began_ms, offers, setting.is_audited)
+    return replace(prepared, jobs=tuple(_fleet_jobs(setting, prepared, provisioned)))
+
+
+def _product_path(file: ScenarioFile) -> Path | None:
+    name = file.scenario.fleet.product
+    return None if name == "climate-node" else file.folder / name
+
+
+def _storm_job(scenario: Scenario, way: Way, provisioned: Provisioned, identifiers: Sequence[str]) -> StormJob:
+    settings = scenario.onboarding
+    if settings is None:
+        raise ConfigurationError(["kind onboarding_storm needs the section 'onboarding'"], "scenario")
+    user = scenario.fleet.identities.user_id
+    return StormJob(
+        base_url=way.base_url,
+        keys=Keyring(way.keys),
+        product_id=provisioned.product_id,
+        scenario=scenario.scenario,
+        identifiers=tuple(identifiers),
+        users=(user, user + _SECOND_PERSON),
+        rate_per_s=settings.rate_per_s,
+        rate_factors=tuple(phase.rate_factor for phase in scenario.phases),
+        races=settings.races,
+        remove=settings.remove,
+        seed=scenario.seed,
+        connections=scenario.target.pool,
+        timeout_s=scenario.target.timeout_s,
+    )
+
+
+def _fleet_jobs(setting: Setting, prepared: Prepared, provisioned: Provisioned) -> Iterator[FleetJob]:
+    scenario, way, workers = setting.file.scenario, setting.way, setting.workers
+    for worker, devices in enumerate(deal(scenario.fleet.devices, workers)):
+        ours = provisioned.devices[devices.start : devices.stop]
+        offers = tuple(sorted(prepared.offers))
+        header = LedgerHeader(worker, devices.start, len(devices), prepared.began_ms, SEQUENCE_NAME, offers)
+        keys = Keyring(way.keys).headers(worker)
+        yield FleetJob(
+            scenario=scenario,
+            base_url=way.base_url,
+            headers=dict(keys),
+            operator_url=way.base_url,
+            operator_headers=dict(keys),
+            devices=devices,
+            device_ids=tuple(device.device_id for device in ours),
+            names=tuple(device.name for device in ours),
+            product_id=provisioned.product_id,
+            folder=setting.file.folder,
+            origin_s=prepared.began_ms / 1000,
+            model_numbers=tuple(int(setting.plan.models[device]) for device in devices),
+            offers=_offers_used(scenario, prepared.offers),
+            run=prepared.run,
+            ledger=LedgerTarget(ledger_path(setting.folder, worker), header) if setting.is_audited else None,
+            connections=max(1, scenario.target.pool // workers),
+        )
+
+
+def _offers_used(scenario: Scenario, offers: frozenset[str]) -> frozenset[str]:
+    """Devices that poll periodically do so although the service could hold their polls."""
+    return offers - {"long-poll"} if scenario.target.transport == "http_poll" else offers
