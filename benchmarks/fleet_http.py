@@ -106,9 +106,7 @@ def run_ours(target: Target, connections: int, seconds: float, core: int) -> Res
     load = json.loads(done)
     if load["failed"]:
         raise RuntimeError(f"{load['failed']} of our requests failed")
-    return Result(
-        load["requests"] / load["seconds"], load["cpu_s"] / load["seconds"], used, load["response_ms"]["p99"]
-    )
+    return Result(load["requests"] / load["seconds"], load["cpu_s"] / load["seconds"], used, load["response_ms"]["p99"])
 
 
 def run_wrk(target: Target, connections: int, seconds: float, core: int) -> Result:
