@@ -80,17 +80,22 @@ class Ask(NamedTuple):
 
 
 class TimedReading(Protocol):
-    """A reading as it goes over the wire.
+    """A reading as it goes over the wire."""
 
-    Attributes:
-        key: the outbox's.
-        text: its values, as :func:`values_text` writes them.
-        recorded_ms: epoch milliseconds on the service's clock as the device knows it; None lets the service say.
-    """
+    @property
+    def key(self) -> int:
+        """The outbox's."""
+        ...
 
-    key: int
-    text: str
-    recorded_ms: int | None
+    @property
+    def text(self) -> str:
+        """Its values, as :func:`values_text` writes them."""
+        ...
+
+    @property
+    def recorded_ms(self) -> int | None:
+        """Epoch milliseconds on the service's clock as the device knows it; None lets the service say."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
