@@ -40,6 +40,7 @@ from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.asking import Keyring, open_desk
 from simulator.fleet.target.safety import Permission, is_here
+from simulator.fleet.target.trust import trust
 from simulator.fleet.target.way import Way
 from simulator.report.values import Tone
 
@@ -76,6 +77,8 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
         ServiceError: the target could not be prepared; no load was made.
     """
     scenario, plan = stage.file.scenario, Plan(stage.file.scenario)
+    if scenario.target.tls is not None and scenario.target.tls.ca_file is not None:
+        trust(stage.file.folder / scenario.target.tls.ca_file)
     workers = count_workers(scenario)
     needs = check_capacity(scenario, workers, target_is_here=is_here(stage.way.base_url))
     setting = Setting(stage.file, plan, stage.way, stage.folder, workers, stage.is_audited)
