@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from agent.errors import AgentError
@@ -81,9 +82,10 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
         trust(stage.file.folder / scenario.target.tls.ca_file)
     workers = count_workers(scenario)
     needs = check_capacity(scenario, workers, target_is_here=is_here(stage.way.base_url))
-    setting = Setting(stage.file, plan, stage.way, stage.folder, workers, stage.is_audited)
     head = _head(scenario, stage.way, workers)
     with ExitStack() as ends:
+        secrets = Path(ends.enter_context(TemporaryDirectory(prefix="fleet-simulator-")))
+        setting = Setting(stage.file, plan, stage.way, stage.folder, secrets, workers, stage.is_audited)
         folder = ends.enter_context(RunFolder(stage.folder))
         view = ends.enter_context(make_view(head))
         for need in needs:
