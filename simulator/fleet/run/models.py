@@ -28,6 +28,7 @@ def build_models(settings: tuple[ModelSettings, ...], folder: Path, origin_s: fl
 
 
 def _build(settings: ModelSettings, folder: Path, origin_s: float) -> Model:
+    # Not the reboots: the plan has those, and its events switch the devices.
     parts = ModelParts(
         name=settings.name,
         signals={} if settings.signals == FROM_PRODUCT else settings.signals,
@@ -35,7 +36,6 @@ def _build(settings: ModelSettings, folder: Path, origin_s: float) -> Model:
         states=settings.states or {},
         battery=settings.battery,
         firmware=settings.firmware,
-        reboots=settings.reboots,
         clock=settings.clock,
     )
     return build_model(parts, folder=folder, origin_s=origin_s)
