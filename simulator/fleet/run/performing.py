@@ -117,6 +117,9 @@ def _audit(
             return summary.audit, None
     if not prepared.is_audited:
         return None, None
+    if conducted.unreachable:
+        again = "the target was gone: audit the folder with 'fleet-simulator audit' when it is back"
+        return AuditRecord(None, None, complete=False, sentences=(again,)), None
     way = setting.way
 
     async def read() -> AuditRecord:
