@@ -34,7 +34,7 @@ class Listening:
         intervals = body.model.polling
         self._body = body
         self._pace = PollPace(intervals)
-        self._patience = Patience(body.model.backoff, body.chance)
+        self._patience = Patience(body.model.backoff, body.chance, defies_limit=body.model.defies_limit)
         self._etag: str | None = None
         self.fault = ""
         self.due_s = now.monotonic_s + phase_s(body.speaker.device_id, "poll", intervals.fast_s)
