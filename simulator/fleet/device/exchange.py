@@ -80,17 +80,22 @@ class Ask(NamedTuple):
 
 
 class TimedReading(Protocol):
-    """A reading as it goes over the wire.
+    """A reading as it goes over the wire."""
 
-    Attributes:
-        key: the outbox's.
-        text: its values, as :func:`values_text` writes them.
-        recorded_ms: epoch milliseconds on the service's clock as the device knows it; None lets the service say.
-    """
+    @property
+    def key(self) -> int:
+        """The outbox's."""
+        ...
 
-    key: int
-    text: str
-    recorded_ms: int | None
+    @property
+    def text(self) -> str:
+        """Its values, as :func:`values_text` writes them."""
+        ...
+
+    @property
+    def recorded_ms(self) -> int | None:
+        """Epoch milliseconds on the service's clock as the device knows it; None lets the service say."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +203,7 @@ class Speaker:
         name = f'"{device_id}"' if self._is_plain else encode_json(device_id).decode()
         if reading.recorded_ms is None:
             return f'{{"device_id":{name},"sensor_data":{reading.text}}}'
-        return f'{{"device_id":{name},"sensor_data":{reading.text},"recorded_at":"{_time_text(reading.recorded_ms)}"}}'
+        return f'{{"device_id":{name},"sensor_data":{reading.text},"recorded_at":"{time_text(reading.recorded_ms)}"}}'
 
 
 def values_text(values: Mapping[str, float]) -> str:
@@ -237,7 +242,7 @@ def _second_text(second: int) -> str:
     return to_rfc3339(second)[:-4]
 
 
-def _time_text(epoch_ms: int) -> str:
+def time_text(epoch_ms: int) -> str:
     """As :func:`agent.wire.times.to_rfc3339`; many devices read in the same second."""
     second, millisecond = divmod(epoch_ms, 1000)
     return f"{_second_text(second)}{millisecond:03d}Z"
@@ -274,7 +279,7 @@ def read_listing(answer: HttpAnswer, ask: Ask, device_id: str) -> Listing:
     malformed: list[str] = []
     for item in read_page(good.json(), SOURCE).items:
         try:
-            command = _command(CommandRecord.receive(item), device_id)
+            command = command_of(CommandRecord.receive(item), device_id)
         except InvalidMessage as error:
             malformed.append(str(error))
         else:
@@ -304,7 +309,12 @@ def read_refusals(good: Answer, ask: Ask) -> dict[int, str]:
     return {ask.keys[fault.index]: f"{fault.error}: {fault.message}" for fault in batch.errors}
 
 
-def _command(record: CommandRecord, device_id: str) -> Command:
+def command_of(record: CommandRecord, device_id: str) -> Command:
+    """The record as the core decides on it.
+
+    Raises:
+        InvalidMessage: it is another device's, or has no payload that could be one.
+    """
     if record.device_id not in {None, device_id}:
         raise InvalidMessage("a command for another device is in this device's list: it is skipped")
     return Command(

@@ -126,6 +126,20 @@ class HandingOver:
         else:
             self.not_before_s = self._backed_off_s = now.monotonic_s + self._patience.failed(error)
 
+    def settled(self, ask: Ask, refused: dict[int, str], now: Moment) -> None:
+        """What was asked is safe elsewhere, but for the refused readings: for answers that are not HTTP's."""
+        if ask.operation is Operation.READINGS:
+            self._take_readings(ask, refused, now)
+        else:
+            self._take_report(ask, now)
+        fault = self.fault if refused else ""
+        self._succeeded(None, now)
+        self.fault = fault
+
+    def wake(self, now: Moment) -> None:
+        """The other side is there again: a back-off ends."""
+        self.not_before_s = min(self.not_before_s, now.monotonic_s)
+
     def _succeeded(self, server_time: float | None, now: Moment) -> None:
         self.fault = ""
         self._patience.succeeded()

@@ -101,6 +101,11 @@ class MemoryJournal:
             self._entries = None
         return len(gone)
 
+    def forget_before(self, monotonic_s: float) -> None:
+        """Delete what is over and came before this instant: for commands that are pushed, and never listed."""
+        if self._entries:
+            self.forget([name for name, entry in self._entries.items() if entry.received.monotonic_s >= monotonic_s])
+
     @property
     def _known(self) -> Mapping[str, JournalEntry]:
         return _NO_ENTRIES if self._entries is None else self._entries
