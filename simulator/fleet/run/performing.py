@@ -37,6 +37,7 @@ from simulator.fleet.run.preparing import Prepared, Setting, count_workers, prep
 from simulator.fleet.run.verdict import Findings, judge_run
 from simulator.fleet.run.worker import work
 from simulator.fleet.scenario.conditions import parse_condition
+from simulator.fleet.scenario.faults import fault_end_s
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.asking import Keyring, open_desk
@@ -189,7 +190,7 @@ def _score(scenario: Scenario) -> Score:
         for phase in scenario.phases
     )
     faults = tuple(
-        Span(fault.kind, fault.kind, fault.at_s, fault.at_s + fault.duration_s, round(fault.share * devices))
+        Span(fault.kind, fault.kind, fault.at_s, fault_end_s(fault), round(fault.share * devices))
         for fault in scenario.faults
     )
     return Score(phases, devices, faults, scenario.drain_s)
