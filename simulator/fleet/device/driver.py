@@ -17,7 +17,7 @@ from agent.errors import ServiceError, TransportError, UnexpectedAnswer
 from simulator.fleet.device.answers import HttpAnswer
 from simulator.fleet.device.body import Body
 from simulator.fleet.device.chance import Chance
-from simulator.fleet.device.exchange import Ask, Operation, Speaker
+from simulator.fleet.device.exchange import HELD_POLL, Ask, Operation, Speaker
 from simulator.fleet.device.glance import Familiar
 from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.model import DeviceModel, Fleetwide, Gauges
@@ -216,7 +216,7 @@ class _Place(Timer):
         self._busy &= ~(_COMMANDS_BIT if is_poll else _UPLINK_BIT)
         observer = driver.observer
         observer.exchanged(
-            ask.operation,
+            _name_of(ask),
             outcome,
             self.index,
             intended_s=ask.intended_s,
@@ -227,7 +227,7 @@ class _Place(Timer):
         )
         fault = device.fault(_COMMANDS if is_poll else _UPLINK)
         if fault:
-            observer.faulted(ask.operation, self.index, fault)
+            observer.faulted(_name_of(ask), self.index, fault)
         self._turn(device, now)
         if driver.on_news is not None:
             driver.on_news()
@@ -289,3 +289,8 @@ class _Exchange:
             )
             place.device.failed(self.ask, error, now, left=sent_s is not None)
             place.ended(self, outcome, sent_s, now)
+
+
+def _name_of(ask: Ask) -> str:
+    """What an exchange is measured as: how long the service holds a poll says nothing of how fast it answers."""
+    return HELD_POLL if ask.wait_s > 0 else ask.operation

@@ -35,6 +35,9 @@ _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 _UNRESERVED: Final = re.compile(r"[A-Za-z0-9_~-]+")
 _PLAIN_TEXT: Final = re.compile(r"[A-Za-z0-9 _.:/~-]*")
 
+HELD_POLL: Final = "http.long_poll"
+"""What a poll that the service was asked to hold is measured as."""
+
 
 class Operation(StrEnum):
     """What a request is for; the value is its name in the measurement."""

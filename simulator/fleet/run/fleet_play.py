@@ -16,7 +16,7 @@ from simulator.fleet.audit.frames import LedgerHeader
 from simulator.fleet.audit.ledger import Ledger
 from simulator.fleet.device.driver import Clocks, Driver, Member
 from simulator.fleet.device.letterhead import Letterhead
-from simulator.fleet.device.model import DeviceModel, Fleetwide
+from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.engine.addresses import loopback_addresses
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
@@ -27,9 +27,13 @@ from simulator.fleet.plan.events import Event, EventKind
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.run.links import Links
 from simulator.fleet.run.measurement import Measurement, StagedBook
+from simulator.fleet.run.models import build_models, device_model
 from simulator.fleet.run.operator import Operator, Way
 from simulator.fleet.run.play import Leftover, PlaySummary
 from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.target.asking import Keyring
+from simulator.fleet.target.key_pool import headers_of
+from simulator.fleet.target.way import KeyPairFile, read_keys
 
 _AHEAD_S: Final = 2.0
 _KINDS: Final = frozenset(
@@ -45,11 +49,13 @@ class FleetJob:
     Attributes:
         scenario: the whole one.
         base_url: where devices talk to.
-        headers: their credentials; the devices are dealt out over them by their number.
-        operator_url, operator_headers: where commands are sent, and with which credential.
+        keys: of the run; the devices are dealt out over them by their number.
+        operator_url: where commands are sent.
+        worker: its number.
         devices: the range of this worker, in the fleet.
         device_ids, names: of those devices.
-        models: of the scenario, in its order.
+        folder: of the scenario's file: relative paths in it start there.
+        origin_s: when what is played once begins, seconds since the epoch.
         model_numbers: the model of each device of the range.
         offers: the service's extensions.
         run: tells this run from all others.
@@ -59,14 +65,15 @@ class FleetJob:
 
     scenario: Scenario
     base_url: str
-    headers: tuple[Mapping[str, str], ...]
+    keys: tuple[KeyPairFile, ...]
     operator_url: str
-    operator_headers: Mapping[str, str]
+    worker: int
     devices: range
     device_ids: tuple[str, ...]
     names: tuple[str, ...]
     product_id: str
-    models: tuple[DeviceModel, ...]
+    folder: Path
+    origin_s: float
     model_numbers: tuple[int, ...]
     offers: frozenset[str]
     run: str
@@ -96,6 +103,7 @@ class FleetPlay:
 
     def __init__(self, job: FleetJob, recorder: Recorder) -> None:
         self._job = job
+        self._keys = Keyring(read_keys(job.keys))
         self._clock = LoopClock()
         self._wheel = Wheel(self._clock)
         self._recorder = recorder
@@ -106,6 +114,12 @@ class FleetPlay:
         options = HttpOptions(origin, per_device=per_device, pool=job.connections, sources=sources)
         self._engine = Http1Engine(options, self._wheel)
         self._links = Links(self._engine, self._clock)
+        settings = job.scenario.fleet.models
+        self._models = build_models(settings, job.folder, job.origin_s)
+        held = target.transport == "http_long_poll"
+        defies = target.on_limited == "defy"
+        pairs = zip(settings, self._models, strict=True)
+        self._kinds = [device_model(*pair, held=held, defies_limit=defies) for pair in pairs]
         self._measurement = Measurement(recorder)
         self._ways = CommandWays(recorder)
         self._ledger = Ledger(job.ledger.path, job.ledger.header) if job.ledger is not None else None
@@ -135,13 +149,13 @@ class FleetPlay:
             job.offers, job.scenario.seed, job.run, numbered=job.ledger is not None, book=self._book, began_s=at_s
         )
         members = [
-            Member(device_id, job.product_id, job.models[number])
+            Member(device_id, job.product_id, self._kinds[number])
             for device_id, number in zip(job.device_ids, job.model_numbers, strict=True)
         ]
         self._driver = Driver(
             self._links,
             self._wheel,
-            [Letterhead(read_origin(job.base_url), headers) for headers in job.headers],
+            [Letterhead(read_origin(job.base_url), headers_of(pair)) for pair in self._keys.pairs],
             members,
             fleet,
             first_index=job.devices.start,
@@ -264,7 +278,7 @@ class FleetPlay:
         job = self._job
         way = Way(
             self._operator_engine,
-            Letterhead(read_origin(job.operator_url), job.operator_headers),
+            Letterhead(read_origin(job.operator_url), self._keys.headers(job.worker)),
             self._wheel,
             time.monotonic,
             job.scenario.target.timeout_s,

@@ -28,16 +28,17 @@ from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.live import RunView
 from simulator.fleet.report.standing import RunHead, Standing, StreamSoFar, WorkerStanding, WorkerState
 from simulator.fleet.report.writing import read_seconds
+from simulator.fleet.run.capacity import check_capacity
 from simulator.fleet.run.conductor import Conducted, Conductor, PlannedPhase, Score
 from simulator.fleet.run.crew import Crew, Gone
-from simulator.fleet.run.preparing import Prepared, Setting, check_room, count_workers, prepare
+from simulator.fleet.run.preparing import Prepared, Setting, count_workers, prepare
 from simulator.fleet.run.verdict import Findings, judge_run
 from simulator.fleet.run.worker import work
 from simulator.fleet.scenario.conditions import parse_condition
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.asking import Keyring, open_desk
-from simulator.fleet.target.safety import Permission
+from simulator.fleet.target.safety import Permission, is_here
 from simulator.fleet.target.way import Way
 from simulator.report.values import Tone
 
@@ -75,14 +76,15 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
     """
     scenario, plan = stage.file.scenario, Plan(stage.file.scenario)
     workers = count_workers(scenario)
-    notes = check_room(scenario, stage.way, workers)
+    needs = check_capacity(scenario, workers, target_is_here=is_here(stage.way.base_url))
     setting = Setting(stage.file, plan, stage.way, stage.folder, workers, stage.is_audited)
     head = _head(scenario, stage.way, workers)
     with ExitStack() as ends:
         folder = ends.enter_context(RunFolder(stage.folder))
         view = ends.enter_context(make_view(head))
-        for note in notes:
-            view.note(note, Tone.WARN)
+        for need in needs:
+            if not need.fits:
+                view.note(str(need), Tone.WARN)
         view.stage("planning")
         record = _first_record(stage, plan, head)
         folder.keep(record)

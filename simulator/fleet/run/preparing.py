@@ -10,15 +10,12 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-from agent.core.polling import PollIntervals
 from agent.errors import ConfigurationError
 from agent.wire.auth import KeyPair
 from agent.wire.client import ServiceClient
 from simulator.fleet.audit.book import SEQUENCE_NAME
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
 from simulator.fleet.audit.frames import LedgerHeader
-from simulator.fleet.device.model import DeviceModel
-from simulator.fleet.engine.preflight import Demand, examine, read_host, refuse
 from simulator.fleet.plan.digest import deal
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.products import load_product
@@ -27,16 +24,12 @@ from simulator.fleet.run.worker import Job
 from simulator.fleet.scenario.identities import read_identifiers
 from simulator.fleet.scenario.model import AUTO, Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
-from simulator.fleet.signals.climate import CLIMATE
 from simulator.fleet.storm.play import StormJob
 from simulator.fleet.target.asking import Keyring, open_desk
-from simulator.fleet.target.key_pool import headers_of
 from simulator.fleet.target.provisioning import Provisioned, Wanted, provision
-from simulator.fleet.target.safety import Permission, is_here
 from simulator.fleet.target.way import Way
 
 _DEVICES_OF_ONE_WORKER: Final = 2_500
-_DEVICE_BYTES: Final = 10 * 1024
 _SECOND_PERSON: Final = "-2"
 
 Told = Callable[[int, int], None]
@@ -92,38 +85,6 @@ def count_workers(scenario: Scenario) -> int:
     return max(1, min(cores, -(-scenario.fleet.devices // _DEVICES_OF_ONE_WORKER)))
 
 
-def check_room(scenario: Scenario, way: Way, workers: int) -> tuple[str, ...]:
-    """Whether this machine can hold the run; what will only disturb it is returned, a sentence each.
-
-    Raises:
-        ConfigurationError: it cannot; with the numbers and the fix.
-    """
-    target, devices = scenario.target, scenario.fleet.devices
-    per_device = target.connections == "per_device" or target.transport == "mqtt"
-    sockets = devices * (2 if target.transport == "http_long_poll" else 1) if per_device else _pool(scenario, workers)
-    demand = Demand(
-        devices=devices,
-        device_bytes=_DEVICE_BYTES,
-        sockets=sockets,
-        workers=workers,
-        source_addresses=target.source_addresses,
-        tls=way.base_url.startswith("https"),
-        target_is_here=is_here(way.base_url),
-    )
-    findings = examine(demand, read_host())
-    refuse(findings)
-    return tuple(str(finding) for finding in findings if not finding.fits)
-
-
-def check_caps(permission: Permission, plan: Plan, requests_per_s: float) -> None:
-    """Whether the target allows a run of this size.
-
-    Raises:
-        ConfigurationError: it does not.
-    """
-    permission.check(devices=plan.scenario.fleet.devices, requests_per_s=requests_per_s)
-
-
 async def prepare(setting: Setting, told: Told) -> Prepared:
     """Make what is missing on the target, and deal the devices out.
 
@@ -168,7 +129,7 @@ def _storm_job(scenario: Scenario, way: Way, provisioned: Provisioned, identifie
     user = scenario.fleet.identities.user_id
     return StormJob(
         base_url=way.base_url,
-        keys=Keyring(way.keys),
+        keys=way.key_files,
         product_id=provisioned.product_id,
         scenario=scenario.scenario,
         identifiers=tuple(identifiers),
@@ -185,7 +146,6 @@ def _storm_job(scenario: Scenario, way: Way, provisioned: Provisioned, identifie
 
 def _fleet_jobs(setting: Setting, prepared: Prepared, provisioned: Provisioned) -> Iterator[FleetJob]:
     scenario, way, workers = setting.file.scenario, setting.way, setting.workers
-    models = tuple(_device_model(scenario, number) for number in range(len(scenario.fleet.models)))
     for worker, devices in enumerate(deal(scenario.fleet.devices, workers)):
         ours = provisioned.devices[devices.start : devices.stop]
         offers = tuple(sorted(prepared.offers))
@@ -193,44 +153,23 @@ def _fleet_jobs(setting: Setting, prepared: Prepared, provisioned: Provisioned) 
         yield FleetJob(
             scenario=scenario,
             base_url=way.base_url,
-            headers=tuple(headers_of(pair) for pair in way.keys),
+            keys=way.key_files,
             operator_url=way.base_url,
-            operator_headers=Keyring(way.keys).headers(worker),
+            worker=worker,
             devices=devices,
             device_ids=tuple(device.device_id for device in ours),
             names=tuple(device.name for device in ours),
             product_id=provisioned.product_id,
-            models=models,
+            folder=setting.file.folder,
+            origin_s=prepared.began_ms / 1000,
             model_numbers=tuple(int(setting.plan.models[device]) for device in devices),
             offers=_offers_used(scenario, prepared.offers),
             run=prepared.run,
             ledger=LedgerTarget(ledger_path(setting.folder, worker), header) if setting.is_audited else None,
-            connections=_pool(scenario, workers) // workers,
+            connections=max(1, scenario.target.pool // workers),
         )
-
-
-def _pool(scenario: Scenario, workers: int) -> int:
-    """Connections of the whole run, where devices share them; a held poll keeps its own busy."""
-    pool = scenario.target.pool
-    if scenario.target.transport == "http_long_poll":
-        pool += scenario.fleet.devices
-    return max(pool, workers)
 
 
 def _offers_used(scenario: Scenario, offers: frozenset[str]) -> frozenset[str]:
     """Devices that poll periodically do so although the service could hold their polls."""
     return offers - {"long-poll"} if scenario.target.transport == "http_poll" else offers
-
-
-def _device_model(scenario: Scenario, number: int) -> DeviceModel:
-    settings = scenario.fleet.models[number]
-    every_s = settings.poll.every_s
-    return DeviceModel(
-        signals=CLIMATE,
-        interval_s=settings.telemetry.every_s,
-        in_step=settings.telemetry.phase == "in_step",
-        polling=PollIntervals(every_s, every_s, every_s),
-        wait_s=settings.poll.wait_s,
-        batch=settings.telemetry.batch,
-        defies_limit=scenario.target.on_limited == "defy",
-    )

@@ -1,0 +1,62 @@
+"""The scenario's models as a worker's devices have them; built in the worker, since functions do not travel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agent.core.polling import PollIntervals
+from simulator.fleet.device.model import DeviceModel
+from simulator.fleet.models.build import ModelParts, build_model
+from simulator.fleet.models.model import Model
+from simulator.fleet.scenario.fleet import FROM_PRODUCT, ModelSettings
+from simulator.fleet.signals.base import SignalSet
+from simulator.fleet.signals.climate import CLIMATE
+
+
+def build_models(settings: tuple[ModelSettings, ...], folder: Path, origin_s: float) -> tuple[Model, ...]:
+    """The models of a scenario, in its order.
+
+    Args:
+        settings: of the scenario.
+        folder: where files are looked for that have no absolute path.
+        origin_s: when what is played once or in step begins; seconds since the epoch.
+
+    Raises:
+        ConfigurationError: a file cannot be used, or a reading follows one that is not there.
+    """
+    return tuple(_build(each, folder, origin_s) for each in settings)
+
+
+def _build(settings: ModelSettings, folder: Path, origin_s: float) -> Model:
+    parts = ModelParts(
+        name=settings.name,
+        signals={} if settings.signals == FROM_PRODUCT else settings.signals,
+        every_s=settings.telemetry.every_s,
+        states=settings.states or {},
+        battery=settings.battery,
+        firmware=settings.firmware,
+        reboots=settings.reboots,
+        clock=settings.clock,
+    )
+    return build_model(parts, folder=folder, origin_s=origin_s)
+
+
+def device_model(settings: ModelSettings, model: Model, *, held: bool, defies_limit: bool = False) -> DeviceModel:
+    """What the devices' cores are told of their model.
+
+    Args:
+        settings: of the scenario.
+        model: made of them.
+        held: the service holds the polls, so the core's own pace only counts where it cannot.
+        defies_limit: go on after 429 instead of waiting as ``Retry-After`` says.
+    """
+    every_s = settings.poll.every_s
+    return DeviceModel(
+        signals=model.signals if len(model.signals) else SignalSet(CLIMATE),
+        interval_s=settings.telemetry.every_s,
+        in_step=settings.telemetry.phase == "in_step",
+        polling=PollIntervals() if held else PollIntervals(every_s, every_s, every_s),
+        wait_s=settings.poll.wait_s,
+        batch=settings.telemetry.batch,
+        defies_limit=defies_limit,
+    )
