@@ -126,7 +126,7 @@ def run_of(shape: Shape, seconds: list[Second]) -> RunRecord:
             4,
             (
                 "2 readings that were accepted are not there: see the audit",
-                "1 of 3 thresholds did not hold",
+                "2 of 3 thresholds did not hold",
                 "worker 1 was killed at 2:24; its 4 s are missing",
             ),
         ),

@@ -9,37 +9,55 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-_SCRIPTS: Final = ("uPlot.iife.min.js", "report.js")
-_STYLES: Final = ("uPlot.min.css", "report.css")
+_HERE: Final = "simulator.report"
 _TIMELESS: Final = "\u2013"
 _MINUTE_S: Final = 60.0
 
 
-def render_page(template: str, **context: Any) -> str:
-    """A whole page out of one of this package's templates.
+@dataclass(frozen=True, slots=True)
+class Wardrobe:
+    """Where a page takes its template, styles and scripts from; those of this package are the family's.
+
+    Attributes:
+        package: has ``templates/``, which may extend templates of this package.
+        scripts, styles: packages and names in their ``static/``, in the order of the page.
+    """
+
+    package: str = _HERE
+    scripts: tuple[tuple[str, str], ...] = ((_HERE, "uPlot.iife.min.js"), (_HERE, "report.js"))
+    styles: tuple[tuple[str, str], ...] = ((_HERE, "uPlot.min.css"), (_HERE, "report.css"))
+
+
+_OWN: Final = Wardrobe()
+
+
+def render_page(template: str, *, wardrobe: Wardrobe = _OWN, **context: Any) -> str:
+    """A whole page out of a template.
 
     Args:
-        template: file name in ``templates/``; it extends ``base.html.j2``.
+        template: file name in the wardrobe's ``templates/``; it extends ``base.html.j2``.
+        wardrobe: where everything is taken from; this package, if nothing is said.
         context: what the template names; a name that is missing raises :class:`jinja2.UndefinedError`.
     """
-    scripts = [_static(name) for name in _SCRIPTS]
+    scripts = [_static(*place) for place in wardrobe.scripts]
     hashes = " ".join(f"'sha256-{_sha256(script)}'" for script in scripts)
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {hashes}; base-uri 'none'"
     return (
-        _environment()
+        _environment(wardrobe.package)
         .get_template(template)
         .render(
             page_policy=policy,
-            # The package's own files, not anybody's input: the only places where nothing is escaped.
+            # The packages' own files, not anybody's input: the only places where nothing is escaped.
             page_scripts=[Markup(script) for script in scripts],  # noqa: S704
-            page_styles=[Markup(_static(name)) for name in _STYLES],  # noqa: S704
+            page_styles=[Markup(_static(*place)) for place in wardrobe.styles],  # noqa: S704
             **context,
         )
     )
@@ -73,9 +91,9 @@ def percent_of(at_s: float, whole_s: float) -> str:
 
 
 @cache
-def _environment() -> Environment:
+def _environment(package: str) -> Environment:
     environment = Environment(
-        loader=PackageLoader("simulator.report"),
+        loader=ChoiceLoader([PackageLoader(name) for name in dict.fromkeys((package, _HERE))]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -89,10 +107,10 @@ def _environment() -> Environment:
 
 
 @cache
-def _static(name: str) -> str:
-    text = (files("simulator.report") / "static" / name).read_text(encoding="utf-8")
+def _static(package: str, name: str) -> str:
+    text = (files(package) / "static" / name).read_text(encoding="utf-8")
     if "</script" in text.lower() or "</style" in text.lower():
-        raise ValueError(f"simulator/report/static/{name} would end its own element")
+        raise ValueError(f"{package}: static/{name} would end its own element")
     return text
 
 

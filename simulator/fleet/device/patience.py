@@ -6,7 +6,16 @@ from collections.abc import Callable
 from typing import Final
 
 from agent.core.backoff import Backoff
-from agent.errors import ErrorAnswer, Forbidden, NotFound, RateLimited, ServiceError, Unauthorized
+from agent.errors import (
+    ErrorAnswer,
+    Forbidden,
+    LockedOut,
+    NotFound,
+    RateLimited,
+    ServiceError,
+    TakenOver,
+    Unauthorized,
+)
 
 _DEFIANT_S: Final = 2.0
 _LOCKED_OUT: Final = Backoff(base_s=60.0, cap_s=900.0)
@@ -34,7 +43,7 @@ class Patience:
         if self._defies_limit and isinstance(error, RateLimited):
             return _DEFIANT_S * self._fraction()
         retry_after_s = error.retry_after_s if isinstance(error, ErrorAnswer) else None
-        if isinstance(error, Unauthorized | Forbidden | NotFound):
+        if isinstance(error, Unauthorized | Forbidden | NotFound | LockedOut | TakenOver):
             self._locked_out, wait_s = self._locked_out.failed(self._fraction(), retry_after_s)
             return max(wait_s, self._locked_out.base_s / 2)
         self._usual, wait_s = self._usual.failed(self._fraction(), retry_after_s)

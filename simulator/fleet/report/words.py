@@ -82,6 +82,8 @@ def percent_text(share: float | None, digits: int = 2) -> str:
     """A share as percent: ``99.95 %``. Never rounded up to 100 or down to 0 when it is not."""
     if share is None or not math.isfinite(share):
         return DASH
+    if share in {0, 1}:
+        return f"{share * 100:.0f} %"
     percent = share * 100
     text = f"{percent:.{digits}f}"
     smallest = 10**-digits

@@ -103,7 +103,7 @@ class FleetPlay:
 
     def __init__(self, job: FleetJob, recorder: Recorder) -> None:
         self._job = job
-        self._keys = Keyring(read_keys(job.keys))
+        self._keys = read_keys(job.keys)
         self._clock = LoopClock()
         self._wheel = Wheel(self._clock)
         self._recorder = recorder
@@ -118,8 +118,9 @@ class FleetPlay:
         self._models = build_models(settings, job.folder, job.origin_s)
         held = target.transport == "http_long_poll"
         defies = target.on_limited == "defy"
-        pairs = zip(settings, self._models, strict=True)
-        self._kinds = [device_model(*pair, held=held, defies_limit=defies) for pair in pairs]
+        self._kinds = [
+            device_model(*pair, held=held, defies=defies) for pair in zip(settings, self._models, strict=True)
+        ]
         self._measurement = Measurement(recorder)
         self._ways = CommandWays(recorder)
         self._ledger = Ledger(job.ledger.path, job.ledger.header) if job.ledger is not None else None
@@ -155,7 +156,7 @@ class FleetPlay:
         self._driver = Driver(
             self._links,
             self._wheel,
-            [Letterhead(read_origin(job.base_url), headers_of(pair)) for pair in self._keys.pairs],
+            [Letterhead(read_origin(job.base_url), headers_of(pair)) for pair in self._keys],
             members,
             fleet,
             first_index=job.devices.start,
@@ -278,7 +279,7 @@ class FleetPlay:
         job = self._job
         way = Way(
             self._operator_engine,
-            Letterhead(read_origin(job.operator_url), self._keys.headers(job.worker)),
+            Letterhead(read_origin(job.operator_url), Keyring(self._keys).headers(job.worker)),
             self._wheel,
             time.monotonic,
             job.scenario.target.timeout_s,

@@ -64,7 +64,7 @@ class MadeUpLimiter:
 
     async def ask(self, key, good):
         self.requests += 1
-        at_s = self.now_s
+        number, at_s = self.requests, self.now_s
         await asyncio.sleep(0)
         window, into_s = divmod(at_s + self.early_s - self.shift_s, 60.0)
         times = self.used.setdefault(0 if self.shared else key, [])
@@ -92,7 +92,7 @@ class MadeUpLimiter:
         if limited and "retry-after" in self.dialects:
             headers["retry-after"] = str(max(0, -int(-(reset_s + self.wait) // 1)))
         status = 429 if limited else 401 if not good else 200
-        if self.broken_every and self.requests % self.broken_every == 0:
+        if self.broken_every and number % self.broken_every == 0:
             status = 500
         return Reply(status, headers, at_s - T0_S, at_s - T0_S)
 
@@ -144,16 +144,15 @@ def test_a_limiter_that_keeps_its_promise_holds_in_every_check(quota, begin_s):
         ({"shared": True}, {"fairness", "headers", "count"}),
         ({"charges_401": True}, {"unauthorized", "edge_quota"}),
         ({"limits_401": True}, {"unauthorized"}),
-        ({"sliding": True}, {"edge_quota", "headers", "retry_after", "edge", "recovery"}),
-        ({"broken_every": 7}, {"count", "edge_quota", "fairness"}),
+        ({"sliding": True}, {"edge_quota", "headers", "edge", "recovery"}),
+        ({"broken_every": 7}, {"count", "edge_quota"}),
     ],
     ids=lambda value: ",".join(f"{name}={what}" for name, what in value.items()) if isinstance(value, dict) else "",
 )
 def test_each_broken_promise_is_found_by_the_check_that_is_about_it(faults, found):
     results = outcomes(MadeUpLimiter(**faults))
-    assert found & broken(results), results
-    told = next(results[name] for name in found if name in broken(results))
-    assert "promised" in told.sentence
+    assert found <= broken(results), results
+    assert all("promised" in results[name].sentence for name in found)
 
 
 def test_a_limiter_that_tells_nothing_is_checked_by_what_it_does():

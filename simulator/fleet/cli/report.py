@@ -1,0 +1,42 @@
+"""``fleet-simulator report``: a click command, no logic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from simulator.exit_codes import ExitCode
+from simulator.fleet.report.exports import summary_json
+from simulator.fleet.report.making import make_reports
+from simulator.fleet.report.summary import print_summary
+from simulator.onboarding.cli.options import told_in_one_line
+
+
+@click.command("report")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    envvar="FLEET_SIMULATOR_REPORT_JSON",
+    help="Print the figures as JSON, as in summary.json.",
+)
+def report_command(*, folder: Path, as_json: bool) -> ExitCode:
+    """Make all reports of a run anew, also of one that was killed or still goes on.
+
+    FOLDER is what a run was given with --out. Made are report.html, summary.json, summary.csv, seconds.csv,
+    generator.csv, junit.xml and metrics.prom, out of run.json and seconds.jsonl.
+
+    Exit codes: 0 they are made, whatever the run's verdict; 2 the folder holds no run, or a damaged one; 5 a file could
+    not be written.
+    """
+    with told_in_one_line():
+        made = make_reports(folder)
+    if as_json:
+        click.echo(summary_json(made.record), nl=False)
+    else:
+        print_summary(Console(), made.record)
+        click.echo(f"report: {made.page}")
+    return ExitCode.GOOD

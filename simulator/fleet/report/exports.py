@@ -1,0 +1,163 @@
+"""A run for other programs: CSV, JSON, JUnit XML. Pure but for the file that seconds are written to."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import IO, Any, Final
+
+from simulator.fleet.metrics.histogram import Histogram
+from simulator.fleet.record import AuditRecord, Operations, RunRecord, Second, Tally, ThresholdResult, Word
+from simulator.fleet.report.figures import TABLE, name_of, times_at
+from simulator.fleet.report.summary import WRONGS, observed_text, streams_of
+from simulator.fleet.report.words import VERDICT_WORDS, clock_text
+from simulator.report.checks import Check, CheckRun, Mark
+
+_NAMES: Final = tuple(name_of(percent) for percent in TABLE)
+_MEASURES: Final = ("response", "service")
+_COLUMNS: Final = (
+    "operation",
+    "outcome",
+    "count",
+    "first_attempts",
+    *(f"{measure}_{name}_s" for measure in _MEASURES for name in _NAMES),
+)
+_HEALTH: Final = (
+    "send_lag_p99_s",
+    "send_lag_max_s",
+    "loop_lag_max_s",
+    "gc_pause_max_s",
+    "steal_percent",
+    "cpu_percent",
+    "intended",
+    "sent",
+)
+_INCOMPLETE: Final = {Word.INCONCLUSIVE, Word.UNREACHABLE, Word.INTERRUPTED}
+
+
+def summary_csv(operations: Operations) -> str:
+    """A row for each operation and outcome over the whole run; times in seconds, empty where nothing was measured."""
+    out = io.StringIO()
+    rows = csv.writer(out, lineterminator="\n")
+    rows.writerow(_COLUMNS)
+    rows.writerows(_rows(operations))
+    return out.getvalue()
+
+
+def passed_on_as_csv(seconds: Iterable[Second], out: IO[str]) -> Iterator[Second]:
+    """The same seconds again, each written on the way: a row for each operation and outcome of each second."""
+    rows = csv.writer(out, lineterminator="\n")
+    rows.writerow(("second", *_COLUMNS))
+    for second in seconds:
+        rows.writerows((second.second, *row) for row in _rows(second.operations))
+        yield second
+
+
+def passed_on_as_generator_csv(seconds: Iterable[Second], out: IO[str]) -> Iterator[Second]:
+    """The same seconds again, each written on the way: the generator's health and the gauges, a row a second.
+
+    Gauges share a column, since nobody knows all of them before the end: ``connections=256;online=9998``.
+    """
+    rows = csv.writer(out, lineterminator="\n")
+    rows.writerow(("second", *_HEALTH, "gauges"))
+    for second in seconds:
+        gauges = ";".join(f"{name}={value:g}" for name, value in sorted(second.gauges.items()))
+        rows.writerow((second.second, *(getattr(second.health, name) for name in _HEALTH), gauges))
+        yield second
+
+
+def summary_json(record: RunRecord) -> str:
+    """The record with percentiles as numbers instead of histograms, for scripts; times in seconds."""
+    document = asdict(record)
+    document["operations"] = {
+        name: {outcome: _tally(tally) for outcome, tally in classes.items()}
+        for name, classes in record.operations.items()
+    }
+    document["command_stages"] = {
+        name: {"count": times.count, **_times(times)}
+        for name, times in ((name, Histogram.decode(text)) for name, text in record.command_stages.items())
+    }
+    del document["health"]["send_lag"]
+    return json.dumps(_finite(document), indent=1, ensure_ascii=False, allow_nan=False, default=str) + "\n"
+
+
+def checks_of(record: RunRecord) -> CheckRun:
+    """Thresholds and audit as checks, for JUnit: :func:`simulator.report.junit.junit_xml`.
+
+    What makes the run as a whole worth nothing, such as a generator at its limit, is a problem of the run.
+    """
+    checks = [_threshold(result) for result in record.thresholds] + _audit(record.audit)
+    problems = record.verdict.sentences or (VERDICT_WORDS[record.verdict.word],)
+    return CheckRun(
+        title=f"fleet run {record.name}",
+        headline=VERDICT_WORDS[record.verdict.word],
+        lead="",
+        facts=(),
+        checks=tuple(checks),
+        problems=problems if record.verdict.word in _INCOMPLETE else (),
+        began_at=record.began_at,
+    )
+
+
+def _rows(operations: Operations) -> Iterator[tuple[object, ...]]:
+    for name, classes in sorted(operations.items()):
+        for outcome, tally in sorted(classes.items()):
+            times = [
+                "" if math.isnan(value) else f"{value:.6g}"
+                for measure in _MEASURES
+                for value in times_at(Histogram.decode(getattr(tally, measure)), TABLE)
+            ]
+            yield (name, outcome.value, tally.count, tally.first_attempts, *times)
+
+
+def _tally(tally: Tally) -> dict[str, Any]:
+    measured = {f"{name}_s": _times(Histogram.decode(getattr(tally, name))) for name in _MEASURES}
+    return {"count": tally.count, "first_attempts": tally.first_attempts, **measured}
+
+
+def _times(histogram: Histogram) -> dict[str, float]:
+    return dict(zip(_NAMES, times_at(histogram, TABLE), strict=True))
+
+
+def _finite(value: Any) -> Any:
+    """The document with null where a number is none: JSON has no other word for it."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _threshold(result: ThresholdResult) -> Check:
+    where = f", worst at {clock_text(result.at_s)}" if result.at_s is not None else ""
+    mark = Mark.GOOD if result.held else Mark.BAD
+    return Check("thresholds", result.expression, result.expression, mark, f"observed {observed_text(result)}{where}")
+
+
+def _audit(audit: AuditRecord | None) -> list[Check]:
+    if audit is None:
+        return []
+    checks = [
+        Check(
+            "audit",
+            f"{name} {word}",
+            f"No {name} {word}",
+            Mark.BAD if count else Mark.GOOD,
+            f"{count:,} of {stream.sent:,} sent: {_devices(audit, word)}" if count else "",
+        )
+        for name, stream in streams_of(audit)
+        for word in WRONGS
+        for count in (getattr(stream, word),)
+    ]
+    reason = "" if audit.complete else "; ".join(audit.sentences) or "not everything was read back"
+    mark = Mark.GOOD if audit.complete else Mark.BAD
+    return [*checks, Check("audit", "complete", "Everything was read back", mark, reason)]
+
+
+def _devices(audit: AuditRecord, word: str) -> str:
+    names = [finding.name for finding in audit.findings if finding.kind == word]
+    return ", ".join(names[:5]) + (" ..." if len(names) > 5 else "") or "see report.html"  # noqa: PLR2004 - a few

@@ -1,0 +1,24 @@
+"""Percentiles as every report shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from simulator.fleet.metrics.histogram import Histogram
+from simulator.fleet.report.words import percentile_name
+
+_LONGEST: Final = 100.0
+TABLE: Final = (50.0, 90.0, 95.0, 99.0, 99.9, 99.99, _LONGEST)
+"""Columns of tables and of exports."""
+
+
+def times_at(histogram: Histogram, percents: Sequence[float]) -> tuple[float, ...]:
+    """Percentiles in seconds, NaN without values; 100 is the longest to the last digit."""
+    found = histogram.percentiles(percents)
+    return tuple(histogram.max_s if at == _LONGEST else value for at, value in zip(percents, found, strict=True))
+
+
+def name_of(percent: float) -> str:
+    """``p99.9``; ``max`` for 100."""
+    return "max" if percent == _LONGEST else percentile_name(percent)

@@ -1,0 +1,41 @@
+"""``report.html``: a run on one page that loads nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from simulator.fleet.record import RunRecord
+from simulator.fleet.report.page.plots import plots_of
+from simulator.fleet.report.page.story import story_of
+from simulator.fleet.report.timeline import Slice
+from simulator.report.page import Wardrobe, render_page
+
+_FAMILY: Final = "simulator.report"
+_WARDROBE: Final = Wardrobe(
+    __name__,
+    scripts=((_FAMILY, "uPlot.iife.min.js"), (__name__, "fleet.js")),
+    styles=((_FAMILY, "uPlot.min.css"), (_FAMILY, "report.css"), (__name__, "fleet.css")),
+)
+
+
+def fleet_page(
+    record: RunRecord, slices: Iterable[Slice], width_s: int, files: tuple[tuple[str, str], ...] = ()
+) -> str:
+    """The whole page as text, to be written as UTF-8. Pure.
+
+    Args:
+        record: the run.
+        slices: its time, see :mod:`simulator.fleet.report.timeline`.
+        width_s: of a slice.
+        files: names of files beside the page, and what they are.
+    """
+    shown = tuple(slices)
+    return render_page(
+        "fleet.html.j2",
+        wardrobe=_WARDROBE,
+        record=record,
+        story=story_of(record, shown, width_s),
+        plots=plots_of(record, shown, width_s),
+        files=files,
+    )

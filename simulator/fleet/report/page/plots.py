@@ -1,0 +1,154 @@
+"""What ``fleet.js`` draws, as JSON: columns over the slices' middles; null where nothing was reported."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from simulator.fleet.metrics.histogram import Histogram, merged
+from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.record import Operations, RunRecord, Span
+from simulator.fleet.report.figures import name_of, times_at
+from simulator.fleet.report.timeline import ALL, BAND, Percentiles, Slice
+
+_DIGITS: Final = 4
+_CURVE_STEP: Final = 0.05
+_CURVE_END: Final = 5.0
+_HEALTH: Final = (
+    "send_lag_p99_s",
+    "send_lag_max_s",
+    "loop_lag_max_s",
+    "gc_pause_max_s",
+    "cpu_percent",
+    "steal_percent",
+)
+
+
+def plots_of(record: RunRecord, slices: Sequence[Slice], width_s: int) -> dict[str, Any]:
+    """The document; times of answers are in seconds."""
+    column = _columns(record, slices, width_s)
+    return {
+        "duration_s": _short(max(record.duration_s, (slices[-1].begin_s + width_s) if slices else 0.0)),
+        "width_s": width_s,
+        "x": _middles(record, slices, width_s),
+        "phases": [_span(phase) for phase in record.phases],
+        "faults": [_span(fault) for fault in record.faults],
+        "gaps": [
+            {"name": f"worker {gap.worker}", "kind": gap.reason, "begin_s": gap.from_s, "end_s": gap.to_s}
+            for gap in record.gaps
+        ],
+        "operations": [
+            {
+                "name": name,
+                "rates": {
+                    outcome: column(_rate(name, outcome))
+                    for outcome in OutcomeClass
+                    if any(each.counts.get(name, {}).get(outcome) for each in slices)
+                },
+                "response": _band(column, name, "response"),
+                "service": _band(column, name, "service"),
+                "curve": {
+                    "response": curve(_whole(record.operations, name, "response")),
+                    "service": curve(_whole(record.operations, name, "service")),
+                },
+            }
+            for name in operation_names(record)
+        ],
+        "gauges": [
+            {"name": name, "low": column(_gauge(name, 0)), "high": column(_gauge(name, 1))}
+            for name in gauge_names(slices)
+        ],
+        "health": {
+            **{name: column(_member(name)) for name in _HEALTH},
+            "sent_share": column(
+                lambda each: each.health.sent / each.health.intended if each.health.intended else None
+            ),
+        },
+    }
+
+
+def operation_names(record: RunRecord) -> tuple[str, ...]:
+    """All of them together first, then each, the busiest first."""
+    counts = {name: sum(tally.count for tally in classes.values()) for name, classes in record.operations.items()}
+    return (ALL, *sorted(counts, key=lambda name: (-counts[name], name)))
+
+
+def gauge_names(slices: Sequence[Slice]) -> tuple[str, ...]:
+    """``online`` first, then the others by name."""
+    return tuple(sorted({name for each in slices for name in each.gauges}, key=lambda name: (name != "online", name)))
+
+
+def curve(histogram: Histogram) -> list[list[float | None]]:
+    """Percentiles on a scale that stretches towards 100: tenfold rarer is one step further.
+
+    Returns:
+        ``-log10(1 - share)``, such as 2 for p99, and the values in seconds. It ends where fewer than one value is left.
+    """
+    if not histogram.count:
+        return [[], []]
+    end = min(_CURVE_END, math.log10(histogram.count))
+    steps = [step * _CURVE_STEP for step in range(int(end / _CURVE_STEP) + 1)] + [end]
+    values = times_at(histogram, [*(100 * (1 - 10**-step) for step in steps[:-1]), 100.0])
+    return [[_short(step) for step in steps], [_short(value) for value in values]]
+
+
+def _whole(operations: Operations, name: str, measure: str) -> Histogram:
+    chosen = operations.values() if name == ALL else [operations.get(name, {})]
+    return merged([getattr(kinds[OutcomeClass.OK], measure) for kinds in chosen if OutcomeClass.OK in kinds])
+
+
+def _columns(record: RunRecord, slices: Sequence[Slice], width_s: int) -> Callable[[_Reader], list[float | None]]:
+    by_begin = {each.begin_s: each for each in slices}
+    begins = _begins(record, slices, width_s)
+
+    def column(read: _Reader) -> list[float | None]:
+        return [_short(read(by_begin[begin])) if begin in by_begin else None for begin in begins]
+
+    return column
+
+
+_Reader = Callable[[Slice], float | None]
+
+
+def _begins(record: RunRecord, slices: Sequence[Slice], width_s: int) -> range:
+    end = max(math.ceil(record.duration_s), (slices[-1].begin_s + 1) if slices else 0)
+    return range(0, end, width_s)
+
+
+def _middles(record: RunRecord, slices: Sequence[Slice], width_s: int) -> list[float]:
+    return [begin + width_s / 2 for begin in _begins(record, slices, width_s)]
+
+
+def _rate(name: str, outcome: OutcomeClass) -> _Reader:
+    return lambda each: each.counts.get(name, {}).get(outcome, 0) / each.seconds
+
+
+def _band(column: Callable[[_Reader], list[float | None]], name: str, measure: str) -> dict[str, list[float | None]]:
+    def reader(place: int) -> _Reader:
+        def read(each: Slice) -> float | None:
+            bands: Mapping[str, Percentiles] = getattr(each, measure)
+            return bands[name][place] if name in bands else None
+
+        return read
+
+    return {name_of(percent): column(reader(place)) for place, percent in enumerate(BAND)}
+
+
+def _gauge(name: str, end: int) -> _Reader:
+    return lambda each: each.gauges[name][end] if name in each.gauges else None
+
+
+def _member(name: str) -> _Reader:
+    return lambda each: float(getattr(each.health, name))
+
+
+def _span(span: Span) -> dict[str, Any]:
+    return {"name": span.name, "kind": span.kind, "begin_s": span.begin_s, "end_s": span.end_s}
+
+
+def _short(value: float | None) -> float | None:
+    """Four digits, which is more than a histogram knows; None for no number."""
+    if value is None or not math.isfinite(value):
+        return None
+    return float(f"{value:.{_DIGITS}g}")

@@ -1,0 +1,298 @@
+"""What the page says in words, figures and tables. Values only; the template lays them out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from simulator.fleet.metrics.histogram import Histogram, merged
+from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.record import RunRecord, StreamAudit, Tally, Word
+from simulator.fleet.report.figures import TABLE, name_of, times_at
+from simulator.fleet.report.summary import WRONGS, observed_text, streams_of
+from simulator.fleet.report.timeline import Slice
+from simulator.fleet.report.words import (
+    DASH,
+    ERRORS,
+    OUTCOME_WORDS,
+    VERDICT_WORDS,
+    clock_text,
+    count_text,
+    percent_text,
+    plural,
+    short_count,
+    time_text,
+)
+from simulator.report.page import duration_text
+from simulator.report.values import Figure, Tone
+
+_TRANSPORTS: Final = {"http_poll": "HTTP, polling", "http_long_poll": "HTTP, long polls", "mqtt": "MQTT"}
+_LEVELS: Final = {
+    "core": "each running the agent's own core",
+    "wire": "pure load: requests are made without a device behind them",
+}
+_TONES: Final = {Word.PASSED: Tone.GOOD, Word.INCONCLUSIVE: Tone.WARN, Word.INTERRUPTED: Tone.WARN}
+_SEALS: Final = {Tone.GOOD: "✓", Tone.WARN: "!", Tone.BAD: "✕"}
+_STAGES: Final = {
+    "sent": "accepted by the service",
+    "delivered": "delivered to the device",
+    "started": "started",
+    "finished": "finished",
+    "reported": "result at the service",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OperationRow:
+    """An operation's percentiles, in seconds.
+
+    Attributes:
+        response, service: of the good answers, one text for each of :data:`TABLE`.
+    """
+
+    name: str
+    ok: int
+    rate: str
+    response: tuple[str, ...]
+    service: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeRow:
+    """An operation's exchanges of one outcome."""
+
+    operation: str
+    outcome: str
+    tone: Tone
+    count: int
+    share: str
+    resends: int
+    p50: str
+    p99: str
+
+
+@dataclass(frozen=True, slots=True)
+class StageRow:
+    """One stage of a command's way; the bars are shares of the slowest stage's 99th percentile, 0 to 1."""
+
+    name: str
+    count: int
+    times: tuple[str, ...]
+    bar_p50: float
+    bar_p99: float
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """A stream of the audit; ``wrongs`` are counts by :data:`WRONGS`."""
+
+    name: str
+    stream: StreamAudit
+    wrongs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """Everything on the page that is no plot."""
+
+    tone: Tone
+    seal: str
+    headline: str
+    pill: str
+    lead: str
+    figures: tuple[Figure, ...]
+    percentile_names: tuple[str, ...]
+    operations: tuple[OperationRow, ...]
+    outcomes: tuple[OutcomeRow, ...]
+    stages: tuple[StageRow, ...]
+    audit: tuple[AuditRow, ...]
+    wrongs: tuple[str, ...]
+    thresholds: tuple[tuple[bool, str, str, str], ...]
+    spans: tuple[tuple[str, str, str, str, str, str], ...]
+    gaps: tuple[tuple[str, str, str], ...]
+    extras: tuple[tuple[str, str], ...]
+    facts: tuple[tuple[str, str], ...]
+    width: str
+    width_s: int
+
+
+def story_of(record: RunRecord, slices: Sequence[Slice], width_s: int) -> Story:
+    """The story of a run."""
+    tone = _TONES.get(record.verdict.word, Tone.BAD)
+    return Story(
+        tone=tone,
+        seal=_SEALS[tone],
+        headline=VERDICT_WORDS[record.verdict.word],
+        pill=_pill(record),
+        lead=_lead(record),
+        figures=_figures(record, slices),
+        percentile_names=tuple(name_of(percent) for percent in TABLE),
+        operations=_operations(record),
+        outcomes=_outcomes(record),
+        stages=_stages(record),
+        audit=tuple(
+            AuditRow(name, stream, tuple(getattr(stream, word) for word in WRONGS))
+            for name, stream in (streams_of(record.audit) if record.audit else ())
+        ),
+        wrongs=WRONGS,
+        thresholds=tuple(
+            (each.held, each.expression, observed_text(each), DASH if each.at_s is None else clock_text(each.at_s))
+            for each in sorted(record.thresholds, key=lambda each: each.held)
+        ),
+        spans=_spans(record),
+        gaps=tuple(
+            (f"worker {gap.worker}", f"{clock_text(gap.from_s)} to {clock_text(gap.to_s)}", gap.reason)
+            for gap in record.gaps
+        ),
+        extras=tuple(
+            (name.replace("_", " "), json.dumps(value, indent=1, ensure_ascii=False, default=str))
+            for name, value in record.extras.items()
+        ),
+        facts=_facts(record),
+        width=plural(width_s, "second"),
+        width_s=width_s,
+    )
+
+
+def count_of(record: RunRecord, *kinds: OutcomeClass) -> int:
+    """Exchanges of these outcomes."""
+    return sum(
+        tally.count for classes in record.operations.values() for kind, tally in classes.items() if kind in kinds
+    )
+
+
+def _pill(record: RunRecord) -> str:
+    held = sum(each.held for each in record.thresholds)
+    parts = [f"{held} of {len(record.thresholds)} thresholds held"] if record.thresholds else []
+    streams = streams_of(record.audit) if record.audit else []
+    counts = {word: sum(getattr(stream, word) for _, stream in streams) for word in WRONGS}
+    wrong = ", ".join(f"{count:,} {word}" for word, count in counts.items() if count)
+    if record.audit is not None:
+        parts.append(f"audit: {wrong}" if wrong else "audit: nothing lost, doubled or altered")
+    return " · ".join(parts) or f"exit code {record.verdict.exit_code}"
+
+
+def _lead(record: RunRecord) -> str:
+    answered = count_of(record, *OutcomeClass)
+    transport = _TRANSPORTS.get(record.transport, record.transport)
+    level = _LEVELS.get(record.level, record.level)
+    return (
+        f"{plural(record.devices, 'device')} over {transport}, {level}, for {duration_text(record.duration_s)}, "
+        f"against {record.target}. {answered:,} exchanges came to an end."
+    )
+
+
+def _figures(record: RunRecord, slices: Sequence[Slice]) -> tuple[Figure, ...]:
+    good = [kinds[OutcomeClass.OK] for kinds in record.operations.values() if OutcomeClass.OK in kinds]
+    ok = sum(tally.count for tally in good)
+    response = merged([tally.response for tally in good])
+    p50, p99, p999 = (time_text(value) for value in response.percentiles((50, 99, 99.9)))
+    errors, limited = count_of(record, *ERRORS), count_of(record, OutcomeClass.LIMITED)
+    every = ok + errors + limited
+    health = record.health
+    online = [high for each in slices for name, (_, high) in each.gauges.items() if name == "online"]
+    rate = f"{short_count(ok / record.duration_s)} per second" if record.duration_s > 0 else ""
+    figures = [
+        Figure(short_count(ok), "good answers", rate),
+        Figure(p99, "response time, p99", f"p50 {p50}, p99.9 {p999}"),
+        Figure(short_count(errors), "errors", f"{percent_text(errors / every)} of all" if every else ""),
+        Figure(short_count(limited), "limited (429)", "the quota at work; counted apart"),
+    ]
+    if online:
+        figures.append(Figure(count_text(max(online)), "devices online at most", f"of {record.devices:,}"))
+    share = percent_text(health.sent / health.intended) if health.intended else DASH
+    lag = f"of the intended load; lag p99 {time_text(health.send_lag_p99_s)}"
+    return (*figures, Figure(share, "sent by the generator", lag))
+
+
+def _operations(record: RunRecord) -> tuple[OperationRow, ...]:
+    rows = []
+    for name, classes in sorted(record.operations.items()):
+        good = classes.get(OutcomeClass.OK, _NO_TALLY)
+        rate = good.count / record.duration_s if record.duration_s > 0 else None
+        response, service = (_times(text) for text in (good.response, good.service))
+        rows.append(OperationRow(name, good.count, count_text(rate), response, service))
+    return tuple(rows)
+
+
+def _times(text: str) -> tuple[str, ...]:
+    return tuple(time_text(value) for value in times_at(Histogram.decode(text), TABLE))
+
+
+def _outcomes(record: RunRecord) -> tuple[OutcomeRow, ...]:
+    rows = []
+    for name, classes in sorted(record.operations.items()):
+        whole = sum(tally.count for tally in classes.values())
+        for outcome in OutcomeClass:
+            if tally := classes.get(outcome):
+                p50, p99 = Histogram.decode(tally.response).percentiles((50, 99))
+                tone = {OutcomeClass.OK: Tone.GOOD, OutcomeClass.LIMITED: Tone.WARN}.get(outcome, Tone.BAD)
+                rows.append(
+                    OutcomeRow(
+                        name,
+                        OUTCOME_WORDS[outcome],
+                        tone,
+                        tally.count,
+                        percent_text(tally.count / whole if whole else None),
+                        tally.count - tally.first_attempts,
+                        time_text(p50),
+                        time_text(p99),
+                    )
+                )
+    return tuple(rows)
+
+
+def _stages(record: RunRecord) -> tuple[StageRow, ...]:
+    order = [name for name in _STAGES if name in record.command_stages]
+    order += [name for name in record.command_stages if name not in _STAGES]
+    found = {name: Histogram.decode(record.command_stages[name]) for name in order}
+    top = max((times.percentile(99) for times in found.values() if times.count), default=1.0) or 1.0
+    rows = []
+    for name, times in found.items():
+        values = times_at(times, (50, 95, 99, 100))
+        p50, p99 = (values[0] / top, values[2] / top) if times.count else (0.0, 0.0)
+        rows.append(
+            StageRow(_STAGES.get(name, name), times.count, tuple(time_text(value) for value in values), p50, p99)
+        )
+    return tuple(rows)
+
+
+def _spans(record: RunRecord) -> tuple[tuple[str, str, str, str, str, str], ...]:
+    rows = [("phase", span) for span in record.phases] + [("fault", span) for span in record.faults]
+    return tuple(
+        (
+            what,
+            span.name,
+            span.kind,
+            f"{clock_text(span.begin_s)} to {clock_text(span.end_s)}",
+            f"{span.devices:,}" if span.devices else DASH,
+            json.dumps(dict(span.truth), ensure_ascii=False, default=str) if span.truth else "",
+        )
+        for what, span in sorted(rows, key=lambda row: row[1].begin_s)
+    )
+
+
+def _facts(record: RunRecord) -> tuple[tuple[str, str], ...]:
+    health = record.health
+    parts = {"lag": health.send_lag_max_s, "loop": health.loop_lag_max_s, "garbage collector": health.gc_pause_max_s}
+    pauses = ", ".join(f"{name} up to {time_text(value)}" for name, value in parts.items())
+    return (
+        ("Began", record.began_at),
+        ("Ended", record.ended_at or "never"),
+        ("Target", record.target),
+        ("Machine", record.machine),
+        ("Workers", f"{record.workers}"),
+        (
+            "Generator",
+            f"CPU {health.cpu_percent:.0f} % of a core at the busiest worker, steal {health.steal_percent:.1f} %",
+        ),
+        ("Its pauses", pauses),
+        ("Seed", f"{record.seed}"),
+        ("Digest of the plan", record.digest),
+        ("Version", record.version),
+    )
+
+
+_NO_TALLY: Final = Tally(0, 0, "", "")

@@ -1,0 +1,181 @@
+"""Figures of a run for Prometheus: a file at the end, an address during the run.
+
+Times are histograms with fixed bounds, which add up over runs and machines; quantiles would not. They are cumulative
+counts of our own histograms, whose buckets are a thousandth wide.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Final, Self
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import Metric
+
+from agent.errors import ConfigurationError
+from simulator.fleet.metrics.histogram import Histogram
+from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.record import GeneratorHealth, Operations, RunRecord, Second
+from simulator.fleet.report.summary import WRONGS, streams_of
+from simulator.fleet.report.timeline import Totals
+
+BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_HEALTH: Final = {
+    "send_lag_p99_s": ("send_lag_p99_seconds", "99th percentile from intended to sent"),
+    "send_lag_max_s": ("send_lag_max_seconds", "Longest time from intended to sent"),
+    "loop_lag_max_s": ("loop_lag_max_seconds", "How late the loop woke up at most"),
+    "gc_pause_max_s": ("gc_pause_max_seconds", "Longest pause of the garbage collector"),
+    "steal_percent": ("steal_percent", "CPU time that the host took"),
+    "cpu_percent": ("cpu_percent", "CPU of the busiest worker, percent of a core"),
+}
+_PATH: Final = "/metrics"
+
+
+def record_metrics(record: RunRecord) -> str:
+    """The file of a run that ended, in the text format 0.0.4."""
+    verdict = GaugeMetricFamily("fleet_run_exit_code", "Exit code of the run", labels=["scenario", "verdict"])
+    verdict.add_metric([record.name, record.verdict.word], record.verdict.exit_code)
+    held = GaugeMetricFamily("fleet_threshold_held", "1 where the threshold held", labels=["threshold"])
+    for result in record.thresholds:
+        held.add_metric([result.expression], float(result.held))
+    audit = GaugeMetricFamily("fleet_audit", "What the audit counted", labels=["stream", "what"])
+    for name, stream in streams_of(record.audit) if record.audit else ():
+        for what in ("sent", "accepted", "stored", *WRONGS, "ambiguous", "resent"):
+            audit.add_metric([name, what], getattr(stream, what))
+    return _text([*_operations(record.operations), *_health(record.health), verdict, held, audit])
+
+
+def _operations(operations: Operations) -> Iterator[Metric]:
+    counts = CounterMetricFamily("fleet_exchanges", "Exchanges that ended", labels=["operation", "outcome"])
+    times = {
+        measure: HistogramMetricFamily(f"fleet_{measure}_seconds", text, labels=["operation"])
+        for measure, text in (
+            ("response", "From the intended time to a good answer"),
+            ("service", "From the sent time to a good answer"),
+        )
+    }
+    for name, classes in sorted(operations.items()):
+        for outcome, tally in sorted(classes.items()):
+            counts.add_metric([name, outcome.value], tally.count)
+        if good := classes.get(OutcomeClass.OK):
+            for measure, family in times.items():
+                histogram = Histogram.decode(getattr(good, measure))
+                buckets = [(f"{bound:g}", float(histogram.count_at_most(bound))) for bound in BOUNDS_S]
+                whole = histogram.mean() * histogram.count if histogram.count else 0.0
+                family.add_metric([name], [*buckets, ("+Inf", float(histogram.count))], sum_value=whole)
+    yield counts
+    yield from times.values()
+
+
+def _health(health: GeneratorHealth) -> Iterator[Metric]:
+    for member, (name, text) in _HEALTH.items():
+        yield GaugeMetricFamily(f"fleet_generator_{name}", text, value=getattr(health, member))
+    yield CounterMetricFamily("fleet_generator_intended", "Requests that the plan asked for", value=health.intended)
+    yield CounterMetricFamily("fleet_generator_sent", "Requests that went out", value=health.sent)
+
+
+def _gauges(gauges: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily("fleet_devices", "How the fleet stands", labels=["what"])
+    for name, value in sorted(gauges.items()):
+        family.add_metric([name], value)
+    return family
+
+
+class _Given:
+    """A collector of what is there already."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = list(families)
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+def _text(families: Iterable[Metric]) -> str:
+    registry = CollectorRegistry()
+    registry.register(_Given(families))
+    return generate_latest(registry).decode()
+
+
+class MetricsAddress:
+    """The figures so far on ``http://127.0.0.1:port/metrics``, made when somebody asks.
+
+    Args:
+        port: 0 takes a free one.
+
+    Raises:
+        ConfigurationError: the port is taken.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._lock = threading.Lock()
+        self._totals = Totals()
+        self._latest: Second | None = None
+        try:
+            self._server = _Server(("127.0.0.1", port), self.text)
+        except OSError as error:
+            raise ConfigurationError([f"--metrics-port {port}: {error.strerror}; choose another one, or 0"]) from None
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="metrics", daemon=True)
+
+    @property
+    def url(self) -> str:
+        """What Prometheus is told to scrape."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}{_PATH}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def take(self, second: Second) -> None:
+        """Add a second."""
+        with self._lock:
+            self._totals.take(second)
+            self._latest = second
+
+    def text(self) -> str:
+        """The figures so far; the generator's health and the gauges are those of the last second."""
+        with self._lock:
+            operations, latest = self._totals.operations, self._latest
+            intended, sent = self._totals.requests
+        if latest is None:
+            return _text(_operations(operations))
+        health = GeneratorHealth(
+            **{name: getattr(latest.health, name) for name in _HEALTH}, intended=intended, sent=sent
+        )
+        return _text([*_operations(operations), *_health(health), _gauges(latest.gauges)])
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], text: Callable[[], str]) -> None:
+        self.text = text
+        super().__init__(address, _Page)
+
+
+class _Page(BaseHTTPRequestHandler):
+    server: _Server
+
+    def do_GET(self) -> None:
+        found = self.path.partition("?")[0] == _PATH
+        body = self.server.text().encode() if found else f"the figures are at {_PATH}\n".encode()
+        self.send_response(200 if found else 404)
+        self.send_header("Content-Type", CONTENT_TYPE_LATEST if found else "text/plain; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
+        """Nothing: the terminal belongs to the live view."""

@@ -1,0 +1,159 @@
+"""A run as at most some hundred slices of time, however long it was.
+
+Counts are added and histograms merged; a percentile of a slice is that of all its answers, never one made of
+percentiles. Of gauges the lowest and the highest stay, of the generator's health the worst: a spike of one second is in
+the slice of a minute, as high as it was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from simulator.fleet.metrics.histogram import Histogram
+from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.record import GeneratorHealth, Operations, Second, Tally
+from simulator.fleet.report.figures import times_at
+from simulator.fleet.report.window import worst_health
+
+SLICES_MAX: Final = 720
+BAND: Final = (50.0, 95.0, 99.0, 99.9, 100.0)
+ALL: Final = "all operations"
+_WIDTHS_S: Final = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600)
+
+Percentiles = tuple[float, ...]
+"""One for each of :data:`BAND`, in seconds; NaN without a good answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Some seconds as one.
+
+    Attributes:
+        begin_s: since the run's begin.
+        seconds: of it that were reported; rates are counts over these.
+        counts: by operation and outcome; :data:`ALL` is among the operations.
+        response, service: of the good answers, by operation.
+        gauges: the lowest and the highest of each.
+        health: the worst.
+    """
+
+    begin_s: int
+    seconds: int
+    counts: Mapping[str, Mapping[OutcomeClass, int]]
+    response: Mapping[str, Percentiles]
+    service: Mapping[str, Percentiles]
+    gauges: Mapping[str, tuple[float, float]]
+    health: GeneratorHealth
+
+
+def slice_width_s(duration_s: float) -> int:
+    """A round width, so that a run of this length has at most :data:`SLICES_MAX` slices."""
+    fitting = (width for width in _WIDTHS_S if duration_s / width <= SLICES_MAX)
+    return next(fitting, math.ceil(duration_s / SLICES_MAX))
+
+
+def slices_of(seconds: Iterable[Second], width_s: int) -> Iterator[Slice]:
+    """The slices in which something was reported, in order; only one of them is in memory."""
+    waiting: list[Second] = []
+    for second in seconds:
+        if waiting and second.second // width_s != waiting[0].second // width_s:
+            yield _slice(waiting, width_s)
+            waiting = []
+        waiting.append(second)
+    if waiting:
+        yield _slice(waiting, width_s)
+
+
+class Totals:
+    """Everything that was measured, added up: what a run leaves that had no time to add it up itself."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, dict[OutcomeClass, _Sum]] = {}
+        self._healths: list[GeneratorHealth] = []
+        self.last_second = -1
+        self.requests = (0, 0)
+        """Intended and sent."""
+
+    def take(self, second: Second) -> None:
+        """Add a second."""
+        for name, classes in second.operations.items():
+            sums = self._sums.setdefault(name, {})
+            for outcome, tally in classes.items():
+                if outcome not in sums:
+                    sums[outcome] = _Sum()
+                sums[outcome].add(tally)
+        self._healths.append(second.health)
+        intended, sent = self.requests
+        self.requests = (intended + second.health.intended, sent + second.health.sent)
+        self.last_second = second.second
+
+    @property
+    def operations(self) -> Operations:
+        """The sums."""
+        return {name: {outcome: each.tally() for outcome, each in sums.items()} for name, sums in self._sums.items()}
+
+    @property
+    def health(self) -> GeneratorHealth:
+        """The worst of each figure."""
+        return worst_health(self._healths)
+
+
+class _Sum:
+    """One operation and outcome."""
+
+    __slots__ = ("count", "first_attempts", "response", "service")
+
+    def __init__(self) -> None:
+        self.count = self.first_attempts = 0
+        self.response, self.service = Histogram(), Histogram()
+
+    def add(self, tally: Tally) -> None:
+        self.count += tally.count
+        self.first_attempts += tally.first_attempts
+        self.response.add_encoded(tally.response)
+        self.service.add_encoded(tally.service)
+
+    def tally(self) -> Tally:
+        return Tally(self.count, self.first_attempts, self.response.encode(), self.service.encode())
+
+
+def _slice(seconds: list[Second], width_s: int) -> Slice:
+    counts: dict[str, dict[OutcomeClass, int]] = {ALL: {}}
+    texts: dict[str, tuple[list[str], list[str]]] = {}
+    gauges: dict[str, tuple[float, float]] = {}
+    for second in seconds:
+        for name, classes in second.operations.items():
+            for outcome, tally in classes.items():
+                for into in (counts.setdefault(name, {}), counts[ALL]):
+                    into[outcome] = into.get(outcome, 0) + tally.count
+            if good := classes.get(OutcomeClass.OK):
+                response, service = texts.setdefault(name, ([], []))
+                response.append(good.response)
+                service.append(good.service)
+        for name, value in second.gauges.items():
+            low, high = gauges.get(name, (value, value))
+            gauges[name] = min(low, value), max(high, value)
+    return Slice(
+        seconds[0].second // width_s * width_s,
+        len(seconds),
+        counts,
+        _band({name: response for name, (response, _) in texts.items()}),
+        _band({name: service for name, (_, service) in texts.items()}),
+        gauges,
+        worst_health([second.health for second in seconds]),
+    )
+
+
+def _band(texts: Mapping[str, list[str]]) -> dict[str, Percentiles]:
+    whole = Histogram()
+    found = {}
+    for name, encoded in texts.items():
+        one = Histogram()
+        for text in encoded:
+            one.add_encoded(text)
+        whole.add(one)
+        found[name] = times_at(one, BAND)
+    return {ALL: times_at(whole, BAND), **found}

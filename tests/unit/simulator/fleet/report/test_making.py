@@ -1,0 +1,282 @@
+"""All reports of a run: of a good one, a bad one, a killed one; and what other programs read of it."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import httpx
+import pytest
+import xmlschema
+from click.testing import CliRunner
+from prometheus_client.parser import text_string_to_metric_families
+
+from agent.errors import ConfigurationError
+from simulator.cli import program
+from simulator.fleet.metrics.histogram import Histogram, merged
+from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.record import GeneratorHealth, RunRecord, Second, Tally, ThresholdResult, Verdict, Word
+from simulator.fleet.report.exports import checks_of, summary_csv, summary_json
+from simulator.fleet.report.folder import RunFolder
+from simulator.fleet.report.making import FILES, make_reports
+from simulator.fleet.report.page.plots import curve
+from simulator.fleet.report.prometheus import BOUNDS_S, MetricsAddress, record_metrics
+from simulator.fleet.report.timeline import ALL, Totals, slice_width_s, slices_of
+from simulator.report.junit import junit_xml
+from tests.fleet_runs import Shape, a_run
+
+SHAPE = Shape(duration_s=40, rate_per_s=60)
+RECORD, SECONDS = a_run(SHAPE)
+ATTACK = "<script>alert(1)</script>\"'&{{7*7}}\x00\u2028]]>"
+SCHEMA = Path(__file__).parents[2] / "report" / "junit.xsd"
+
+
+def kept(folder: Path, record: RunRecord = RECORD, *, ends: bool = True, seconds: list[Second] = SECONDS) -> Path:
+    with RunFolder(folder) as run:
+        run.keep(record)
+        for second in seconds:
+            run.append(second)
+        if ends:
+            run.finish(record)
+    return folder
+
+
+def report(*arguments: object) -> tuple[int, str]:
+    result = CliRunner().invoke(program, ["report", *map(str, arguments)], standalone_mode=False)
+    if result.exception is None:
+        return int(result.return_value), result.output
+    return getattr(result.exception, "exit_code", -1), str(getattr(result.exception, "message", result.exception))
+
+
+def test_a_run_that_ended_gets_every_report(tmp_path):
+    folder = kept(tmp_path / "run")
+    code, said = report(folder)
+    assert code == 0
+    assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
+    for text in ("Data was lost or changed.", "http.sensor_data", "2 lost", "report.html"):
+        assert text in said
+    page = (folder / "report.html").read_text()
+    for text in ("Data was lost or changed.", "disconnect_storm", "killed by signal 9", "sim-004711", "steady-10k"):
+        assert text in page
+    before = {name: (folder / name).read_bytes() for name in FILES}
+    report(folder)
+    assert {name: (folder / name).read_bytes() for name in FILES} == before, "made anew it is the same"
+
+
+def test_a_run_that_was_killed_gets_them_out_of_its_seconds(tmp_path):
+    bare = replace(RECORD, operations={}, audit=None, thresholds=(), slowest=(), verdict=Verdict(Word.PASSED, 0))
+    folder = kept(tmp_path / "run", bare, ends=False, seconds=SECONDS[:20])
+    with (folder / "seconds.jsonl").open("a") as file:
+        file.write('{"second":20,"oper')
+    code, said = report(folder)
+    assert code == 0
+    assert "this is what 20 seconds of it tell" in said
+    made = make_reports(folder).record
+    assert made.verdict.word is Word.INTERRUPTED
+    assert made.duration_s == 20
+    polls = sum(second.operations["http.poll"][OutcomeClass.OK].count for second in SECONDS[:20])
+    assert made.operations["http.poll"][OutcomeClass.OK].count == polls
+    assert made.health.sent == sum(second.health.sent for second in SECONDS[:20])
+    assert [(span.name, span.end_s) for span in made.phases] == [("ramp", 5), ("hold", 20)]
+    assert "The run was cut short." in (folder / "report.html").read_text()
+
+
+def test_a_run_without_a_single_second_or_answer_has_a_report_too(tmp_path):
+    bare = replace(RECORD, operations={}, audit=None, thresholds=(), slowest=(), command_stages={}, faults=(), gaps=())
+    code, _ = report(kept(tmp_path / "none", bare, ends=False, seconds=[]))
+    assert code == 0
+    limited = {"http.poll": {OutcomeClass.LIMITED: Tally(3, 3, "", "")}}
+    only = Second(0, limited, {}, GeneratorHealth())
+    folder = kept(tmp_path / "limited", replace(bare, operations=limited, duration_s=1.0), seconds=[only])
+    assert report(folder)[0] == 0
+    assert "NaN" not in (folder / "report.html").read_text().partition('id="report-data"')[2].partition("</script>")[0]
+    assert json.loads((folder / "summary.json").read_text())["operations"]["http.poll"]["limited"]["count"] == 3
+
+
+def test_what_is_no_run_is_told_in_one_line(tmp_path):
+    assert report(tmp_path) == (
+        2,
+        f"{tmp_path}/run.json: not there; name the folder that `fleet-simulator run --out` wrote",
+    )
+    folder = kept(tmp_path / "run")
+    with (folder / "seconds.jsonl").open("r+") as file:
+        text = file.read()
+        file.seek(0)
+        file.truncate()
+        file.write(re.sub(r"h1\.[\w-]+=*", "h1.AAAA", text, count=1))
+    code, said = report(folder)
+    assert code == 2
+    assert "damaged: not an encoded histogram" in said
+
+
+def test_the_figures_as_json(tmp_path):
+    code, said = report(kept(tmp_path / "run"), "--json")
+    assert code == 0
+    found = json.loads(said)
+    assert found == json.loads((tmp_path / "run" / "summary.json").read_text())
+    good = RECORD.operations["http.poll"][OutcomeClass.OK]
+    told = found["operations"]["http.poll"]["ok"]
+    assert told["count"] == good.count
+    assert told["response_s"]["p99"] == Histogram.decode(good.response).percentile(99)
+    assert found["verdict"] == {"word": "lost", "exit_code": 4, "sentences": list(RECORD.verdict.sentences)}
+    assert found["audit"]["readings"]["lost"] == 2
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(path.read_text())))
+
+
+def test_tables_of_the_run_and_of_its_seconds_agree(tmp_path):
+    folder = kept(tmp_path / "run")
+    make_reports(folder)
+    whole = list(csv.DictReader(io.StringIO(summary_csv(RECORD.operations))))
+    by_second = table(folder / "seconds.csv")
+    for row in whole:
+        parts = [r for r in by_second if (r["operation"], r["outcome"]) == (row["operation"], row["outcome"])]
+        assert sum(int(part["count"]) for part in parts) == int(row["count"])
+        assert max(float(part["response_max_s"] or 0) for part in parts) == float(row["response_max_s"])
+    generator = table(folder / "generator.csv")
+    assert [int(row["second"]) for row in generator] == [second.second for second in SECONDS]
+    assert "online=" in generator[0]["gauges"]
+
+
+def test_junit_has_a_case_for_each_threshold_and_each_count_of_the_audit():
+    text = junit_xml(checks_of(RECORD))
+    xmlschema.XMLSchema(str(SCHEMA)).validate(io.StringIO(text.partition("\n")[2]))
+    root = ET.fromstring(text)
+    failed = {
+        case.get("name"): case.find("failure").get("message")
+        for case in root.iter("testcase")
+        if case.find("failure") is not None
+    }
+    assert failed == {
+        "http.poll.errors < 1%": "observed 4.7 %",
+        "audit.lost == 0": "observed 2",
+        "readings lost": f"2 of {RECORD.audit.readings.sent:,} sent: sim-004711",
+        "readings late": f"5 of {RECORD.audit.readings.sent:,} sent: sim-000017",
+    }
+    assert len(list(root.iter("testcase"))) == 3 + 12 + 1
+    assert root.find(".//error") is None
+    saturated = replace(RECORD, verdict=Verdict(Word.INCONCLUSIVE, 3, ("the generator was the limit",)))
+    assert (
+        ET.fromstring(junit_xml(checks_of(saturated))).find(".//error").get("message") == "the generator was the limit"
+    )
+    cut = replace(RECORD, audit=replace(RECORD.audit, complete=False, sentences=("the target went away",)))
+    assert [check.reason for check in checks_of(cut).checks if check.name == "complete"] == ["the target went away"]
+
+
+def metrics_of(text: str) -> dict[tuple[str, frozenset], float]:
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_the_prometheus_file_counts_as_the_record_does():
+    found = metrics_of(record_metrics(RECORD))
+    good = RECORD.operations["http.poll"][OutcomeClass.OK]
+    poll = ("operation", "http.poll")
+    assert found["fleet_exchanges_total", frozenset({poll, ("outcome", "ok")})] == good.count
+    assert found["fleet_response_seconds_count", frozenset({poll})] == good.count
+    histogram = Histogram.decode(good.response)
+    for bound in BOUNDS_S:
+        assert found[
+            "fleet_response_seconds_bucket", frozenset({poll, ("le", f"{bound:g}")})
+        ] == histogram.count_at_most(bound)
+    assert found["fleet_run_exit_code", frozenset({("scenario", "steady-10k"), ("verdict", "lost")})] == 4
+    assert found["fleet_threshold_held", frozenset({("threshold", "audit.lost == 0")})] == 0
+    assert found["fleet_audit", frozenset({("stream", "readings"), ("what", "lost")})] == 2
+
+
+def test_the_figures_so_far_are_at_an_address():
+    with MetricsAddress(0) as address:
+        assert metrics_of(httpx.get(address.url).text) == {}
+        for second in SECONDS[:3]:
+            address.take(second)
+        answer = httpx.get(address.url)
+        assert answer.headers["Content-Type"].startswith("text/plain")
+        found = metrics_of(answer.text)
+        assert httpx.get(address.url + "x").status_code == 404
+        with pytest.raises(ConfigurationError, match="choose another one"):
+            MetricsAddress(int(address.url.split(":")[2].split("/")[0]))
+    assert found["fleet_generator_sent_total", frozenset()] == sum(second.health.sent for second in SECONDS[:3])
+    assert found["fleet_devices", frozenset({("what", "online")})] == SECONDS[2].gauges["online"]
+
+
+def test_a_long_run_is_merged_and_no_percentile_is_averaged():
+    width = slice_width_s(3 * 3600)
+    assert width == 15
+    assert 3 * 3600 / width <= 720
+    assert [slice_width_s(seconds) for seconds in (0, 1, 720, 721, 86_400)] == [1, 1, 1, 2, 120]
+    slices = list(slices_of(SECONDS, 5))
+    assert [each.begin_s for each in slices] == [0, 5, 10, 15, 20, 25, 30, 35]
+    # Of the gap from 24 to 28 s one second each is left on both sides: rates are over what was reported.
+    assert [each.seconds for each in slices] == [5, 5, 5, 5, 4, 2, 5, 5]
+    inside = [second for second in SECONDS if 15 <= second.second < 20]
+    true = merged([second.operations["http.poll"][OutcomeClass.OK].response for second in inside])
+    assert slices[3].response["http.poll"] == (*true.percentiles((50, 95, 99, 99.9)), true.max_s)
+    everything = merged([kinds[OutcomeClass.OK].service for second in inside for kinds in second.operations.values()])
+    assert slices[3].service[ALL] == (*everything.percentiles((50, 95, 99, 99.9)), everything.max_s)
+    assert slices[3].gauges["online"] == (5000.0, 10_000.0), "the fault of three seconds is still to be seen"
+    lag = merged([second.health.send_lag for second in inside])
+    assert slices[3].health.send_lag_p99_s == lag.percentile(99)
+    total = Totals()
+    for second in SECONDS:
+        total.take(second)
+    assert total.operations == RECORD.operations
+    assert total.health == RECORD.health
+
+
+def test_a_percentile_curve_ends_at_the_longest_value():
+    times = Histogram()
+    times.record_many([0.001] * 990 + [0.5] * 10)
+    steps, values = curve(times)
+    assert steps[-1] == 3
+    assert values[-1] == 0.5
+    assert values[0] == pytest.approx(0.001, rel=0.001)
+    assert next(value for step, value in zip(steps, values, strict=True) if step > 2.01) == pytest.approx(
+        0.5, rel=0.001
+    )
+    assert curve(Histogram()) == [[], []]
+
+
+class Links(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.sources: list[str] = []
+        self.scripts = 0
+
+    def handle_starttag(self, tag, attrs):
+        self.sources += [
+            value for name, value in attrs if name in {"src", "srcset"} or (name == "href" and tag == "link")
+        ]
+        self.scripts += tag == "script"
+
+
+def test_the_page_escapes_everything_and_loads_nothing(tmp_path):
+    nasty = replace(
+        RECORD,
+        name=ATTACK, scenario_text=ATTACK, target=ATTACK, machine=ATTACK,
+        verdict=Verdict(Word.FAILED, 1, (ATTACK,)), phases=(replace(RECORD.phases[0], name=ATTACK, kind=ATTACK),),
+        thresholds=(ThresholdResult(ATTACK, held=False, observed=1.0, unit=ATTACK),), extras={ATTACK: {ATTACK: 1}},
+        slowest=(replace(RECORD.slowest[0], name=ATTACK, device_id=ATTACK, kind=ATTACK, keys=(ATTACK,)),),
+        operations={ATTACK: RECORD.operations["http.poll"]}, command_stages={ATTACK: RECORD.command_stages["sent"]},
+    )  # fmt: skip
+    folder = kept(tmp_path / "run", nasty)
+    page = make_reports(folder).page.read_text()
+    parser = Links()
+    parser.feed(page)
+    assert parser.sources == []
+    assert parser.scripts == 3
+    assert "<script>alert" not in page
+    assert "49" not in re.findall(r"<h1>(.*?)</h1>", page)[0]
+    assert json.loads(summary_json(nasty))["name"] == ATTACK
+    assert "default-src 'none'" in html.unescape(page)
