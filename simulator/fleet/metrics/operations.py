@@ -18,6 +18,7 @@ OPERATIONS: Final = frozenset(
         "http.remove",
         "http.connect",
         "http.read_back",
+        "http.devices",
         "mqtt.connect",
         "mqtt.subscribe",
         "mqtt.sensor_data",
