@@ -70,6 +70,8 @@ def run_command(
         record = perform(Stage(file, way, folder, permission, audit), lambda head: run_view(console, head, quiet=quiet))
     if as_json:
         click.echo(record_text(record), nl=False)
+    elif not quiet:
+        click.echo(f"report: {folder / 'report.html'}")
     return ExitCode(record.verdict.exit_code)
 
 

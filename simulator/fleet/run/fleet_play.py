@@ -32,6 +32,7 @@ from simulator.fleet.run.operator import Operator, Way
 from simulator.fleet.run.play import Leftover, PlaySummary
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.target.asking import Keyring
+from simulator.fleet.target.key_pool import headers_of
 from simulator.fleet.target.way import KeyPairFile, read_keys
 
 _AHEAD_S: Final = 2.0
@@ -48,7 +49,7 @@ class FleetJob:
     Attributes:
         scenario: the whole one.
         base_url: where devices talk to.
-        keys: of the run; this worker's devices use the one whose turn it is by the worker's number.
+        keys: of the run; the devices are dealt out over them by their number.
         operator_url: where commands are sent.
         worker: its number.
         devices: the range of this worker, in the fleet.
@@ -102,7 +103,7 @@ class FleetPlay:
 
     def __init__(self, job: FleetJob, recorder: Recorder) -> None:
         self._job = job
-        self._headers = Keyring(read_keys(job.keys)).headers(job.worker)
+        self._keys = read_keys(job.keys)
         self._clock = LoopClock()
         self._wheel = Wheel(self._clock)
         self._recorder = recorder
@@ -116,7 +117,10 @@ class FleetPlay:
         settings = job.scenario.fleet.models
         self._models = build_models(settings, job.folder, job.origin_s)
         held = target.transport == "http_long_poll"
-        self._kinds = [device_model(*pair, held=held) for pair in zip(settings, self._models, strict=True)]
+        defies = target.on_limited == "defy"
+        self._kinds = [
+            device_model(*pair, held=held, defies=defies) for pair in zip(settings, self._models, strict=True)
+        ]
         self._measurement = Measurement(recorder)
         self._ways = CommandWays(recorder)
         self._ledger = Ledger(job.ledger.path, job.ledger.header) if job.ledger is not None else None
@@ -152,7 +156,7 @@ class FleetPlay:
         self._driver = Driver(
             self._links,
             self._wheel,
-            Letterhead(read_origin(job.base_url), self._headers),
+            [Letterhead(read_origin(job.base_url), headers_of(pair)) for pair in self._keys],
             members,
             fleet,
             first_index=job.devices.start,
@@ -275,7 +279,7 @@ class FleetPlay:
         job = self._job
         way = Way(
             self._operator_engine,
-            Letterhead(read_origin(job.operator_url), self._headers),
+            Letterhead(read_origin(job.operator_url), Keyring(self._keys).headers(job.worker)),
             self._wheel,
             time.monotonic,
             job.scenario.target.timeout_s,
