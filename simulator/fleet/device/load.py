@@ -21,7 +21,7 @@ from simulator.fleet.audit.book import SEQUENCE_NAME
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.device.answers import HttpAnswer, judge, outcome_of
 from simulator.fleet.device.driver import TIMEOUT_S, Clocks
-from simulator.fleet.device.exchange import Ask, Operation, Speaker, values_text
+from simulator.fleet.device.exchange import Ask, Operation, Speaker, TimedReading, values_text
 from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.device.observer import NoObserver, Observer
@@ -180,7 +180,7 @@ class Load:
             made_s=now.monotonic_s - began_s,
             at_s=now.monotonic_s - began_s,
         )
-        reading = _Reading(sequence, values_text(values), recorded_ms)
+        reading = TimedReading(sequence, values_text(values), recorded_ms)
         return self._speakers[place].readings((reading,), f"{fleet.run}-{device}", due_s, due_s), sequence
 
     def _poll(self, place: int, _device: int, due_s: float) -> tuple[Ask, int]:
@@ -237,15 +237,6 @@ class Load:
                 book.command_ordered(device, command_id, at_s)
             elif unclear or outcome is OutcomeClass.OK:
                 book.order_unanswered(device, at_s)
-
-
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """See :class:`~simulator.fleet.device.exchange.TimedReading`."""
-
-    key: int
-    text: str
-    recorded_ms: int | None
 
 
 class _Sending:
