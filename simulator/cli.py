@@ -50,6 +50,8 @@ COMMANDS: Final[dict[str, LazyCommand]] = {
     "run": LazyCommand(
         "simulator.fleet.cli.run", "run_command", "A fleet under load, measured, and proof that nothing was lost."
     ),
+    "report": LazyCommand("simulator.fleet.cli.report", "report_command", "Make the reports of a fleet run anew."),
+    "compare": LazyCommand("simulator.fleet.cli.compare", "compare_command", "Hold two fleet runs against each other."),
     "audit": LazyCommand("simulator.fleet.cli.audit", "audit_command", "Audit a finished fleet run again."),
     "report": LazyCommand("simulator.fleet.cli.report", "report_command", "Make the reports of a fleet run anew."),
     "scenario-schema": LazyCommand("simulator.fleet.cli.plan", "schema_command", "JSON Schema of scenarios."),
