@@ -45,12 +45,15 @@ COMMANDS: Final[dict[str, LazyCommand]] = {
     "labels": LazyCommand("simulator.labels.cli", "labels_command", "QR labels that are proven to read."),
     "login": LazyCommand("simulator.login.cli", "login_command", "Sign in with a browser; keep the tokens in a file."),
     "onboard": LazyCommand("simulator.onboarding.cli", "onboard_group", "Onboarding in every order of events."),
+    "init": LazyCommand("simulator.fleet.cli.init", "init_command", "Write a commented scenario to start from."),
+    "plan": LazyCommand("simulator.fleet.cli.plan", "plan_command", "What a scenario would do, without doing it."),
     "run": LazyCommand(
         "simulator.fleet.cli.run", "run_command", "A fleet under load, measured, and proof that nothing was lost."
     ),
     "report": LazyCommand("simulator.fleet.cli.report", "report_command", "Make the reports of a fleet run anew."),
     "compare": LazyCommand("simulator.fleet.cli.compare", "compare_command", "Hold two fleet runs against each other."),
     "audit": LazyCommand("simulator.fleet.cli.audit", "audit_command", "Audit a finished fleet run again."),
+    "scenario-schema": LazyCommand("simulator.fleet.cli.plan", "schema_command", "JSON Schema of scenarios."),
     "cleanup": LazyCommand(
         "simulator.fleet.cli.cleanup", "cleanup_command", "Take away what fleet runs made on a target."
     ),

@@ -11,7 +11,6 @@ Therefore the caller must measure how long the poll took, draw the random number
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from agent.frozen import dataclass
@@ -67,17 +66,16 @@ class PollPace:
         """
         gap_s = max(0.0, MIN_GAP_S - took_s)
         if active:
-            pace = replace(self, interval_s=0.0, quiet_s=0.0)
-            return pace, gap_s if held else self._spread(self.intervals.fast_s, fraction)
+            return PollPace(self.intervals), gap_s if held else self._spread(self.intervals.fast_s, fraction)
         if held and took_s >= _HELD_AT_LEAST_S:
-            return replace(self, interval_s=0.0, quiet_s=self.quiet_s + took_s), gap_s
+            return PollPace(self.intervals, 0.0, self.quiet_s + took_s), gap_s
         if held and self.interval_s == 0.0:
             # Our own result has just changed the list: once, that is no reason to let the next command wait.
-            return replace(self, interval_s=MIN_GAP_S, quiet_s=self.quiet_s + took_s), gap_s
+            return PollPace(self.intervals, MIN_GAP_S, self.quiet_s + took_s), gap_s
         bound_s = self.intervals.slow_s if self.quiet_s < SETTLE_S else self.intervals.idle_s
         interval_s = min(bound_s, max(self.intervals.fast_s, 2 * self.interval_s))
         wait_s = max(gap_s, self._spread(interval_s, fraction))
-        return replace(self, interval_s=interval_s, quiet_s=self.quiet_s + took_s + wait_s), wait_s
+        return PollPace(self.intervals, interval_s, self.quiet_s + took_s + wait_s), wait_s
 
     @staticmethod
     def _spread(interval_s: float, fraction: float) -> float:

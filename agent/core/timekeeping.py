@@ -36,9 +36,9 @@ DATE_RESOLUTION_S: Final = 2.0
 """So far may a ``Date`` lag behind: it is cut to the second, and often a second old when it is sent."""
 
 # Two clocks of ordinary crystals drift apart by at most this much.
-_DRIFT: Final = 200e-6
+DRIFT: Final = 200e-6
 # Bounds that miss each other by more than this mean that the other side's clock was set.
-_STEP_S: Final = 2.0
+STEP_S: Final = 2.0
 # A wall clock this near to the bounds is taken for right: several servers behind one address never agree exactly.
 _AGREEMENT_S: Final = 0.25
 
@@ -79,9 +79,9 @@ class BootTime:
 
     def narrowed(self, other: BootTime) -> BootTime:
         """What this and a later observation say together; the later one alone where they contradict each other."""
-        drift_s = _DRIFT * abs(other.at_s - self.at_s)
+        drift_s = DRIFT * abs(other.at_s - self.at_s)
         low_s, high_s = max(self.low_s - drift_s, other.low_s), min(self.high_s + drift_s, other.high_s)
-        if low_s - high_s > _STEP_S:
+        if low_s - high_s > STEP_S:
             return other
         # A header that was older than it may be: how late it is at least is certain, how late at most is not.
         return BootTime(low_s, max(low_s, high_s), other.at_s)

@@ -75,7 +75,7 @@ class Fleet:
         self._driver = Driver(
             self._engine,
             wheel,
-            Letterhead(origin, target.headers),
+            [Letterhead(origin, target.headers)],
             [Member(identity.device_id, identity.product_id, model) for identity in identities],
             Fleetwide(target.offers, seed, uuid4().hex[:12], book=books),
             observer=books,

@@ -20,6 +20,7 @@ _LOOSE: Final = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _LONGEST_S: Final = 366 * 86_400.0
+_LIFETIME_S: Final = 20 * _LONGEST_S
 DURATION_FORMS: Final = "a number of seconds, or a number with its unit: 250ms, 30s, 5m, 2h, 1d"
 
 
@@ -47,10 +48,10 @@ def _duration_hint(text: str) -> str:
     return f"; write {number}{unit}"
 
 
-def _duration_schema(bound: str) -> JsonDict:
+def _duration_schema(bound: str, most_s: float = _LONGEST_S) -> JsonDict:
     return {
         "anyOf": [
-            {"type": "number", bound: 0, "maximum": _LONGEST_S},
+            {"type": "number", bound: 0, "maximum": most_s},
             {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d)$"},
         ],
         "unit": "s",
@@ -72,6 +73,14 @@ Delay = Annotated[
     float, BeforeValidator(parse_duration), Field(ge=0, le=_LONGEST_S), WithJsonSchema(_duration_schema("minimum"))
 ]
 """A duration that may be 0."""
+
+Lifetime = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    Field(gt=0, le=_LIFETIME_S),
+    WithJsonSchema(_duration_schema("exclusiveMinimum", _LIFETIME_S)),
+]
+"""A duration above 0, at most twenty years: what a battery lasts."""
 
 ReadingName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")]
 """What a reading is called in ``sensor_data``, such as ``temperature_celsius``."""

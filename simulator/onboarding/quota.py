@@ -30,6 +30,56 @@ class Timing:
     max_wait_s: float = 120.0
 
 
+class KeyQuota:
+    """Where one key stands, as its answers told. Not thread-safe; ``now`` is on one monotonic clock.
+
+    Attributes:
+        refusals: how many 429s came.
+    """
+
+    __slots__ = ("_left", "_left_until_s", "_until_s", "refusals")
+
+    def __init__(self) -> None:
+        self._until_s = float("-inf")
+        self._left: int | None = None
+        self._left_until_s = float("-inf")
+        self.refusals = 0
+
+    @property
+    def left(self) -> int | None:
+        """Requests that are left in this window; None when nobody told."""
+        return self._left
+
+    def wait_s(self, now: float) -> float:
+        """How long to wait before the next request; 0 or less when it may go."""
+        if self._left is not None and now >= self._left_until_s:
+            self._left = None  # a new window; the next answer tells about it
+        if self._left is not None and self._left < 1:
+            return max(self._until_s, self._left_until_s) - now
+        return self._until_s - now
+
+    def take(self) -> None:
+        """A request goes out."""
+        if self._left is not None:
+            self._left -= 1
+
+    def told(self, limit: RateLimit | None, now: float) -> None:
+        """An answer says where the key stands. Requests in flight are counted already, so only less is believed."""
+        if limit is None or limit.remaining is None:
+            return
+        ends_s = now + (_WINDOW_S if limit.reset_s is None else limit.reset_s)
+        is_same = self._left is not None and now < self._left_until_s
+        self._left = min(self._left or 0, limit.remaining) if is_same else limit.remaining
+        self._left_until_s = min(self._left_until_s, ends_s) if is_same else ends_s
+
+    def refused(self, retry_after_s: float | None, now: float) -> float:
+        """A 429 came: nobody asks with this key before its wait is over. The wait."""
+        wait_s = RETRY_AFTER_DEFAULT_S if retry_after_s is None else max(_SHORTEST_S, retry_after_s)
+        self.refusals += 1
+        self._until_s = max(self._until_s, now + wait_s)
+        return wait_s
+
+
 class QuotaGate:
     """Lets requests through while the key has quota. Thread-safe.
 
@@ -40,10 +90,12 @@ class QuotaGate:
     def __init__(self, timing: Timing) -> None:
         self._timing = timing
         self._lock = threading.Lock()
-        self._until_s = float("-inf")
-        self._left: int | None = None
-        self._left_until_s = float("-inf")
-        self.refusals = 0
+        self._quota = KeyQuota()
+
+    @property
+    def refusals(self) -> int:
+        """How many 429s came."""
+        return self._quota.refusals
 
     @property
     def max_wait_s(self) -> float:
@@ -61,10 +113,9 @@ class QuotaGate:
         """
         while True:
             with self._lock:
-                wait_s = self._wait_s(self._timing.clock())
+                wait_s = self._quota.wait_s(self._timing.clock())
                 if wait_s <= 0:
-                    if self._left is not None:
-                        self._left -= 1
+                    self._quota.take()
                     return waited_s
             if waited_s + wait_s > self._timing.max_wait_s:
                 return None
@@ -73,26 +124,10 @@ class QuotaGate:
 
     def told(self, limit: RateLimit | None) -> None:
         """An answer says where the key stands. Requests in flight are counted already, so only less is believed."""
-        if limit is None or limit.remaining is None:
-            return
         with self._lock:
-            now = self._timing.clock()
-            ends_s = now + (_WINDOW_S if limit.reset_s is None else limit.reset_s)
-            is_same = self._left is not None and now < self._left_until_s
-            self._left = min(self._left or 0, limit.remaining) if is_same else limit.remaining
-            self._left_until_s = min(self._left_until_s, ends_s) if is_same else ends_s
+            self._quota.told(limit, self._timing.clock())
 
     def refused(self, retry_after_s: float | None) -> float:
         """A 429 came: nobody asks before its wait is over. The wait."""
-        wait_s = RETRY_AFTER_DEFAULT_S if retry_after_s is None else max(_SHORTEST_S, retry_after_s)
         with self._lock:
-            self.refusals += 1
-            self._until_s = max(self._until_s, self._timing.clock() + wait_s)
-        return wait_s
-
-    def _wait_s(self, now: float) -> float:
-        if self._left is not None and now >= self._left_until_s:
-            self._left = None  # a new window; the next answer tells about it
-        if self._left is not None and self._left < 1:
-            return max(self._until_s, self._left_until_s) - now
-        return self._until_s - now
+            return self._quota.refused(retry_after_s, self._timing.clock())

@@ -8,7 +8,7 @@ from agent.core.values import Moment
 from simulator.fleet.device.chance import Chance
 from simulator.fleet.device.known_time import KnownTime
 from simulator.fleet.device.vocabulary import Surroundings
-from simulator.fleet.signals.base import read_all
+from simulator.fleet.signals.base import Individual
 
 if TYPE_CHECKING:
     from simulator.fleet.device.exchange import Speaker
@@ -28,13 +28,26 @@ class Body:
         fleet: what it has in common with all others.
         disk: what it remembers.
         chance: its random numbers; they go on over restarts.
+        individual: what tells its signals from those of the others.
         time: what it knows of the service's clock.
         familiar: answers that are known by sight.
         lanes: its handlers at work; None while there never was a command.
         began_s: when this life began, on the monotonic clock.
     """
 
-    __slots__ = ("began_s", "chance", "disk", "familiar", "fleet", "index", "lanes", "model", "speaker", "time")
+    __slots__ = (
+        "began_s",
+        "chance",
+        "disk",
+        "familiar",
+        "fleet",
+        "index",
+        "individual",
+        "lanes",
+        "model",
+        "speaker",
+        "time",
+    )
 
     def __init__(
         self,
@@ -56,6 +69,7 @@ class Body:
         self.chance = chance
         self.familiar = familiar
         self.time = KnownTime()
+        self.individual = Individual(fleet.seed, speaker.device_id)
         self.lanes: Lanes | None = None
         self.began_s = now.monotonic_s
 
@@ -65,7 +79,7 @@ class Body:
 
     def values(self, now: Moment) -> dict[str, float]:
         """What its sensor reads now, by reading name."""
-        return read_all(self.model.signals, self.fleet.seed, self.speaker.device_id, now.wall_s)
+        return self.model.signals.read(self.individual, now.wall_s)
 
     def around(self, now: Moment) -> Surroundings:
         """What a handler may see."""

@@ -17,7 +17,7 @@ from agent.errors import ServiceError, TransportError, UnexpectedAnswer
 from simulator.fleet.device.answers import HttpAnswer
 from simulator.fleet.device.body import Body
 from simulator.fleet.device.chance import Chance
-from simulator.fleet.device.exchange import Ask, Operation, Speaker
+from simulator.fleet.device.exchange import HELD_POLL, Ask, Operation, Speaker
 from simulator.fleet.device.glance import Familiar
 from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.model import DeviceModel, Fleetwide, Gauges
@@ -80,7 +80,7 @@ class Driver:
     Args:
         engine: carries the requests.
         wheel: on the same clock as ``clocks``.
-        letterhead: how requests begin.
+        letterheads: how requests begin, one for each key pair; the devices are dealt out over them by their number.
         members: the devices.
         fleet: what they have in common.
         first_index: of the first of them, in the fleet: another worker has the others.
@@ -94,7 +94,7 @@ class Driver:
         self,
         engine: HttpEngine,
         wheel: Wheel,
-        letterhead: Letterhead,
+        letterheads: Sequence[Letterhead],
         members: Sequence[Member],
         fleet: Fleetwide,
         *,
@@ -106,7 +106,7 @@ class Driver:
     ) -> None:
         self.engine = engine
         self.wheel = wheel
-        self.letterhead = letterhead
+        self.letterheads = letterheads
         self.fleet = fleet
         self.observer = observer or NoObserver()
         self.clocks = clocks or Clocks()
@@ -181,7 +181,8 @@ class _Place(Timer):
             now=now,
         )
         self.device = VirtualDevice(body, now)
-        self.device.sampling = sampling
+        if not sampling:
+            self.device.sample(on=False)
         driver.fleet.gauges.online += 1
         self._turn(self.device, now)
 
@@ -198,7 +199,7 @@ class _Place(Timer):
 
     def sample(self, *, on: bool) -> None:
         if self.device is not None:
-            self.device.sampling = on
+            self.device.sample(on=on)
             self._turn(self.device, self.driver.clocks.now())
 
     def fire(self) -> None:
@@ -214,9 +215,8 @@ class _Place(Timer):
         ask = exchange.ask
         is_poll = ask.operation is Operation.POLL
         self._busy &= ~(_COMMANDS_BIT if is_poll else _UPLINK_BIT)
-        observer = driver.observer
-        observer.exchanged(
-            ask.operation,
+        driver.observer.exchanged(
+            _name_of(ask),
             outcome,
             self.index,
             intended_s=ask.intended_s,
@@ -227,38 +227,43 @@ class _Place(Timer):
         )
         fault = device.fault(_COMMANDS if is_poll else _UPLINK)
         if fault:
-            observer.faulted(ask.operation, self.index, fault)
+            driver.observer.faulted(_name_of(ask), self.index, fault)
         self._turn(device, now)
         if driver.on_news is not None:
             driver.on_news()
 
     def _turn(self, device: VirtualDevice, now: Moment) -> None:
         """Send what is due, and wake up for what is not."""
-        due_s = _NEVER_S
+        if now.monotonic_s >= device.own_due_s:
+            device.advance(now)
+        due_s = device.own_due_s
         if not self._busy & _UPLINK_BIT:
-            ask = device.ask(_UPLINK, now)
-            if ask is not None:
-                self._send(ask, _UPLINK_BIT)
+            wanted_s = self._try(device, _UPLINK, _UPLINK_BIT, now)
+            due_s = min(due_s, wanted_s)
         if not self._busy & _COMMANDS_BIT:
-            ask = device.ask(_COMMANDS, now)
-            if ask is not None:
-                self._send(ask, _COMMANDS_BIT)
-            else:
-                due_s = device.due_s(_COMMANDS)
-        own_s = device.due_s(_UPLINK) if not self._busy & _UPLINK_BIT else device.own_due_s
-        due_s = min(due_s, own_s)
-        if due_s != self.due_s:
-            if due_s == _NEVER_S:
-                self.driver.wheel.put_off(self)
-            else:
-                self.driver.wheel.at(due_s, self)
+            wanted_s = self._try(device, _COMMANDS, _COMMANDS_BIT, now)
+            due_s = min(due_s, wanted_s)
+        if due_s == _NEVER_S:
+            self.driver.wheel.put_off(self)
+        elif due_s != self.due_s:
+            self.driver.wheel.at(due_s, self)
+
+    def _try(self, device: VirtualDevice, channel: Channel, bit: int, now: Moment) -> float:
+        """Send what this channel has; else when it may have something, infinity if a request is on its way."""
+        wanted_s = device.due_s(channel)
+        if wanted_s > now.monotonic_s:
+            return wanted_s
+        ask = device.ask(channel, now)
+        if ask is None:
+            return device.due_s(channel)
+        self._send(ask, bit)
+        return _NEVER_S
 
     def _send(self, ask: Ask, bit: int) -> None:
         driver = self.driver
         self._busy |= bit
-        driver.engine.send(
-            self.index, driver.letterhead.message(ask), _Exchange(self, ask), driver.timeout_s + ask.wait_s
-        )
+        letterhead = driver.letterheads[self.index % len(driver.letterheads)]
+        driver.engine.send(self.index, letterhead.message(ask), _Exchange(self, ask), driver.timeout_s + ask.wait_s)
 
 
 class _Exchange:
@@ -290,3 +295,8 @@ class _Exchange:
             )
             place.device.failed(self.ask, error, now, left=sent_s is not None)
             place.ended(self, outcome, sent_s, now)
+
+
+def _name_of(ask: Ask) -> str:
+    """What an exchange is measured as: how long the service holds a poll says nothing of how fast it answers."""
+    return HELD_POLL if ask.wait_s > 0 else ask.operation

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 from urllib.parse import urlencode
 
 from agent.core.values import Command, CommandPoll, Report
@@ -33,7 +33,9 @@ from simulator.fleet.device.answers import SOURCE, HttpAnswer, judge
 IN_PROGRESS: Final = "in_progress"
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 _UNRESERVED: Final = re.compile(r"[A-Za-z0-9_~-]+")
-_PLAIN_TEXT: Final = re.compile(r"[A-Za-z0-9 _.:/~-]*")
+
+HELD_POLL: Final = "http.long_poll"
+"""What a poll that the service was asked to hold is measured as."""
 
 
 class Operation(StrEnum):
@@ -46,8 +48,11 @@ class Operation(StrEnum):
     """Not a device's: the operator sends a command."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+_POLL: Final = Operation.POLL
+_READINGS: Final = Operation.READINGS
+
+
+class Ask(NamedTuple):
     """One request that a device wants to make.
 
     Attributes:
@@ -65,7 +70,7 @@ class Ask:
     method: str
     target: str
     body: bytes | None = None
-    headers: Mapping[str, str] = field(default_factory=lambda: _NO_HEADERS)
+    headers: Mapping[str, str] = _NO_HEADERS
     wait_s: float = 0.0
     keys: tuple[int, ...] = ()
     report: Report | None = None
@@ -74,8 +79,7 @@ class Ask:
     first: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class TimedReading:
+class TimedReading(Protocol):
     """A reading as it goes over the wire.
 
     Attributes:
@@ -102,17 +106,19 @@ class Speaker:
     device_id: str
     product_id: str
     offers: frozenset[str]
+    _is_plain: bool = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # An id that is written the same in a path, in JSON, and as it is: any that a service makes.
+        object.__setattr__(self, "_is_plain", _UNRESERVED.fullmatch(self.device_id) is not None)
 
     def poll(self, wait_s: float, etag: str | None, due_s: float = 0.0) -> Ask:
         """Ask for the open commands, held open for ``wait_s`` where the service can; ``due_s`` is when it was due."""
         held_s = wait_s if LONG_POLL in self.offers else 0.0
         device_id = self.device_id
-        plain = _UNRESERVED.fullmatch(device_id)
-        path = f"/devices/{device_id}/commands" if plain else paths.device_commands(device_id)
+        path = f"/devices/{device_id}/commands" if self._is_plain else paths.device_commands(device_id)
         headers: Mapping[str, str] = {"if-none-match": etag} if etag else _NO_HEADERS
-        return Ask(
-            Operation.POLL, "GET", path + _poll_query(held_s), None, headers, held_s, intended_s=due_s, ready_s=due_s
-        )
+        return Ask(_POLL, "GET", path + _poll_query(held_s), None, headers, held_s, (), None, due_s, due_s)
 
     def readings(
         self,
@@ -143,15 +149,7 @@ class Speaker:
         if IDEMPOTENCY_KEY in self.offers:
             headers = {"idempotency-key": _once_key(name, keys)}
         return Ask(
-            Operation.READINGS,
-            "POST",
-            paths.SENSOR_DATA,
-            body.encode(),
-            headers,
-            keys=keys,
-            intended_s=intended_s,
-            ready_s=ready_s,
-            first=first,
+            _READINGS, "POST", paths.SENSOR_DATA, body.encode(), headers, 0.0, keys, None, intended_s, ready_s, first
         )
 
     def report(self, report: Report, intended_s: float = 0.0, ready_s: float = 0.0) -> Ask | None:
@@ -197,10 +195,10 @@ class Speaker:
     def _reading(self, reading: TimedReading) -> str:
         """:class:`agent.wire.sensor_data.PostSensorData` as JSON text."""
         device_id = self.device_id
-        name = f'"{device_id}"' if _PLAIN_TEXT.fullmatch(device_id) else encode_json(device_id).decode()
+        name = f'"{device_id}"' if self._is_plain else encode_json(device_id).decode()
         if reading.recorded_ms is None:
             return f'{{"device_id":{name},"sensor_data":{reading.text}}}'
-        return f'{{"device_id":{name},"sensor_data":{reading.text},"recorded_at":"{_time_text(reading.recorded_ms)}"}}'
+        return f'{{"device_id":{name},"sensor_data":{reading.text},"recorded_at":"{time_text(reading.recorded_ms)}"}}'
 
 
 def values_text(values: Mapping[str, float]) -> str:
@@ -239,7 +237,7 @@ def _second_text(second: int) -> str:
     return to_rfc3339(second)[:-4]
 
 
-def _time_text(epoch_ms: int) -> str:
+def time_text(epoch_ms: int) -> str:
     """As :func:`agent.wire.times.to_rfc3339`; many devices read in the same second."""
     second, millisecond = divmod(epoch_ms, 1000)
     return f"{_second_text(second)}{millisecond:03d}Z"
@@ -276,7 +274,7 @@ def read_listing(answer: HttpAnswer, ask: Ask, device_id: str) -> Listing:
     malformed: list[str] = []
     for item in read_page(good.json(), SOURCE).items:
         try:
-            command = _command(CommandRecord.receive(item), device_id)
+            command = command_of(CommandRecord.receive(item), device_id)
         except InvalidMessage as error:
             malformed.append(str(error))
         else:
@@ -306,7 +304,12 @@ def read_refusals(good: Answer, ask: Ask) -> dict[int, str]:
     return {ask.keys[fault.index]: f"{fault.error}: {fault.message}" for fault in batch.errors}
 
 
-def _command(record: CommandRecord, device_id: str) -> Command:
+def command_of(record: CommandRecord, device_id: str) -> Command:
+    """The record as the core decides on it.
+
+    Raises:
+        InvalidMessage: it is another device's, or has no payload that could be one.
+    """
     if record.device_id not in {None, device_id}:
         raise InvalidMessage("a command for another device is in this device's list: it is skipped")
     return Command(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from agent.core.outbox import Disposition, judge_readings, judge_report
@@ -11,7 +10,7 @@ from agent.errors import ServiceError
 from agent.wire.extensions import BATCH_SENSOR_DATA
 from simulator.fleet.device.answers import HttpAnswer, judge, outcome_of
 from simulator.fleet.device.body import Body
-from simulator.fleet.device.exchange import IN_PROGRESS, Ask, Operation, TimedReading, read_refusals
+from simulator.fleet.device.exchange import IN_PROGRESS, Ask, Operation, read_refusals
 from simulator.fleet.device.glance import stamps_of
 from simulator.fleet.device.patience import Patience
 from simulator.fleet.device.store import Row
@@ -19,6 +18,7 @@ from simulator.fleet.metrics.outcomes import OutcomeClass
 
 _ONE: Final = 1
 _NEVER_S: Final = float("-inf")
+_IDLE_S: Final = float("inf")
 
 
 class HandingOver:
@@ -37,7 +37,7 @@ class HandingOver:
     def __init__(self, body: Body) -> None:
         self._body = body
         self._limit = body.model.batch
-        self._patience = Patience(body.model.backoff, body.chance)
+        self._patience = Patience(body.model.backoff, body.chance, defies_limit=body.model.defies_limit)
         self._backed_off_s = _NEVER_S
         self.not_before_s = _NEVER_S
         self.fault = ""
@@ -47,27 +47,35 @@ class HandingOver:
         """Whether something waits to be handed over."""
         body = self._body
         disk = body.disk
-        return bool(
-            disk.in_flight
-            or len(disk.outbox)
-            or (body.lanes is not None and body.lanes.has_progress)
-            or disk.journal.first_finished()
-        )
+        if disk.in_flight is not None or not disk.outbox.is_empty:
+            return True
+        if body.lanes is not None and body.lanes.has_progress:
+            return True
+        return not disk.journal.is_idle and disk.journal.first_finished() is not None
+
+    @property
+    def due_s(self) -> float:
+        """When to hand over next, on the monotonic clock; infinity while nothing waits."""
+        return self.not_before_s if self.has_work else _IDLE_S
 
     def ask(self, now: Moment) -> Ask | None:
         """What to hand over next; None when nothing waits or a back-off is not over."""
         if now.monotonic_s < self.not_before_s:
             return None
         body = self._body
-        finished = body.disk.journal.first_finished()
-        if finished is not None:
-            return self._report(_as_report(finished), finished.finished or now)
+        disk = body.disk
+        if not disk.journal.is_idle:
+            finished = disk.journal.first_finished()
+            if finished is not None:
+                return self._report(_as_report(finished), finished.finished or now)
         if body.lanes is not None:
             while (progress := body.lanes.next_progress()) is not None:
                 ask = self._report(progress, now)
                 if ask is not None:
                     return ask
-        return self._again(now) if body.disk.in_flight is not None else self._next_readings(now)
+        if disk.in_flight is not None:
+            return self._again(disk.in_flight, now)
+        return None if disk.outbox.is_empty else self._next_readings(now)
 
     def answered(self, ask: Ask, answer: HttpAnswer, now: Moment) -> OutcomeClass:
         """Take an answer, good or not; the class that it counts in."""
@@ -118,6 +126,20 @@ class HandingOver:
         else:
             self.not_before_s = self._backed_off_s = now.monotonic_s + self._patience.failed(error)
 
+    def settled(self, ask: Ask, refused: dict[int, str], now: Moment) -> None:
+        """What was asked is safe elsewhere, but for the refused readings: for answers that are not HTTP's."""
+        if ask.operation is Operation.READINGS:
+            self._take_readings(ask, refused, now)
+        else:
+            self._take_report(ask, now)
+        fault = self.fault if refused else ""
+        self._succeeded(None, now)
+        self.fault = fault
+
+    def wake(self, now: Moment) -> None:
+        """The other side is there again: a back-off ends."""
+        self.not_before_s = min(self.not_before_s, now.monotonic_s)
+
     def _succeeded(self, server_time: float | None, now: Moment) -> None:
         self.fault = ""
         self._patience.succeeded()
@@ -140,29 +162,29 @@ class HandingOver:
 
     # --- readings -----------------------------------------------------------------------------------------------------
 
-    def _again(self, now: Moment) -> Ask | None:
+    def _again(self, ask: Ask, now: Moment) -> Ask:
         """The readings that were not answered, in the same request."""
         body = self._body
-        if body.disk.in_flight is None:
-            return None
         due_s = max(self.not_before_s, body.began_s)
-        ask = replace(body.disk.in_flight, intended_s=due_s, ready_s=due_s, first=False)
+        ask = ask._replace(intended_s=due_s, ready_s=due_s, first=False)
         body.fleet.book.readings_resent(body.index, ask.keys, body.run_s(now))
         body.disk.in_flight = ask
         return ask
 
-    def _next_readings(self, now: Moment) -> Ask | None:
+    def _next_readings(self, now: Moment) -> Ask:
         body = self._body
         arrays = BATCH_SENSOR_DATA in body.fleet.offers
         batch = body.disk.outbox.next_batch(self._limit if arrays else _ONE, now)
-        if not batch:
-            return None
-        intended_s = max(min([row.due_s for row in batch]), self._backed_off_s)
+        intended_s = batch[0].due_s if len(batch) == _ONE else min([row.due_s for row in batch])
+        intended_s = max(intended_s, self._backed_off_s)
         again = [row.key for row in batch if row.recorded_ms is not None]
         if again:
             body.fleet.book.readings_resent(body.index, again, body.run_s(now))
+        for row in batch:
+            if row.recorded_ms is None:
+                self._date(row, now)
         ask = body.speaker.readings(
-            [self._dated(row, now) for row in batch],
+            batch,
             f"{body.fleet.run}-{body.index}",
             intended_s,
             max(intended_s, self.not_before_s),
@@ -171,40 +193,36 @@ class HandingOver:
         body.disk.in_flight = ask
         return ask
 
-    def _dated(self, row: Row, now: Moment) -> TimedReading:
-        """A reading with the millisecond that it carries from now on, no two of one device the same."""
-        recorded_ms = row.recorded_ms
-        if recorded_ms is None:
-            body = self._body
-            recorded_s = body.time.recorded_at(row.at)
-            recorded_ms = round((row.at.wall_s if recorded_s is None else recorded_s) * 1000)
-            if body.fleet.numbered:
-                row.recorded_ms = recorded_ms  # the audit tells readings apart by their numbers
-            else:
-                recorded_ms = body.disk.outbox.date(row, recorded_ms)
-            body.fleet.book.reading_sent(
-                body.index,
-                row.key,
-                row.digest,
-                recorded_ms=recorded_ms,
-                made_s=row.at.monotonic_s - body.fleet.began_s,
-                at_s=body.run_s(now),
-            )
-        return TimedReading(row.key, row.text, recorded_ms)
+    def _date(self, row: Row, now: Moment) -> None:
+        """Give a reading the millisecond that it carries from now on, and write down that it goes out."""
+        body = self._body
+        recorded_s = body.time.recorded_at(row.at)
+        recorded_ms = round((row.at.wall_s if recorded_s is None else recorded_s) * 1000)
+        if body.fleet.numbered:
+            row.recorded_ms = recorded_ms  # the audit tells readings apart by their numbers
+        else:
+            recorded_ms = body.disk.outbox.date(row, recorded_ms)
+        began_s = body.fleet.began_s
+        body.fleet.book.reading_sent(
+            body.index,
+            row.key,
+            row.digest,
+            recorded_ms=recorded_ms,
+            made_s=row.at.monotonic_s - began_s,
+            at_s=now.monotonic_s - began_s,
+        )
 
     def _take_readings(self, ask: Ask, refused: dict[int, str], now: Moment) -> None:
         body = self._body
         outbox, book = body.disk.outbox, body.fleet.book
-        before = len(outbox)
         delivered = ask.keys if not refused else tuple([key for key in ask.keys if key not in refused])
         if delivered:
-            outbox.delivered(delivered)
+            body.fleet.gauges.waiting_readings -= outbox.delivered(delivered)
             book.readings_accepted(body.index, delivered, body.run_s(now))
         if refused:
-            outbox.refused(refused)
+            body.fleet.gauges.waiting_readings -= outbox.refused(refused)
             book.readings_refused(body.index, tuple(refused), body.run_s(now))
             self.fault = next(iter(refused.values()))
-        body.fleet.gauges.waiting_readings += len(outbox) - before
         body.disk.in_flight = None
         self._limit = body.model.batch
 

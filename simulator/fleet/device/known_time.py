@@ -4,33 +4,60 @@ from __future__ import annotations
 
 from typing import Final
 
-from agent.core.timekeeping import BootTime, ServiceTime
+from agent.core.timekeeping import DATE_RESOLUTION_S, BootTime, is_plausible
+from agent.core.timekeeping import DRIFT as _DRIFT
+from agent.core.timekeeping import STEP_S as _STEP_S
 from agent.core.values import Moment
 
-_UNKNOWN: Final = ServiceTime(trust_wall=True)
+_NEVER: Final = ""
 
 
 class KnownTime:
-    """The core's estimate, kept. One life's: the next one begins without it."""
+    """The core's :class:`~agent.core.timekeeping.ServiceTime`, in place: every answer teaches it.
 
-    __slots__ = ("_estimate",)
+    A device's own wall clock counts until the first answer. One life's: the next one begins without it.
+    """
+
+    __slots__ = ("_at_s", "_boot_id", "_high_s", "_low_s")
 
     def __init__(self) -> None:
-        self._estimate = _UNKNOWN
+        self._boot_id = _NEVER
+        self._low_s = self._high_s = self._at_s = 0.0
 
     @property
     def boot_time(self) -> BootTime | None:
         """What is known of this boot; None before the first answer."""
-        return self._estimate.boot_time
+        return None if self._boot_id == _NEVER else BootTime(self._low_s, self._high_s, self._at_s)
 
     def observe(self, server_time: float | None, moment: Moment) -> None:
         """An answer with this ``Date`` (epoch seconds, or None) arrived at ``moment``."""
-        self._estimate = self._estimate.observe(server_time, moment)
+        if server_time is None or not is_plausible(server_time):
+            return
+        at_s = moment.monotonic_s
+        low_s = server_time - at_s
+        high_s = low_s + DATE_RESOLUTION_S
+        if self._boot_id == moment.boot_id:
+            drift_s = _DRIFT * abs(at_s - self._at_s)
+            known_low_s, known_high_s = self._low_s - drift_s, self._high_s + drift_s
+            narrow_low_s = max(known_low_s, low_s)
+            narrow_high_s = min(known_high_s, high_s)
+            if narrow_low_s - narrow_high_s <= _STEP_S:
+                low_s = narrow_low_s
+                high_s = max(narrow_low_s, narrow_high_s)
+        else:
+            self._boot_id = moment.boot_id
+        self._low_s = low_s
+        self._high_s = high_s
+        self._at_s = at_s
 
     def at(self, moment: Moment) -> float | None:
         """The service's clock at ``moment``, epoch seconds; None when nobody can say."""
-        return self._estimate.at(moment)
+        if self._boot_id == moment.boot_id:
+            return self._low_s + moment.monotonic_s
+        return moment.wall_s if is_plausible(moment.wall_s) else None
 
     def recorded_at(self, moment: Moment) -> float | None:
         """When something happened, for the wire; see :meth:`agent.core.timekeeping.ServiceTime.recorded_at`."""
-        return self._estimate.recorded_at(moment)
+        if self._boot_id == moment.boot_id:
+            return BootTime(self._low_s, self._high_s, self._at_s).date(moment)
+        return moment.wall_s if is_plausible(moment.wall_s) else None

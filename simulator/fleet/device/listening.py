@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from agent.core.commands import OPEN_STATES, Verdict, triage
 from agent.core.polling import PollPace
 from agent.core.schedule import phase_s
-from agent.core.values import CommandPoll, JournalEntry, Moment
+from agent.core.values import Moment
 from agent.errors import ServiceError
 from simulator.fleet.device.answers import HttpAnswer, outcome_of
 from simulator.fleet.device.body import Body
 from simulator.fleet.device.exchange import Ask, read_listing
 from simulator.fleet.device.glance import Stamps, stamps_of
-from simulator.fleet.device.lanes import need_lanes
+from simulator.fleet.device.intake import take_in
 from simulator.fleet.device.patience import Patience
 from simulator.fleet.metrics.outcomes import OutcomeClass
 
@@ -34,7 +33,7 @@ class Listening:
         intervals = body.model.polling
         self._body = body
         self._pace = PollPace(intervals)
-        self._patience = Patience(body.model.backoff, body.chance)
+        self._patience = Patience(body.model.backoff, body.chance, defies_limit=body.model.defies_limit)
         self._etag: str | None = None
         self.fault = ""
         self.due_s = now.monotonic_s + phase_s(body.speaker.device_id, "poll", intervals.fast_s)
@@ -63,7 +62,7 @@ class Listening:
             return outcome_of(error)
         poll = listing.poll
         self._body.time.observe(poll.server_time, now)
-        news = not poll.unchanged and self._take(poll, now)
+        news = not poll.unchanged and take_in(self._body, poll, now)
         if not (poll.unchanged or poll.commands or poll.malformed):
             self._body.familiar.learn_empty(answer.body)
         stamps = Stamps(None, listing.etag)  # its time is observed already: the decisions above went by it
@@ -89,37 +88,3 @@ class Listening:
             fraction=body.chance(),
         )
         self.due_s = now.monotonic_s + wait_s
-
-    def _take(self, poll: CommandPoll, now: Moment) -> bool:
-        """Decide on a list, commit, queue; whether it brought something new."""
-        body = self._body
-        journal = body.disk.journal
-        ids = [command.id for command in poll.commands]
-        decided = triage(
-            poll.commands,
-            journal.known(ids),
-            body.model.rules,
-            received=now,
-            service_now_s=body.time.at(now),
-            first_contact=journal.is_empty,
-        )
-        journal.admit(decided.entries)
-        journal.forget(ids)
-        for entry in decided.entries:
-            self._note(entry, now)
-        admitted = [decision.entry for decision in decided.of(Verdict.ADMIT) if decision.entry is not None]
-        if admitted:
-            lanes = need_lanes(body)
-            for entry in admitted:
-                lanes.queue(entry)
-        return bool(decided.entries)
-
-    def _note(self, entry: JournalEntry, now: Moment) -> None:
-        """Count a new entry and write it down for the audit."""
-        if entry.state not in OPEN_STATES:
-            return
-        body = self._body
-        body.fleet.gauges.open_commands += 1
-        body.fleet.book.command_received(body.index, entry.command.id, body.run_s(now))
-        if entry.outcome is not None:
-            body.fleet.book.command_finished(body.index, entry.command.id, entry.outcome.status, body.run_s(now))

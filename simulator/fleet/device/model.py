@@ -10,7 +10,7 @@ from agent.core.commands import CommandRules
 from agent.core.polling import PollIntervals
 from simulator.fleet.audit.book import DeviceBook, NoBook
 from simulator.fleet.device.vocabulary import VOCABULARY, VirtualHandler, rules_of
-from simulator.fleet.signals.base import Signal
+from simulator.fleet.signals.base import SignalSet
 from simulator.fleet.signals.climate import CLIMATE
 
 
@@ -29,9 +29,10 @@ class DeviceModel:
         wait_s: how long the service is asked to hold a poll.
         batch: how many readings go at once where the service takes arrays.
         backoff: the pace of retries.
+        defies_limit: go on after 429 instead of waiting as ``Retry-After`` says.
     """
 
-    signals: Mapping[str, Signal] = field(default_factory=lambda: CLIMATE)
+    signals: SignalSet = field(default_factory=lambda: CLIMATE)
     handlers: Mapping[str, VirtualHandler] = field(default_factory=lambda: VOCABULARY)
     rules: CommandRules = field(default_factory=lambda: rules_of(VOCABULARY))
     interval_s: float = 10.0
@@ -40,6 +41,7 @@ class DeviceModel:
     wait_s: float = 20.0
     batch: int = 100
     backoff: Backoff = field(default_factory=Backoff)
+    defies_limit: bool = False
 
 
 @dataclass(slots=True)

@@ -6,8 +6,18 @@ from collections.abc import Callable
 from typing import Final
 
 from agent.core.backoff import Backoff
-from agent.errors import ErrorAnswer, Forbidden, NotFound, ServiceError, Unauthorized
+from agent.errors import (
+    ErrorAnswer,
+    Forbidden,
+    LockedOut,
+    NotFound,
+    RateLimited,
+    ServiceError,
+    TakenOver,
+    Unauthorized,
+)
 
+_DEFIANT_S: Final = 2.0
 _LOCKED_OUT: Final = Backoff(base_s=60.0, cap_s=900.0)
 
 
@@ -17,19 +27,23 @@ class Patience:
     Args:
         usual: the pace of retries.
         fraction: random numbers in [0, 1).
+        defies_limit: after 429 go on in a second on average, whatever ``Retry-After`` says.
     """
 
-    __slots__ = ("_fraction", "_locked_out", "_usual")
+    __slots__ = ("_defies_limit", "_fraction", "_locked_out", "_usual")
 
-    def __init__(self, usual: Backoff, fraction: Callable[[], float]) -> None:
+    def __init__(self, usual: Backoff, fraction: Callable[[], float], *, defies_limit: bool = False) -> None:
+        self._defies_limit = defies_limit
         self._usual = usual
         self._locked_out = _LOCKED_OUT
         self._fraction = fraction
 
     def failed(self, error: ServiceError) -> float:
         """How long to wait after this error, seconds."""
+        if self._defies_limit and isinstance(error, RateLimited):
+            return _DEFIANT_S * self._fraction()
         retry_after_s = error.retry_after_s if isinstance(error, ErrorAnswer) else None
-        if isinstance(error, Unauthorized | Forbidden | NotFound):
+        if isinstance(error, Unauthorized | Forbidden | NotFound | LockedOut | TakenOver):
             self._locked_out, wait_s = self._locked_out.failed(self._fraction(), retry_after_s)
             return max(wait_s, self._locked_out.base_s / 2)
         self._usual, wait_s = self._usual.failed(self._fraction(), retry_after_s)

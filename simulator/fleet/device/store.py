@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from agent.core.commands import OVER_STATES, finish_entry, report_entry, start_entry
-from agent.core.outbox import ROW_BYTES, Bounds, Held, Shortage, choose_next, evict, is_live, too_old
+from agent.core.outbox import ROW_BYTES, Bounds, Held, Shortage, age_s, choose_next, evict, is_live, too_old
 from agent.core.values import CommandState, JournalEntry, Moment, Outcome
 from simulator.fleet.device.exchange import Ask
 
@@ -101,6 +101,11 @@ class MemoryJournal:
             self._entries = None
         return len(gone)
 
+    def forget_before(self, monotonic_s: float) -> None:
+        """Delete what is over and came before this instant: for commands that are pushed, and never listed."""
+        if self._entries:
+            self.forget([name for name, entry in self._entries.items() if entry.received.monotonic_s >= monotonic_s])
+
     @property
     def _known(self) -> Mapping[str, JournalEntry]:
         return _NO_ENTRIES if self._entries is None else self._entries
@@ -157,12 +162,21 @@ class MemoryOutbox:
         return 0 if self._rows is None else len(self._rows)
 
     @property
+    def is_empty(self) -> bool:
+        """Nothing waits."""
+        return self._rows is None
+
+    @property
     def next_key(self) -> int:
         """The key of the reading that is put next."""
         return self._next_key
 
-    def put(self, text: str, digest: int, at: Moment, due_s: float) -> Row:
-        """Accept one reading; older ones give way at a bound. Arguments as for :class:`Row`."""
+    def put(self, text: str, digest: int, at: Moment, due_s: float) -> int:
+        """Accept one reading; older ones give way at a bound. Arguments as for :class:`Row`.
+
+        Returns:
+            How many gave way.
+        """
         key = self._next_key
         self._next_key = key + 1
         row = Row(key, text, digest, at, due_s)
@@ -170,16 +184,19 @@ class MemoryOutbox:
         if rows is None:
             self._rows = {key: row}
             self._size_bytes = len(text)
-            return row
+            return 0
         rows[key] = row
+        dropped = self.dropped
         self._size_bytes += len(text)
-        gone, _ = too_old(map(_held, rows.values()), self._bounds.max_age_s, at, len(rows))
-        self._drop(gone)
+        age = age_s(next(iter(rows.values())).at, at)
+        # The core's own first questions, before anything is made for it.
+        if age is None or age > self._bounds.max_age_s:
+            self._drop(too_old(map(_held, rows.values()), self._bounds.max_age_s, at, len(rows))[0])
         used_bytes = self._size_bytes + ROW_BYTES * len(rows)
-        shortage = Shortage(len(rows) - self._bounds.max_rows, used_bytes - self._bounds.max_bytes)
-        if shortage.exists:
+        if len(rows) > self._bounds.max_rows or used_bytes > self._bounds.max_bytes:
+            shortage = Shortage(len(rows) - self._bounds.max_rows, used_bytes - self._bounds.max_bytes)
             self._drop([held for held, _ in evict([map(_held, rows.values())], shortage, len(rows))])
-        return row
+        return self.dropped - dropped
 
     def next_batch(self, limit: int, now: Moment) -> list[Row]:
         """What to send next: live first, then backlog, oldest first."""
@@ -206,31 +223,30 @@ class MemoryOutbox:
         row.recorded_ms = recorded_ms
         return recorded_ms
 
-    def delivered(self, keys: Iterable[int]) -> None:
-        """The service has these."""
-        for key in keys:
-            self._remove(key)
+    def delivered(self, keys: Iterable[int]) -> int:
+        """The service has these; how many of them still waited."""
+        return sum([self._remove(key) for key in keys])
 
-    def refused(self, keys: Iterable[int]) -> None:
-        """The service will never take these: they are set aside, which here means counted."""
-        for key in keys:
-            self.set_aside += 1
-            self._remove(key)
+    def refused(self, keys: Iterable[int]) -> int:
+        """The service will never take these: they are set aside, which here means counted; how many waited."""
+        gone = self.delivered(keys)
+        self.set_aside += gone
+        return gone
 
     def _drop(self, gone: Iterable[Held]) -> None:
         for held in gone:
             self._remove(held.key)
             self.dropped += 1
 
-    def _remove(self, key: int) -> None:
+    def _remove(self, key: int) -> int:
         rows = self._rows
-        if rows is None:
-            return
-        row = rows.pop(key, None)
-        if row is not None:
-            self._size_bytes -= len(row.text)
-            if not rows:
-                self._rows = None
+        row = None if rows is None else rows.pop(key, None)
+        if rows is None or row is None:
+            return 0
+        self._size_bytes -= len(row.text)
+        if not rows:
+            self._rows = None
+        return 1
 
 
 def _held(row: Row) -> Held:

@@ -8,8 +8,8 @@ Handled here: polling and its pace, triage, lanes, results, sampling, the outbox
 
 Never handled here: waiting, sockets, the time of day (``now``).
 
-Therefore the caller must have at most one request of each channel in flight, and hand back its answer or error before
-it asks that channel again.
+Therefore the caller must have at most one request of each channel in flight, hand back its answer or error before it
+asks that channel again, and let the device :meth:`VirtualDevice.advance` whenever something is due or came back.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from simulator.fleet.metrics.outcomes import OutcomeClass
 
 _INTERVAL: Final = "interval_s"
 _NEVER_S: Final = float("inf")
+_AT_ONCE_S: Final = float("-inf")
 
 
 class Channel(Enum):
@@ -53,14 +54,15 @@ class VirtualDevice:
         now: the instant of power-on.
 
     Attributes:
-        sampling: whether the sensor is read; switched off to let everything drain.
+        own_due_s: when time alone brings something, on the monotonic clock: the sensor, or the end of a command's work.
     """
 
-    __slots__ = ("_body", "_handing_over", "_listening", "_sample_due_s", "_schedule", "sampling")
+    __slots__ = ("_body", "_handing_over", "_listening", "_sample_due_s", "_sampling", "_schedule", "own_due_s")
 
     def __init__(self, body: Body, now: Moment) -> None:
         self._body = body
-        self.sampling = True
+        self._sampling = True
+        self.own_due_s = _AT_ONCE_S
         self._schedule = self._scheduled()
         self._sample_due_s = self._schedule.next_after(now.monotonic_s)
         self._listening = Listening(body, now)
@@ -80,22 +82,10 @@ class VirtualDevice:
 
     def due_s(self, channel: Channel) -> float:
         """When to ask this channel again, on the monotonic clock; it may be in the past, and infinity is never."""
-        if channel is _COMMANDS:
-            return self._listening.due_s
-        own_s = self.own_due_s
-        uplink = self._handing_over
-        return uplink.not_before_s if uplink.not_before_s < own_s and uplink.has_work else own_s
-
-    @property
-    def own_due_s(self) -> float:
-        """When time alone brings something: the sensor, or the end of a command's work."""
-        own_s = self._sample_due_s if self.sampling else _NEVER_S
-        lanes = self._body.lanes
-        return own_s if lanes is None else min(own_s, lanes.due_s)
+        return self._listening.due_s if channel is _COMMANDS else self._handing_over.due_s
 
     def ask(self, channel: Channel, now: Moment) -> Ask | None:
-        """What to send now; None when nothing is due. What time alone brings (sensor, handlers) is done first."""
-        self._advance(now)
+        """What to send now; None when nothing is due. To be asked after :meth:`advance`."""
         return self._listening.ask(now) if channel is _COMMANDS else self._handing_over.ask(now)
 
     def answered(self, ask: Ask, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
@@ -112,10 +102,10 @@ class VirtualDevice:
         """
         if ask.operation is Operation.POLL:
             outcome = self._listening.answered(ask, answer, sent_s, now)
-        else:
-            outcome = self._handing_over.answered(ask, answer, now)
-        self._advance(now)
-        return outcome
+            if self._body.lanes is not None:
+                self.own_due_s = _AT_ONCE_S  # it may have brought a command
+            return outcome
+        return self._handing_over.answered(ask, answer, now)
 
     def failed(self, ask: Ask, error: ServiceError, now: Moment, *, left: bool = True) -> None:
         """No answer came: the same is asked again after a while; ``left``: the request went out."""
@@ -123,7 +113,6 @@ class VirtualDevice:
             self._listening.failed(error, now)
         else:
             self._handing_over.failed(ask, error, now, left=left)
-        self._advance(now)
 
     def power_lost(self, now: Moment, *, uplink_busy: bool) -> None:
         """This life ends here; ``uplink_busy``: a request of the uplink was on its way."""
@@ -131,16 +120,29 @@ class VirtualDevice:
         if uplink_busy and in_flight is not None:
             self._body.fleet.book.readings_unanswered(self._body.index, in_flight.keys, self._body.run_s(now))
 
-    def _advance(self, now: Moment) -> None:
-        lanes = self._body.lanes
+    def advance(self, now: Moment) -> None:
+        """Do what time brings by itself: the sensor, and handlers that begin and end."""
+        if now.monotonic_s >= self.own_due_s:
+            self._work(now)
+
+    def sample(self, *, on: bool) -> None:
+        """Read the sensor, or stop reading it, to let everything drain."""
+        self._sampling = on
+        self.own_due_s = _AT_ONCE_S
+
+    def _work(self, now: Moment) -> None:
+        body = self._body
+        lanes = body.lanes
         if lanes is not None and lanes.busy:
-            for work in lanes.advance(now, self._body.time.at(now)):
+            for work in lanes.advance(now, body.time.at(now)):
                 if work.interval_s is not None:
-                    self._body.disk.journal.put_setting(_INTERVAL, repr(work.interval_s))
+                    body.disk.journal.put_setting(_INTERVAL, repr(work.interval_s))
                     self._schedule = self._scheduled()
                     self._sample_due_s = self._schedule.next_after(now.monotonic_s)
-        if self.sampling and now.monotonic_s >= self._sample_due_s:
+        if self._sampling and now.monotonic_s >= self._sample_due_s:
             self._sample(now)
+        due_s = self._sample_due_s if self._sampling else _NEVER_S
+        self.own_due_s = due_s if lanes is None else min(due_s, lanes.due_s)
 
     def _sample(self, now: Moment) -> None:
         body = self._body
@@ -149,9 +151,8 @@ class VirtualDevice:
         digest = digest_values(values)
         if fleet.numbered:
             values[SEQUENCE_NAME] = outbox.next_key
-        before = len(outbox)
-        outbox.put(values_text(values), digest, now, self._sample_due_s)
-        fleet.gauges.waiting_readings += len(outbox) - before
+        dropped = outbox.put(values_text(values), digest, now, self._sample_due_s)
+        fleet.gauges.waiting_readings += 1 - dropped
         fleet.book.reading_made(body.index)
         self._sample_due_s = self._schedule.next_after(now.monotonic_s)
 

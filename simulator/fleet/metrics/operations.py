@@ -9,6 +9,7 @@ from simulator.fleet.metrics.stages import STAGE_OPERATIONS
 OPERATIONS: Final = frozenset(
     {
         "http.poll",
+        "http.long_poll",
         "http.sensor_data",
         "http.report",
         "http.send_command",

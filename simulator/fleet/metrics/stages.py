@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
+from simulator.fleet.metrics.histogram import merged
 from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.record import Operations
@@ -101,9 +102,17 @@ class CommandWays:
 
 
 def stages_of(operations: Operations) -> Mapping[str, str]:
-    """The encoded histograms of a command's way, by stage and for the round trip, as far as there are any."""
-    found = {name: operations.get(name, {}).get(OutcomeClass.OK) for name in STAGE_OPERATIONS}
-    return {name.removeprefix(f"{FAMILY}."): tally.response for name, tally in found.items() if tally is not None}
+    """The encoded histograms of a command's way, by stage and for the round trip, as far as there are any.
+
+    Commands that never came back have waited, too: the round trip counts them with what they waited.
+    """
+    found = {}
+    for name in STAGE_OPERATIONS:
+        tallies = operations.get(name, {})
+        texts = [tallies[outcome].response for outcome in (OutcomeClass.OK, OutcomeClass.TIMEOUT) if outcome in tallies]
+        if texts:
+            found[name.removeprefix(f"{FAMILY}.")] = merged(texts).encode()
+    return found
 
 
 def without_stages(operations: Operations) -> Operations:

@@ -24,6 +24,7 @@ from simulator.fleet.signals.base import Shaped, SignalSet
 from simulator.fleet.signals.battery import Battery
 from simulator.fleet.signals.build import build_signals
 from simulator.fleet.signals.chain import Chain, ChainState
+from simulator.fleet.signals.plain import Since
 from simulator.fleet.signals.settings import SignalSettings
 
 _MILLION: Final = 1e6
@@ -47,37 +48,44 @@ class ModelParts:
     clock: ClockSettings | None = None
 
 
+def power_sources(parts: ModelParts) -> tuple[PowerSource, ...]:
+    """What takes the power of a model's devices; needs no file."""
+    sources: list[PowerSource] = []
+    if parts.reboots is not None:
+        sources.append(Reboots(parts.reboots.every_s, parts.reboots.away_s))
+    if parts.battery is not None:
+        sources.append(EmptyBattery(_battery(parts.battery)))
+    if parts.states:
+        sources.append(_machine(parts.states))
+    return tuple(sources)
+
+
 def build_model(parts: ModelParts, *, folder: Path, origin_s: float = 0.0) -> Model:
     """Make a model.
 
     Args:
         parts: of which.
         folder: where files are looked for that have no absolute path; the scenario's.
-        origin_s: when what is played once or in step begins, and clocks were set; seconds since the epoch.
+        origin_s: the run's begin: when what is played once or in step begins, clocks were set, and from when on states
+            and power are counted; seconds since the epoch.
 
     Raises:
         ConfigurationError: a file cannot be used, or a reading follows one that is not there; all such faults.
     """
-    sources: list[PowerSource] = []
     extra: dict[str, Shaped] = {}
-    if parts.reboots is not None:
-        sources.append(Reboots(parts.reboots.every_s, parts.reboots.away_s))
-    if parts.battery is not None:
-        battery = _battery(parts.battery)
-        sources.append(EmptyBattery(battery))
-        if parts.battery.reading is not None:
-            extra[parts.battery.reading] = Shaped(battery, digits=parts.battery.digits)
-    if parts.states:
-        sources.append(_machine(parts.states))
+    if parts.battery is not None and parts.battery.reading is not None:
+        signal = Since(_battery(parts.battery), origin_s)
+        extra[parts.battery.reading] = Shaped(signal, digits=parts.battery.digits)
     signals, states = _readings(parts, SignalSet(extra), folder, origin_s)
     return Model(
         name=parts.name,
         signals=signals,
         every_s=parts.every_s,
         states=states,
-        sources=tuple(sources),
+        sources=power_sources(parts),
         firmware=_firmware(parts.firmware) if parts.firmware else None,
         clock=_clock(parts.clock, origin_s) if parts.clock else None,
+        origin_s=origin_s,
     )
 
 

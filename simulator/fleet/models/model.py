@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from simulator.fleet.models.condition import ALWAYS_ON, Condition, PowerLoss, WallClock
 from simulator.fleet.models.firmware import Firmware
@@ -62,6 +62,8 @@ class Model:
         sources: what takes their power from time to time.
         firmware: None where nobody asked for one.
         clock: None where all are right.
+        origin_s: the run's begin, seconds since the epoch. Power and states go by the time since then, so that a
+            scenario plays the same whenever it is played; readings go by the time of day.
     """
 
     name: str
@@ -71,6 +73,7 @@ class Model:
     sources: tuple[PowerSource, ...] = ()
     firmware: Firmware | None = None
     clock: Clock | None = None
+    origin_s: float = 0.0
 
     @property
     def eventful(self) -> bool:
@@ -89,7 +92,7 @@ class Model:
         since_s, until_s, booted_s, state = -math.inf, math.inf, -math.inf, ""
         off: PowerLoss | None = None
         for source in self.sources:
-            supply: Supply = source.supply_at(device, time_s)
+            supply = self._supply_at(source, device, time_s)
             since_s, until_s = max(since_s, supply.since_s), min(until_s, supply.until_s)
             booted_s = max(booted_s, supply.restored_s)
             state = supply.state or state
@@ -104,6 +107,20 @@ class Model:
             state=state,
             factory_firmware=self.firmware.factory_version(device) if self.firmware else "",
             clock=clock,
+        )
+
+    def _supply_at(self, source: PowerSource, device: Individual, time_s: float) -> Supply:
+        """What a source does, in seconds since the epoch."""
+        origin_s = self.origin_s
+        supply = source.supply_at(device, time_s - origin_s)
+        if supply.until_s + origin_s <= time_s:
+            # The last binary digit was lost on the way between the clocks: this is the end of it.
+            supply = source.supply_at(device, supply.until_s)
+        return replace(
+            supply,
+            since_s=supply.since_s + origin_s,
+            until_s=supply.until_s + origin_s,
+            restored_s=supply.restored_s + origin_s,
         )
 
     def read(self, device: Individual, time_s: float, condition: Condition = ALWAYS_ON) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -40,6 +41,16 @@ class PowerSource(Protocol):
     def supply_at(self, device: Individual, time_s: float) -> Supply:
         """What it does at ``time_s``."""
         ...
+
+
+def losses(source: PowerSource, device: Individual, to_s: float) -> Iterator[Supply]:
+    """When a source takes the power, from 0 until before ``to_s``; the first may have begun before."""
+    at_s = 0.0
+    while at_s < to_s:
+        supply = source.supply_at(device, at_s)
+        if supply.off:
+            yield supply
+        at_s = supply.until_s
 
 
 @dataclass(frozen=True, slots=True)

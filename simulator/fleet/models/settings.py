@@ -9,11 +9,10 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from simulator.fleet.settings import Delay, ReadingName, Seconds, Section, Share, key
+from simulator.fleet.settings import Delay, Lifetime, ReadingName, Seconds, Section, Share, key
 from simulator.fleet.signals.settings import STATES_MAX, SignalSettings, StateName, check_ways
 
 _DAY_S: Final = 86_400.0
-_YEARS_S: Final = 20 * 366 * _DAY_S
 
 Version = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$")]
 Weight = Annotated[float, Field(gt=0)]
@@ -60,7 +59,7 @@ class BatterySettings(Section):
     reading: ReadingName | None = key(
         "the reading that shows it; null for a device that does not tell", default="battery_percent"
     )
-    life_s: Annotated[float, Field(gt=0, le=_YEARS_S)] = key("from full to empty", unit="s", default=90 * _DAY_S)
+    life_s: Lifetime = key("from full to empty", unit="s", default=90 * _DAY_S)
     dead_s: Delay = key("how long nobody notices that it is empty", unit="s", default=6 * 3600.0)
     charge_s: Delay = key("from empty to full; the device is on meanwhile", unit="s", default=2 * 3600.0)
     full: float = key("the reading of a full battery", default=100.0)

@@ -9,10 +9,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from simulator.fleet.models.build import ModelParts, power_sources
+from simulator.fleet.models.power import losses
 from simulator.fleet.plan.chance import Floats, Indices, mix, shuffled, stream, unit
 from simulator.fleet.plan.timeline import PhaseSpan, Timeline
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.phases import StormPhase
+from simulator.fleet.signals.base import Individual
 
 _TICKS_PER_S: Final = 100_000
 _TICK_BITS: Final = 42
@@ -90,6 +93,7 @@ def power_of(scenario: Scenario, timeline: Timeline, devices: range) -> Switchin
     """When the devices of a range have power."""
     causes = [*_ramps(scenario, timeline, devices), *_storms(scenario, timeline, devices, "power")]
     causes += _reboots(scenario, timeline, devices)
+    causes += _conditions(scenario, timeline, devices)
     return Switching.of(causes, at_begin=False)
 
 
@@ -163,6 +167,28 @@ def _reboots(scenario: Scenario, timeline: Timeline, devices: range) -> Iterator
         inside = begin_s < timeline.end_s
         yield _changes(device[inside], begin_s[inside], 1)
         yield _changes(device[inside], begin_s[inside] + model.reboots.away_s, -1)
+
+
+def _conditions(scenario: Scenario, timeline: Timeline, devices: range) -> Iterator[Causes]:
+    """Batteries that are empty, and states in which devices are off."""
+    kinds = model_of(scenario)[devices.start : devices.stop]
+    for index, model in enumerate(scenario.fleet.models):
+        # Reboots are counted above, for all devices at once.
+        sources = power_sources(ModelParts(model.name, {}, states=model.states or {}, battery=model.battery))
+        if not sources:
+            continue
+        device: list[int] = []
+        begin_s: list[float] = []
+        end_s: list[float] = []
+        for local in np.flatnonzero(kinds == index):
+            individual = Individual.at(scenario.seed, devices.start + int(local))
+            for source in sources:
+                for loss in losses(source, individual, timeline.end_s):
+                    device.append(int(local))
+                    begin_s.append(max(loss.since_s, 0.0))
+                    end_s.append(loss.until_s)
+        yield _changes(np.array(device, np.int64), np.array(begin_s), 1)
+        yield _changes(np.array(device, np.int64), np.array(end_s), -1)
 
 
 def _changes(device: Indices, time_s: Floats, sign: int) -> Causes:

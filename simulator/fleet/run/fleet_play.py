@@ -31,6 +31,9 @@ from simulator.fleet.run.models import build_models, device_model
 from simulator.fleet.run.operator import Operator, Way
 from simulator.fleet.run.play import Leftover, PlaySummary
 from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.target.asking import Keyring
+from simulator.fleet.target.key_pool import headers_of
+from simulator.fleet.target.way import KeyPairFile, read_keys
 
 _AHEAD_S: Final = 2.0
 _KINDS: Final = frozenset(
@@ -46,8 +49,9 @@ class FleetJob:
     Attributes:
         scenario: the whole one.
         base_url: where devices talk to.
-        headers: their credential.
-        operator_url, operator_headers: where commands are sent, and with which credential.
+        keys: of the run; the devices are dealt out over them by their number.
+        operator_url: where commands are sent.
+        worker: its number.
         devices: the range of this worker, in the fleet.
         device_ids, names: of those devices.
         folder: of the scenario's file: relative paths in it start there.
@@ -61,9 +65,9 @@ class FleetJob:
 
     scenario: Scenario
     base_url: str
-    headers: Mapping[str, str]
+    keys: tuple[KeyPairFile, ...]
     operator_url: str
-    operator_headers: Mapping[str, str]
+    worker: int
     devices: range
     device_ids: tuple[str, ...]
     names: tuple[str, ...]
@@ -99,6 +103,7 @@ class FleetPlay:
 
     def __init__(self, job: FleetJob, recorder: Recorder) -> None:
         self._job = job
+        self._keys = read_keys(job.keys)
         self._clock = LoopClock()
         self._wheel = Wheel(self._clock)
         self._recorder = recorder
@@ -111,7 +116,11 @@ class FleetPlay:
         self._links = Links(self._engine, self._clock)
         settings = job.scenario.fleet.models
         self._models = build_models(settings, job.folder, job.origin_s)
-        self._kinds = [device_model(*pair) for pair in zip(settings, self._models, strict=True)]
+        held = target.transport == "http_long_poll"
+        defies = target.on_limited == "defy"
+        self._kinds = [
+            device_model(*pair, held=held, defies=defies) for pair in zip(settings, self._models, strict=True)
+        ]
         self._measurement = Measurement(recorder)
         self._ways = CommandWays(recorder)
         self._ledger = Ledger(job.ledger.path, job.ledger.header) if job.ledger is not None else None
@@ -147,7 +156,7 @@ class FleetPlay:
         self._driver = Driver(
             self._links,
             self._wheel,
-            Letterhead(read_origin(job.base_url), job.headers),
+            [Letterhead(read_origin(job.base_url), headers_of(pair)) for pair in self._keys],
             members,
             fleet,
             first_index=job.devices.start,
@@ -270,7 +279,7 @@ class FleetPlay:
         job = self._job
         way = Way(
             self._operator_engine,
-            Letterhead(read_origin(job.operator_url), job.operator_headers),
+            Letterhead(read_origin(job.operator_url), Keyring(self._keys).headers(job.worker)),
             self._wheel,
             time.monotonic,
             job.scenario.target.timeout_s,

@@ -41,14 +41,22 @@ def _build(settings: ModelSettings, folder: Path, origin_s: float) -> Model:
     return build_model(parts, folder=folder, origin_s=origin_s)
 
 
-def device_model(settings: ModelSettings, model: Model) -> DeviceModel:
-    """What the devices' cores are told of their model."""
+def device_model(settings: ModelSettings, model: Model, *, held: bool, defies: bool) -> DeviceModel:
+    """What the devices' cores are told of their model.
+
+    Args:
+        settings: of the scenario.
+        model: made of them.
+        defies: they do not wait as the service asks them to.
+        held: the service holds the polls, so the core's own pace only counts where it cannot.
+    """
     every_s = settings.poll.every_s
     return DeviceModel(
         signals=model.signals if len(model.signals) else SignalSet(CLIMATE),
         interval_s=settings.telemetry.every_s,
         in_step=settings.telemetry.phase == "in_step",
-        polling=PollIntervals(every_s, every_s, every_s),
+        polling=PollIntervals() if held else PollIntervals(every_s, every_s, every_s),
         wait_s=settings.poll.wait_s,
         batch=settings.telemetry.batch,
+        defies_limit=defies,
     )

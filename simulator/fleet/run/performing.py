@@ -26,6 +26,7 @@ from simulator.fleet.plan.plan import Plan
 from simulator.fleet.record import AuditRecord, RunRecord, Second, Span, Verdict, Word
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.live import RunView
+from simulator.fleet.report.making import make_reports
 from simulator.fleet.report.standing import RunHead, Standing, StreamSoFar, WorkerStanding, WorkerState
 from simulator.fleet.report.writing import read_seconds
 from simulator.fleet.run.capacity import check_capacity
@@ -96,6 +97,7 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
         audit, trouble = _audit(setting, prepared, conducted, view)
         record = _last_record(hall, conducted, merger, audit, trouble)
         folder.finish(record)
+        make_reports(stage.folder)
         view.end(record)
     return record
 
@@ -116,6 +118,9 @@ def _audit(
             return summary.audit, None
     if not prepared.is_audited:
         return None, None
+    if conducted.unreachable:
+        again = "the target was gone: audit the folder with 'fleet-simulator audit' when it is back"
+        return AuditRecord(None, None, complete=False, sentences=(again,)), None
     way = setting.way
 
     async def read() -> AuditRecord:

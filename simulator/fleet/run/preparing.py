@@ -129,7 +129,7 @@ def _storm_job(scenario: Scenario, way: Way, provisioned: Provisioned, identifie
     user = scenario.fleet.identities.user_id
     return StormJob(
         base_url=way.base_url,
-        keys=Keyring(way.keys),
+        keys=way.key_files,
         product_id=provisioned.product_id,
         scenario=scenario.scenario,
         identifiers=tuple(identifiers),
@@ -150,13 +150,12 @@ def _fleet_jobs(setting: Setting, prepared: Prepared, provisioned: Provisioned) 
         ours = provisioned.devices[devices.start : devices.stop]
         offers = tuple(sorted(prepared.offers))
         header = LedgerHeader(worker, devices.start, len(devices), prepared.began_ms, SEQUENCE_NAME, offers)
-        keys = Keyring(way.keys).headers(worker)
         yield FleetJob(
             scenario=scenario,
             base_url=way.base_url,
-            headers=dict(keys),
+            keys=way.key_files,
             operator_url=way.base_url,
-            operator_headers=dict(keys),
+            worker=worker,
             devices=devices,
             device_ids=tuple(device.device_id for device in ours),
             names=tuple(device.name for device in ours),

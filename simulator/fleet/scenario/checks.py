@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from simulator.fleet.metrics.subjects import ThresholdError
+from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.scenario.conditions import Condition, ConditionError, parse_condition
 from simulator.fleet.scenario.files import check_files
 from simulator.fleet.scenario.finding import Finding
@@ -33,6 +35,7 @@ def check_scenario(scenario: Scenario, folder: Path) -> list[Finding]:
         _phases,
         _barriers,
         _faults,
+        _thresholds,
     )
     return [*(finding for check in checks for finding in check(scenario)), *check_files(scenario, folder)]
 
@@ -225,3 +228,12 @@ def _faults(scenario: Scenario) -> Iterator[Finding]:
                 ("phases",),
                 issue=f"ends {end_s:g} s after the begin; the phases end after {scenario.duration_s:g} s",
             )
+
+
+def _thresholds(scenario: Scenario) -> Iterator[Finding]:
+    phases = {phase.name for phase in scenario.phases}
+    for index, expression in enumerate(scenario.thresholds):
+        try:
+            parse(expression, phases=phases)
+        except ThresholdError as error:
+            yield Finding.at(("thresholds", index), ("phases",), issue=str(error))

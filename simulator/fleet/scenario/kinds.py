@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from agent.errors import InvalidMessage
+from agent.wire.times import parse_time
 from simulator.fleet.scenario.section import Rate
 from simulator.fleet.settings import Seconds, Section, Share
+
+_HOUR_S: Final = 3600.0
 
 
 class OnboardingSettings(Section):
@@ -32,6 +36,25 @@ class LimiterSettings(Section):
 class BackfillSettings(Section):
     """History at full speed: the devices live through it in virtual time and send what they recorded."""
 
-    history_s: Seconds = Field(
-        default=30 * 86_400.0, description="How far back it begins; it ends when the run begins."
+    history_s: Seconds = Field(default=30 * 86_400.0, description="How far back it begins.")
+    ends_at: str | None = Field(
+        default=None,
+        description="When it ends, as 2026-01-31T00:00:00Z: the same history whenever it is sent, so that one that was "
+        "broken off can be gone on with. Without it, the last full hour before the run begins.",
     )
+
+    @field_validator("ends_at")
+    @classmethod
+    def _check_time(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                parse_time(value)
+            except InvalidMessage as error:
+                raise ValueError(f"{error}; write it as 2026-01-31T00:00:00Z") from None
+        return value
+
+    def end_s(self, began_s: float) -> float:
+        """When the history ends, for a run that begins then; both in seconds since the epoch."""
+        if self.ends_at is not None:
+            return parse_time(self.ends_at)
+        return began_s // _HOUR_S * _HOUR_S

@@ -33,6 +33,10 @@ class Place:
         return f"line {self.line}, column {self.column}"
 
 
+NOWHERE: Final = Place(0, 0)
+"""In a document that no text was read for: a program returned it."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Fault:
     """Something wrong with a document.
@@ -48,7 +52,8 @@ class Fault:
 
     def __str__(self) -> str:
         name = dotted(self.path)
-        return f"{self.place}: {name}{': ' if name else ''}{self.issue}"
+        where = f"{self.place}: " if self.place != NOWHERE else ""
+        return f"{where}{name}{': ' if name else ''}{self.issue}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,7 @@ class Document:
             found = where.get(path[:end]) or self.values.get(path[:end])
             if found is not None:
                 return found
-        return Place(1, 1)
+        return NOWHERE
 
 
 def dotted(path: KeyPath) -> str:

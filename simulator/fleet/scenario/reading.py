@@ -14,6 +14,7 @@ from simulator.fleet.scenario.checks import check_scenario
 from simulator.fleet.scenario.finding import Finding
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.nodes import Document, Fault, KeyPath, read_document
+from simulator.fleet.scenario.python_file import run_scenario_file
 from simulator.fleet.scenario.wording import faults_of
 
 
@@ -40,12 +41,20 @@ def read_scenario(path: Path) -> Scenario:
     return read_scenario_file(path).scenario
 
 
-def read_scenario_file(path: Path) -> ScenarioFile:
-    """As :func:`read_scenario`, with the text beside it.
+def read_scenario_file(path: Path, *, allow_python: bool = False) -> ScenarioFile:
+    """As :func:`read_scenario`, with the text beside it; a program is run where that is allowed.
+
+    Args:
+        path: a YAML file, or a Python file with ``def scenario() -> dict``.
+        allow_python: whether a Python file may be run.
 
     Raises:
         ConfigurationError: see there.
     """
+    if path.suffix == ".py":
+        document = run_scenario_file(path, allowed=allow_python)
+        scenario = scenario_of(Document(document), path.parent, str(path))
+        return ScenarioFile(scenario, path.parent, json.dumps(document, indent=2))
     try:
         raw = path.read_bytes()
     except OSError as error:

@@ -45,6 +45,11 @@ class Individual:
         self.number = int.from_bytes(self.key[:8], "little")
         self.memo: dict[bytes, Any] = {}
 
+    @classmethod
+    def at(cls, seed: int, index: int) -> Individual:
+        """The device with this index in a fleet: the same in every run, whichever id a service gives it."""
+        return cls(seed, str(index), index)
+
     def fraction(self, salt: bytes) -> float:
         """A number in [0, 1) for this device and this signal; costs nearly nothing, one for each salt."""
         return (self.number ^ int.from_bytes(salt, "little")) / _TWO_64 % 1.0

@@ -96,6 +96,10 @@ class Formula:
         except (ArithmeticError, ValueError):
             return math.nan
 
+    def __reduce__(self) -> tuple[Callable[[str], Formula], tuple[str]]:
+        # Closures do not go to another process; the text does.
+        return parse_formula, (self.text,)
+
 
 def check_formula(text: str) -> None:
     """Raise what :func:`parse_formula` raises."""

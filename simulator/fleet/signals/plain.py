@@ -50,6 +50,18 @@ class Noise:
 
 
 @dataclass(frozen=True, slots=True)
+class Since:
+    """Another signal on the run's own time: what it is at 0, this one is at ``origin_s``."""
+
+    signal: Signal
+    origin_s: float
+
+    def value_at(self, device: Individual, time_s: float) -> float:
+        """See :class:`~simulator.fleet.signals.base.Signal`."""
+        return self.signal.value_at(device, time_s - self.origin_s)
+
+
+@dataclass(frozen=True, slots=True)
 class Correlated:
     """Follows another signal of the same device.
 

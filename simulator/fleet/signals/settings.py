@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from simulator.fleet.settings import Delay, ReadingName, Seconds, Section, Share, key
+from simulator.fleet.settings import Delay, Lifetime, ReadingName, Seconds, Section, Share, key
 from simulator.fleet.signals.formula import check_formula
 
 _DAY_S: Final = 86_400.0
@@ -228,9 +228,7 @@ class BatterySettings(Shape):
     kind: Literal["battery"]
     full: float = key("the reading of a full battery", default=100.0)
     empty: float = key("the reading at which it is charged", default=5.0)
-    life_s: Annotated[float, Field(gt=0, le=20 * 366 * _DAY_S)] = key(
-        "from full to empty", unit="s", default=90 * _DAY_S
-    )
+    life_s: Lifetime = key("from full to empty", unit="s", default=90 * _DAY_S)
     charge_s: Delay = key("from empty to full; 0: it is changed", unit="s", default=0.0)
     spread: Share = key("how much lives differ between devices, up or down, as a part of `life_s`", default=0.0, le=0.9)
     curve: Literal["linear", "lithium"] = key(

@@ -28,6 +28,7 @@ from simulator.fleet.run.play import Leftover, PlaySummary
 from simulator.fleet.storm.journeys import Journey, judge_storm, plan_course
 from simulator.fleet.target.asking import Keyring, TargetDesk
 from simulator.fleet.target.provisioning import MARK
+from simulator.fleet.target.way import KeyPairFile, read_keys
 
 SCAN: Final = "http.scan_qr"
 REGISTER: Final = "http.register"
@@ -58,6 +59,7 @@ class StormJob:
     """What a storm is told.
 
     Attributes:
+        keys: they take turns.
         identifiers: one for each label; none of them is registered before.
         users: the two people.
         rate_factors: of the scenario's phases: how much faster labels arrive in each.
@@ -65,7 +67,7 @@ class StormJob:
     """
 
     base_url: str
-    keys: Keyring
+    keys: tuple[KeyPairFile, ...]
     product_id: str
     scenario: str
     identifiers: tuple[str, ...]
@@ -94,6 +96,7 @@ class StormPlay:
 
     def __init__(self, job: StormJob, recorder: Recorder, now: Callable[[], float] = time.monotonic) -> None:
         self._job = job
+        self._keys = Keyring(read_keys(job.keys))
         self._recorder = recorder
         self._now = now
         self._pool = HttpPool(job.base_url, {}, connections=job.connections, timeout_s=job.timeout_s)
@@ -243,7 +246,7 @@ class StormPlay:
         self._requests += 1
         self._recorder.intended += 1
         self._recorder.sent += 1
-        headers = self._job.keys.headers(self._requests)
+        headers = self._keys.headers(self._requests)
         text = None if step.body is None else encode_json(step.body)
         outcome = OutcomeClass.TRANSPORT
         try:
@@ -262,7 +265,7 @@ class StormPlay:
 
     async def _listed(self) -> tuple[dict[str, list[str]], bool]:
         """The identifiers that the service lists for each of the two; False when it could not be read to the end."""
-        desk, wanted = TargetDesk(self._pool, self._job.keys), set(self._job.identifiers)
+        desk, wanted = TargetDesk(self._pool, self._keys), set(self._job.identifiers)
 
         async def read(user: str) -> list[str]:
             names: list[str] = []

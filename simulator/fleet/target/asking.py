@@ -6,8 +6,8 @@ The load of a run is measured and never repeated here; what is asked here prepar
 from __future__ import annotations
 
 import asyncio
-import itertools
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -21,8 +21,10 @@ from agent.errors import Advice, ErrorAnswer, RateLimited, ServiceError
 from agent.wire.answers import Answer
 from agent.wire.json_text import encode_json
 from agent.wire.lists import PageWalk, Params
+from agent.wire.rate_limit import read_rate_limit
 from simulator.fleet.device.answers import judge
 from simulator.fleet.engine.pool import HttpPool
+from simulator.fleet.target.key_pool import KeyPool, headers_of
 from simulator.keys import Keys
 
 _TRIES_MAX: Final = 8
@@ -41,26 +43,33 @@ class Keyring:
 
     def headers(self, index: int) -> Mapping[str, str]:
         """The headers of the pair whose turn it is."""
-        pair = self.pairs[index % len(self.pairs)]
-        return {"x-api-key": pair.api_key, "x-secret-key": pair.secret_key.reveal()}
+        return headers_of(self.pairs[index % len(self.pairs)])
 
 
 class TargetDesk:
-    """Requests to one service with a ring of keys.
+    """Requests to one service with a pool of keys; each key's quota is kept, and a key that has to wait lets others go.
 
     Args:
         pool: the connections; it carries no credential.
-        keys: they take turns, so that a quota is shared among them.
+        keys: they share the load.
         sleep: waits that many seconds.
+        clock: monotonic seconds.
     """
 
-    def __init__(self, pool: HttpPool, keys: Keyring, *, sleep: Sleep = asyncio.sleep) -> None:
+    def __init__(
+        self,
+        pool: HttpPool,
+        keys: Keyring,
+        *,
+        sleep: Sleep = asyncio.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._base = httpx.URL(pool.base_url)
         self._prefix = self._base.raw_path.decode("ascii").rstrip("/")
         self._pool = pool
-        self._keys = keys
-        self._turn = itertools.count()
+        self._keys = KeyPool(keys.pairs)
         self._sleep = sleep
+        self._clock = clock
 
     async def ask(self, method: str, target: str, body: Any = None, *, once: str | None = None) -> Answer:
         """One request until it is answered for good; what may pass by itself is asked again.
@@ -78,17 +87,29 @@ class TargetDesk:
         text = None if body is None else encode_json(body)
         extra = {} if once is None else {"idempotency-key": once}
         while True:
-            headers = {**self._keys.headers(next(self._turn)), **extra}
+            key = await self._free_key()
+            headers = {**self._keys.headers(key), **extra}
             try:
-                return judge(await self._pool.request(method, target, body=text, headers=headers))
+                answer = judge(await self._pool.request(method, target, body=text, headers=headers))
+            except RateLimited as error:
+                self._keys.refused(key, error.retry_after_s, self._clock())
             except ServiceError as error:
-                limited = isinstance(error, RateLimited)
                 lasting = isinstance(error, ErrorAnswer) and error.advice is not Advice.RETRY
-                if lasting or (patience.failures >= _TRIES_MAX and not limited):
+                if lasting or patience.failures >= _TRIES_MAX:
                     raise
-                wait_s = error.retry_after_s if isinstance(error, RateLimited) else None
-                patience, pause_s = patience.failed(random.random(), wait_s)  # noqa: S311 - jitter, no secret
+                patience, pause_s = patience.failed(random.random(), None)  # noqa: S311 - jitter, no secret
                 await self._sleep(pause_s)
+            else:
+                self._keys.told(key, read_rate_limit(answer.headers), self._clock())
+                return answer
+
+    async def _free_key(self) -> int:
+        while True:
+            key, wait_s = self._keys.soonest(self._clock())
+            if wait_s <= 0:
+                self._keys.taken(key)
+                return key
+            await self._sleep(wait_s)
 
     async def pages(self, path: str, query: Mapping[str, str | int]) -> AsyncIterator[list[Any]]:
         """The pages of a list, one after the other, by cursor or by link.

@@ -35,7 +35,7 @@ class TargetOptions:
 
 @dataclass(frozen=True, slots=True)
 class KeyPairFile:
-    """A key pair as a scenario names it: the secret is in a file."""
+    """A key pair as a scenario names it, and as it travels to a worker: the secret stays in its file."""
 
     api_key: str
     secret_key_file: Path
@@ -60,6 +60,24 @@ class Way:
     broker_host: str | None = None
     broker_port: int | None = None
     broker: str | None = None
+
+    @property
+    def key_files(self) -> tuple[KeyPairFile, ...]:
+        """The keys as they travel."""
+        return tuple(KeyPairFile(pair.api_key, pair.secret_path) for pair in self.keys if pair.secret_path is not None)
+
+
+def read_keys(files: Sequence[KeyPairFile]) -> tuple[Keys, ...]:
+    """The pairs with their secrets.
+
+    Raises:
+        ConfigurationError: files that cannot be read; all of them.
+    """
+    faults: list[str] = []
+    pairs = tuple(_pair(file, faults) for file in files)
+    if faults:
+        raise ConfigurationError(faults, "target")
+    return pairs
 
 
 def find_way(options: TargetOptions, base_url: str | None = None, keys: Sequence[KeyPairFile] = ()) -> Way:

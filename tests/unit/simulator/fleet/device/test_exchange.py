@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
 import pytest
 
@@ -8,12 +9,21 @@ from agent.core.values import Report
 from agent.errors import NotFound, RateLimited, ServerFault, Unauthorized, UnexpectedAnswer
 from agent.wire import extensions
 from simulator.fleet.device.answers import HttpAnswer, judge
-from simulator.fleet.device.exchange import Ask, Operation, Speaker, TimedReading, read_listing, read_refusals
+from simulator.fleet.device.exchange import Ask, Operation, Speaker, read_listing, read_refusals
 from tests.unit.simulator.fleet.device.answering import answer_of
+
+
+
+@dataclass
+class Timed:
+    key: int
+    text: str
+    recorded_ms: int | None
+
 
 ALL = Speaker("d/1", "p1", extensions.ALL)
 PLAIN = Speaker("d/1", "p1", extensions.NONE)
-READING = TimedReading(7, '{"t":21.5}', 1_767_225_600_123)
+READING = Timed(7, '{"t":21.5}', 1_767_225_600_123)
 
 
 def listing(*items: object, status: int = 200, **headers: str) -> HttpAnswer:
@@ -31,7 +41,7 @@ def test_a_poll_asks_for_open_commands_and_is_held_only_where_the_service_can():
 
 
 def test_readings_go_as_an_array_only_where_the_service_takes_arrays():
-    other = TimedReading(8, '{"t":22}', 1_767_225_601_123)
+    other = Timed(8, '{"t":22}', 1_767_225_601_123)
     batch = ALL.readings([READING, other], "key")
     assert [item["recorded_at"] for item in json.loads(batch.body)] == [
         "2026-01-01T00:00:00.123Z",

@@ -146,6 +146,7 @@ class World:
 
     def _turn(self, channel: Channel) -> None:
         sent_s = self.now_s
+        self.device.advance(self.moment())
         ask = self.device.ask(channel, self.moment())
         if ask is None:
             return
@@ -222,7 +223,7 @@ def test_whatever_fails_every_command_ends_and_every_reading_is_stored_once(step
     world.trouble = lambda: "none"
     world.power(on=True)
     world.run(200)
-    world.device.sampling = False
+    world.device.sample(on=False)
     world.run(20)
     assert [command for command in world.service.commands.values() if command["status"] not in FINAL] == []
     assert world.device.settled
@@ -263,7 +264,7 @@ def test_readings_that_could_not_be_sent_are_sent_in_the_same_request_after_a_po
     world.power(on=False)
     world.power(on=True)
     world.run(60)
-    world.device.sampling = False
+    world.device.sample(on=False)
     world.run(10)
     found = audit_readings(world.ledger.account(tuple(world.service.readings)))
     assert found.clean
@@ -289,7 +290,7 @@ def test_a_reading_that_the_service_refuses_is_set_aside_and_the_others_go_on():
     poison.append(json.loads(waiting[1].text))
     world.trouble = lambda: "none"
     world.run(60)
-    world.device.sampling = False
+    world.device.sample(on=False)
     world.run(20)
     assert world.disk.outbox.set_aside == 1
     assert audit_readings(world.ledger.account(tuple(world.service.readings))).clean

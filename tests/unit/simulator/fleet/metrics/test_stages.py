@@ -57,8 +57,11 @@ def test_a_command_that_was_reported_is_forgotten_and_one_that_never_is_counts_a
     assert len(ways) == 3
     assert ways.give_up(72.0, 60.0) == 1
     assert len(ways) == 1
-    tally = recorder.cut(0).delta().operations["commands.round_trip"][OutcomeClass.TIMEOUT]
+    operations = recorder.cut(0).delta().operations
+    tally = operations["commands.round_trip"][OutcomeClass.TIMEOUT]
     assert (tally.count, Histogram.decode(tally.response).max_s) == (1, 60.0)
+    together = Histogram.decode(stages_of(operations)["round_trip"])
+    assert (together.count, together.min_s, together.max_s) == (2, 4.0, 60.0)
 
 
 def test_stages_have_no_part_in_the_send_lag_and_can_be_told_from_requests():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,6 +106,15 @@ def test_a_scenario_with_operations_of_its_own_can_name_them():
     assert parse("http.confirm.p99 < 1s", operations={"http.confirm"}).subject.names == {"http.confirm"}
     with pytest.raises(ThresholdError, match="no phases"):
         parse("http.poll.p99 < 1s in hold", phases=[])
+
+
+def test_every_threshold_of_the_documents_can_be_read():
+    page = (Path(__file__).parents[5] / "docs" / "fleet.md").read_text(encoding="utf-8")
+    section = page.partition("\n## Thresholds\n")[2].partition("\n## ")[0]
+    shown = re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)
+    assert len(shown) > 10
+    for text in shown:
+        assert parse(text, phases=["hold"]).expression == text
 
 
 @given(st.text(st.sampled_from("http.polsnadit_9% <>=/msin over"), max_size=40))

@@ -113,6 +113,22 @@ def test_a_condition_is_the_same_whatever_was_asked_before():
     assert [whole().condition_at(Individual(3, "a"), t) for t in times] == forwards
 
 
+def test_a_scenario_plays_the_same_whenever_it_is_played():
+    parts = ModelParts("m", SIGNALS, states=STATES, battery=BatterySettings(life_s=2 * DAY_S, dead_s=3600, charge_s=60))
+    planned = build_model(parts, folder=Path())
+    for origin_s in (NOW, NOW + 0.123456, NOW + 77_777.7):
+        played = build_model(parts, folder=Path(), origin_s=origin_s)
+        at_s = 0.0
+        while at_s < 4 * DAY_S:
+            plan, play = planned.condition_at(A, at_s), played.condition_at(A, at_s + origin_s)
+            assert (play.off, play.state) == (plan.off, plan.state)
+            assert play.until_s == pytest.approx(plan.until_s + origin_s, abs=1e-6)
+            assert play.until_s > at_s + origin_s
+            level = played.read(A, at_s + origin_s + 1, play)["battery_percent"]
+            assert level == planned.read(A, at_s + 1, plan)["battery_percent"]
+            at_s = plan.until_s
+
+
 def test_a_state_changes_readings_and_pace_and_what_follows_them():
     model = whole()
     states = {}

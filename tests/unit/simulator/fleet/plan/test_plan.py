@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator.fleet.models.build import ModelParts, build_model
 from simulator.fleet.plan.digest import deal, digest_of, partial_digest, whole
 from simulator.fleet.plan.events import Event, EventKind
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.plan.timeline import Timeline
 from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.signals.base import Individual
 
 RAMP = {"kind": "ramp", "name": "up", "duration_s": 10}
 HOLD = {"kind": "hold", "name": "hold", "duration_s": 60}
@@ -180,6 +183,26 @@ def test_a_reboot_comes_once_in_each_mean_time():
     downs = of_kind(all_events(Plan(scenario(fleet=fleet, phases=[HOLD]))), EventKind.SWITCH_OFF)
     assert 250 < len(downs) <= 300
     assert len({event.time_s for event in downs}) == len(downs)
+
+
+def test_empty_batteries_and_unpowered_states_take_the_power_as_the_models_condition_says():
+    states = {
+        "up": {"stay_s": 40, "next": {"down": 1}},
+        "down": {"stay_s": 10, "stay": "fixed", "powered": False, "next": {"up": 1}},
+    }
+    battery = {"life_s": 100, "dead_s": 15, "charge_s": 5, "spread": 0}
+    made = scenario(fleet={"models": [{"states": states, "battery": battery}]}, phases=[HOLD])
+    events = all_events(Plan(made))
+    model = build_model(
+        ModelParts("m", {}, states=made.fleet.models[0].states, battery=made.fleet.models[0].battery), folder=Path()
+    )
+    switches = [event for event in events if event.kind in {EventKind.SWITCH_ON, EventKind.SWITCH_OFF}]
+    assert len(switches) > 200
+    for device in range(100):
+        own = [event for event in switches if event.device == device and event.time_s > 0]
+        for event in own:
+            condition = model.condition_at(Individual.at(1, device), event.time_s + 1e-3)
+            assert condition.powered == (event.kind is EventKind.SWITCH_ON)
 
 
 def test_readings_are_spread_over_the_period_unless_they_go_in_step():

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 
 from agent.wire.secret import Secret
 from simulator.fleet.metrics.recorder import Recorder
@@ -10,6 +11,7 @@ from simulator.fleet.run.play import Leftover, PlaySummary
 from simulator.fleet.storm.play import StormJob, StormPlay
 from simulator.fleet.target.asking import Keyring, open_desk
 from simulator.fleet.target.provisioning import Wanted, provision
+from simulator.fleet.target.way import KeyPairFile
 from simulator.keys import Keys
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
@@ -18,14 +20,14 @@ KEYS = Keys("mk_fleet", Secret("msk_fleet"))
 RING = Keyring((KEYS,))
 
 
-async def perform(base_url: str, labels: int) -> tuple[PlaySummary, Leftover, Recorder, int]:
+async def perform(base_url: str, labels: int, secret: Path) -> tuple[PlaySummary, Leftover, Recorder, int]:
     async with open_desk(base_url, RING) as desk:
         wanted = Wanted(load_product(), "storm", "nobody", [])
         product_id = (await provision(desk, wanted, lambda _done, _total: None)).product_id
     recorder = Recorder()
     job = StormJob(
         base_url=base_url,
-        keys=RING,
+        keys=(KeyPairFile(KEYS.api_key, secret),),
         product_id=product_id,
         scenario="storm",
         identifiers=tuple(f"label-{number}" for number in range(labels)),
@@ -46,10 +48,12 @@ async def perform(base_url: str, labels: int) -> tuple[PlaySummary, Leftover, Re
     return await play.close(), left, recorder, play.devices
 
 
-def test_a_storm_against_a_real_service_is_decided_once_for_each_label():
+def test_a_storm_against_a_real_service_is_decided_once_for_each_label(tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text(KEYS.secret_key.reveal())
     config = ServiceConfig(port=0, api_key=KEYS.api_key, secret_key=KEYS.secret_key, rate_limit=0)
     with RunningService(config) as service:
-        summary, left, recorder, devices = asyncio.run(perform(service.base_url, 150))
+        summary, left, recorder, devices = asyncio.run(perform(service.base_url, 150, secret))
     assert (left, devices, summary.failures) == (Leftover(), 150, ())
     assert summary.audit is not None
     audit = summary.audit.registrations

@@ -1,0 +1,302 @@
+"""The fleet's HTTP engine as a load generator: a process that makes a body for each request and records each answer.
+
+As in a fleet's worker: the body is made when the request falls due, the recorder takes three times for each exchange,
+and its seconds become histograms in a thread beside the loop.
+
+    python benchmarks/_fleet_load.py URL --connections 64 [--per-device] [--seconds 5] [--rate 1000] [--core 1]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import uvloop
+
+from simulator.fleet.engine.addresses import loopback_addresses
+from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
+from simulator.fleet.engine.http.origin import read_origin
+from simulator.fleet.engine.preflight import raise_descriptor_limit
+from simulator.fleet.engine.wheel import LoopClock, Timer, Wheel
+from simulator.fleet.metrics.histogram import Histogram
+from simulator.fleet.metrics.outcomes import OutcomeClass, class_of
+from simulator.fleet.metrics.recorder import Recorder
+
+OPERATION = "http.sensor_data"
+TIMEOUT_S = 30.0
+_RAMP = 200
+_SOURCE_SHARE = 20_000
+BODY = b'{"device_id":"%b","sensor_data":{"temperature_celsius":%.2f,"humidity_percent":%.1f,"sequence":%d}}'
+HEAD = (
+    "POST {path} HTTP/1.1\r\nhost: {authority}\r\nx-api-key: mk_benchmark\r\nx-secret-key: msk_benchmark\r\n"
+    "accept-encoding: identity\r\ncontent-type: application/json\r\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a generator did.
+
+    Attributes:
+        requests: answered with 2xx within the measured time; of an open load, planned within it and answered at last.
+        failed: everything else that ended.
+        seconds: measured.
+        cpu_s: CPU time of the generator in them.
+        response_ms: percentiles from the intended time, by name (``p50``).
+        service_ms: percentiles from the sent time.
+        began_s: monotonic clock, when the plan began.
+    """
+
+    requests: int
+    failed: int
+    seconds: float
+    cpu_s: float
+    response_ms: dict[str, float]
+    service_ms: dict[str, float]
+    began_s: float = 0.0
+
+    @property
+    def per_second(self) -> float:
+        """Requests in a second."""
+        return self.requests / self.seconds
+
+    @property
+    def per_cpu_second(self) -> float:
+        """Requests in a second of CPU time."""
+        return self.requests / max(self.cpu_s, 1e-9)
+
+
+class _Run:
+    """What the devices share."""
+
+    def __init__(self, engine: Http1Engine, wheel: Wheel, url: str) -> None:
+        self.engine = engine
+        self.wheel = wheel
+        origin = read_origin(url)
+        self.head = HEAD.format(path=origin.prefix or "/", authority=origin.authority).encode()
+        self.recorder = Recorder()
+        self.is_over = False
+        self.open = 0
+        self.idle = asyncio.Event()
+
+
+class _Device:
+    """One device: makes its requests, and is told what became of them."""
+
+    __slots__ = ("_name", "_number", "_run", "_sequence", "intended_s")
+
+    def __init__(self, run: _Run, number: int) -> None:
+        self._run = run
+        self._number = number
+        self._name = b"019b76da-a800-7000-8000-%012x" % number
+        self._sequence = 0
+        self.intended_s = 0.0
+
+    def send(self, intended_s: float) -> None:
+        """Make a request and send it."""
+        run = self._run
+        self.intended_s = intended_s
+        self._sequence += 1
+        number = self._sequence
+        body = BODY % (self._name, 18.0 + number % 800 * 0.01, 40.0 + number % 190 * 0.1, number)
+        message = b"%bidempotency-key: %b-%d\r\ncontent-length: %d\r\n\r\n%b" % (
+            run.head,
+            self._name,
+            number,
+            len(body),
+            body,
+        )
+        run.open += 1
+        run.engine.send(self._number, message, self, TIMEOUT_S)
+
+    def answered(
+        self, status: int, headers: list[tuple[bytes, bytes]], body: bytes, sent_s: float, now_s: float
+    ) -> None:
+        """The engine: the answer."""
+        del headers, body
+        self._done(class_of(status), sent_s, now_s)
+
+    def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
+        """The engine: no answer."""
+        if not self._run.is_over:
+            print(reason, file=sys.stderr)
+        self._done(outcome, sent_s, now_s)
+
+    def _done(self, outcome: OutcomeClass, sent_s: float | None, now_s: float) -> None:
+        run = self._run
+        run.open -= 1
+        run.recorder.record(OPERATION, outcome, intended_s=self.intended_s, sent_s=sent_s, now_s=now_s)
+        self.next(now_s)
+
+    def next(self, now_s: float) -> None:
+        """A closed user sends again at once."""
+        if not self._run.is_over:
+            self.send(now_s)
+        elif not self._run.open:
+            self._run.idle.set()
+
+
+class _Arrival(_Device):
+    """An open load's request: nobody waits for it."""
+
+    __slots__ = ()
+
+    def next(self, now_s: float) -> None:
+        """Nothing follows."""
+        del now_s
+        if self._run.is_over and not self._run.open:
+            self._run.idle.set()
+
+
+class _Plan(Timer):
+    """Requests at a rate, each at its time, whatever became of the ones before."""
+
+    __slots__ = ("_begin_s", "_done", "_rate_per_s", "_run", "_total", "over")
+
+    def __init__(self, run: _Run, rate_per_s: float, seconds: float, begin_s: float) -> None:
+        super().__init__()
+        self._run = run
+        self._rate_per_s = rate_per_s
+        self._begin_s = begin_s
+        self._total = int(rate_per_s * seconds)
+        self._done = 0
+        self.over = asyncio.Event()
+        run.wheel.at(begin_s, self)
+
+    def fire(self) -> None:
+        """The wheel: one request or more are due."""
+        now_s = time.monotonic()
+        while self._done < self._total:
+            due_s = self._begin_s + self._done / self._rate_per_s
+            if due_s > now_s:
+                self._run.wheel.at(due_s, self)
+                return
+            _Arrival(self._run, self._done).send(due_s)
+            self._done += 1
+        self.over.set()
+
+
+class _Histograms:
+    """The recorder's seconds, added up."""
+
+    def __init__(self) -> None:
+        self.response, self.service = Histogram(), Histogram()
+        self.good = self.failed = 0
+
+    def take(self, recorder: Recorder, thread: ThreadPoolExecutor) -> None:
+        """Take out what was recorded since the last time; the work is done in the thread."""
+        thread.submit(self._fold, recorder.cut(0))
+
+    def _fold(self, cut: object) -> None:
+        for outcome, tally in cut.delta().operations.get(OPERATION, {}).items():  # type: ignore[attr-defined]
+            if outcome is OutcomeClass.OK:
+                self.good += tally.count
+                self.response.add_encoded(tally.response)
+                self.service.add_encoded(tally.service)
+            else:
+                self.failed += tally.count
+
+
+async def run_load(
+    url: str, *, connections: int, per_device: bool, seconds: float, warm_up_s: float = 1.0, rate_per_s: float = 0.0
+) -> Load:
+    """Load one address, closed with as many users as connections, or open at a rate."""
+    sources = loopback_addresses(connections // _SOURCE_SHARE + 1)
+    options = HttpOptions(read_origin(url), per_device=per_device, pool=connections, sources=sources)
+    wheel = Wheel(LoopClock())
+    engine = Http1Engine(options, wheel)
+    run = _Run(engine, wheel, url)
+    histograms = _Histograms()
+    with ThreadPoolExecutor(1) as thread:
+
+        async def pass_time(until_s: float) -> None:
+            while (left_s := until_s - time.monotonic()) > 0:
+                await asyncio.sleep(min(left_s, 1.0))
+                histograms.take(run.recorder, thread)
+
+        if rate_per_s:
+            warm = [_Arrival(run, number) for number in range(min(connections, 64))]
+            for device in warm:
+                device.send(time.monotonic())
+            await asyncio.sleep(warm_up_s)
+        else:
+            for number in range(connections):
+                _Device(run, number).send(time.monotonic())
+                # All at once would overflow the queue of connections that wait to be accepted.
+                while number % _RAMP == _RAMP - 1 and engine.connections < number - _RAMP:
+                    await asyncio.sleep(0.01)
+            while engine.connections < connections:
+                await asyncio.sleep(0.01)
+            await pass_time(time.monotonic() + warm_up_s)
+        run.recorder.cut(0)
+        thread.submit(histograms.__init__).result()  # type: ignore[misc]
+        cpu_s, began_s = time.process_time(), time.monotonic()
+        if rate_per_s:
+            plan = _Plan(run, rate_per_s, seconds, began_s)
+            waiter = asyncio.create_task(plan.over.wait())
+            while not waiter.done():
+                await pass_time(time.monotonic() + 0.2)
+        else:
+            await pass_time(began_s + seconds)
+        took_s = time.monotonic() - began_s
+        used_s = time.process_time() - cpu_s
+        run.is_over = True
+        if rate_per_s:
+            if run.open:
+                await asyncio.wait_for(run.idle.wait(), TIMEOUT_S)
+            histograms.take(run.recorder, thread)
+        await engine.close()
+    return Load(
+        histograms.good,
+        histograms.failed,
+        took_s,
+        used_s,
+        _milliseconds(histograms.response),
+        _milliseconds(histograms.service),
+        began_s,
+    )
+
+
+def _milliseconds(histogram: Histogram) -> dict[str, float]:
+    if not histogram.count:
+        return {}
+    return {f"p{percent:g}": histogram.percentile(percent) * 1000 for percent in (50, 90, 99, 99.9)}
+
+
+def main() -> None:
+    """The program: one line of JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
+    parser.add_argument("url")
+    parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--per-device", action="store_true", help="each user is a device with a socket of its own")
+    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--rate", type=float, default=0, help="an open load of so many a second; 0 is a closed one")
+    parser.add_argument("--core", type=int, help="run on this core alone")
+    given = parser.parse_args()
+    if given.core is not None:
+        os.sched_setaffinity(0, {given.core})
+    raise_descriptor_limit()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        load = runner.run(
+            run_load(
+                given.url,
+                connections=given.connections,
+                per_device=given.per_device,
+                seconds=given.seconds,
+                rate_per_s=given.rate,
+            )
+        )
+    print(json.dumps(asdict(load)))
+
+
+if __name__ == "__main__":
+    main()

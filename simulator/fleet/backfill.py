@@ -1,0 +1,373 @@
+"""Backfill: days of history at full speed (scenario kind ``backfill``), as a worker plays it.
+
+Each device's past is lived through in virtual time and handed over in its order, as arrays with the time of each
+reading. One request of a device is under way at a time; many devices are.
+
+It can be broken off and started again: readings, their numbers and the idempotency keys depend on seed, device and the
+history's two ends alone. What the service already has of a device is found by asking for its newest reading; it is
+written into the book without being sent again, so the audit reads back all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from agent.core.backoff import Backoff
+from agent.core.outbox import Disposition, judge_readings
+from agent.errors import InvalidMessage, RateLimited, ServiceError, TransportError
+from agent.wire import paths
+from agent.wire.answers import Answer
+from agent.wire.extensions import BATCH_SENSOR_DATA
+from agent.wire.lists import read_page
+from agent.wire.sensor_data import SensorDataRecord
+from agent.wire.times import to_rfc3339
+from simulator.fleet.audit.book import SEQUENCE_NAME, DeviceBook, NoBook, with_sequence
+from simulator.fleet.audit.digest import digest_values
+from simulator.fleet.audit.frames import LedgerHeader
+from simulator.fleet.audit.ledger import Ledger
+from simulator.fleet.device.answers import judge, outcome_of
+from simulator.fleet.device.chance import Chance
+from simulator.fleet.device.exchange import Ask, Operation, Speaker, TimedReading, read_refusals, values_text
+from simulator.fleet.engine.pool import HttpPool
+from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.metrics.recorder import Recorder
+from simulator.fleet.models.history import PastReading, history_of
+from simulator.fleet.models.model import Model
+from simulator.fleet.plan.plan import Plan
+from simulator.fleet.run.models import build_models
+from simulator.fleet.run.play import Leftover, PlaySummary
+from simulator.fleet.scenario.kinds import BackfillSettings
+from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.signals.base import Individual
+
+OPERATION: Final = "http.sensor_data"
+_ASKED: Final = "http.read_back"
+_NAMES_SHOWN: Final = 10
+_SENTENCES_KEPT: Final = 20
+_BACKOFF: Final = Backoff(base_s=0.2, cap_s=10.0)
+_YIELD_EVERY: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillJob:
+    """One worker's part of a backfill, pickled.
+
+    Attributes:
+        scenario: the whole one.
+        headers: the credential, sent with every request.
+        devices: the range of this worker, in the fleet.
+        device_ids, names: of those devices.
+        model_numbers: the model of each device of the range.
+        folder: of the scenario's file: relative paths in it start there.
+        from_s, to_s: the history's ends, seconds since the epoch.
+        offers: the service's extensions.
+        ledger_path, ledger_header: this worker's book; None keeps none.
+        connections: requests under way at once.
+    """
+
+    scenario: Scenario
+    base_url: str
+    headers: Mapping[str, str]
+    devices: range
+    device_ids: tuple[str, ...]
+    names: tuple[str, ...]
+    product_id: str
+    model_numbers: tuple[int, ...]
+    folder: Path
+    from_s: float
+    to_s: float
+    offers: frozenset[str]
+    ledger_path: Path | None = None
+    ledger_header: LedgerHeader | None = None
+    connections: int = 16
+
+    def make(self, recorder: Recorder) -> BackfillPlay:
+        """See :class:`~simulator.fleet.run.worker.Job`."""
+        return BackfillPlay(self, recorder)
+
+
+@dataclass(slots=True)
+class _Sums:
+    made: int = 0
+    found: int = 0
+    accepted: int = 0
+    refused: int = 0
+    requests: int = 0
+    resent: int = 0
+
+
+class _Refused(Exception):
+    """The service will not have a device's readings."""
+
+
+class BackfillPlay:
+    """See :class:`~simulator.fleet.run.play.Play`.
+
+    Args:
+        job: what is to be done.
+        recorder: of the worker.
+    """
+
+    def __init__(self, job: BackfillJob, recorder: Recorder) -> None:
+        self._job = job
+        self._recorder = recorder
+        scenario = job.scenario
+        self._models = build_models(scenario.fleet.models, job.folder, job.to_s)
+        self._plan = Plan(scenario)
+        self._pool = HttpPool(
+            job.base_url, job.headers, connections=job.connections, timeout_s=scenario.target.timeout_s
+        )
+        self._ledger: Ledger | None = None
+        if job.ledger_path is not None and job.ledger_header is not None:
+            self._ledger = Ledger(job.ledger_path, job.ledger_header)
+        self._book: DeviceBook = self._ledger or NoBook()
+        self._waiting = iter(range(len(job.device_ids)))
+        self._under_way: set[int] = set()
+        self._left = len(job.device_ids)
+        self._lanes: list[asyncio.Task[None]] = []
+        self._sums = _Sums()
+        self._sentences: dict[str, int] = {}
+        self._began_s = 0.0
+        self._flushed_s = 0.0
+
+    @property
+    def devices(self) -> int:
+        """See :class:`~simulator.fleet.run.play.Play`."""
+        return len(self._job.device_ids)
+
+    def begin(self, at_s: float) -> None:
+        """The first readings leave."""
+        self._began_s = self._flushed_s = at_s
+        self._lanes = [
+            asyncio.create_task(self._go_on(), name=f"backfill-{lane}")
+            for lane in range(min(self._job.connections, self.devices))
+        ]
+
+    def enter_phase(self, index: int, at_s: float) -> None:
+        """Phases mean nothing to history: it goes as fast as it can."""
+
+    def gauges(self) -> Mapping[str, float]:
+        """``waiting_readings`` is an estimate until the last device's history was lived through."""
+        sums = self._sums
+        done = sums.found + sums.accepted + sums.refused
+        ended = self.devices - self._left
+        waiting = done / ended * self._left if ended else float(sum(self._expected(n) for n in range(self.devices)))
+        return {
+            "online": float(len(self._under_way)),
+            "waiting_readings": waiting if self._left else 0.0,
+            "open_commands": 0.0,
+            "readings_sent": float(sums.accepted + sums.refused),
+            "readings_accepted": float(sums.accepted + sums.found),
+        }
+
+    async def drain(self, until_s: float) -> Leftover:
+        """Wait for the rest of the history."""
+        if self._lanes:
+            await asyncio.wait(self._lanes, timeout=max(0.0, until_s - time.monotonic()))
+        names = [self._job.names[number] for number in sorted(self._under_way)]
+        return Leftover(tuple(names[:_NAMES_SHOWN]), self._left)
+
+    async def close(self) -> PlaySummary:
+        """See :class:`~simulator.fleet.run.play.Play`."""
+        for lane in self._lanes:
+            lane.cancel()
+        ended = await asyncio.gather(*self._lanes, return_exceptions=True)
+        await self._pool.close()
+        gaps = self._ledger.close() if self._ledger is not None else ()
+        for error in ended:
+            if isinstance(error, Exception):
+                raise error
+        sums = self._sums
+        extras: dict[str, Any] = {
+            "backfill": {
+                "from": to_rfc3339(self._job.from_s),
+                "to": to_rfc3339(self._job.to_s),
+                "made": sums.made,
+                "found": sums.found,
+                "accepted": sums.accepted,
+                "refused": sums.refused,
+                "requests": sums.requests,
+                "resent": sums.resent,
+            }
+        }
+        failures = [f"{count} devices: {sentence}" for sentence, count in self._sentences.items()]
+        return PlaySummary(failures=tuple(failures), missed=sum(gap.records for gap in gaps), extras=extras)
+
+    # --- one device after the other ---------------------------------------------------------------------------------
+
+    async def _go_on(self) -> None:
+        for number in self._waiting:
+            self._under_way.add(number)
+            try:
+                await self._hand_over(number)
+            except _Refused as refusal:
+                sentence = str(refusal)
+                if sentence in self._sentences or len(self._sentences) < _SENTENCES_KEPT:
+                    self._sentences[sentence] = self._sentences.get(sentence, 0) + 1
+            self._under_way.discard(number)
+            self._left -= 1
+
+    async def _hand_over(self, number: int) -> None:
+        job = self._job
+        speaker = Speaker(job.device_ids[number], job.product_id, job.offers)
+        telemetry = job.scenario.fleet.models[job.model_numbers[number]].telemetry
+        size = telemetry.batch if BATCH_SENSOR_DATA in job.offers else 1
+        history = self._history(number)
+        newest = await self._newest(number)
+        # The service has these from an earlier time: they are only written down.
+        for reading in islice(history, newest):
+            self._write(number, reading)
+            self._sums.found += 1
+            self._book.readings_accepted(job.devices.start + number, (reading.sequence,), self._run_s())
+            if reading.sequence % _YIELD_EVERY == 0:
+                await asyncio.sleep(0)
+        chance = Chance(job.scenario.seed, job.devices.start + number)
+        name = f"backfill-{job.scenario.scenario}-{job.scenario.seed}-{round(job.from_s)}-{job.devices.start + number}"
+        while batch := list(islice(history, size)):
+            readings = [self._write(number, reading) for reading in batch]
+            await self._post(number, speaker.readings(readings, name), chance)
+            self._flush()
+
+    async def _post(self, number: int, ask: Ask, chance: Chance) -> None:
+        """One batch until it is answered for good."""
+        device = self._job.devices.start + number
+        patience, first = _BACKOFF, True
+        due_s = time.monotonic()
+        while True:
+            try:
+                answer = await self._exchange(ask, OPERATION, due_s, first=first)
+                refused = read_refusals(answer, ask)
+                break
+            except ServiceError as error:
+                if judge_readings(error) is Disposition.SET_ASIDE:
+                    self._book.readings_refused(device, ask.keys, self._run_s())
+                    self._sums.refused += len(ask.keys)
+                    raise _Refused(str(error)) from None
+                if isinstance(error, TransportError):
+                    self._book.readings_unanswered(device, ask.keys, self._run_s())
+                wait_s = error.retry_after_s if isinstance(error, RateLimited) else None
+                patience, pause_s = patience.failed(chance(), wait_s)
+            due_s = time.monotonic() + pause_s
+            await asyncio.sleep(pause_s)
+            first = False
+            self._sums.resent += len(ask.keys)
+            self._book.readings_resent(device, ask.keys, self._run_s())
+        delivered = tuple(key for key in ask.keys if key not in refused)
+        self._book.readings_accepted(device, delivered, self._run_s())
+        self._sums.accepted += len(delivered)
+        if refused:
+            self._book.readings_refused(device, tuple(refused), self._run_s())
+            self._sums.refused += len(refused)
+            raise _Refused(next(iter(refused.values())))
+
+    async def _newest(self, number: int) -> int:
+        """The number of the newest reading of this history that the service has; 0 when it has none."""
+        job = self._job
+        query = {
+            "device_id": job.device_ids[number],
+            "from": to_rfc3339(job.from_s),
+            "to": to_rfc3339(job.to_s),
+            "order": "desc",
+            "limit": 1,
+        }
+        patience, chance = _BACKOFF, Chance(job.scenario.seed, -1 - number)
+        target = f"{paths.SENSOR_DATA}?{urlencode(query)}"
+        due_s, first = time.monotonic(), True
+        while True:
+            try:
+                ask = Ask(Operation.POLL, "GET", target)
+                items = read_page((await self._exchange(ask, _ASKED, due_s, first=first)).json()).items
+                sequence = SensorDataRecord.receive(items[0]).sensor_data.get(SEQUENCE_NAME) if items else None
+                return int(sequence) if isinstance(sequence, (int, float)) else 0
+            except InvalidMessage:
+                return 0
+            except ServiceError as error:
+                if judge_readings(error) is Disposition.SET_ASIDE:
+                    raise _Refused(f"what is there already cannot be read: {error}") from None
+                wait_s = error.retry_after_s if isinstance(error, RateLimited) else None
+                patience, pause_s = patience.failed(chance(), wait_s)
+            due_s, first = time.monotonic() + pause_s, False
+            await asyncio.sleep(pause_s)
+
+    async def _exchange(self, ask: Ask, operation: str, due_s: float, *, first: bool) -> Answer:
+        """One request, measured.
+
+        Raises:
+            ServiceError: no answer came, or no good one.
+        """
+        recorder, sent_s = self._recorder, time.monotonic()
+        recorder.intended += 1
+        recorder.sent += 1
+        self._sums.requests += 1
+        outcome = OutcomeClass.OK
+        try:
+            return judge(await self._pool.request(ask.method, ask.target, body=ask.body, headers=ask.headers))
+        except ServiceError as error:
+            outcome = outcome_of(error)
+            raise
+        finally:
+            now_s = time.monotonic()
+            recorder.record(operation, outcome, intended_s=due_s, sent_s=sent_s, now_s=now_s, first=first)
+
+    # --- what it is made of -----------------------------------------------------------------------------------------
+
+    def _history(self, number: int) -> Iterator[PastReading]:
+        job = self._job
+        index = job.devices.start + number
+        return history_of(
+            self._model(number),
+            Individual.at(job.scenario.seed, index),
+            self._plan.reading_schedule(index),
+            from_s=job.from_s,
+            to_s=job.to_s,
+        )
+
+    def _model(self, number: int) -> Model:
+        return self._models[self._job.model_numbers[number]]
+
+    def _expected(self, number: int) -> int:
+        return round((self._job.to_s - self._job.from_s) / self._model(number).every_s)
+
+    def _write(self, number: int, reading: PastReading) -> TimedReading:
+        """A reading as it goes out; written into the book first."""
+        self._sums.made += 1
+        recorded_ms = round(reading.time_s * 1000)
+        at_s = self._run_s()
+        self._book.reading_made(self._job.devices.start + number)
+        self._book.reading_sent(
+            self._job.devices.start + number,
+            reading.sequence,
+            digest_values(reading.values),
+            recorded_ms=recorded_ms,
+            made_s=at_s,
+            at_s=at_s,
+        )
+        text = values_text(with_sequence(reading.values, reading.sequence))
+        return TimedReading(reading.sequence, text, recorded_ms)
+
+    def _run_s(self) -> float:
+        return time.monotonic() - self._began_s
+
+    def _flush(self) -> None:
+        if self._ledger is not None and time.monotonic() - self._flushed_s > 1.0:
+            self._flushed_s = time.monotonic()
+            self._ledger.flush()
+
+
+def window_of(scenario: Scenario, began_s: float) -> tuple[float, float]:
+    """The history's ends, seconds since the epoch.
+
+    Args:
+        scenario: of kind ``backfill``.
+        began_s: the run's begin, seconds since the epoch.
+    """
+    settings = scenario.backfill or BackfillSettings()
+    to_s = settings.end_s(began_s)
+    return to_s - settings.history_s, to_s

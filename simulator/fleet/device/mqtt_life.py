@@ -1,0 +1,178 @@
+"""One life of a virtual device over MQTT: what comes is decided on by the core, what goes waits for its receipt.
+
+No I/O: :mod:`simulator.fleet.device.mqtt_driver` owns the session and the time.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from agent.core.values import CommandPoll, Moment
+from agent.errors import InvalidMessage, LockedOut, RateLimited, ServiceError, TransportError, UnexpectedAnswer
+from agent.wire import topics
+from agent.wire.mqtt_messages import Receipt, Refusal, read_notice, read_receipt
+from agent.wire.topics import TopicKind
+from simulator.fleet.device.body import Body
+from simulator.fleet.device.exchange import Ask
+from simulator.fleet.device.intake import take_in
+from simulator.fleet.device.mqtt_speech import MqttSpeaker, read_command
+from simulator.fleet.device.virtual_device import VirtualDevice
+from simulator.fleet.engine.mqtt import faults
+
+# Commands are not listed here, so their entries go by age; the broker keeps a session for an hour.
+_REMEMBERED_S: Final = 2 * 3600.0
+_TIDY_EVERY: Final = 64
+_STATUS: Final = 429
+_LONG_AGO_S: Final = float("-inf")
+
+
+class MqttDevice(VirtualDevice):
+    """See :class:`~simulator.fleet.device.virtual_device.VirtualDevice`; its commands come by themselves.
+
+    Args:
+        body: its parts; the speaker is ``speaker``.
+        speaker: who it is for the gateway.
+        now: the instant of power-on.
+
+    Attributes:
+        awaited: what the gateway has to confirm of the message under way: key -> outbox key.
+        told: what became of it so far: outbox key -> None for stored, or why it was refused.
+        held_until_s: the gateway asked for no readings before this.
+    """
+
+    __slots__ = ("_name", "_speaker", "_taken", "awaited", "held_until_s", "told")
+
+    def __init__(self, body: Body, speaker: MqttSpeaker, now: Moment) -> None:
+        super().__init__(body, now)
+        self._speaker = speaker
+        self._name = f"{body.fleet.run}-{body.index}"
+        self._taken = 0
+        self.awaited: dict[str, int] = {}
+        self.told: dict[int, str | None] = {}
+        self.held_until_s = _LONG_AGO_S
+
+    # --- what comes -----------------------------------------------------------------------------------------------
+
+    def arrived(self, topic: str, payload: bytes, now: Moment) -> str:
+        """Take a message; once this returns it may be acknowledged.
+
+        Returns:
+            What was wrong with it, for a person; empty when nothing was. It will not get better: acknowledge it, too.
+        """
+        try:
+            parsed = topics.parse(topic)
+            if parsed.kind is TopicKind.COMMAND:
+                self._take_command(parsed.command_id or "", payload, now)
+            elif parsed.kind is TopicKind.RECEIPTS:
+                return self._take_receipt(read_receipt(payload))
+            elif parsed.kind is TopicKind.NOTICE:
+                self._take_notice(payload, now)
+        except InvalidMessage as error:
+            return f"a message on {topic[:120]} is skipped: {error}"
+        return ""
+
+    def _take_command(self, command_id: str, payload: bytes, now: Moment) -> None:
+        body = self._body
+        command = read_command(command_id, payload, self._speaker.device_id)
+        take_in(body, CommandPoll((command,), pushed=True), now)
+        self._taken += 1
+        if self._taken % _TIDY_EVERY == 0:
+            body.disk.journal.forget_before(now.monotonic_s - _REMEMBERED_S)
+
+    def _take_receipt(self, receipt: Receipt) -> str:
+        for key in receipt.stored:
+            self._tell(key, None)
+        nameless = ""
+        for refusal in receipt.refused:
+            if refusal.key is None:
+                nameless = _sentence(refusal)
+            else:
+                self._tell(refusal.key, _sentence(refusal))
+        return f"the gateway did not understand a message: {nameless}" if nameless else ""
+
+    def _tell(self, key: str, refusal: str | None) -> None:
+        outbox_key = self.awaited.pop(key, None)
+        if outbox_key is not None:
+            self.told[outbox_key] = refusal
+
+    def _take_notice(self, payload: bytes, now: Moment) -> None:
+        notice = read_notice(payload)
+        self._body.time.observe(notice.time, now)
+        if notice.retry_after_s is None:
+            self._handing_over.wake(now)
+        else:
+            self.held_until_s = now.monotonic_s + notice.retry_after_s
+
+    # --- what goes ------------------------------------------------------------------------------------------------
+
+    def connected(self, now: Moment) -> None:
+        """The session stands: whoever backs off need not any longer."""
+        self._handing_over.wake(now)
+
+    @property
+    def out_due_s(self) -> float:
+        """When to ask :meth:`out` again, on the monotonic clock."""
+        uplink = self._handing_over
+        if not uplink.has_work:
+            return self.own_due_s
+        return min(self.own_due_s, max(uplink.not_before_s, self._not_before_s))
+
+    def out(self, now: Moment) -> Ask | None:
+        """What to publish next; None when nothing is due."""
+        ask = self._handing_over.ask(now) if now.monotonic_s >= self._not_before_s else None
+        if ask is not None:
+            self.awaited = self._speaker.awaited(ask, self._name)
+            self.told = {}
+        return ask
+
+    @property
+    def _not_before_s(self) -> float:
+        """The gateway's hint is about readings: results go at once."""
+        lanes = self._body.lanes
+        results = self._body.disk.journal.first_finished() or (lanes is not None and lanes.has_progress)
+        return _LONG_AGO_S if results else self.held_until_s
+
+    def puback(self, ask: Ask, code: int, now: Moment) -> bool:
+        """The broker acknowledged; whether the gateway's word is still awaited."""
+        error = _error_of(code, self._speaker.receipts)
+        if error is not None:
+            self.gone_wrong(ask, error, now)
+            return False
+        if self.awaited:
+            return True
+        self.receipted(ask, now)
+        return False
+
+    def receipted(self, ask: Ask, now: Moment) -> None:
+        """Nothing is awaited any more: what was asked is settled."""
+        self._handing_over.settled(ask, {key: why for key, why in self.told.items() if why is not None}, now)
+        self.told = {}
+
+    def gone_wrong(self, ask: Ask, error: ServiceError, now: Moment, *, left: bool = True) -> None:
+        """No acknowledgement, or no receipt: the same goes again after a while, with the same keys."""
+        self.awaited, self.told = {}, {}
+        self._handing_over.failed(ask, error, now, left=left)
+
+
+def no_receipt(timeout_s: float) -> TransportError:
+    """The broker took a message, and the gateway said nothing of it."""
+    return TransportError(
+        f"the broker took a message, but no gateway confirmed it within {timeout_s:g} s: is the gateway running, and "
+        "does the device have a token there?"
+    )
+
+
+def _error_of(code: int, receipts: bool) -> ServiceError | None:  # noqa: FBT001 - private
+    if code == faults.NOBODY_LISTENS and receipts:
+        return TransportError("no gateway listens at the broker, so nobody can store what devices send: start it")
+    if code < faults.FAILURES_FROM:
+        return None
+    if code == faults.QUOTA_EXCEEDED:
+        return RateLimited(_STATUS, "quota_exceeded", "the broker takes no more messages now")
+    if code == faults.NOT_AUTHORIZED:
+        return LockedOut("forbidden", "the broker does not let the device publish there: check its access rules")
+    return UnexpectedAnswer(f"the broker refuses a message with reason code 0x{code:02X}")
+
+
+def _sentence(refusal: Refusal) -> str:
+    return f"{refusal.error}: {refusal.message}"

@@ -1,0 +1,284 @@
+"""What a run will be, in figures, without doing it: what ``fleet-simulator plan`` prints."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from agent.wire.limits import QUOTA_PER_MINUTE
+from simulator.fleet.plan.plan import Plan
+from simulator.fleet.plan.schedules import poll_of
+from simulator.fleet.plan.streams import streams_of
+from simulator.fleet.plan.timeline import PhaseSpan
+from simulator.fleet.scenario.fleet import FROM_PRODUCT, ModelSettings
+from simulator.fleet.scenario.kinds import LimiterSettings, OnboardingSettings
+from simulator.fleet.scenario.load import ClosedArrivals, OpenArrivals
+from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.scenario.phases import StormPhase
+
+_PORTS: Final = 28_000
+_PRODUCT_SIGNALS: Final = 4
+_HEAD_BYTES: Final = 260
+_READING_BYTES: Final = (90, 32)
+"""Of one reading in JSON: what every one has, and what each value adds."""
+_BODY_BYTES: Final[Mapping[str, tuple[int, int]]] = {
+    "http.poll": (0, 60),
+    "http.sensor_data": (0, 190),
+    "http.report": (160, 420),
+    "http.send_command": (140, 420),
+    "http.scan_qr": (180, 420),
+    "http.register": (170, 380),
+    "http.remove": (0, 0),
+    "mqtt.sensor_data": (0, 0),
+    "mqtt.report": (120, 0),
+    "mqtt.command": (0, 480),
+}
+"""Bodies of request and answer, about; readings are added to the request."""
+
+Rates = Mapping[str, float]
+"""Operation to requests per second."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseForecast:
+    """One phase.
+
+    Attributes:
+        online_from, online_to: devices that are switched on.
+        until: its barrier.
+        rates: on average.
+    """
+
+    name: str
+    kind: str
+    begin_s: float
+    end_s: float
+    online_from: int
+    online_to: int
+    until: str | None
+    rates: Rates
+
+
+@dataclass(frozen=True, slots=True)
+class FaultForecast:
+    """One fault."""
+
+    kind: str
+    begin_s: float
+    end_s: float
+    devices: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """A whole run.
+
+    Attributes:
+        models: devices of each.
+        workers: processes.
+        peak_rates: of each operation, in its busiest phase.
+        requests: in all.
+        sockets: at most, about; ``ports`` of them can be had from the source addresses.
+        sent_bytes, received_bytes: about.
+        duration_s: of the phases; ``longest_s`` with every barrier's whole wait and the drain.
+        quota_per_minute: requests of one key in the busiest minute.
+        keys: in the pool; ``keys_needed`` at the service's default quota.
+        unplanned: what depends on the target's answers and stands in no figure.
+    """
+
+    name: str
+    kind: str
+    level: str
+    transport: str
+    target: str
+    seed: int
+    digest: str
+    devices: int
+    models: Mapping[str, int]
+    workers: int
+    phases: tuple[PhaseForecast, ...]
+    faults: tuple[FaultForecast, ...]
+    peak_rates: Rates
+    requests: int
+    sockets: int
+    ports: int
+    sent_bytes: int
+    received_bytes: int
+    duration_s: float
+    longest_s: float
+    quota_per_minute: int
+    keys: int
+    keys_needed: int
+    unplanned: tuple[str, ...]
+
+
+def forecast(plan: Plan, digest: str, cores: int | None = None) -> Forecast:
+    """The figures of a plan.
+
+    Args:
+        plan: of the run.
+        digest: of the plan.
+        cores: of this machine, for ``workers: auto``; None asks the machine.
+    """
+    scenario = plan.scenario
+    phases = tuple(_phase(scenario, span) for span in plan.timeline.spans)
+    names = sorted({name for phase in phases for name in phase.rates})
+    peaks = {name: max(phase.rates.get(name, 0.0) for phase in phases) for name in names}
+    counts = {name: sum(p.rates.get(name, 0.0) * (p.end_s - p.begin_s) for p in phases) for name in names}
+    counts = {**counts, **_history(scenario)}
+    busiest = max(sum(rate for name, rate in phase.rates.items() if name.startswith("http.")) for phase in phases)
+    keys = max(len(scenario.target.keys), 1)
+    sent, received = _volume(scenario, counts)
+    waits_s = sum(phase.until_within_s for phase in scenario.phases if phase.until is not None)
+    return Forecast(
+        name=scenario.scenario,
+        kind=scenario.kind,
+        level=scenario.level,
+        transport=scenario.target.transport,
+        target=scenario.target.base_url,
+        seed=scenario.seed,
+        digest=digest,
+        devices=scenario.fleet.devices,
+        models=_models(plan),
+        workers=scenario.workers if isinstance(scenario.workers, int) else cores or os.cpu_count() or 1,
+        phases=phases,
+        faults=tuple(_faults(plan)),
+        peak_rates=peaks,
+        requests=round(sum(counts.values())),
+        sockets=_sockets(scenario),
+        ports=_PORTS * scenario.target.source_addresses,
+        sent_bytes=sent,
+        received_bytes=received,
+        duration_s=plan.end_s,
+        longest_s=plan.end_s + waits_s + scenario.drain_s,
+        quota_per_minute=round(busiest * 60 / keys),
+        keys=keys,
+        keys_needed=max(-(-round(busiest * 60) // QUOTA_PER_MINUTE), 1),
+        unplanned=tuple(_unplanned(scenario)),
+    )
+
+
+def _models(plan: Plan) -> Mapping[str, int]:
+    counts = Counter(plan.models.tolist())
+    return {model.name: counts[index] for index, model in enumerate(plan.scenario.fleet.models)}
+
+
+def _phase(scenario: Scenario, span: PhaseSpan) -> PhaseForecast:
+    phase = scenario.phases[span.index]
+    online = (span.online_from + span.online_to) / 2
+    if isinstance(phase, StormPhase):
+        online *= 1 - phase.share * phase.waves * phase.away_s / phase.duration_s
+    count = scenario.fleet.devices
+    rates = {name: rate for name, rate in _rates(scenario, online, span.rate_factor).items() if rate > 0}
+    ends = (round(span.online_from * count), round(span.online_to * count))
+    return PhaseForecast(phase.name, phase.kind, span.begin_s, span.end_s, *ends, phase.until, rates)
+
+
+def _rates(scenario: Scenario, online: float, factor: float) -> Rates:
+    """Requests per second of each operation while so many devices, as a share, are online."""
+    match scenario.kind:
+        case "onboarding_storm":
+            settings = scenario.onboarding or OnboardingSettings()
+            labels = settings.rate_per_s * factor
+            return {
+                "http.scan_qr": labels,
+                "http.register": labels * (1 + settings.races),
+                "http.remove": labels * settings.remove,
+            }
+        case "limiter":
+            limiter = scenario.limiter or LimiterSettings()
+            keys = max(len(scenario.target.keys), 1)
+            return {"http.poll": keys * limiter.quota * limiter.over / limiter.window_s}
+        case "backfill":
+            return {}
+    if scenario.arrivals:
+        return _arrivals(scenario, online * factor)
+    return _devices(scenario, online, factor)
+
+
+def _arrivals(scenario: Scenario, times: float) -> Rates:
+    rates: dict[str, float] = defaultdict(float)
+    for arrivals in scenario.arrivals:
+        if isinstance(arrivals, OpenArrivals):
+            way = "mqtt" if scenario.target.transport == "mqtt" and arrivals.operation == "sensor_data" else "http"
+            rates[f"{way}.{arrivals.operation}"] += arrivals.rate_per_s * times
+    return rates
+
+
+def _devices(scenario: Scenario, online: float, factor: float) -> Rates:
+    way = "mqtt" if scenario.target.transport == "mqtt" else "http"
+    rates: dict[str, float] = defaultdict(float)
+    for model in scenario.fleet.models:
+        devices = model.share * scenario.fleet.devices * online
+        rates[f"{way}.sensor_data"] += devices / model.telemetry.every_s
+        if way == "http":
+            rates["http.poll"] += devices / poll_of(scenario, model)[0]
+    commands = sum(stream.rate_per_s for stream in streams_of(scenario)) * online * factor
+    rates["http.send_command"] += commands
+    rates[f"{way}.report"] += commands
+    if way == "mqtt":
+        rates["mqtt.command"] += commands
+    return rates
+
+
+def _history(scenario: Scenario) -> Rates:
+    """Requests of a backfill: batches of what was recorded."""
+    if scenario.kind != "backfill":
+        return {}
+    history_s = -Plan(scenario).begin_s
+    batches = sum(
+        model.share * scenario.fleet.devices * history_s / model.telemetry.every_s / model.telemetry.batch
+        for model in scenario.fleet.models
+    )
+    return {"http.sensor_data": batches}
+
+
+def _volume(scenario: Scenario, counts: Rates) -> tuple[int, int]:
+    fixed, each = _READING_BYTES
+    models = scenario.fleet.models
+    reading = sum(model.share * (fixed + each * _signals(model)) for model in models)
+    batch = sum(m.share * m.telemetry.batch for m in models) if scenario.kind == "backfill" else 1
+    sent = received = 0.0
+    for name, count in counts.items():
+        head = _HEAD_BYTES if name.startswith("http.") else len("v1/devices//sensor-data") + 40
+        out, back = _BODY_BYTES[name]
+        sent += count * (head + out + (reading * batch if name.endswith("sensor_data") else 0))
+        received += count * (head + back)
+    return round(sent), round(received)
+
+
+def _signals(model: ModelSettings) -> int:
+    return _PRODUCT_SIGNALS if model.signals == FROM_PRODUCT else len(model.signals)
+
+
+def _sockets(scenario: Scenario) -> int:
+    target, devices = scenario.target, scenario.fleet.devices
+    if target.transport == "mqtt":
+        return devices
+    closed = sum(arrivals.users for arrivals in scenario.arrivals if isinstance(arrivals, ClosedArrivals))
+    if scenario.level == "wire" or scenario.kind in {"onboarding_storm", "limiter"}:
+        return devices if target.connections == "per_device" else max(target.pool, closed)
+    # A held poll keeps its connection; readings and results need one beside it.
+    held = devices if target.transport == "http_long_poll" and scenario.kind != "backfill" else 0
+    return held + (devices if target.connections == "per_device" else min(target.pool, devices))
+
+
+def _faults(plan: Plan) -> Iterator[FaultForecast]:
+    for fault in plan.scenario.faults:
+        begin_s = plan.timeline.moved(fault.at_s, plan.planned)
+        devices = round(fault.share * plan.scenario.fleet.devices)
+        yield FaultForecast(fault.kind, begin_s, begin_s + fault.duration_s, devices)
+
+
+def _unplanned(scenario: Scenario) -> Iterator[str]:
+    yield f"registering up to {scenario.fleet.devices:,} devices first, where they are not there yet"
+    for arrivals in scenario.arrivals:
+        if isinstance(arrivals, ClosedArrivals):
+            yield f"{arrivals.users} users of {arrivals.operation}: as fast as they are answered"
+    if scenario.kind == "backfill":
+        yield "history is sent as fast as the target takes it"
+    if scenario.kind in {"load", "command_round_trip"}:
+        yield "retries, and backlogs after storms"

@@ -1,0 +1,115 @@
+"""A forecast as lines for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from simulator.fleet.plan.forecast import Forecast
+
+_MINUTE_S: Final = 60
+_HOUR_S: Final = 3600
+_KILO: Final = 1000.0
+_TEN: Final = 10
+_BAR: Final = 30
+
+
+def describe(made: Forecast) -> Iterator[str]:
+    """The lines, without ends."""
+    models = ", ".join(f"{count:,} {name}" for name, count in made.models.items())
+    yield f"{made.name}: {made.kind.replace('_', ' ')} at level {made.level} over {made.transport}, to {made.target}"
+    yield f"devices     {made.devices:,} ({models})"
+    yield f"workers     {made.workers}"
+    yield f"takes       {clock(made.duration_s)}; at most {clock(made.longest_s)} with barriers that wait and the drain"
+    yield f"seed        {made.seed}, digest {made.digest}"
+    yield ""
+    yield from _table(
+        ["phase", "from", "to", "", "online", "requests/s", "until"],
+        [
+            [
+                f"{phase.name} ({phase.kind})",
+                clock(phase.begin_s),
+                clock(phase.end_s),
+                _bar(phase.begin_s / made.duration_s, phase.end_s / made.duration_s),
+                _online(phase.online_from, phase.online_to),
+                _number(sum(phase.rates.values())),
+                phase.until or "",
+            ]
+            for phase in made.phases
+        ],
+    )
+    if made.faults:
+        yield ""
+        yield from _table(
+            ["fault", "from", "to", "", "devices"],
+            [
+                [
+                    fault.kind,
+                    clock(fault.begin_s),
+                    clock(fault.end_s),
+                    _bar(fault.begin_s / made.duration_s, fault.end_s / made.duration_s),
+                    f"{fault.devices:,}",
+                ]
+                for fault in made.faults
+            ],
+        )
+    if made.peak_rates:
+        yield ""
+        yield from _table(
+            ["operation", "requests/s in the busiest phase"],
+            [[name, _number(rate)] for name, rate in made.peak_rates.items()],
+        )
+    yield ""
+    yield from _needs(made)
+
+
+def _needs(made: Forecast) -> Iterator[str]:
+    yield f"requests    about {made.requests:,}"
+    yield f"bytes       about {_size(made.sent_bytes)} sent, {_size(made.received_bytes)} received"
+    short = "" if made.sockets <= made.ports else f"; only {made.ports:,} ports: raise target.source_addresses"
+    yield f"sockets     at most about {made.sockets:,}{short}"
+    keys = "1 key" if made.keys == 1 else f"{made.keys} keys"
+    yield (
+        f"quota       {made.quota_per_minute:,} requests a minute with {keys}; "
+        f"at 1,000 a minute it would need {made.keys_needed}"
+    )
+    for sentence in made.unplanned:
+        yield f"not counted {sentence}"
+
+
+def clock(seconds: float) -> str:
+    """``1:30`` for a minute and a half; ``2:00:00`` for two hours; ``0:00.250`` below a second."""
+    whole = int(seconds)
+    rest = f"{seconds - whole:.3f}"[1:] if seconds - whole > 1 / _KILO else ""
+    if whole >= _HOUR_S:
+        return f"{whole // _HOUR_S}:{whole % _HOUR_S // _MINUTE_S:02d}:{whole % _MINUTE_S:02d}{rest}"
+    return f"{whole // _MINUTE_S}:{whole % _MINUTE_S:02d}{rest}"
+
+
+def _bar(begin: float, end: float) -> str:
+    """Where on the run's time line: every one is at least one sign long."""
+    first = min(round(begin * _BAR), _BAR - 1)
+    last = max(round(end * _BAR), first + 1)
+    return "." * first + "#" * (last - first) + "." * (_BAR - last)
+
+
+def _online(first: int, last: int) -> str:
+    return f"{last:,}" if first == last else f"{first:,} -> {last:,}"
+
+
+def _number(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= _TEN else f"{rate:.2g}"
+
+
+def _size(size_bytes: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if size_bytes < _KILO:
+            return f"{size_bytes:.3g} {unit}"
+        size_bytes /= _KILO
+    return f"{size_bytes:.1f} GB"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
+    for row in [head, *rows]:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -1,0 +1,167 @@
+"""Fleet runs with real worker processes against a real service over sockets."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from agent.wire.secret import Secret
+from simulator.fleet.record import RunRecord, Word
+from simulator.fleet.report.live import RunView, SilentView
+from simulator.fleet.report.standing import RunHead
+from simulator.fleet.report.writing import read_record, read_seconds
+from simulator.fleet.run import watch
+from simulator.fleet.run.performing import Stage, perform
+from simulator.fleet.scenario.reading import read_scenario_file
+from simulator.fleet.target.safety import permit
+from simulator.fleet.target.way import TargetOptions, find_way
+from simulator.service.config import ServiceConfig
+from simulator.service.server import RunningService
+
+API_KEY, SECRET_KEY = "mk_fleet_run", "msk_fleet_run_0123456789"
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[RunningService]:
+    config = ServiceConfig(port=0, api_key=API_KEY, secret_key=Secret(SECRET_KEY), rate_limit=0)
+    with RunningService(config) as running:
+        yield running
+
+
+def scenario(tmp_path: Path, **changes: Any) -> Path:
+    """A short run of thirty devices with two readings each and a few commands."""
+    document = {
+        "scenario": "short",
+        "seed": 5,
+        "workers": 2,
+        "target": {"transport": "http_long_poll", "pool": 128},
+        "fleet": {
+            "devices": 30,
+            "models": [
+                {"signals": {"temperature_celsius": {"kind": "random_walk", "start": 21, "step": 0.1}},
+                 "telemetry": {"every_s": 1}},
+            ],
+        },
+        "commands": [{"payload": {"command": "ping"}, "rate_per_s": 5}],
+        "phases": [
+            {"name": "ramp", "kind": "ramp", "duration_s": 1, "until": "online >= 100%"},
+            {"name": "hold", "kind": "hold", "duration_s": 3},
+        ],
+        "drain_s": 10,
+        "thresholds": ["audit.lost == 0", "commands.round_trip.p99 < 10s"],
+    }  # fmt: skip
+    path = tmp_path / "short.yaml"
+    path.write_text(yaml.safe_dump({**document, **changes}))
+    return path
+
+
+def run(
+    service: RunningService, tmp_path: Path, view: Callable[[RunHead], RunView] | None = None, **changes: Any
+) -> RunRecord:
+    secret = tmp_path / "secret"
+    secret.write_text(SECRET_KEY)
+    secret.chmod(0o600)
+    way = find_way(TargetOptions(service.base_url, API_KEY, secret))
+    file = read_scenario_file(scenario(tmp_path, **changes))
+    permission = permit(way.base_url, (), owned=False)
+    return perform(Stage(file, way, tmp_path / "run", permission), view or (lambda _head: SilentView()))
+
+
+class Onlooker(SilentView):
+    """Does one thing when the run is in the middle."""
+
+    def __init__(self, at_second: int, what: Callable[[], None]) -> None:
+        self._at_second = at_second
+        self._what: Callable[[], None] | None = what
+
+    def show(self, second: Any, standing: Any) -> None:
+        del standing
+        if second.second >= self._at_second and self._what is not None:
+            what, self._what = self._what, None
+            what()
+
+
+def test_a_run_proves_that_nothing_was_lost_and_leaves_its_record(service, tmp_path):
+    record = run(service, tmp_path)
+    assert record.verdict.word is Word.PASSED, record.verdict
+    assert record.audit is not None
+    readings, commands = record.audit.readings, record.audit.commands
+    assert readings is not None
+    assert commands is not None
+    assert readings.sent == readings.accepted == readings.stored > 60
+    assert commands.sent == commands.stored >= 15
+    assert [phase.name for phase in record.phases] == ["ramp", "hold"]
+    assert {"http.sensor_data", "http.long_poll", "http.report", "http.send_command"} <= set(record.operations)
+    assert set(record.command_stages) == {"sent", "delivered", "started", "finished", "reported", "round_trip"}
+    assert read_record(tmp_path / "run") == record
+    seconds = list(read_seconds(tmp_path / "run"))
+    assert [second.second for second in seconds] == list(range(len(seconds)))
+    assert max(second.gauges["online"] for second in seconds) == 30
+    assert record.gaps == ()
+    for path in (tmp_path / "run").rglob("*"):
+        assert path.is_dir() or SECRET_KEY.encode() not in path.read_bytes(), path
+
+
+def worker_pids() -> list[int]:
+    """The worker processes of this test's run."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                status = (entry / "stat").read_text().rpartition(")")[2].split()
+                line = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if int(status[1]) == os.getpid() and b"spawn_main" in line:
+                found.append(int(entry.name))
+    return sorted(found)
+
+
+def test_a_killed_worker_makes_the_run_inconclusive_and_declares_the_gap(service, tmp_path):
+    onlooker = Onlooker(1, lambda: os.kill(worker_pids()[0], signal.SIGKILL))
+    record = run(service, tmp_path, lambda _head: onlooker)
+    assert record.verdict.word is Word.INCONCLUSIVE, record.verdict
+    assert record.verdict.exit_code == 3
+    assert [(gap.worker, "signal 9" in gap.reason) for gap in record.gaps] == [(0, True)]
+    assert record.audit is not None
+    assert not record.audit.complete
+    assert record.audit.readings is not None
+    assert record.audit.readings.lost == 0
+
+
+def test_ctrl_c_ends_a_run_in_order_with_an_audit(service, tmp_path):
+    onlooker = Onlooker(1, lambda: signal.raise_signal(signal.SIGINT))
+    phases = [{"name": "hold", "kind": "hold", "duration_s": 600}]
+    begun = time.monotonic()
+    record = run(service, tmp_path, lambda _head: onlooker, phases=phases)
+    assert time.monotonic() - begun < 60
+    assert (record.verdict.word, record.verdict.exit_code) == (Word.INTERRUPTED, 130)
+    assert record.audit is not None
+    assert record.audit.complete
+    assert record.audit.readings is not None
+    assert record.audit.readings.lost == 0
+    assert worker_pids() == []
+
+
+def test_a_target_that_goes_away_ends_the_run_with_the_report_kept(service, tmp_path, monkeypatch):
+    monkeypatch.setattr(watch, "GONE_AFTER_S", 3)
+    stop = threading.Thread(target=lambda: service.__exit__(None, None, None))
+    onlooker = Onlooker(1, stop.start)
+    phases = [{"name": "hold", "kind": "hold", "duration_s": 600}]
+    record = run(
+        service, tmp_path, lambda _head: onlooker, phases=phases, target={"transport": "http_poll", "timeout_s": 1}
+    )
+    stop.join()
+    assert (record.verdict.word, record.verdict.exit_code) == (Word.UNREACHABLE, 5)
+    assert record.audit is not None
+    assert not record.audit.complete
+    assert read_record(tmp_path / "run") == record
+    assert len(list(read_seconds(tmp_path / "run"))) > 3

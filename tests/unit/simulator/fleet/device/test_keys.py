@@ -1,0 +1,67 @@
+"""Which key a device uses, and what it does when that key's quota is used up."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.core.backoff import Backoff
+from agent.errors import RateLimited, TransportError
+from simulator.fleet.device.driver import Clocks, Driver, Member
+from simulator.fleet.device.letterhead import Letterhead
+from simulator.fleet.device.model import DeviceModel, Fleetwide
+from simulator.fleet.device.patience import Patience
+from simulator.fleet.engine.http.origin import read_origin
+from simulator.fleet.engine.wheel import Wheel
+
+LIMITED = RateLimited(429, "rate_limit_exceeded", "", retry_after_s=40.0)
+
+
+class Post:
+    """An engine that only notes what is sent."""
+
+    def __init__(self):
+        self.sent = {}
+
+    def send(self, device, message, caller, timeout_s):
+        self.sent[device] = message.decode()
+
+    def cut(self, device):
+        pass
+
+
+class StandingClock:
+    def time(self):
+        return 0.0
+
+    def call_at(self, when, callback):
+        pass
+
+
+def test_the_devices_are_dealt_out_over_the_keys_by_their_number_in_every_worker():
+    post, origin = Post(), read_origin("http://127.0.0.1:1")
+    letterheads = [Letterhead(origin, {"x-api-key": name}) for name in ("mk_a", "mk_b", "mk_c")]
+    members = [Member(f"d-{number}", "p", DeviceModel()) for number in range(5, 10)]
+    fleet = Fleetwide(frozenset({"long-poll"}), seed=1, run="r")
+    clocks = Clocks(lambda: 0.0, lambda: 1_767_225_600.0)
+    driver = Driver(post, Wheel(StandingClock()), letterheads, members, fleet, first_index=5, clocks=clocks)
+    for device in range(5, 10):
+        driver.switch_on(device)
+    assert {device: text.split("x-api-key: ")[1][:4] for device, text in post.sent.items()} == {
+        5: "mk_c",
+        6: "mk_a",
+        7: "mk_b",
+        8: "mk_c",
+        9: "mk_a",
+    }
+
+
+def test_a_device_waits_as_long_as_the_service_asks_for():
+    assert Patience(Backoff(), lambda: 0.5).failed(LIMITED) >= 40.0
+
+
+@pytest.mark.parametrize("failures", [1, 50])
+def test_a_defiant_device_goes_on_in_a_second_however_often_it_was_told(failures):
+    patience = Patience(Backoff(), lambda: 0.5, defies_limit=True)
+    for _ in range(failures):
+        assert patience.failed(LIMITED) == 1.0
+    assert Patience(Backoff(base_s=8.0), lambda: 0.5, defies_limit=True).failed(TransportError("x")) == 4.0

@@ -1,0 +1,192 @@
+"""What the parts of a scenario need of each other, and of the files that they name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.errors import ConfigurationError
+from simulator.fleet.scenario.identities import read_identifiers
+from simulator.fleet.scenario.reading import parse_scenario
+
+HEAD = "scenario: s\n"
+FLEET = "fleet: {devices: 100}\n"
+PHASES = "phases: [{name: up, kind: ramp, duration_s: 30}, {name: hold, kind: hold, duration_s: 60}]\n"
+WHOLE = HEAD + FLEET + PHASES
+PING = "commands: [{payload: {command: ping}, rate_per_s: 1}]\n"
+SECTIONS = {
+    "two names": (
+        HEAD + PHASES + "fleet: {devices: 9, models: [{name: a, share: 0.5}, {name: a, share: 0.5}]}",
+        "fleet.models[1].name: there is a model 'a' already",
+    ),
+    "shares": (
+        HEAD + PHASES + "fleet: {devices: 9, models: [{name: a, share: 0.5}, {name: b, share: 0.4}]}",
+        "fleet.models: the shares of the models make 0.9 together; they must make 1",
+    ),
+    "poll of a held poll": (
+        HEAD + PHASES + "fleet: {devices: 9, models: [{poll: {every_s: 9}}]}",
+        "fleet.models[0].poll.every_s: does nothing with 'transport: http_long_poll'",
+    ),
+    "wait of a poll": (
+        HEAD + PHASES + "target: {transport: http_poll}\nfleet: {devices: 9, models: [{poll: {wait_s: 9}}]}",
+        "fleet.models[0].poll.wait_s: does nothing with 'transport: http_poll'",
+    ),
+    "mqtt without broker": (
+        WHOLE + "target: {transport: mqtt, through: gateway}",
+        "target.transport: mqtt needs a section 'broker:'",
+    ),
+    "mqtt to the service": (
+        WHOLE + "target: {transport: mqtt, broker: {}}",
+        "target.transport: the service speaks no MQTT, the gateway does",
+    ),
+    "broker without mqtt": (WHOLE + "target: {broker: {}}", "target.broker: does nothing without 'transport: mqtt'"),
+    "pool without pool": (WHOLE + "target: {connections: per_device, pool: 9}", "target.pool: does nothing with"),
+    "tls of http": (WHOLE + "target: {tls: {}}", "target.tls: needs a base_url that begins with https://"),
+    "a broker's authority without tls": (
+        WHOLE + "target: {transport: mqtt, through: gateway, broker: {ca_file: key.pem}}",
+        "target.broker.ca_file: needs 'tls: true'",
+    ),
+    "wire with commands": (WHOLE + PING + "level: wire", "commands: nobody would carry them out"),
+    "wire with storms": (
+        HEAD + FLEET + "level: wire\nphases: [{name: s, kind: storm, duration_s: 9}]",
+        "phases[0].kind: level wire has no devices for a storm",
+    ),
+    "wire with reboots": (
+        HEAD + PHASES + "level: wire\nfleet: {devices: 9, models: [{reboots: {every_s: 1h}}]}",
+        "fleet.models[0].reboots: level wire has no devices to reboot",
+    ),
+    "core with arrivals": (WHOLE + "arrivals: [{kind: open, rate_per_s: 1}]", "arrivals: devices of level core send"),
+    "round trip of nothing": (WHOLE + "kind: command_round_trip", "kind: command_round_trip needs 'commands:'"),
+    "limiter at level core": (WHOLE + "kind: limiter", "kind: limiter needs 'level: wire'"),
+    "a section of another kind": (WHOLE + "limiter: {}", "limiter: does nothing without 'kind: limiter'"),
+    "commands to history": (WHOLE + PING + "kind: backfill", "commands: kind backfill sends no commands"),
+    "labels that find no time": (
+        WHOLE + "kind: onboarding_storm\nonboarding: {rate_per_s: 0.5}",
+        "phases: at 0.5 labels/s only 45 of 100 are scanned",
+    ),
+    "two phases": (
+        HEAD + FLEET + "phases: [{name: a, kind: hold, duration_s: 9}, {name: a, kind: hold, duration_s: 9}]",
+        "phases[1].name: there is a phase 'a' already",
+    ),
+    "a ramp to where it is": (
+        HEAD + FLEET + "phases: [{name: a, kind: hold, duration_s: 9}, {name: b, kind: ramp, duration_s: 9}]",
+        "phases[1].to: 1 of the fleet is online already",
+    ),
+    "waves": (
+        HEAD + FLEET + "phases: [{name: a, kind: storm, duration_s: 9, away_s: 4, waves: 3}]",
+        "phases[0].duration_s: 3 waves of 4 s do not fit into 9 s; give at least 12",
+    ),
+    "a storm over nobody": (
+        HEAD
+        + FLEET
+        + "phases: [{name: a, kind: ramp, to: 1, duration_s: 9}, {name: b, kind: ramp, to: 0, duration_s: 9}, "
+        + "{name: c, kind: storm, duration_s: 9}]",
+        "phases[2].share: nobody is online whom this storm would hit",
+    ),
+    "a barrier that never opens": (
+        HEAD + FLEET + "phases: [{name: a, kind: ramp, to: 0.5, duration_s: 9, until: online >= 51}]",
+        "phases[0].until: never holds: this phase ends with 0.5 of 100 devices online",
+    ),
+    "a barrier without a reader": (
+        HEAD + FLEET + "level: wire\nphases: [{name: a, kind: hold, duration_s: 9, until: open_commands == 0}]",
+        "phases[0].until: level wire has no open_commands",
+    ),
+    "patience without a barrier": (
+        HEAD + FLEET + "phases: [{name: a, kind: hold, duration_s: 9, until_within_s: 9}]",
+        "phases[0].until_within_s: does nothing without 'until'",
+    ),
+    "no condition": (
+        HEAD + FLEET + "phases: [{name: a, kind: hold, duration_s: 9, until: onlin > 3}]",
+        "phases[0].until: 'onlin' is nothing that a run measures; did you mean 'online'?",
+    ),
+    "a threshold of no phase": (
+        WHOLE + "thresholds: [http.poll.p99 < 1s in hol]",
+        'thresholds[0]: threshold "http.poll.p99 < 1s in hol", column 23',
+    ),
+    "a threshold of nothing": (WHOLE + "thresholds: [audit.lost == 0, http.pol.p99 < 1s]", "thresholds[1]: threshold"),
+    "a product that is not there": (
+        HEAD + PHASES + "fleet: {devices: 9, product: none.yaml}",
+        "cannot be read: No such file or directory; built in is 'climate-node'",
+    ),
+    "a command that is none": (
+        WHOLE + "commands: [{payload: {command: pong}, rate_per_s: 1}]",
+        "commands[0].payload: command 'pong' is not in the product's vocabulary (ping, ",
+    ),
+    "a payload that does not fit": (
+        WHOLE + "commands: [{payload: {command: open_valve, seconds: 900}, rate_per_s: 1}]",
+        "commands[0].payload.seconds: 900 is greater than the maximum of 600",
+    ),
+    "a key that is not there": (
+        WHOLE + "target: {keys: [{api_key: k, secret_key_file: none.txt}]}",
+        "target.keys[0].secret_key_file:",
+    ),
+    "an authority that is not there": (
+        WHOLE + "target: {base_url: 'https://x', tls: {ca_file: none.pem}}",
+        "target.tls.ca_file:",
+    ),
+    "a recording that is not there": (
+        HEAD
+        + PHASES
+        + "fleet: {devices: 9, models: [{signals: {t: {kind: csv, file: no.csv, column: a, every_s: 1}}}]}",
+        "fleet.models[0].signals:",
+    ),
+    "states without a way": (
+        HEAD + PHASES + "fleet: {devices: 9, models: [{states: {a: {stay_s: 9, next: {c: 1}}, b: {stay_s: 9}}}]}",
+        "fleet.models[0].states: state a: next names 'c'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SECTIONS)
+def test_what_does_not_fit_is_told_where_it_is_to_be_changed(case, tmp_path):
+    text, said = SECTIONS[case]
+    (tmp_path / "key.pem").touch()
+    with pytest.raises(ConfigurationError) as caught:
+        parse_scenario(text.encode(), tmp_path)
+    (fault,) = caught.value.faults
+    assert fault.startswith("line ")
+    assert said in fault
+
+
+def test_a_secret_key_that_others_can_read_is_refused(tmp_path):
+    (tmp_path / "key").write_text("msk_x\n")
+    (tmp_path / "key").chmod(0o644)
+    text = WHOLE + "target: {keys: [{api_key: mk_a, secret_key_file: key}]}"
+    with pytest.raises(ConfigurationError, match="run chmod 600 on it"):
+        parse_scenario(text.encode(), tmp_path)
+    (tmp_path / "key").chmod(0o600)
+    assert parse_scenario(text.encode(), tmp_path).target.keys[0].api_key == "mk_a"
+
+
+def test_a_refusal_that_is_expected_may_be_planned():
+    text = WHOLE + "commands: [{payload: {command: pong}, rate_per_s: 1, expect: rejected}]"
+    assert parse_scenario(text.encode(), Path()).commands[0].expect == "rejected"
+
+
+def identities(tmp_path: Path, content: bytes, devices: int = 2) -> list[str]:
+    (tmp_path / "devices.csv").write_bytes(content)
+    text = HEAD + PHASES + f"fleet: {{devices: {devices}, identities: {{from: devices.csv}}}}"
+    return read_identifiers(parse_scenario(text.encode(), tmp_path).fleet, tmp_path)
+
+
+def test_identifiers_are_made_or_come_out_of_a_file(tmp_path):
+    made = parse_scenario(WHOLE.encode(), tmp_path).fleet
+    assert read_identifiers(made, tmp_path)[:2] == ["sim-000001", "sim-000002"]
+    assert identities(tmp_path, b"name,device_identifier\nx,SN-1\ny,SN-2\nz,SN-3\n") == ["SN-1", "SN-2"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"name\nx\n", "has no column 'device_identifier'"),
+        (b"device_identifier\nSN-1\n", "has 1 rows for 2 devices"),
+        (b"device_identifier\nSN-1\nSN-1\n", "row 3: 'SN-1' is there already"),
+        (b'device_identifier\nSN-1\n""\n', "row 3: an identifier has 1 to 128 characters"),
+        (b"device_identifier\n\xff\n", "is no CSV in UTF-8"),
+    ],
+)
+def test_a_file_of_identifiers_that_cannot_be_used_is_told(tmp_path, content, said):
+    with pytest.raises(ConfigurationError, match="fleet.identities.from") as caught:
+        identities(tmp_path, content)
+    assert said in caught.value.faults[0]

@@ -1,0 +1,125 @@
+"""A pool of keys: the quota of each is kept, and one that has to wait lets the others go on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from agent.errors import ServerFault, Unauthorized
+from agent.wire.rate_limit import RateLimit
+from agent.wire.secret import Secret
+from simulator.fleet.device.answers import HttpAnswer
+from simulator.fleet.target.asking import Keyring, TargetDesk
+from simulator.fleet.target.key_pool import KeyPool
+from simulator.keys import Keys
+
+PAIRS = tuple(Keys(f"mk_{name}", Secret(f"msk_{name}")) for name in "abc")
+
+
+def test_free_keys_take_turns():
+    pool = KeyPool(PAIRS)
+    assert sorted(pool.soonest(0.0)[0] for _ in range(6)) == [0, 0, 1, 1, 2, 2]
+    assert dict(pool.headers(1)) == {"x-api-key": "mk_b", "x-secret-key": "msk_b"}
+
+
+def test_a_key_without_quota_waits_for_the_next_window_and_the_others_go_on():
+    pool = KeyPool(PAIRS[:2])
+    pool.told(0, RateLimit(remaining=1, limit=10, reset_s=30.0), now=0.0)
+    pool.taken(0)
+    assert {pool.soonest(1.0) for _ in range(4)} == {(1, 0.0)}
+    pool.refused(1, 50.0, now=1.0)
+    assert pool.soonest(1.0) == (0, 29.0)
+    assert pool.soonest(30.0) == (0, 0.0)
+    assert pool.refusals == 1
+
+
+class Limited:
+    """A service that gives each key so many requests, and then asks for a rest."""
+
+    base_url = "http://service.example/base"
+
+    def __init__(self, quota: int, page: Any = None):
+        self.quota = quota
+        self.page = page
+        self.used: dict[str, int] = {}
+        self.targets: list[str] = []
+        self.now_s = 0.0
+
+    async def request(self, method, target, *, body=None, headers=None, wait_s=0.0):
+        key = headers["x-api-key"]
+        self.targets.append(target)
+        self.used[key] = self.used.get(key, 0) + 1
+        if self.used[key] > self.quota:
+            return HttpAnswer(429, [(b"retry-after", b"20")], b'{"error":"rate_limit_exceeded"}')
+        return self.page(target) if self.page else HttpAnswer(200, [], b"[]")
+
+    async def sleep(self, seconds):
+        self.now_s += seconds
+        self.used.clear()
+
+    def desk(self, pairs=PAIRS):
+        return TargetDesk(self, Keyring(pairs), sleep=self.sleep, clock=lambda: self.now_s)
+
+
+def test_a_429_of_one_key_sends_the_request_with_another_one_at_once():
+    service = Limited(quota=2)
+
+    async def ask():
+        desk = service.desk()
+        for _ in range(6):
+            await desk.ask("GET", "/devices")
+
+    asyncio.run(ask())
+    assert service.now_s == 0
+    assert max(service.used.values()) <= 3
+
+
+def test_when_every_key_is_used_up_the_wait_is_the_shortest_that_the_service_asked_for():
+    service = Limited(quota=1)
+
+    async def ask():
+        desk = service.desk(PAIRS[:1])
+        await desk.ask("GET", "/devices")
+        await desk.ask("GET", "/devices")
+
+    asyncio.run(ask())
+    assert service.now_s == 20.0
+
+
+@pytest.mark.parametrize(("status", "error", "asked"), [(401, Unauthorized, 1), (500, ServerFault, 9)])
+def test_what_does_not_pass_is_told_after_its_tries(status, error, asked):
+    service = Limited(100, page=lambda target: HttpAnswer(status, [], b'{"error":"x"}'))
+    with pytest.raises(error):
+        asyncio.run(service.desk().ask("GET", "/devices"))
+    assert len(service.targets) == asked
+
+
+@pytest.mark.parametrize("absolute", ["", "http://service.example"])
+def test_pages_are_followed_by_link_below_the_base_address(absolute):
+    def page(target):
+        last = "after=2" in target
+        link = [] if last else [(b"link", f'<{absolute}/base/devices?after=2>; rel="next"'.encode())]
+        return HttpAnswer(200, link, json.dumps([target]).encode())
+
+    service = Limited(100, page)
+
+    async def read():
+        return [items async for items in service.desk().pages("/devices", {"limit": 5})]
+
+    assert asyncio.run(read()) == [["/devices?limit=5"], ["/devices?after=2"]]
+
+
+def test_pages_are_followed_by_cursor():
+    def page(target):
+        last = "cursor=c1" in target
+        return HttpAnswer(200, [], json.dumps({"data": [target], "next_cursor": None if last else "c1"}).encode())
+
+    service = Limited(100, page)
+
+    async def read():
+        return [items async for items in service.desk().pages("/devices", {"limit": 5})]
+
+    assert asyncio.run(read()) == [["/devices?limit=5"], ["/devices?limit=5&cursor=c1"]]

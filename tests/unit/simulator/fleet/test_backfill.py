@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.core.schedule import Schedule
+from agent.wire.extensions import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY
+from agent.wire.secret import Secret
+from simulator.fleet.audit.book import SEQUENCE_NAME
+from simulator.fleet.audit.findings import AuditSettings, audit_run
+from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
+from simulator.fleet.audit.frames import LedgerHeader
+from simulator.fleet.backfill import BackfillJob, BackfillPlay, window_of
+from simulator.fleet.faults.kinds import build_faults, read_fault
+from simulator.fleet.metrics.recorder import Recorder
+from simulator.fleet.models.build import ModelParts, build_model
+from simulator.fleet.models.history import history_of
+from simulator.fleet.models.interference import Interferences
+from simulator.fleet.models.settings import BatterySettings, StateSettings
+from simulator.fleet.plan.plan import Plan
+from simulator.fleet.products import load_product
+from simulator.fleet.run.play import Leftover, PlaySummary
+from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.signals.base import Individual
+from simulator.fleet.signals.settings import ConstantSettings
+from simulator.fleet.target.asking import Keyring, open_desk
+from simulator.fleet.target.provisioning import Wanted, provision
+from simulator.keys import Keys
+from simulator.service.config import ServiceConfig
+from simulator.service.server import RunningService
+
+KEYS = Keys("mk_fleet", Secret("msk_fleet"))
+RING = Keyring((KEYS,))
+ENDS = "2026-01-01T00:00:00Z"
+END_S = 1_767_225_600.0
+DAY_S = 86_400.0
+SIGNALS = {"one": ConstantSettings(kind="constant", value=1)}
+
+
+def a_history(device=0, days=1.0, faults=(), **parts):
+    model = build_model(ModelParts("m", SIGNALS, **parts), folder=Path(), origin_s=END_S)
+    return history_of(
+        model,
+        Individual.at(1, device),
+        Schedule(60.0, 7.5),
+        from_s=END_S - days * DAY_S,
+        to_s=END_S,
+        faults=Interferences(faults),
+    )
+
+
+def test_history_has_every_reading_between_its_ends_at_its_time():
+    readings = list(a_history())
+    assert [reading.sequence for reading in readings] == list(range(1, 1441))
+    assert [reading.time_s for reading in readings] == [END_S - DAY_S + 7.5 + n * 60 for n in range(1440)]
+
+
+def test_two_halves_of_a_history_are_the_whole():
+    model = build_model(ModelParts("m", SIGNALS), folder=Path(), origin_s=END_S)
+    cuts = [END_S - DAY_S, END_S - DAY_S / 3, END_S]
+    halves = [
+        (reading.time_s, reading.values)
+        for begin_s, end_s in itertools.pairwise(cuts)
+        for reading in history_of(model, Individual.at(1, 0), Schedule(60.0, 7.5), from_s=begin_s, to_s=end_s)
+    ]
+    assert halves == [(reading.time_s, reading.values) for reading in a_history()]
+
+
+def test_a_device_that_is_off_leaves_a_gap_and_a_state_has_its_own_pace():
+    off = list(a_history(battery=BatterySettings(life_s=36_000, dead_s=3600, charge_s=0, spread=0)))
+    gaps = [b.time_s - a.time_s for a, b in itertools.pairwise(off)]
+    assert [gap for gap in gaps if gap > 61] == [pytest.approx(3600, abs=61)] * 2
+    assert all(reading.values["battery_percent"] > 0 for reading in off)
+    fast = StateSettings(stay_s=1800, stay="fixed", telemetry_every_s=5, next={"slow": 1})
+    slow = StateSettings(stay_s=1800, stay="fixed", next={"fast": 1})
+    paces = [reading.time_s for reading in a_history(states={"fast": fast, "slow": slow})]
+    assert len(paces) == pytest.approx(720 + 24 * 1800 / 5, rel=0.05)
+
+
+def test_faults_change_what_history_holds():
+    fault = read_fault({"kind": "dead_battery", "at_s": 0, "duration_s": 3600})
+    spikes = read_fault({"kind": "spiking_sensor", "at_s": 0, "duration_s": DAY_S, "often": 0.5, "height": 10})
+    faults = build_faults([fault, spikes], origin_s=END_S - DAY_S)
+    readings = list(a_history(faults=faults))
+    assert len(readings) == 1380
+    assert set(Counter(reading.values["one"] for reading in readings)) == {-9.0, 1.0, 11.0}
+
+
+def a_scenario(devices=6):
+    return Scenario.model_validate_json(
+        json.dumps(
+            {
+                "scenario": "past",
+                "kind": "backfill",
+                "backfill": {"history_s": 7200, "ends_at": ENDS},
+                "fleet": {
+                    "devices": devices,
+                    "models": [
+                        {
+                            "signals": {"one": {"kind": "random_walk", "start": 20, "step": 0.1}},
+                            "telemetry": {"every_s": 30, "batch": 50},
+                            "battery": {"life_s": 20_000, "dead_s": 900, "charge_s": 300},
+                        }
+                    ],
+                },
+                "phases": [{"kind": "hold", "name": "all", "duration_s": 1}],
+            }
+        ),
+        strict=True,
+    )
+
+
+async def provisioned(base_url, scenario):
+    names = [f"past-{number}" for number in range(scenario.fleet.devices)]
+    async with open_desk(base_url, RING) as desk:
+        return await provision(desk, Wanted(load_product(), "past", "nobody", names), lambda _done, _whole: None)
+
+
+def a_job(scenario, base_url, found, folder):
+    devices = range(scenario.fleet.devices)
+    from_s, to_s = window_of(scenario, time.time())
+    ids = [device.device_id for device in found.devices]
+    write_devices(folder, (AuditedDevice(n, ids[n], f"past-{n}") for n in devices))
+    offers = (BATCH_SENSOR_DATA, IDEMPOTENCY_KEY)
+    return BackfillJob(
+        scenario=scenario,
+        base_url=base_url,
+        headers=dict(RING.headers(0)),
+        devices=devices,
+        device_ids=tuple(ids),
+        names=tuple(f"past-{n}" for n in devices),
+        product_id=found.product_id,
+        model_numbers=tuple(int(number) for number in Plan(scenario).models),
+        folder=folder,
+        from_s=from_s,
+        to_s=to_s,
+        offers=frozenset(offers),
+        ledger_path=ledger_path(folder, 0),
+        ledger_header=LedgerHeader(0, 0, len(devices), round(time.time() * 1000), SEQUENCE_NAME, offers),
+    )
+
+
+async def perform(job, *, stop_after=None) -> tuple[PlaySummary, Leftover, Recorder]:
+    recorder = Recorder()
+    play = BackfillPlay(job, recorder)
+    play.begin(time.monotonic())
+    play.enter_phase(0, time.monotonic())
+    if stop_after is not None:
+        async with asyncio.timeout(20):
+            while play.gauges()["readings_accepted"] < stop_after:  # noqa: ASYNC110 - the play has no event for tests
+                await asyncio.sleep(0)
+        left = Leftover()
+    else:
+        left = await play.drain(time.monotonic() + 30)
+        assert play.gauges()["waiting_readings"] == 0
+    return await play.close(), left, recorder
+
+
+async def audited(base_url, folder):
+    async with open_desk(base_url, RING) as desk:
+        return await audit_run(folder, desk.pages, AuditSettings(), lambda _done, _whole: None)
+
+
+def test_history_that_was_broken_off_is_gone_on_with_and_read_back_whole(tmp_path):
+    config = ServiceConfig(port=0, api_key=KEYS.api_key, secret_key=KEYS.secret_key, rate_limit=0)
+    scenario = a_scenario()
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    with RunningService(config) as service:
+        found = asyncio.run(provisioned(service.base_url, scenario))
+        job = a_job(scenario, service.base_url, found, first)
+        asyncio.run(perform(replace(job, connections=2), stop_after=250))
+        job = a_job(scenario, service.base_url, found, second)
+        summary, left, recorder = asyncio.run(perform(job))
+        assert left == Leftover()
+        sums = summary.extras["backfill"]
+        assert summary.failures == ()
+        assert sums["found"] >= 250
+        assert sums["found"] + sums["accepted"] == sums["made"] > 1200
+        assert sums["refused"] == sums["resent"] == 0
+        assert sums["to"] == "2026-01-01T00:00:00.000Z"
+        audit = asyncio.run(audited(service.base_url, second))
+    assert audit.complete
+    readings = audit.readings
+    assert readings is not None
+    assert (readings.sent, readings.accepted, readings.stored) == (sums["made"],) * 3
+    assert (readings.lost, readings.doubled, readings.altered, readings.unknown, readings.late) == (0, 0, 0, 0, 0)
+    operations = recorder.cut(0).delta().operations
+    assert operations["http.read_back"]["ok"].count == 6
+    assert operations["http.sensor_data"]["ok"].count == sums["requests"] - 6
+
+
+def test_history_ends_at_the_last_full_hour_unless_the_scenario_says_when():
+    scenario = a_scenario()
+    assert window_of(scenario, 1.8e9) == (END_S - 7200, END_S)
+    open_end = scenario.model_copy(update={"backfill": scenario.backfill.model_copy(update={"ends_at": None})})
+    assert window_of(open_end, END_S + 3599) == (END_S - 7200, END_S)
