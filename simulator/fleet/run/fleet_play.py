@@ -115,7 +115,7 @@ class FleetPlay:
         self._engine = Http1Engine(options, self._wheel)
         self._links = Links(self._engine, self._clock)
         settings = job.scenario.fleet.models
-        self._models = build_models(settings, job.folder, job.origin_s)
+        self._models = build_models(job.scenario, job.folder, job.origin_s)
         held = target.transport == "http_long_poll"
         defies = target.on_limited == "defy"
         self._kinds = [

@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from agent.core.polling import PollIntervals
 from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.models.build import ModelParts, build_model
 from simulator.fleet.models.model import Model
+from simulator.fleet.scenario.files import product_of
 from simulator.fleet.scenario.fleet import FROM_PRODUCT, ModelSettings
-from simulator.fleet.signals.base import SignalSet
-from simulator.fleet.signals.climate import CLIMATE
+from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.signals.from_product import signals_of_product
+from simulator.fleet.signals.settings import SignalSettings
 
 
-def build_models(settings: tuple[ModelSettings, ...], folder: Path, origin_s: float) -> tuple[Model, ...]:
+def build_models(scenario: Scenario, folder: Path, origin_s: float) -> tuple[Model, ...]:
     """The models of a scenario, in its order.
 
     Args:
-        settings: of the scenario.
+        scenario: whose they are.
         folder: where files are looked for that have no absolute path.
         origin_s: when what is played once or in step begins; seconds since the epoch.
 
     Raises:
         ConfigurationError: a file cannot be used, or a reading follows one that is not there.
     """
-    return tuple(_build(each, folder, origin_s) for each in settings)
+    models = scenario.fleet.models
+    by_product: dict[str, SignalSettings] = {}
+    if any(each.signals == FROM_PRODUCT for each in models):
+        by_product = signals_of_product(product_of(scenario, folder))
+    return tuple(_build(each, by_product, folder, origin_s) for each in models)
 
 
-def _build(settings: ModelSettings, folder: Path, origin_s: float) -> Model:
+def _build(settings: ModelSettings, by_product: Mapping[str, SignalSettings], folder: Path, origin_s: float) -> Model:
     parts = ModelParts(
         name=settings.name,
-        signals={} if settings.signals == FROM_PRODUCT else settings.signals,
+        signals=by_product if settings.signals == FROM_PRODUCT else settings.signals,
         every_s=settings.telemetry.every_s,
         states=settings.states or {},
         battery=settings.battery,
@@ -52,7 +59,7 @@ def device_model(settings: ModelSettings, model: Model, *, held: bool, defies: b
     """
     every_s = settings.poll.every_s
     return DeviceModel(
-        signals=model.signals if len(model.signals) else SignalSet(CLIMATE),
+        signals=model.signals,
         interval_s=settings.telemetry.every_s,
         in_step=settings.telemetry.phase == "in_step",
         polling=PollIntervals() if held else PollIntervals(every_s, every_s, every_s),

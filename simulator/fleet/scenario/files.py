@@ -19,6 +19,7 @@ from simulator.fleet.scenario.fleet import FROM_PRODUCT
 from simulator.fleet.scenario.identities import read_identifiers
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.nodes import KeyPath
+from simulator.fleet.signals.from_product import NO_SIGNALS, signals_of_product
 
 BUILT_IN_PRODUCT: Final = "climate-node"
 _OTHERS_MAY_NOT: Final = 0o077
@@ -62,12 +63,23 @@ def check_files(scenario: Scenario, folder: Path) -> Iterator[Finding]:
 def _models(scenario: Scenario, folder: Path) -> Iterator[Finding]:
     for index, model in enumerate(scenario.fleet.models):
         signals = {} if model.signals == FROM_PRODUCT else model.signals
+        if model.signals == FROM_PRODUCT:
+            yield from _from_product(scenario, folder, index)
         parts = ModelParts(model.name, signals, states=model.states or {}, battery=model.battery)
         try:
             build_model(parts, folder=folder)
         except ConfigurationError as error:
             for fault in error.faults:
                 yield Finding.at(("fleet", "models", index, "signals"), issue=fault)
+
+
+def _from_product(scenario: Scenario, folder: Path, index: int) -> Iterator[Finding]:
+    try:
+        signals_of_product(product_of(scenario, folder))
+    except ConfigurationError as error:
+        if error.source == NO_SIGNALS:  # a product that cannot be read is told of elsewhere
+            place = ("fleet", "models", index, "signals")
+            yield Finding.at(place, ("fleet", "product"), issue=_short(error))
 
 
 def _product(scenario: Scenario, folder: Path) -> Iterator[Finding]:
