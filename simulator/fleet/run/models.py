@@ -9,10 +9,9 @@ from agent.core.polling import PollIntervals
 from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.models.build import ModelParts, build_model
 from simulator.fleet.models.model import Model
-from simulator.fleet.scenario.files import product_of
-from simulator.fleet.scenario.fleet import FROM_PRODUCT, ModelSettings
+from simulator.fleet.scenario.files import product_of, signals_of_models
+from simulator.fleet.scenario.fleet import ModelSettings
 from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.signals.from_product import signals_of_product
 from simulator.fleet.signals.settings import SignalSettings
 
 
@@ -20,29 +19,26 @@ def build_models(scenario: Scenario, folder: Path, origin_s: float) -> tuple[Mod
     """The models of a scenario, in its order.
 
     Args:
-        scenario: whose they are.
+        scenario: that has them.
         folder: where files are looked for that have no absolute path.
         origin_s: when what is played once or in step begins; seconds since the epoch.
 
     Raises:
         ConfigurationError: a file cannot be used, or a reading follows one that is not there.
     """
-    models = scenario.fleet.models
-    by_product: dict[str, SignalSettings] = {}
-    if any(each.signals == FROM_PRODUCT for each in models):
-        by_product = signals_of_product(product_of(scenario, folder))
-    return tuple(_build(each, by_product, folder, origin_s) for each in models)
+    signals = signals_of_models(scenario, product_of(scenario, folder))
+    return tuple(_build(each, own, folder, origin_s) for each, own in zip(scenario.fleet.models, signals, strict=True))
 
 
-def _build(settings: ModelSettings, by_product: Mapping[str, SignalSettings], folder: Path, origin_s: float) -> Model:
+def _build(settings: ModelSettings, signals: Mapping[str, SignalSettings], folder: Path, origin_s: float) -> Model:
+    # Not the reboots: the plan has those, and its events switch the devices.
     parts = ModelParts(
         name=settings.name,
-        signals=by_product if settings.signals == FROM_PRODUCT else settings.signals,
+        signals=signals,
         every_s=settings.telemetry.every_s,
         states=settings.states or {},
         battery=settings.battery,
         firmware=settings.firmware,
-        reboots=settings.reboots,
         clock=settings.clock,
     )
     return build_model(parts, folder=folder, origin_s=origin_s)
