@@ -277,7 +277,7 @@ class WireDevices:
         self._load = Load(
             self._engine,
             ground.wheel,
-            _letterheads(address, cast)[0],
+            _letterheads(address, cast),
             subjects,
             cast.fleet,
             first_index=cast.first_index,

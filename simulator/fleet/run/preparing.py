@@ -23,13 +23,16 @@ from simulator.fleet.plan.plan import Plan
 from simulator.fleet.products import load_product
 from simulator.fleet.run.devices import Address
 from simulator.fleet.run.fleet_play import FleetJob, LedgerTarget
+from simulator.fleet.run.limiter_play import LimiterJob
 from simulator.fleet.run.worker import Job
 from simulator.fleet.scenario.identities import read_identifiers
+from simulator.fleet.scenario.kinds import LimiterSettings
 from simulator.fleet.scenario.model import AUTO, Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.storm.play import StormJob
 from simulator.fleet.target.asking import Keyring, open_desk
 from simulator.fleet.target.gateway_tokens import issue_gateway_tokens
+from simulator.fleet.target.limiter.values import LimiterRules
 from simulator.fleet.target.provisioning import Provisioned, Wanted, provision
 from simulator.fleet.target.way import Way
 from simulator.keys import write_secret
@@ -111,6 +114,8 @@ async def prepare(setting: Setting, told: Told) -> Prepared:
     identifiers = read_identifiers(scenario.fleet, file.folder)
     with ServiceClient(way.base_url, KeyPair(way.keys[0].api_key, way.keys[0].secret_key)) as client:
         offers = client.discover()
+    if scenario.kind == "limiter":
+        return Prepared((_limiter_job(scenario, way),), run, round(time.time() * 1000), offers, is_audited=False)
     is_storm = scenario.kind == "onboarding_storm"
     wanted = Wanted(product, scenario.scenario, scenario.fleet.identities.user_id, [] if is_storm else identifiers)
     async with open_desk(way.base_url, Keyring(way.keys), timeout_s=scenario.target.timeout_s) as desk:
@@ -130,6 +135,12 @@ async def prepare(setting: Setting, told: Told) -> Prepared:
 def _product_path(file: ScenarioFile) -> Path | None:
     name = file.scenario.fleet.product
     return None if name == "climate-node" else file.folder / name
+
+
+def _limiter_job(scenario: Scenario, way: Way) -> LimiterJob:
+    settings = scenario.limiter or LimiterSettings()
+    rules = LimiterRules(settings.quota, settings.window_s, settings.over, settings.tolerance)
+    return LimiterJob(way.base_url, way.key_files, rules, scenario.target.timeout_s)
 
 
 def _storm_job(scenario: Scenario, way: Way, provisioned: Provisioned, identifiers: Sequence[str]) -> StormJob:
