@@ -175,6 +175,9 @@ class BackfillPlay:
             "open_commands": 0.0,
             "readings_sent": float(sums.accepted + sums.refused),
             "readings_accepted": float(sums.accepted + sums.found),
+            "readings_unanswered": 0.0,
+            "commands_ordered": 0.0,
+            "commands_reported": 0.0,
         }
 
     async def drain(self, until_s: float) -> Leftover:
