@@ -69,7 +69,7 @@ class Body:
         self.chance = chance
         self.familiar = familiar
         self.time = KnownTime()
-        self.individual = Individual(fleet.seed, speaker.device_id)
+        self.individual = Individual.at(fleet.seed, index)
         self.lanes: Lanes | None = None
         self.began_s = now.monotonic_s
 
