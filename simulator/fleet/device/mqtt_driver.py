@@ -31,6 +31,8 @@ from simulator.fleet.engine.wheel import Timer, Wheel
 from simulator.fleet.metrics.outcomes import OutcomeClass
 
 RECEIPT_TIMEOUT_S: Final = 30.0
+SPREAD_S: Final = 2.0
+"""After the power came a device connects within this, each at its own place: the real agent's default."""
 _STABLE_S: Final = 10.0
 """A connection that stood this long shows that all is well: the next failure is the first of its row."""
 _NEVER_S: Final = float("inf")
@@ -95,7 +97,7 @@ class MqttDriver:
         return self.fleet.gauges
 
     def switch_on(self, index: int) -> None:
-        """Power for a device; nothing happens when it has it. It connects within ``fast_s``, each at its own place."""
+        """Power for a device; nothing happens when it has it. It connects within ``SPREAD_S``."""
         self._places[index - self._first].switch_on(sampling=self._sampling)
 
     def switch_off(self, index: int) -> None:
@@ -192,8 +194,7 @@ class _Place(Timer):
             self.device.sample(on=False)
         self._patience = Patience(self._model.backoff, self._chance)
         driver.fleet.gauges.online += 1
-        spread_s = phase_s(self._speaker.device_id, "connect", self._model.polling.fast_s)
-        self._connect_s = now.monotonic_s + spread_s
+        self._connect_s = now.monotonic_s + phase_s(self._speaker.device_id, "first contact", SPREAD_S)
         self._turn(self.device, now)
 
     def switch_off(self) -> None:

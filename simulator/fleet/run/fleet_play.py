@@ -14,7 +14,7 @@ from typing import Final
 from simulator.fleet.audit.book import NoBook
 from simulator.fleet.audit.frames import LedgerHeader
 from simulator.fleet.audit.ledger import Ledger
-from simulator.fleet.device.driver import Clocks, Driver, Member
+from simulator.fleet.device.driver import Member
 from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.engine.addresses import loopback_addresses
@@ -25,13 +25,21 @@ from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.stages import CommandWays, Stage
 from simulator.fleet.plan.events import Event, EventKind
 from simulator.fleet.plan.plan import Plan
-from simulator.fleet.run.links import Links
 from simulator.fleet.run.measurement import Measurement, StagedBook
 from simulator.fleet.run.models import build_models, device_model
 from simulator.fleet.run.operator import Operator, Way
 from simulator.fleet.run.play import Leftover, PlaySummary
+from simulator.fleet.run.population import (
+    MQTT_OFFERS,
+    BrokerTarget,
+    HttpPopulation,
+    MqttPopulation,
+    Parts,
+    Population,
+)
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.target.asking import Keyring
+from simulator.fleet.target.gateway_tokens import issue_gateway_tokens
 from simulator.fleet.target.key_pool import headers_of
 from simulator.fleet.target.way import KeyPairFile, read_keys
 
@@ -61,6 +69,7 @@ class FleetJob:
         run: tells this run from all others.
         ledger: where this worker's book goes; None keeps none.
         connections: for devices that share them.
+        broker: where devices speak MQTT; None when they speak HTTP.
     """
 
     scenario: Scenario
@@ -79,6 +88,7 @@ class FleetJob:
     run: str
     ledger: LedgerTarget | None
     connections: int
+    broker: BrokerTarget | None = None
 
     def make(self, recorder: Recorder) -> FleetPlay:
         """See :class:`~simulator.fleet.run.worker.Job`."""
@@ -107,13 +117,8 @@ class FleetPlay:
         self._clock = LoopClock()
         self._wheel = Wheel(self._clock)
         self._recorder = recorder
-        target = job.scenario.target
-        sources = loopback_addresses(target.source_addresses) if target.source_addresses > 1 else ()
-        origin = read_origin(job.base_url)
-        per_device = target.connections == "per_device"
-        options = HttpOptions(origin, per_device=per_device, pool=job.connections, sources=sources)
-        self._engine = Http1Engine(options, self._wheel)
-        self._links = Links(self._engine, self._clock)
+        target, broker = job.scenario.target, job.broker
+        self._tokens = issue_gateway_tokens(broker.gateway_folder, job.device_ids, broker.gateway_url) if broker else {}
         settings = job.scenario.fleet.models
         self._models = build_models(settings, job.folder, job.origin_s)
         held = target.transport == "http_long_poll"
@@ -131,7 +136,7 @@ class FleetPlay:
         self._filed_s = 0.0
         self._filing: asyncio.Task[None] | None = None
         self._flushing: asyncio.Task[None] | None = None
-        self._driver: Driver | None = None
+        self._population: Population | None = None
         self._operator: Operator | None = None
         self._operator_engine = Http1Engine(HttpOptions(read_origin(job.operator_url), pool=8), self._wheel)
         self._is_draining = False
@@ -144,30 +149,42 @@ class FleetPlay:
 
     def begin(self, at_s: float) -> None:
         """Build the devices; the plan's events begin at ``at_s``."""
-        job, target = self._job, self._job.scenario.target
         self._began_s = self._book.began_s = at_s
-        fleet = Fleetwide(
-            job.offers, job.scenario.seed, job.run, numbered=job.ledger is not None, book=self._book, began_s=at_s
-        )
-        members = [
-            Member(device_id, job.product_id, self._kinds[number])
-            for device_id, number in zip(job.device_ids, job.model_numbers, strict=True)
-        ]
-        self._driver = Driver(
-            self._links,
-            self._wheel,
-            [Letterhead(read_origin(job.base_url), headers_of(pair)) for pair in self._keys],
-            members,
-            fleet,
-            first_index=job.devices.start,
-            observer=self._measurement,
-            clocks=Clocks(),
-            timeout_s=target.timeout_s,
-            on_news=self._news.set,
-        )
+        self._population = self._populate(at_s)
         self._operator = self._make_operator(at_s)
         self._filing = asyncio.create_task(self._file_events(), name="plan")
         self._flushing = asyncio.create_task(self._flush(), name="ledger")
+
+    def _populate(self, began_s: float) -> Population:
+        job, target = self._job, self._job.scenario.target
+        fleet = Fleetwide(
+            MQTT_OFFERS if job.broker else job.offers,
+            job.scenario.seed,
+            job.run,
+            numbered=job.ledger is not None,
+            book=self._book,
+            began_s=began_s,
+        )
+        parts = Parts(
+            wheel=self._wheel,
+            clock=self._clock,
+            members=[
+                Member(device_id, job.product_id, self._kinds[number])
+                for device_id, number in zip(job.device_ids, job.model_numbers, strict=True)
+            ],
+            fleet=fleet,
+            first_index=job.devices.start,
+            observer=self._measurement,
+            timeout_s=target.timeout_s,
+            sources=loopback_addresses(target.source_addresses) if target.source_addresses > 1 else (),
+            on_news=self._news.set,
+        )
+        if job.broker is not None:
+            return MqttPopulation(parts, job.broker, self._tokens)
+        origin = read_origin(job.base_url)
+        per_device = target.connections == "per_device"
+        options = HttpOptions(origin, per_device=per_device, pool=job.connections, sources=parts.sources)
+        return HttpPopulation(parts, options, [Letterhead(origin, headers_of(pair)) for pair in self._keys])
 
     def enter_phase(self, index: int, at_s: float) -> None:
         """The plan moves with the phase where the one before it waited at its barrier."""
@@ -177,14 +194,14 @@ class FleetPlay:
 
     def gauges(self) -> Mapping[str, float]:
         """See :class:`~simulator.fleet.run.play.Play`."""
-        if self._driver is None:
+        if self._population is None:
             return {}
-        gauges = self._driver.gauges
+        gauges = self._population.gauges
         found = {
             "online": float(gauges.online),
             "waiting_readings": float(gauges.waiting_readings),
             "open_commands": float(len(self._ways)),
-            "connections": float(self._engine.connections),
+            "connections": float(self._population.connections),
         }
         if self._ledger is not None:
             counts = self._ledger.counts
@@ -200,22 +217,22 @@ class FleetPlay:
     async def drain(self, until_s: float) -> Leftover:
         """No new readings and commands; what waits is handed over."""
         self._is_draining = True
-        driver, operator = self._driver, self._operator
-        if driver is None or operator is None:
+        population, operator = self._population, self._operator
+        if population is None or operator is None:
             return Leftover()
         if self._filing is not None:
             self._filing.cancel()
-        driver.sample(on=False)
+        population.sample(on=False)
         # Whoever is off by the plan comes back, so that what its disk holds can be handed over, too.
         for device in self._job.devices:
-            self._links.restore(device)
-            driver.switch_on(device)
+            population.restore(device)
+            population.switch_on(device)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, until_s - time.monotonic())):
-                while not driver.settled or operator.tally.under_way or self._ways:
+                while not population.settled or operator.tally.under_way or self._ways:
                     self._news.clear()
                     await self._news.wait()
-        late = driver.unsettled()
+        late = population.unsettled()
         names = self._job.names
         first = self._job.devices.start
         return Leftover(tuple(names[device - first] for device in late[:_LATE_SHOWN]), len(late))
@@ -226,11 +243,11 @@ class FleetPlay:
             if task is not None:
                 task.cancel()
         await asyncio.gather(*(task for task in (self._filing, self._flushing) if task), return_exceptions=True)
-        if self._driver is not None:
+        if self._population is not None:
             for device in self._job.devices:
-                self._driver.switch_off(device)
+                self._population.switch_off(device)
+            await self._population.close()
         self._ways.give_up(time.monotonic(), 0.0)
-        await self._engine.close()
         await self._operator_engine.close()
         gaps = self._ledger.close() if self._ledger is not None else ()
         names = list(zip(self._job.device_ids, self._job.names, strict=True))
@@ -255,17 +272,18 @@ class FleetPlay:
 
     def happen(self, event: Event) -> None:
         """An event's time has come."""
-        if self._driver is None or self._operator is None or self._is_draining:
+        population = self._population
+        if population is None or self._operator is None or self._is_draining:
             return
         match event.kind:
             case EventKind.SWITCH_ON:
-                self._driver.switch_on(event.device)
+                population.switch_on(event.device)
             case EventKind.SWITCH_OFF:
-                self._driver.switch_off(event.device)
+                population.switch_off(event.device)
             case EventKind.RECONNECT:
-                self._links.restore(event.device)
+                population.restore(event.device)
             case EventKind.DISCONNECT:
-                self._links.lose(event.device)
+                population.lose(event.device)
             case EventKind.COMMAND:
                 due_s = self._began_s + event.time_s
                 self._operator.send(event.device, event.number, event.serial, due_s)

@@ -39,11 +39,13 @@ from simulator.fleet.scenario.conditions import parse_condition
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.asking import Keyring, open_desk
+from simulator.fleet.target.gateway_tokens import wait_until_handed_on
 from simulator.fleet.target.safety import Permission, is_here
 from simulator.fleet.target.way import Way
 from simulator.report.values import Tone
 
 _SLOWEST_KEPT: Final = 20
+_GATEWAY_S: Final = 300.0
 _NOT_YET: Final = Verdict(Word.INTERRUPTED, 130, ("the run has not ended",))
 
 MakeView = Callable[[RunHead], RunView]
@@ -133,6 +135,7 @@ def _audit(
             )
 
     try:
+        _let_gateway_finish(setting, view)
         with _stage(view, "reading everything back"):
             audit = asyncio.run(read())
     except (AgentError, KeyboardInterrupt) as error:
@@ -140,6 +143,17 @@ def _audit(
     missed = sum(summary.missed for summary in conducted.summaries.values())
     whole = audit.complete and not missed and len(conducted.summaries) == len(prepared.jobs)
     return replace(audit, complete=whole), None
+
+
+def _let_gateway_finish(setting: Setting, view: RunView) -> None:
+    """What a gateway has confirmed may not be in the service yet; read back before, it would count as lost."""
+    folder = setting.way.gateway_folder
+    if setting.file.scenario.target.transport != "mqtt" or folder is None:
+        return
+    with _stage(view, "the gateway hands on what it holds"):
+        left = wait_until_handed_on(folder, _GATEWAY_S, lambda _left: None)
+    if left:
+        view.note(f"the gateway still holds {left} readings and results: they count as lost below", Tone.WARN)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from simulator.fleet.plan.digest import deal
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.products import load_product
 from simulator.fleet.run.fleet_play import FleetJob, LedgerTarget
+from simulator.fleet.run.population import BrokerTarget
 from simulator.fleet.run.worker import Job
 from simulator.fleet.scenario.identities import read_identifiers
 from simulator.fleet.scenario.model import AUTO, Scenario
@@ -98,6 +99,7 @@ async def prepare(setting: Setting, told: Told) -> Prepared:
     """
     file, way, run = setting.file, setting.way, uuid4().hex[:12]
     scenario = file.scenario
+    find_broker(scenario, way, file.folder)  # before anything is made on the target
     product = load_product(_product_path(file))
     identifiers = read_identifiers(scenario.fleet, file.folder)
     with ServiceClient(way.base_url, KeyPair(way.keys[0].api_key, way.keys[0].secret_key)) as client:
@@ -146,6 +148,7 @@ def _storm_job(scenario: Scenario, way: Way, provisioned: Provisioned, identifie
 
 def _fleet_jobs(setting: Setting, prepared: Prepared, provisioned: Provisioned) -> Iterator[FleetJob]:
     scenario, way, workers = setting.file.scenario, setting.way, setting.workers
+    broker = find_broker(scenario, way, setting.file.folder)
     for worker, devices in enumerate(deal(scenario.fleet.devices, workers)):
         ours = provisioned.devices[devices.start : devices.stop]
         offers = tuple(sorted(prepared.offers))
@@ -167,7 +170,37 @@ def _fleet_jobs(setting: Setting, prepared: Prepared, provisioned: Provisioned) 
             run=prepared.run,
             ledger=LedgerTarget(ledger_path(setting.folder, worker), header) if setting.is_audited else None,
             connections=max(1, scenario.target.pool // workers),
+            broker=broker,
         )
+
+
+def find_broker(scenario: Scenario, way: Way, folder: Path) -> BrokerTarget | None:
+    """Where the devices speak MQTT; None when they do not. The broker of ``--up`` goes before the scenario's.
+
+    Args:
+        scenario: with its section ``target.broker``.
+        way: to the target.
+        folder: of the scenario's file: a relative ``ca_file`` starts there.
+
+    Raises:
+        ConfigurationError: there is no gateway to give the devices their tokens, or no broker that carries a fleet.
+    """
+    target = scenario.target
+    if target.transport != "mqtt" or target.broker is None:
+        return None
+    if way.gateway_folder is None or way.gateway_url is None:
+        fix = "devices need tokens of a gateway on this machine: give --up DIR of 'fleet-simulator up', or --local"
+        raise ConfigurationError([f"transport mqtt: {fix}"], "target")
+    if way.broker is not None and way.broker.startswith("amqtt"):
+        fix = "the embedded broker speaks MQTT 3.1.1 only, the fleet speaks 5: apt-get install mosquitto, then start "
+        raise ConfigurationError([f"transport mqtt: {fix}'fleet-simulator up' again"], "target")
+    settings = target.broker
+    if way.broker_host is not None and way.broker_port is not None:
+        host, port, tls = way.broker_host, way.broker_port, False
+    else:
+        host, port, tls = settings.host, settings.port, settings.tls
+    ca_file = None if settings.ca_file is None else folder / settings.ca_file
+    return BrokerTarget(host, port, tls, ca_file, way.gateway_folder, way.gateway_url)
 
 
 def _offers_used(scenario: Scenario, offers: frozenset[str]) -> frozenset[str]:
