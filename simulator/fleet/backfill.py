@@ -119,7 +119,7 @@ class BackfillPlay:
         self._job = job
         self._recorder = recorder
         scenario = job.scenario
-        self._models = build_models(scenario.fleet.models, job.folder, job.to_s)
+        self._models = build_models(scenario, job.folder, job.to_s)
         self._plan = Plan(scenario)
         self._pool = HttpPool(
             job.base_url, job.headers, connections=job.connections, timeout_s=scenario.target.timeout_s

@@ -79,8 +79,8 @@ class Ask(NamedTuple):
     first: bool = True
 
 
-class TimedReading(Protocol):
-    """A reading as it goes over the wire."""
+class Dated(Protocol):
+    """A reading that goes over the wire."""
 
     @property
     def key(self) -> int:
@@ -96,6 +96,15 @@ class TimedReading(Protocol):
     def recorded_ms(self) -> int | None:
         """Epoch milliseconds on the service's clock as the device knows it; None lets the service say."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class TimedReading:
+    """A reading that goes over the wire without an outbox; see :class:`Dated`."""
+
+    key: int
+    text: str
+    recorded_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +136,7 @@ class Speaker:
 
     def readings(
         self,
-        batch: Sequence[TimedReading],
+        batch: Sequence[Dated],
         name: str,
         intended_s: float = 0.0,
         ready_s: float = 0.0,
@@ -197,7 +206,7 @@ class Speaker:
             data_payload=payload.to_wire(),
         )
 
-    def _reading(self, reading: TimedReading) -> str:
+    def _reading(self, reading: Dated) -> str:
         """:class:`agent.wire.sensor_data.PostSensorData` as JSON text."""
         device_id = self.device_id
         name = f'"{device_id}"' if self._is_plain else encode_json(device_id).decode()

@@ -10,9 +10,10 @@ from typing import Final
 
 from agent.wire.limits import QUOTA_PER_MINUTE
 from simulator.fleet.plan.plan import Plan
-from simulator.fleet.plan.schedules import poll_of
+from simulator.fleet.plan.schedules import poll_period_s
 from simulator.fleet.plan.streams import streams_of
 from simulator.fleet.plan.timeline import PhaseSpan
+from simulator.fleet.scenario.faults import fault_end_s
 from simulator.fleet.scenario.fleet import FROM_PRODUCT, ModelSettings
 from simulator.fleet.scenario.kinds import LimiterSettings, OnboardingSettings
 from simulator.fleet.scenario.load import ClosedArrivals, OpenArrivals
@@ -215,7 +216,7 @@ def _devices(scenario: Scenario, online: float, factor: float) -> Rates:
         devices = model.share * scenario.fleet.devices * online
         rates[f"{way}.sensor_data"] += devices / model.telemetry.every_s
         if way == "http":
-            rates["http.poll"] += devices / poll_of(scenario, model)[0]
+            rates["http.poll"] += devices / poll_period_s(scenario, model)
     commands = sum(stream.rate_per_s for stream in streams_of(scenario)) * online * factor
     rates["http.send_command"] += commands
     rates[f"{way}.report"] += commands
@@ -270,7 +271,7 @@ def _faults(plan: Plan) -> Iterator[FaultForecast]:
     for fault in plan.scenario.faults:
         begin_s = plan.timeline.moved(fault.at_s, plan.planned)
         devices = round(fault.share * plan.scenario.fleet.devices)
-        yield FaultForecast(fault.kind, begin_s, begin_s + fault.duration_s, devices)
+        yield FaultForecast(fault.kind, begin_s, begin_s + fault_end_s(fault) - fault.at_s, devices)
 
 
 def _unplanned(scenario: Scenario) -> Iterator[str]:

@@ -256,7 +256,10 @@ def _counts(picture: Picture, width: int) -> list[Line]:
         (f"{window.counts[kind]:,} {OUTCOME_WORDS[kind]}", "yellow" if kind is OutcomeClass.LIMITED else "bold red")
         for kind in kinds
     ]
-    gauges = [(_gauge(name, value, picture.head), "") for name, value in sorted(window.gauges.items(), key=_order)]
+    shown = {
+        name: value for name, value in window.gauges.items() if name.partition("_")[0] not in picture.standing.audit
+    }
+    gauges = [(_gauge(name, value, picture.head), "") for name, value in sorted(shown.items(), key=_order)]
     blocks = [("so far", errors), ("devices", gauges), ("generator", _health(window))]
     blocks += [(name, _stream(stream)) for name, stream in picture.standing.audit.items()]
     lines: list[Line] = []

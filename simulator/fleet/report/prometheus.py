@@ -20,9 +20,12 @@ from prometheus_client.metrics_core import Metric
 from agent.errors import ConfigurationError
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.outcomes import OutcomeClass
-from simulator.fleet.record import GeneratorHealth, Operations, RunRecord, Second
+from simulator.fleet.record import Gap, GeneratorHealth, Operations, RunRecord, Second
+from simulator.fleet.report.live import RunView
+from simulator.fleet.report.standing import Standing
 from simulator.fleet.report.summary import WRONGS, streams_of
 from simulator.fleet.report.timeline import Totals
+from simulator.report.values import Tone
 
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _HEALTH: Final = {
@@ -155,6 +158,52 @@ class MetricsAddress:
             **{name: getattr(latest.health, name) for name in _HEALTH}, intended=intended, sent=sent
         )
         return _text([*_operations(operations), *_health(health), _gauges(latest.gauges)])
+
+
+class MeteredView:
+    """A view that passes everything on and keeps the figures at an address up to date.
+
+    Args:
+        view: who is told.
+        address: served for as long as the view is open.
+    """
+
+    def __init__(self, view: RunView, address: MetricsAddress) -> None:
+        self._view = view
+        self._address = address
+
+    def __enter__(self) -> Self:
+        self._address.__enter__()
+        self._view.__enter__()
+        self._view.note(f"figures for Prometheus: {self._address.url}")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._view.__exit__(kind, error, trace)
+        self._address.__exit__(kind, error, trace)
+
+    def stage(self, text: str, done: int = 0, whole: int = 0) -> None:
+        """See :class:`~simulator.fleet.report.live.RunView`."""
+        self._view.stage(text, done, whole)
+
+    def note(self, text: str, tone: Tone = Tone.PLAIN) -> None:
+        """See :class:`~simulator.fleet.report.live.RunView`."""
+        self._view.note(text, tone)
+
+    def gap(self, gap: Gap) -> None:
+        """See :class:`~simulator.fleet.report.live.RunView`."""
+        self._view.gap(gap)
+
+    def show(self, second: Second, standing: Standing) -> None:
+        """See :class:`~simulator.fleet.report.live.RunView`."""
+        self._address.take(second)
+        self._view.show(second, standing)
+
+    def end(self, record: RunRecord) -> None:
+        """See :class:`~simulator.fleet.report.live.RunView`."""
+        self._view.end(record)
 
 
 class _Server(ThreadingHTTPServer):

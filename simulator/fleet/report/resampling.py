@@ -81,7 +81,7 @@ def block_length_s(seconds: int) -> int:
 
     Longer where there were more than 200 of them, shorter where there were fewer than five.
     """
-    usual = max(1, math.ceil(math.cbrt(seconds)), math.ceil(seconds / BLOCKS_MAX))
+    usual = max(1, math.ceil(round(math.cbrt(seconds), 9)), math.ceil(seconds / BLOCKS_MAX))
     return max(1, min(usual, seconds // BLOCKS_MIN))
 
 

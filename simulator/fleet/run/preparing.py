@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,16 +20,18 @@ from simulator.fleet.audit.frames import LedgerHeader
 from simulator.fleet.plan.digest import deal
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.products import load_product
+from simulator.fleet.run.devices import Address
 from simulator.fleet.run.fleet_play import FleetJob, LedgerTarget
-from simulator.fleet.run.population import BrokerTarget
 from simulator.fleet.run.worker import Job
 from simulator.fleet.scenario.identities import read_identifiers
 from simulator.fleet.scenario.model import AUTO, Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.storm.play import StormJob
 from simulator.fleet.target.asking import Keyring, open_desk
+from simulator.fleet.target.gateway_tokens import issue_gateway_tokens
 from simulator.fleet.target.provisioning import Provisioned, Wanted, provision
 from simulator.fleet.target.way import Way
+from simulator.keys import write_secret
 
 _DEVICES_OF_ONE_WORKER: Final = 2_500
 _SECOND_PERSON: Final = "-2"
@@ -46,6 +49,7 @@ class Setting:
         way: to the target.
         folder: of the run.
         workers: processes.
+        secrets: a folder for what workers must read and nobody else; gone after the run.
         is_audited: books are kept, and are read back at the end.
     """
 
@@ -53,6 +57,7 @@ class Setting:
     plan: Plan
     way: Way
     folder: Path
+    secrets: Path
     workers: int
     is_audited: bool
 
@@ -99,7 +104,6 @@ async def prepare(setting: Setting, told: Told) -> Prepared:
     """
     file, way, run = setting.file, setting.way, uuid4().hex[:12]
     scenario = file.scenario
-    find_broker(scenario, way, file.folder)  # before anything is made on the target
     product = load_product(_product_path(file))
     identifiers = read_identifiers(scenario.fleet, file.folder)
     with ServiceClient(way.base_url, KeyPair(way.keys[0].api_key, way.keys[0].secret_key)) as client:
@@ -148,14 +152,14 @@ def _storm_job(scenario: Scenario, way: Way, provisioned: Provisioned, identifie
 
 def _fleet_jobs(setting: Setting, prepared: Prepared, provisioned: Provisioned) -> Iterator[FleetJob]:
     scenario, way, workers = setting.file.scenario, setting.way, setting.workers
-    broker = find_broker(scenario, way, setting.file.folder)
+    address = _address(setting, provisioned)
     for worker, devices in enumerate(deal(scenario.fleet.devices, workers)):
         ours = provisioned.devices[devices.start : devices.stop]
         offers = tuple(sorted(prepared.offers))
         header = LedgerHeader(worker, devices.start, len(devices), prepared.began_ms, SEQUENCE_NAME, offers)
         yield FleetJob(
             scenario=scenario,
-            base_url=way.base_url,
+            address=address,
             keys=way.key_files,
             operator_url=way.base_url,
             worker=worker,
@@ -170,37 +174,29 @@ def _fleet_jobs(setting: Setting, prepared: Prepared, provisioned: Provisioned) 
             run=prepared.run,
             ledger=LedgerTarget(ledger_path(setting.folder, worker), header) if setting.is_audited else None,
             connections=max(1, scenario.target.pool // workers),
-            broker=broker,
         )
 
 
-def find_broker(scenario: Scenario, way: Way, folder: Path) -> BrokerTarget | None:
-    """Where the devices speak MQTT; None when they do not. The broker of ``--up`` goes before the scenario's.
-
-    Args:
-        scenario: with its section ``target.broker``.
-        way: to the target.
-        folder: of the scenario's file: a relative ``ca_file`` starts there.
-
-    Raises:
-        ConfigurationError: there is no gateway to give the devices their tokens, or no broker that carries a fleet.
-    """
-    target = scenario.target
-    if target.transport != "mqtt" or target.broker is None:
-        return None
-    if way.gateway_folder is None or way.gateway_url is None:
-        fix = "devices need tokens of a gateway on this machine: give --up DIR of 'fleet-simulator up', or --local"
-        raise ConfigurationError([f"transport mqtt: {fix}"], "target")
-    if way.broker is not None and way.broker.startswith("amqtt"):
-        fix = "the embedded broker speaks MQTT 3.1.1 only, the fleet speaks 5: apt-get install mosquitto, then start "
-        raise ConfigurationError([f"transport mqtt: {fix}'fleet-simulator up' again"], "target")
-    settings = target.broker
-    if way.broker_host is not None and way.broker_port is not None:
-        host, port, tls = way.broker_host, way.broker_port, False
-    else:
-        host, port, tls = settings.host, settings.port, settings.tls
-    ca_file = None if settings.ca_file is None else folder / settings.ca_file
-    return BrokerTarget(host, port, tls, ca_file, way.gateway_folder, way.gateway_url)
+def _address(setting: Setting, provisioned: Provisioned) -> Address:
+    """Where devices talk to; through a gateway each gets a token of its own first."""
+    way, target = setting.way, setting.file.scenario.target
+    if target.transport != "mqtt" and target.through != "gateway":
+        return Address(way.base_url, way.key_files)
+    if way.gateway_url is None or way.gateway_folder is None:
+        raise ConfigurationError(
+            ["devices that go through a gateway need its tokens: give --local, or --up of a 'fleet-simulator up'"],
+            "target",
+        )
+    device_ids = [device.device_id for device in provisioned.devices]
+    tokens = issue_gateway_tokens(way.gateway_folder, device_ids, way.gateway_url)
+    text = json.dumps({name: token.reveal() for name, token in tokens.items()})
+    path = write_secret(setting.secrets / "tokens.json", text)
+    broker = target.broker
+    host = broker.host if broker is not None else way.broker_host
+    port = broker.port if broker is not None else way.broker_port
+    if way.broker_port is not None:
+        host, port = way.broker_host, way.broker_port
+    return Address(way.gateway_url, (), path, host, port)
 
 
 def _offers_used(scenario: Scenario, offers: frozenset[str]) -> frozenset[str]:

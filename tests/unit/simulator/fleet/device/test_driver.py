@@ -39,7 +39,7 @@ class Bench:
         self.driver = Driver(
             self.engine,
             Wheel(self.clock),
-            Letterhead(read_origin("http://service/api"), {"x-api-key": "k"}),
+            [Letterhead(read_origin("http://service/api"), {"x-api-key": "k"})],
             [Member(f"d{first_index + number}", "p", model) for number in range(devices)],
             fleet,
             first_index=first_index,
