@@ -7,11 +7,13 @@ most one message on its way, as the real agent's uplink.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from agent.core.schedule import phase_s
 from agent.core.values import Moment
 from agent.errors import Offline, TransportError
+from agent.wire.extensions import BATCH_SENSOR_DATA
 from agent.wire.secret import Secret
 from simulator.fleet.device.body import Body
 from simulator.fleet.device.chance import Chance
@@ -46,7 +48,7 @@ class MqttDriver:
         engine: carries the messages.
         wheel: on the same clock as ``clocks``.
         members: the devices.
-        fleet: what they have in common; its ``offers`` say whether readings go as arrays.
+        fleet: what they have in common; over MQTT readings go as arrays, whatever the service behind it takes.
         tokens: a device's password; None for a broker that asks for none.
         first_index: of the first of them, in the fleet: another worker has the others.
         receipts: see :class:`~simulator.fleet.device.mqtt_speech.MqttSpeaker`.
@@ -75,7 +77,7 @@ class MqttDriver:
     ) -> None:
         self.engine = engine
         self.wheel = wheel
-        self.fleet = fleet
+        self.fleet = replace(fleet, offers=fleet.offers | {BATCH_SENSOR_DATA})
         self.tokens = tokens
         self.observer = observer or NoObserver()
         self.clocks = clocks or Clocks()

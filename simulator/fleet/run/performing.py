@@ -153,8 +153,8 @@ def _audit(
 
 def _let_gateway_finish(setting: Setting, view: RunView) -> None:
     """What a gateway has confirmed may not be in the service yet; read back before, it would count as lost."""
-    folder = setting.way.gateway_folder
-    if setting.file.scenario.target.transport != "mqtt" or folder is None:
+    target, folder = setting.file.scenario.target, setting.way.gateway_folder
+    if folder is None or (target.transport != "mqtt" and target.through != "gateway"):
         return
     with _stage(view, "the gateway hands on what it holds"):
         left = wait_until_handed_on(folder, _GATEWAY_S, lambda _left: None)
