@@ -142,7 +142,7 @@ class HandingOver:
 
     def begin(self, now: Moment) -> None:
         """A connection stands: until now it was not the generator that kept anything waiting."""
-        self.not_before_s = now.monotonic_s
+        self.not_before_s = self._backed_off_s = now.monotonic_s
 
     def _succeeded(self, server_time: float | None, now: Moment) -> None:
         self.fault = ""
