@@ -20,6 +20,7 @@ from prometheus_client.metrics_core import Metric
 from agent.errors import ConfigurationError
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.metrics.stages import without_stages
 from simulator.fleet.record import Gap, GeneratorHealth, Operations, RunRecord, Second
 from simulator.fleet.report.live import RunView
 from simulator.fleet.report.standing import Standing
@@ -150,7 +151,7 @@ class MetricsAddress:
     def text(self) -> str:
         """The figures so far; the generator's health and the gauges are those of the last second."""
         with self._lock:
-            operations, latest = self._totals.operations, self._latest
+            operations, latest = without_stages(self._totals.operations), self._latest
             intended, sent = self._totals.requests
         if latest is None:
             return _text(_operations(operations))

@@ -14,13 +14,16 @@ from typing import Final
 
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.metrics.stages import without_stages
 from simulator.fleet.record import GeneratorHealth, Operations, Second, Tally
 from simulator.fleet.report.figures import times_at
 from simulator.fleet.report.window import worst_health
+from simulator.fleet.report.words import HELD
 
 SLICES_MAX: Final = 720
 BAND: Final = (50.0, 95.0, 99.0, 99.9, 100.0)
 ALL: Final = "all operations"
+"""Of times: without those that are answered late on purpose."""
 _WIDTHS_S: Final = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600)
 
 Percentiles = tuple[float, ...]
@@ -125,7 +128,7 @@ def _slice(seconds: list[Second], width_s: int) -> Slice:
     texts: dict[str, tuple[list[str], list[str]]] = {}
     gauges: dict[str, tuple[float, float]] = {}
     for second in seconds:
-        for name, classes in second.operations.items():
+        for name, classes in without_stages(second.operations).items():
             for outcome, tally in classes.items():
                 for into in (counts.setdefault(name, {}), counts[ALL]):
                     into[outcome] = into.get(outcome, 0) + tally.count
@@ -154,6 +157,7 @@ def _band(texts: Mapping[str, list[str]]) -> dict[str, Percentiles]:
         one = Histogram()
         for text in encoded:
             one.add_encoded(text)
-        whole.add(one)
+        if name not in HELD:
+            whole.add(one)
         found[name] = times_at(one, BAND)
     return {ALL: times_at(whole, BAND), **found}

@@ -109,7 +109,7 @@ class FleetPlay:
         target = job.scenario.target
         settings = job.scenario.fleet.models
         self._models = build_models(job.scenario, job.folder, job.origin_s)
-        held = target.transport == "http_long_poll"
+        held = target.transport != "http_poll"
         defies = target.on_limited == "defy"
         self._kinds = [
             device_model(*pair, held=held, defies=defies) for pair in zip(settings, self._models, strict=True)

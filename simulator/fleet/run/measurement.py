@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from agent.core.values import Contract, OutcomeStatus
 from simulator.fleet.audit.book import DeviceBook
+from simulator.fleet.device.exchange import HELD_POLL
 from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.stages import CommandWays, Stage
@@ -48,7 +49,8 @@ class Measurement:
         if sent_s is not None:
             recorder.sent += 1
         recorder.record(operation, outcome, intended_s=intended_s, sent_s=sent_s, now_s=now_s, first=first)
-        if now_s - intended_s > self._bar_s:
+        # A poll that is held is long on purpose: no device is slow for that.
+        if now_s - intended_s > self._bar_s and operation != HELD_POLL:
             self._keep(device, now_s - intended_s, operation)
 
     def faulted(self, operation: str, device: int, sentence: str) -> None:

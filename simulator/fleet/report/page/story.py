@@ -16,6 +16,7 @@ from simulator.fleet.report.timeline import Slice
 from simulator.fleet.report.words import (
     DASH,
     ERRORS,
+    HELD,
     OUTCOME_WORDS,
     VERDICT_WORDS,
     clock_text,
@@ -41,6 +42,7 @@ _STAGES: Final = {
     "started": "started",
     "finished": "finished",
     "reported": "result at the service",
+    "round_trip": "the whole way",
 }
 
 
@@ -110,6 +112,8 @@ class Story:
     audit: tuple[AuditRow, ...]
     wrongs: tuple[str, ...]
     thresholds: tuple[tuple[bool, str, str, str], ...]
+    has_held: bool
+    slowest: tuple[tuple[str, str, str, str], ...]
     spans: tuple[tuple[str, str, str, str, str, str], ...]
     gaps: tuple[tuple[str, str, str], ...]
     extras: tuple[tuple[str, str], ...]
@@ -141,6 +145,8 @@ def story_of(record: RunRecord, slices: Sequence[Slice], width_s: int) -> Story:
             (each.held, each.expression, observed_text(each), DASH if each.at_s is None else clock_text(each.at_s))
             for each in sorted(record.thresholds, key=lambda each: each.held)
         ),
+        has_held=bool(HELD & set(record.operations)),
+        slowest=_slowest(record),
         spans=_spans(record),
         gaps=tuple(
             (f"worker {gap.worker}", f"{clock_text(gap.from_s)} to {clock_text(gap.to_s)}", gap.reason)
@@ -185,9 +191,10 @@ def _lead(record: RunRecord) -> str:
 
 
 def _figures(record: RunRecord, slices: Sequence[Slice]) -> tuple[Figure, ...]:
-    good = [kinds[OutcomeClass.OK] for kinds in record.operations.values() if OutcomeClass.OK in kinds]
-    ok = sum(tally.count for tally in good)
-    response = merged([tally.response for tally in good])
+    good = {name: kinds[OutcomeClass.OK] for name, kinds in record.operations.items() if OutcomeClass.OK in kinds}
+    ok = sum(tally.count for tally in good.values())
+    response = merged([tally.response for name, tally in good.items() if name not in HELD])
+    held = ", without long polls" if HELD & set(good) else ""
     p50, p99, p999 = (time_text(value) for value in response.percentiles((50, 99, 99.9)))
     errors, limited = count_of(record, *ERRORS), count_of(record, OutcomeClass.LIMITED)
     every = ok + errors + limited
@@ -196,7 +203,7 @@ def _figures(record: RunRecord, slices: Sequence[Slice]) -> tuple[Figure, ...]:
     rate = f"{short_count(ok / record.duration_s)} per second" if record.duration_s > 0 else ""
     figures = [
         Figure(short_count(ok), "good answers", rate),
-        Figure(p99, "response time, p99", f"p50 {p50}, p99.9 {p999}"),
+        Figure(p99, "response time, p99", f"p50 {p50}, p99.9 {p999}{held}"),
         Figure(short_count(errors), "errors", f"{percent_text(errors / every)} of all" if every else ""),
         Figure(short_count(limited), "limited (429)", "the quota at work; counted apart"),
     ]
@@ -257,6 +264,14 @@ def _stages(record: RunRecord) -> tuple[StageRow, ...]:
             StageRow(_STAGES.get(name, name), times.count, tuple(time_text(value) for value in values), p50, p99)
         )
     return tuple(rows)
+
+
+def _slowest(record: RunRecord) -> tuple[tuple[str, str, str, str], ...]:
+    """Name, id, longest answer and operation; milliseconds are counted, since a finding has whole numbers only."""
+    return tuple(
+        (each.name, each.device_id, time_text(each.count / 1000), each.keys[0] if each.keys else DASH)
+        for each in record.slowest
+    )
 
 
 def _spans(record: RunRecord) -> tuple[tuple[str, str, str, str, str, str], ...]:

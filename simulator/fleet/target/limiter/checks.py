@@ -125,7 +125,7 @@ def check_fairness(storm: Sequence[Reply], quiet: Mapping[int, Sequence[Reply]])
     return judged(name, expected, f"{observed} through", held=denied == 0)
 
 
-def check_edge_not_before(probes: Sequence[Reply], rules: LimiterRules) -> CheckResult:
+def check_edge(probes: Sequence[Reply], rules: LimiterRules) -> CheckResult:
     """A key without quota is refused until the window's edge, and let through right after it.
 
     Args:

@@ -96,7 +96,7 @@ class LimiterTrial:
             checks.check_headers(storm, rules),
             checks.check_retry_after(sorted([*storm, *probes], key=lambda reply: reply.sent_s), rules),
             checks.check_fairness(storm, quiet),
-            checks.check_edge_not_before([*storm[-1:], *probes], rules),
+            checks.check_edge(probes, rules),
             checks.check_calendar(opened, rules),
             second,
             checks.check_unauthorized([*wrong, *refusals], before, after, second),

@@ -25,6 +25,7 @@
     return `${(s * 1e6).toFixed(2)} µs`;
   };
   const plainTime = (s) => (s == null ? "" : timeText(s).replace(/\.0+ /, " ").replace(/(\.\d*?)0+ /, "$1 "));
+  const axisCount = (v) => (v == null ? "" : v.toLocaleString("en", { maximumFractionDigits: 2 }));
   const countText = (v) => (v == null ? "–" : v.toLocaleString("en", { maximumFractionDigits: Math.abs(v) < 10 ? 1 : 0 }));
   const percentText = (v) => (v == null ? "–" : `${v.toLocaleString("en", { maximumFractionDigits: 1 })} %`);
   const clock = (s) => {
@@ -107,7 +108,7 @@
         columns, text: countText, raw: kinds.map((kind) => rates[kind]),
         series: kinds.map((kind, i) => line(WORDS[kind], `--o-${kind}`, i === 0 ? { fill: soft("--o-ok", 28) } : { width: 0 })),
         bands: kinds.slice(1).map((kind, i) => ({ series: [i + 2, i + 1], fill: soft(`--o-${kind}`, 70) })),
-        y: bars(countText), height: 230, behind: [paintSpans],
+        y: bars(axisCount), height: 230, behind: [paintSpans],
       };
     },
     band() {
@@ -123,11 +124,13 @@
       };
     },
     gauge(place) {
-      const gauge = data.gauges[Number(place.dataset.of)], isEach = data.width_s === 1;
+      const { lines } = data.gauges[Number(place.dataset.of)], isEach = data.width_s === 1 || lines.length > 1;
       return {
-        columns: isEach ? [gauge.high] : [gauge.high, gauge.low], text: countText,
-        series: isEach ? [line("each second", "--line-1")] : [line("highest", "--line-1"), line("lowest", "--line-3")],
-        bands: isEach ? [] : [{ series: [1, 2], fill: soft("--line-1", 22) }], y: bars(countText), height: 170, behind: [paintSpans],
+        columns: isEach ? lines.map((each) => each.high) : [lines[0].high, lines[0].low], text: countText,
+        series: isEach
+          ? lines.map((each, i) => line(each.name, `--line-${(i % 5) + 1}`))
+          : [line("highest", "--line-1"), line("lowest", "--line-3")],
+        bands: isEach ? [] : [{ series: [1, 2], fill: soft("--line-1", 22) }], y: bars(axisCount), height: 170, behind: [paintSpans],
       };
     },
     lag() {
