@@ -29,7 +29,7 @@ from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.engine.wheel import LoopClock, Timer, Wheel
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.outcomes import OutcomeClass, class_of
-from simulator.fleet.metrics.recorder import Recorder
+from simulator.fleet.metrics.recorder import Cut, Recorder
 
 OPERATION = "http.sensor_data"
 TIMEOUT_S = 30.0
@@ -87,6 +87,11 @@ class _Run:
         self.is_over = False
         self.open = 0
         self.idle = asyncio.Event()
+
+    async def drain(self) -> None:
+        """Until every request has ended."""
+        if self.open:
+            await asyncio.wait_for(self.idle.wait(), TIMEOUT_S)
 
 
 class _Device:
@@ -160,7 +165,7 @@ class _Arrival(_Device):
 class _Plan(Timer):
     """Requests at a rate, each at its time, whatever became of the ones before."""
 
-    __slots__ = ("_begin_s", "_done", "_rate_per_s", "_run", "_total", "over")
+    __slots__ = ("_begin_s", "_done", "_rate_per_s", "_run", "_total", "is_over")
 
     def __init__(self, run: _Run, rate_per_s: float, seconds: float, begin_s: float) -> None:
         super().__init__()
@@ -169,7 +174,7 @@ class _Plan(Timer):
         self._begin_s = begin_s
         self._total = int(rate_per_s * seconds)
         self._done = 0
-        self.over = asyncio.Event()
+        self.is_over = False
         run.wheel.at(begin_s, self)
 
     def fire(self) -> None:
@@ -182,88 +187,99 @@ class _Plan(Timer):
                 return
             _Arrival(self._run, self._done).send(due_s)
             self._done += 1
-        self.over.set()
+        self.is_over = True
 
 
-class _Histograms:
-    """The recorder's seconds, added up."""
+class _Meter:
+    """The recorder's seconds, made into histograms beside the loop and added up; and the CPU time."""
 
-    def __init__(self) -> None:
-        self.response, self.service = Histogram(), Histogram()
-        self.good = self.failed = 0
+    def __init__(self, run: _Run) -> None:
+        self._recorder = run.recorder
+        self._thread = ThreadPoolExecutor(1)
+        self.restart()
 
-    def take(self, recorder: Recorder, thread: ThreadPoolExecutor) -> None:
-        """Take out what was recorded since the last time; the work is done in the thread."""
-        thread.submit(self._fold, recorder.cut(0))
+    def restart(self) -> None:
+        """Count from now on."""
+        self._recorder.cut(0)
+        self._response, self._service = Histogram(), Histogram()
+        self._good = self._failed = 0
+        self._cpu_s, self.began_s = time.process_time(), time.monotonic()
 
-    def _fold(self, cut: object) -> None:
-        for outcome, tally in cut.delta().operations.get(OPERATION, {}).items():  # type: ignore[attr-defined]
+    async def until(self, until_s: float) -> None:
+        """Let time pass; take out what was recorded once a second."""
+        while (left_s := until_s - time.monotonic()) > 0:
+            await asyncio.sleep(min(left_s, 1.0))
+            self.take()
+
+    def take(self) -> None:
+        """Take out what was recorded since the last time."""
+        self._thread.submit(self._fold, self._recorder.cut(0))
+
+    def _fold(self, cut: Cut) -> None:
+        for outcome, tally in cut.delta().operations.get(OPERATION, {}).items():
             if outcome is OutcomeClass.OK:
-                self.good += tally.count
-                self.response.add_encoded(tally.response)
-                self.service.add_encoded(tally.service)
+                self._good += tally.count
+                self._response.add_encoded(tally.response)
+                self._service.add_encoded(tally.service)
             else:
-                self.failed += tally.count
+                self._failed += tally.count
+
+    def stop(self) -> tuple[float, float]:
+        """Seconds measured, and CPU time in them."""
+        return time.monotonic() - self.began_s, time.process_time() - self._cpu_s
+
+    def load(self, seconds: float, cpu_s: float) -> Load:
+        """What came of it."""
+        self._thread.shutdown()
+        response, service = _milliseconds(self._response), _milliseconds(self._service)
+        return Load(self._good, self._failed, seconds, cpu_s, response, service, self.began_s)
 
 
-async def run_load(
-    url: str, *, connections: int, per_device: bool, seconds: float, warm_up_s: float = 1.0, rate_per_s: float = 0.0
-) -> Load:
-    """Load one address, closed with as many users as connections, or open at a rate."""
+async def run_closed(url: str, *, connections: int, per_device: bool, seconds: float, warm_up_s: float = 1.0) -> Load:
+    """Load one address with as many users as connections, each of whom sends again when it has its answer."""
+    engine, run = _start(url, connections, per_device=per_device)
+    meter = _Meter(run)
+    for number in range(connections):
+        _Device(run, number).send(time.monotonic())
+        # All at once would overflow the queue of connections that wait to be accepted.
+        while number % _RAMP == _RAMP - 1 and engine.connections < number - _RAMP:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    while engine.connections < connections:  # noqa: ASYNC110 - the engine tells nobody
+        await asyncio.sleep(0.01)
+    await meter.until(time.monotonic() + warm_up_s)
+    meter.restart()
+    await meter.until(meter.began_s + seconds)
+    measured = meter.stop()
+    run.is_over = True
+    await engine.close()
+    return meter.load(*measured)
+
+
+async def run_open(url: str, *, connections: int, rate_per_s: float, seconds: float) -> Load:
+    """Load one address at a rate, whatever its answers do, and wait for all of them."""
+    engine, run = _start(url, connections, per_device=False)
+    meter = _Meter(run)
+    for number in range(connections):
+        _Arrival(run, number).send(time.monotonic())
+    while run.open:  # noqa: ASYNC110 - connections that stand already are what a long run has
+        await asyncio.sleep(0.01)
+    meter.restart()
+    plan = _Plan(run, rate_per_s, seconds, meter.began_s)
+    while not plan.is_over:
+        await meter.until(time.monotonic() + 0.2)
+    run.is_over = True
+    await run.drain()
+    measured = meter.stop()
+    meter.take()
+    await engine.close()
+    return meter.load(*measured)
+
+
+def _start(url: str, connections: int, *, per_device: bool) -> tuple[Http1Engine, _Run]:
     sources = loopback_addresses(connections // _SOURCE_SHARE + 1)
-    options = HttpOptions(read_origin(url), per_device=per_device, pool=connections, sources=sources)
     wheel = Wheel(LoopClock())
-    engine = Http1Engine(options, wheel)
-    run = _Run(engine, wheel, url)
-    histograms = _Histograms()
-    with ThreadPoolExecutor(1) as thread:
-
-        async def pass_time(until_s: float) -> None:
-            while (left_s := until_s - time.monotonic()) > 0:
-                await asyncio.sleep(min(left_s, 1.0))
-                histograms.take(run.recorder, thread)
-
-        if rate_per_s:
-            warm = [_Arrival(run, number) for number in range(min(connections, 64))]
-            for device in warm:
-                device.send(time.monotonic())
-            await asyncio.sleep(warm_up_s)
-        else:
-            for number in range(connections):
-                _Device(run, number).send(time.monotonic())
-                # All at once would overflow the queue of connections that wait to be accepted.
-                while number % _RAMP == _RAMP - 1 and engine.connections < number - _RAMP:
-                    await asyncio.sleep(0.01)
-            while engine.connections < connections:
-                await asyncio.sleep(0.01)
-            await pass_time(time.monotonic() + warm_up_s)
-        run.recorder.cut(0)
-        thread.submit(histograms.__init__).result()  # type: ignore[misc]
-        cpu_s, began_s = time.process_time(), time.monotonic()
-        if rate_per_s:
-            plan = _Plan(run, rate_per_s, seconds, began_s)
-            waiter = asyncio.create_task(plan.over.wait())
-            while not waiter.done():
-                await pass_time(time.monotonic() + 0.2)
-        else:
-            await pass_time(began_s + seconds)
-        took_s = time.monotonic() - began_s
-        used_s = time.process_time() - cpu_s
-        run.is_over = True
-        if rate_per_s:
-            if run.open:
-                await asyncio.wait_for(run.idle.wait(), TIMEOUT_S)
-            histograms.take(run.recorder, thread)
-        await engine.close()
-    return Load(
-        histograms.good,
-        histograms.failed,
-        took_s,
-        used_s,
-        _milliseconds(histograms.response),
-        _milliseconds(histograms.service),
-        began_s,
-    )
+    engine = Http1Engine(HttpOptions(read_origin(url), per_device=per_device, pool=connections, sources=sources), wheel)
+    return engine, _Run(engine, wheel, url)
 
 
 def _milliseconds(histogram: Histogram) -> dict[str, float]:
@@ -286,15 +302,13 @@ def main() -> None:
         os.sched_setaffinity(0, {given.core})
     raise_descriptor_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        load = runner.run(
-            run_load(
-                given.url,
-                connections=given.connections,
-                per_device=given.per_device,
-                seconds=given.seconds,
-                rate_per_s=given.rate,
+        if given.rate:
+            story = run_open(given.url, connections=given.connections, rate_per_s=given.rate, seconds=given.seconds)
+        else:
+            story = run_closed(
+                given.url, connections=given.connections, per_device=given.per_device, seconds=given.seconds
             )
-        )
+        load = runner.run(story)
     print(json.dumps(asdict(load)))
 
 

@@ -1,12 +1,13 @@
 """Figure F1: requests in a second of one core over HTTP, beside wrk, autocannon and Locust.
 
-Method. The target is nginx, one process on a core of its own, which answers every POST with 40 constant bytes. Each
-generator has the other core to itself and sends ``POST /sensor-data`` with two keys and about 130 bytes of JSON, closed:
-as many users as connections, each sends again when it has its answer. wrk and autocannon send the same bytes again and
-again; Locust (FastHttpUser) and ours make a new body with new values for each request, and ours records the intended,
-sent and received time of each exchange into histograms of three digits. 64 connections are a pool, 8,000 are a socket
-of each device's own. Runs are interleaved and the median counts. Beside the rate stand the CPU time of generator and
-target: where the target has no core left, the generator could do more, and ``per CPU s`` compares what a request costs.
+Method. The target is nginx, one process on a core of its own, which answers every POST with 45 constant bytes. Each
+generator has the other core to itself and sends ``POST /sensor-data`` with two keys and about 130 bytes of JSON. It is
+a closed load: as many users as connections, each sends again when it has its answer. wrk and autocannon send the same
+bytes again and again; Locust (FastHttpUser) and ours make a new body with new values for each request, and ours records
+the intended, sent and received time of each exchange into histograms of three digits. 64 connections are a pool, 8,000
+are a socket of each device's own. Runs are interleaved and the median counts. Beside the rate stand the CPU time of
+generator and target: where the target has no core left, the generator could do more, and ``per CPU s`` compares what a
+request costs (a program's start is in the CPU time of the peers).
 
     python benchmarks/fleet_http.py [--seconds 5] [--runs 3] [--many 8000]
 
@@ -106,9 +107,7 @@ def run_ours(target: Target, connections: int, seconds: float, core: int) -> Res
     load = json.loads(done)
     if load["failed"]:
         raise RuntimeError(f"{load['failed']} of our requests failed")
-    return Result(
-        load["requests"] / load["seconds"], load["cpu_s"] / load["seconds"], used, load["response_ms"]["p99"]
-    )
+    return Result(load["requests"] / load["seconds"], load["cpu_s"] / load["seconds"], used, load["response_ms"]["p99"])
 
 
 def run_wrk(target: Target, connections: int, seconds: float, core: int) -> Result:

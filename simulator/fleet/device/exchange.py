@@ -79,14 +79,28 @@ class Ask(NamedTuple):
     first: bool = True
 
 
-class TimedReading(Protocol):
-    """A reading as it goes over the wire.
+class Dated(Protocol):
+    """A reading that goes over the wire."""
 
-    Attributes:
-        key: the outbox's.
-        text: its values, as :func:`values_text` writes them.
-        recorded_ms: epoch milliseconds on the service's clock as the device knows it; None lets the service say.
-    """
+    @property
+    def key(self) -> int:
+        """The outbox's."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """Its values, as :func:`values_text` writes them."""
+        ...
+
+    @property
+    def recorded_ms(self) -> int | None:
+        """Epoch milliseconds on the service's clock as the device knows it; None lets the service say."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TimedReading:
+    """A reading that goes over the wire without an outbox; see :class:`Dated`."""
 
     key: int
     text: str
@@ -122,7 +136,7 @@ class Speaker:
 
     def readings(
         self,
-        batch: Sequence[TimedReading],
+        batch: Sequence[Dated],
         name: str,
         intended_s: float = 0.0,
         ready_s: float = 0.0,
@@ -192,7 +206,7 @@ class Speaker:
             data_payload=payload.to_wire(),
         )
 
-    def _reading(self, reading: TimedReading) -> str:
+    def _reading(self, reading: Dated) -> str:
         """:class:`agent.wire.sensor_data.PostSensorData` as JSON text."""
         device_id = self.device_id
         name = f'"{device_id}"' if self._is_plain else encode_json(device_id).decode()

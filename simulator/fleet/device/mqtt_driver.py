@@ -188,7 +188,8 @@ class _Place(Timer):
             now=now,
         )
         self.device = MqttDevice(body, self._speaker, now)
-        self.device.sampling = sampling
+        if not sampling:
+            self.device.sample(on=False)
         self._patience = Patience(self._model.backoff, self._chance)
         driver.fleet.gauges.online += 1
         spread_s = phase_s(self._speaker.device_id, "connect", self._model.polling.fast_s)
@@ -228,7 +229,7 @@ class _Place(Timer):
 
     def sample(self, *, on: bool) -> None:
         if self.device is not None:
-            self.device.sampling = on
+            self.device.sample(on=on)
             self._turn(self.device, self.driver.clocks.now())
 
     # --- the session (SessionListener) --------------------------------------------------------------------------------

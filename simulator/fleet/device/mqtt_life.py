@@ -75,6 +75,7 @@ class MqttDevice(VirtualDevice):
         body = self._body
         command = read_command(command_id, payload, self._speaker.device_id)
         take_in(body, CommandPoll((command,), pushed=True), now)
+        self.own_due_s = _LONG_AGO_S  # its work begins with the next look
         self._taken += 1
         if self._taken % _TIDY_EVERY == 0:
             body.disk.journal.forget_before(now.monotonic_s - _REMEMBERED_S)
@@ -112,10 +113,7 @@ class MqttDevice(VirtualDevice):
     @property
     def out_due_s(self) -> float:
         """When to ask :meth:`out` again, on the monotonic clock."""
-        uplink = self._handing_over
-        if not uplink.has_work:
-            return self.own_due_s
-        return min(self.own_due_s, max(uplink.not_before_s, self._not_before_s))
+        return min(self.own_due_s, max(self._handing_over.due_s, self._not_before_s))
 
     def out(self, now: Moment) -> Ask | None:
         """What to publish next; None when nothing is due."""
@@ -129,7 +127,7 @@ class MqttDevice(VirtualDevice):
     def _not_before_s(self) -> float:
         """The gateway's hint is about readings: results go at once."""
         lanes = self._body.lanes
-        results = self._body.disk.journal.first_finished() or (lanes is not None and lanes.has_progress)
+        results = (lanes is not None and lanes.has_progress) or self._body.disk.journal.first_finished() is not None
         return _LONG_AGO_S if results else self.held_until_s
 
     def puback(self, ask: Ask, code: int, now: Moment) -> bool:

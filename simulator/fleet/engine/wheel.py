@@ -21,7 +21,8 @@ from typing import Final, Protocol
 _FINE_PER_S: Final = 8
 _FINE_BITS: Final = 8
 """A coarse bucket holds 2 ** 8 fine ones: 32 s."""
-_NEVER: Final = math.inf
+NEVER: Final = math.inf
+"""When a timer without an appointment is due."""
 _NOWHERE: Final = -1
 FIRES_PER_TURN: Final = 256
 """After so many the loop gets a turn, so that answers are read (and timed) while a crowd of devices wakes up."""
@@ -77,7 +78,7 @@ class Timer:
     __slots__ = ("_number", "due_s")
 
     def __init__(self) -> None:
-        self.due_s = _NEVER
+        self.due_s = NEVER
         self._number = _NOWHERE  # of the fine bucket that it is filed for
 
     def fire(self) -> None:
@@ -120,7 +121,7 @@ class Wheel:
         self._coarse_numbers: list[int] = []
         self._serial = 0
         self._handle: Handle | None = None
-        self._armed_s = _NEVER
+        self._armed_s = NEVER
         self._is_running = False
 
     def at(self, due_s: float, what: Timer | Callable[[], object]) -> Timer:
@@ -135,7 +136,7 @@ class Wheel:
         """
         timer = what if isinstance(what, Timer) else Call(what)
         timer.due_s = due_s
-        if due_s == _NEVER:
+        if due_s == NEVER:
             return timer
         number = int(due_s * _FINE_PER_S)
         # Filed for an earlier bucket, or a later time: it is looked at in time, and filed again then.
@@ -148,13 +149,16 @@ class Wheel:
 
         A timer that gets its next appointment soon had better be put off with :meth:`put_off`.
         """
-        timer.due_s = _NEVER
+        timer.due_s = NEVER
         self._leave(timer)
 
     @staticmethod
     def put_off(timer: Timer) -> None:
-        """No appointment until the next :meth:`at`. The place is kept, so that both cost next to nothing."""
-        timer.due_s = _NEVER
+        """No appointment until the next :meth:`at`. The place is kept, so that both cost next to nothing.
+
+        The same as ``timer.due_s = NEVER``.
+        """
+        timer.due_s = NEVER
 
     def __len__(self) -> int:
         """How many places are taken, those of put off timers too."""
@@ -203,11 +207,11 @@ class Wheel:
         if self._handle is not None:
             self._handle.cancel()
         self._armed_s = wake_s
-        self._handle = None if wake_s == _NEVER else self._clock.call_at(wake_s, self._turn)
+        self._handle = None if wake_s == NEVER else self._clock.call_at(wake_s, self._turn)
 
     def _turn(self) -> None:
         """The clock calls: what is due fires, and the next call is arranged."""
-        self._handle, self._armed_s, self._is_running = None, _NEVER, True
+        self._handle, self._armed_s, self._is_running = None, NEVER, True
         near = self._near
         try:
             now_s = self._clock.time()
@@ -233,7 +237,7 @@ class Wheel:
             while numbers and numbers[0] <= last:
                 for timer in ring.pop(heapq.heappop(numbers)):
                     timer._number = _NOWHERE  # noqa: SLF001
-                    if timer.due_s != _NEVER:
+                    if timer.due_s != NEVER:
                         self._file(timer, int(timer.due_s * _FINE_PER_S))
 
     def _next_s(self) -> float:
@@ -246,4 +250,4 @@ class Wheel:
             return self._fine_numbers[0] / _FINE_PER_S
         if self._coarse_numbers:
             return (self._coarse_numbers[0] << _FINE_BITS) / _FINE_PER_S
-        return _NEVER
+        return NEVER

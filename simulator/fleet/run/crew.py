@@ -1,7 +1,8 @@
 """The worker processes as the conductor has them: started, told, heard, and known to be dead when they are.
 
 A worker is alive as long as its heartbeat thread says so; that its loop is busy is no reason to bury it. A worker whose
-process has ended, or that was not heard for :data:`SILENCE_S`, is gone: its seconds from then on are a gap in the run.
+process has ended, or that was not heard for :data:`SILENCE_S` since its first word, is gone: its seconds from then on
+are a gap in the run.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from simulator.fleet.run.messages import FromWorker, ToWorker
 from simulator.interrupts import without_interrupts
 
 SILENCE_S: Final = 15.0
+BIRTH_S: Final = 120.0
+"""Until its first word: a process that imports on a busy machine has no thread yet that could say anything."""
 _END_S: Final = 5.0
 
 Work = Callable[[int, Any, Connection], None]
@@ -32,6 +35,7 @@ class _Member:
     process: BaseProcess
     pipe: Connection
     heard_s: float
+    has_spoken: bool = False
     gone: str | None = None
     done: bool = False
 
@@ -125,9 +129,10 @@ class Crew:
         for pipe in wait(list(open_pipes), timeout_s):
             yield from self._read(open_pipes[pipe])
         for member in open_pipes.values():
-            if member.gone is None and not member.done and self._now() - member.heard_s > SILENCE_S:
+            patience_s = SILENCE_S if member.has_spoken else BIRTH_S
+            if member.gone is None and not member.done and self._now() - member.heard_s > patience_s:
                 member.process.kill()
-                yield self._bury(member, f"not heard for {SILENCE_S:g} s, ended")
+                yield self._bury(member, f"not heard for {patience_s:g} s, ended")
 
     def release(self, worker: int) -> None:
         """This worker has said its last word: that its process ends now is no trouble."""
@@ -137,7 +142,7 @@ class Crew:
         try:
             while member.gone is None and not member.done and member.pipe.poll():
                 message: FromWorker = member.pipe.recv()
-                member.heard_s = self._now()
+                member.heard_s, member.has_spoken = self._now(), True
                 yield message
         except (EOFError, OSError):
             member.process.join(_END_S)

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from agent.errors import AgentError
@@ -36,10 +37,12 @@ from simulator.fleet.run.preparing import Prepared, Setting, count_workers, prep
 from simulator.fleet.run.verdict import Findings, judge_run
 from simulator.fleet.run.worker import work
 from simulator.fleet.scenario.conditions import parse_condition
+from simulator.fleet.scenario.faults import fault_end_s
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.asking import Keyring, open_desk
 from simulator.fleet.target.safety import Permission, is_here
+from simulator.fleet.target.trust import trust
 from simulator.fleet.target.way import Way
 from simulator.report.values import Tone
 
@@ -76,11 +79,14 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
         ServiceError: the target could not be prepared; no load was made.
     """
     scenario, plan = stage.file.scenario, Plan(stage.file.scenario)
+    if scenario.target.tls is not None and scenario.target.tls.ca_file is not None:
+        trust(stage.file.folder / scenario.target.tls.ca_file)
     workers = count_workers(scenario)
     needs = check_capacity(scenario, workers, target_is_here=is_here(stage.way.base_url))
-    setting = Setting(stage.file, plan, stage.way, stage.folder, workers, stage.is_audited)
     head = _head(scenario, stage.way, workers)
     with ExitStack() as ends:
+        secrets = Path(ends.enter_context(TemporaryDirectory(prefix="fleet-simulator-")))
+        setting = Setting(stage.file, plan, stage.way, stage.folder, secrets, workers, stage.is_audited)
         folder = ends.enter_context(RunFolder(stage.folder))
         view = ends.enter_context(make_view(head))
         for need in needs:
@@ -184,7 +190,7 @@ def _score(scenario: Scenario) -> Score:
         for phase in scenario.phases
     )
     faults = tuple(
-        Span(fault.kind, fault.kind, fault.at_s, fault.at_s + fault.duration_s, round(fault.share * devices))
+        Span(fault.kind, fault.kind, fault.at_s, fault_end_s(fault), round(fault.share * devices))
         for fault in scenario.faults
     )
     return Score(phases, devices, faults, scenario.drain_s)

@@ -20,6 +20,7 @@ from typing import Final, Protocol
 import uvloop
 
 from agent.errors import AgentError
+from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.metrics.health import HealthProbe, ProcessHealth
 from simulator.fleet.metrics.recorder import Cut, Recorder
 from simulator.fleet.run.messages import (
@@ -67,12 +68,17 @@ def work(number: int, job: Job, pipe: Connection) -> None:
         job: what to play.
         pipe: to the conductor.
     """
+    raise_descriptor_limit()
     teller = _Teller(number, pipe)
     teller.start()
     try:
         uvloop.run(_perform(number, job, pipe, teller))
     except AgentError as error:
         teller.tell(Trouble(number, str(error), fatal=True))
+    except Exception as error:
+        # The run tells of it and ends as inconclusive; the traceback is for whoever mends this program.
+        teller.tell(Trouble(number, f"worker {number} failed: {error!r}", fatal=True))
+        raise
     finally:
         teller.end()
 

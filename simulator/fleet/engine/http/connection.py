@@ -13,7 +13,7 @@ import httptools
 
 from simulator.fleet.engine.http.reading import AnswerReader
 from simulator.fleet.engine.ports import Caller
-from simulator.fleet.engine.wheel import Timer, Wheel
+from simulator.fleet.engine.wheel import NEVER, Timer, Wheel
 from simulator.fleet.metrics.outcomes import OutcomeClass
 
 if TYPE_CHECKING:
@@ -67,12 +67,12 @@ class Connection(asyncio.Protocol, Timer):
         """Who waits for an answer on this connection."""
         return self._caller
 
-    def start(self, device: int, message: bytes, caller: Caller, deadline_s: float) -> None:
+    def start(self, device: int, message: bytes, caller: Caller, deadline_s: float, now_s: float) -> None:
         """Send a request; the connection must be free."""
         self._caller = caller
         self._device = device
+        self._sent_s = now_s
         self._shared.wheel.at(deadline_s, self)
-        self._sent_s = monotonic()
         self._transport.write(message)  # type: ignore[union-attr]  # a pool holds connections that stand
 
     def forget(self) -> None:
@@ -109,7 +109,7 @@ class Connection(asyncio.Protocol, Timer):
                 return
             reader.has_more = True
         if reader.is_whole:
-            self._answer(reader)
+            self._answer(reader, monotonic())
             return
         self._reader = reader
         self._received += len(data)
@@ -125,7 +125,7 @@ class Connection(asyncio.Protocol, Timer):
     def connection_lost(self, exc: Exception | None) -> None:
         """asyncio: the connection is gone."""
         if self._caller is not None and exc is None and self._reader is not None and self._reader.end():
-            self._answer(self._reader)
+            self._answer(self._reader, monotonic())
         elif exc is None:
             self._fail(OutcomeClass.TRANSPORT, "the service closed the connection without an answer")
         else:
@@ -135,25 +135,25 @@ class Connection(asyncio.Protocol, Timer):
         """The wheel: no answer in time."""
         self._fail(OutcomeClass.TIMEOUT, "no answer in time")
 
-    def _answer(self, reader: AnswerReader) -> None:
-        now_s = monotonic()
-        caller, sent_s, body = self._caller, self._sent_s, reader.body
-        if len(body) > self._shared.answer_bytes_max:
+    def _answer(self, reader: AnswerReader, now_s: float) -> None:
+        shared, caller, sent_s, body = self._shared, self._caller, self._sent_s, reader.body
+        if len(body) > shared.answer_bytes_max:
             self._too_large()
             return
         status, headers = reader.status, reader.headers
         self._caller = self._reader = None
         self._received = 0
-        self._shared.wheel.put_off(self)
-        is_cut = self._shared.is_cut(self._device, sent_s)
+        self.due_s = NEVER  # put off: its place on the wheel is for the next request
+        if shared.cuts and shared.is_cut(self._device, sent_s):
+            caller = None
         # An answer that came before the request was out leaves the rest of it in the way of the next.
         if reader.keeps_alive and not reader.has_more and not self._transport.get_write_buffer_size():  # type: ignore[union-attr]
             reader.clear()
-            self._shared.readers.append(reader)
+            shared.readers.append(reader)
             self._pool.freed(self)  # type: ignore[union-attr]  # a lost connection keeps nothing alive
         else:
             self._end()
-        if caller is not None and not is_cut:
+        if caller is not None:
             caller.answered(status, headers, body, sent_s, now_s)
 
     def _too_large(self) -> None:

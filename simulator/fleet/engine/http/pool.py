@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
-from typing import Final
+from typing import Final, cast
 
 from simulator.fleet.engine.http.connection import Connection, Shared
 from simulator.fleet.engine.ports import Caller
@@ -44,7 +44,7 @@ class ConnectionPool:
         """Send a request now, or in its turn."""
         now_s = monotonic()
         if self._idle:
-            self._idle.popitem()[0].start(device, message, caller, now_s + timeout_s)
+            self._idle.popitem()[0].start(device, message, caller, now_s + timeout_s, now_s)
             return
         waiting = _Waiting(self._shared, device, message, caller, now_s)
         self._shared.wheel.at(now_s + timeout_s, waiting)
@@ -55,11 +55,12 @@ class ConnectionPool:
 
     def freed(self, connection: Connection) -> None:
         """A connection has brought its answer: the next request goes out, or it rests."""
-        waiting = self._next()
+        waiting = None if self._waiting is None else self._next()
         if waiting is None:
             self._idle[connection] = None
         else:
-            connection.start(waiting.device, waiting.message, waiting.caller, waiting.deadline_s)  # type: ignore[arg-type]  # _next leaves out those without a caller
+            caller = cast("Caller", waiting.caller)  # _next leaves out those without one
+            connection.start(waiting.device, waiting.message, caller, waiting.deadline_s, monotonic())
 
     def lost(self, connection: Connection) -> None:
         """A connection is no more; who waits may need another."""

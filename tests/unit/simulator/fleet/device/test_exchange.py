@@ -13,7 +13,6 @@ from simulator.fleet.device.exchange import Ask, Operation, Speaker, read_listin
 from tests.unit.simulator.fleet.device.answering import answer_of
 
 
-
 @dataclass
 class Timed:
     key: int

@@ -94,7 +94,6 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         commands=[] if wire else [{"payload": {"n": n}, "devices": draw(shares), **s} for n, s in enumerate(streams)],
         arrivals=[{"kind": "open", **stream} for stream in streams] if wire else [],
         phases=draw(phases()),
-        faults=[{"kind": "f", "at_s": 0.1, "duration_s": 0.2, "share": draw(shares)}],
     )
 
 
@@ -283,13 +282,15 @@ def test_the_rate_factor_of_a_phase_multiplies_the_rates():
 
 def test_a_phase_that_waited_moves_what_comes_after_it_and_leaves_the_devices_periods():
     storm = {"kind": "storm", "name": "storm", "duration_s": 20, "away_s": 4}
-    fault = {"kind": "f", "at_s": 65, "duration_s": 2}
-    plan = Plan(scenario(phases=[HOLD, storm], faults=[fault]))
+    command = {"payload": {}, "rate_per_s": 1}
+    plan = Plan(scenario(phases=[HOLD, storm], commands=[command]))
     later = plan.entered(1, 63.5)
     before, after = all_events(plan), all_events(later)
     assert {event.time_s for event in of_kind(before, EventKind.SWITCH_OFF)} == {60.0}
     assert {event.time_s for event in of_kind(after, EventKind.SWITCH_OFF)} == {63.5}
-    assert {event.time_s for event in of_kind(after, EventKind.FAULT_BEGIN)} == {68.5}
+    commands = [event.time_s for event in of_kind(after, EventKind.COMMAND)]
+    assert commands == [n + 0.5 + (3.5 if n >= 60 else 0) for n in range(80)]
+    assert later.timeline.moved(65, plan.planned) == 68.5
     early = [(event.device, event.time_s) for event in of_kind(before, EventKind.READING) if event.time_s < 60]
     assert [(e.device, e.time_s) for e in of_kind(after, EventKind.READING) if e.time_s < 60] == early
     assert later.end_s == 83.5

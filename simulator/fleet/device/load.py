@@ -1,0 +1,313 @@
+"""The level ``wire``: pure load. Requests as devices make them, without devices: no brain, no retry, no outbox.
+
+Every body is made for its request (device id, sequence number, time, signals); nothing is sent twice. Open arrivals
+come at times that somebody else plans, whatever the target does; closed users send the next request after the answer.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from agent.errors import InvalidMessage, ServiceError
+from agent.wire import paths
+from agent.wire.commands import CommandRecord, SendCommand
+from agent.wire.json_text import encode_json
+from simulator.fleet.audit.book import SEQUENCE_NAME
+from simulator.fleet.audit.digest import digest_values
+from simulator.fleet.device.answers import HttpAnswer, judge, outcome_of
+from simulator.fleet.device.driver import TIMEOUT_S, Clocks
+from simulator.fleet.device.exchange import Ask, Operation, Speaker, TimedReading, values_text
+from simulator.fleet.device.letterhead import Letterhead
+from simulator.fleet.device.model import Fleetwide
+from simulator.fleet.device.observer import NoObserver, Observer
+from simulator.fleet.engine.ports import HttpEngine
+from simulator.fleet.engine.wheel import Timer, Wheel
+from simulator.fleet.metrics.outcomes import OutcomeClass, class_of
+from simulator.fleet.signals.base import Individual, SignalSet
+from simulator.fleet.signals.climate import CLIMATE
+
+_CLEAR: Final = frozenset({OutcomeClass.OK, OutcomeClass.REFUSED, OutcomeClass.LIMITED})
+_PING: Final[Mapping[str, Any]] = {"command": "ping"}
+
+
+class Request(StrEnum):
+    """What is asked for; the words of a scenario's ``arrivals``."""
+
+    SENSOR_DATA = "sensor_data"
+    POLL = "poll"
+    SEND_COMMAND = "send_command"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A device that requests are made for.
+
+    Attributes:
+        device_id: the service's.
+        signals: what its readings hold; shared with all of its model.
+    """
+
+    device_id: str
+    signals: SignalSet = field(default_factory=lambda: CLIMATE)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """How load is made.
+
+    Attributes:
+        timeout_s: for one request.
+        payload: of the commands that are sent.
+        ttl_s: how long the service keeps such a command.
+    """
+
+    timeout_s: float = TIMEOUT_S
+    payload: Mapping[str, Any] = field(default_factory=lambda: _PING)
+    ttl_s: int = 60
+
+
+class Load:
+    """Makes requests for a range of devices; all calls come from the loop's thread.
+
+    Args:
+        engine: carries the requests.
+        wheel: for the pauses of closed users.
+        letterheads: how requests begin, one for each key pair; the devices are dealt out over them by their number.
+        subjects: the devices.
+        fleet: what they have in common; the book gets every reading and command.
+        first_index: of the first of them, in the fleet.
+        observer: is told of each exchange.
+        clocks: time.
+        options: see :class:`LoadOptions`.
+        on_news: called after each exchange.
+
+    Attributes:
+        under_way: requests that have no answer yet.
+    """
+
+    def __init__(
+        self,
+        engine: HttpEngine,
+        wheel: Wheel,
+        letterheads: Sequence[Letterhead],
+        subjects: Sequence[Subject],
+        fleet: Fleetwide,
+        *,
+        first_index: int = 0,
+        observer: Observer | None = None,
+        clocks: Clocks | None = None,
+        options: LoadOptions | None = None,
+        on_news: Callable[[], None] | None = None,
+    ) -> None:
+        self.engine = engine
+        self.wheel = wheel
+        self.fleet = fleet
+        self.observer = observer or NoObserver()
+        self.clocks = clocks or Clocks()
+        self.on_news = on_news
+        self.under_way = 0
+        self._options = options or LoadOptions()
+        self._letterheads = letterheads
+        self._first = first_index
+        self._signals = [subject.signals for subject in subjects]
+        self._speakers = [Speaker(subject.device_id, "", fleet.offers) for subject in subjects]
+        self._individuals = [Individual(fleet.seed, subject.device_id) for subject in subjects]
+        self._sequences = array("L", bytes(array("L").itemsize * len(subjects)))
+        self._users: list[_User] = []
+        self._makers = {
+            Request.SENSOR_DATA: self._reading,
+            Request.POLL: self._poll,
+            Request.SEND_COMMAND: self._command,
+        }
+
+    @property
+    def devices(self) -> range:
+        """Their places in the fleet."""
+        return range(self._first, self._first + len(self._speakers))
+
+    def send(self, request: Request, device: int, due_s: float, on_end: Callable[[float], None] | None = None) -> None:
+        """Send one request now.
+
+        Args:
+            request: what for.
+            device: index in the fleet.
+            due_s: when it was to be sent, on the monotonic clock: what was waited is counted from here.
+            on_end: called with the time of the end.
+        """
+        ask, sequence = self._makers[request](device - self._first, device, due_s)
+        self.under_way += 1
+        sending = _Sending(self, ask, device, sequence, on_end)
+        letterhead = self._letterheads[device % len(self._letterheads)]
+        self.engine.send(device, letterhead.message(ask), sending, self._options.timeout_s)
+
+    def start_users(self, request: Request, users: int, pause_s: float = 0.0) -> None:
+        """So many users, each of whom sends the next request a pause after the answer; they take turns at devices."""
+        now_s = self.clocks.now().monotonic_s
+        for number in range(users):
+            user = _User(self, request, number, users, pause_s)
+            self._users.append(user)
+            self.wheel.at(now_s, user)
+
+    def stop_users(self) -> None:
+        """No user begins another request; what is under way still ends."""
+        for user in self._users:
+            user.stop()
+        self._users.clear()
+
+    # --- bodies -------------------------------------------------------------------------------------------------------
+
+    def _reading(self, place: int, device: int, due_s: float) -> tuple[Ask, int]:
+        fleet, now = self.fleet, self.clocks.now()
+        sequence = self._sequences[place] + 1
+        self._sequences[place] = sequence
+        values = self._signals[place].read(self._individuals[place], now.wall_s)
+        digest = digest_values(values)
+        if fleet.numbered:
+            values[SEQUENCE_NAME] = sequence
+        recorded_ms = round(now.wall_s * 1000)
+        began_s = fleet.began_s
+        fleet.book.reading_made(device)
+        fleet.book.reading_sent(
+            device,
+            sequence,
+            digest,
+            recorded_ms=recorded_ms,
+            made_s=now.monotonic_s - began_s,
+            at_s=now.monotonic_s - began_s,
+        )
+        reading = TimedReading(sequence, values_text(values), recorded_ms)
+        return self._speakers[place].readings((reading,), f"{fleet.run}-{device}", due_s, due_s), sequence
+
+    def _poll(self, place: int, _device: int, due_s: float) -> tuple[Ask, int]:
+        return self._speakers[place].poll(0.0, None, due_s), 0
+
+    def _command(self, place: int, _device: int, due_s: float) -> tuple[Ask, int]:
+        options = self._options
+        order = SendCommand(
+            device_id=self._speakers[place].device_id, command_payload=dict(options.payload), ttl_seconds=options.ttl_s
+        )
+        body = encode_json(order.to_wire())
+        return Ask(Operation.ORDER, "POST", paths.SEND_COMMAND, body, intended_s=due_s, ready_s=due_s), 0
+
+    # --- ends ---------------------------------------------------------------------------------------------------------
+
+    def settle(self, sending: _Sending, outcome: OutcomeClass, sent_s: float | None, now_s: float, fault: str) -> None:
+        """A request ended."""
+        ask = sending.ask
+        self.under_way -= 1
+        self.observer.exchanged(
+            ask.operation,
+            outcome,
+            sending.device,
+            intended_s=ask.intended_s,
+            ready_s=ask.ready_s,
+            sent_s=sent_s,
+            now_s=now_s,
+            first=True,
+        )
+        if fault:
+            self.observer.faulted(ask.operation, sending.device, fault)
+        if sending.on_end is not None:
+            sending.on_end(now_s)
+        if self.on_news is not None:
+            self.on_news()
+
+    def write_down(
+        self, sending: _Sending, outcome: OutcomeClass, body: bytes, sent_s: float | None, now_s: float
+    ) -> None:
+        """Tell the book what became of the reading or the command."""
+        book, device, at_s = self.fleet.book, sending.device, now_s - self.fleet.began_s
+        unclear = outcome not in _CLEAR and sent_s is not None
+        if sending.sequence:
+            sequences = (sending.sequence,)
+            if outcome is OutcomeClass.OK:
+                book.readings_accepted(device, sequences, at_s)
+            elif outcome is OutcomeClass.REFUSED:
+                book.readings_refused(device, sequences, at_s)
+            elif unclear:
+                book.readings_unanswered(device, sequences, at_s)
+        elif sending.ask.operation is Operation.ORDER:
+            command_id = _command_id(body) if outcome is OutcomeClass.OK else ""
+            if command_id:
+                book.command_ordered(device, command_id, at_s)
+            elif unclear or outcome is OutcomeClass.OK:
+                book.order_unanswered(device, at_s)
+
+
+class _Sending:
+    """A request on its way: the engine's :class:`~simulator.fleet.engine.ports.Caller`."""
+
+    __slots__ = ("_load", "ask", "device", "on_end", "sequence")
+
+    def __init__(
+        self, load: Load, ask: Ask, device: int, sequence: int, on_end: Callable[[float], None] | None
+    ) -> None:
+        self._load = load
+        self.ask = ask
+        self.device = device
+        self.sequence = sequence
+        self.on_end = on_end
+
+    def answered(
+        self, status: int, headers: list[tuple[bytes, bytes]], body: bytes, sent_s: float, now_s: float
+    ) -> None:
+        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        outcome, fault = class_of(status), ""
+        if outcome is not OutcomeClass.OK or (body and body[0] not in b"{["):
+            try:
+                judge(HttpAnswer(status, headers, body))
+            except ServiceError as error:
+                outcome, fault = outcome_of(error), str(error)
+        self._load.write_down(self, outcome, body, sent_s, now_s)
+        self._load.settle(self, outcome, sent_s, now_s, fault)
+
+    def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
+        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        self._load.write_down(self, outcome, b"", sent_s, now_s)
+        self._load.settle(self, outcome, sent_s, now_s, reason)
+
+
+class _User(Timer):
+    """One closed user: a request, its answer, a pause, the next request."""
+
+    __slots__ = ("_device", "_load", "_pause_s", "_request", "_step", "_stopped", "_wanted_s")
+
+    def __init__(self, load: Load, request: Request, number: int, users: int, pause_s: float) -> None:
+        super().__init__()
+        self._wanted_s = load.clocks.monotonic()
+        self._load = load
+        self._request = request
+        self._pause_s = pause_s
+        self._step = users
+        self._device = number
+        self._stopped = False
+
+    def stop(self) -> None:
+        """No further request."""
+        self._stopped = True
+        self._load.wheel.cancel(self)
+
+    def fire(self) -> None:
+        """The pause is over."""
+        devices = self._load.devices
+        device = devices[self._device % len(devices)]
+        self._device += self._step
+        self._load.send(self._request, device, self._wanted_s, self._ended)
+
+    def _ended(self, now_s: float) -> None:
+        if not self._stopped:
+            self._wanted_s = now_s + self._pause_s
+            self._load.wheel.at(self._wanted_s, self)
+
+
+def _command_id(body: bytes) -> str:
+    """The id that the service gave a command; empty where the answer names none."""
+    try:
+        return CommandRecord.receive(json.loads(body)).id or ""
+    except (ValueError, InvalidMessage):
+        return ""

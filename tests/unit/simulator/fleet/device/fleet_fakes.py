@@ -1,0 +1,121 @@
+"""An engine without sockets on virtual time, and a book and an observer that keep what they are told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from simulator.fleet.engine.ports import Caller
+from simulator.fleet.engine.virtual_time import VirtualClock
+from simulator.fleet.metrics.outcomes import OutcomeClass
+
+START_S = 1_767_225_600.0
+
+Answer = tuple[int, Mapping[str, str], bytes] | OutcomeClass | None
+"""Status, headers, body; or why there is no answer; or None for one that never comes."""
+
+
+@dataclass
+class Request:
+    """One request as it went over the wire."""
+
+    device: int
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes
+    sent_s: float
+    timeout_s: float
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class FakeEngine:
+    """Answers each request after ``takes_s``, and never to a device that was cut off meanwhile."""
+
+    def __init__(self, clock: VirtualClock, answer: Callable[[Request], Answer], takes_s: float = 0.01) -> None:
+        self._clock = clock
+        self._answer = answer
+        self._lives: dict[int, int] = {}
+        self.takes_s = takes_s
+        self.requests: list[Request] = []
+        self.cuts: list[int] = []
+        self.under_way: dict[int, int] = {}
+        self.most_at_once = 0
+
+    def send(self, device: int, message: bytes, caller: Caller, timeout_s: float) -> None:
+        request = read_request(device, message, self._clock.time(), timeout_s)
+        self.requests.append(request)
+        self.under_way[device] = self.under_way.get(device, 0) + 1
+        self.most_at_once = max(self.most_at_once, self.under_way[device])
+        life = self._lives.get(device, 0)
+        self._clock.call_at(self._clock.time() + self.takes_s, lambda: self._end(request, caller, life))
+
+    def cut(self, device: int) -> None:
+        self.cuts.append(device)
+        self._lives[device] = self._lives.get(device, 0) + 1
+        self.under_way[device] = 0
+
+    async def close(self) -> None: ...
+
+    def _end(self, request: Request, caller: Caller, life: int) -> None:
+        if life != self._lives.get(request.device, 0):
+            return
+        answer = self._answer(request)
+        if answer is None:
+            return
+        self.under_way[request.device] -= 1
+        if isinstance(answer, OutcomeClass):
+            caller.failed(answer, str(answer), request.sent_s, self._clock.time())
+            return
+        status, headers, body = answer
+        raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+        caller.answered(status, raw, body, request.sent_s, self._clock.time())
+
+
+def read_request(device: int, message: bytes, sent_s: float, timeout_s: float) -> Request:
+    """A request out of its bytes, whose length has to be right."""
+    head, _, body = message.partition(b"\r\n\r\n")
+    line, *lines = head.decode().split("\r\n")
+    method, target, version = line.split(" ")
+    headers = {name: value for name, _, value in (each.partition(": ") for each in lines)}
+    assert version == "HTTP/1.1"
+    assert int(headers.get("content-length", 0)) == len(body)
+    return Request(device, method, target, headers, body, sent_s, timeout_s)
+
+
+class RecordingBook:
+    """Keeps every call with its arguments, keywords last."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *arguments, **more: self.calls.append((name, *arguments, *more.values()))
+
+
+@dataclass
+class Told:
+    operation: str
+    outcome: OutcomeClass
+    device: int
+    intended_s: float
+    ready_s: float
+    sent_s: float | None
+    now_s: float
+    first: bool
+
+
+class RecordingObserver:
+    def __init__(self) -> None:
+        self.exchanges: list[Told] = []
+        self.faults: list[tuple[str, int, str]] = []
+
+    def exchanged(self, operation: str, outcome: OutcomeClass, device: int, **times: Any) -> None:
+        self.exchanges.append(Told(operation, outcome, device, **times))
+
+    def faulted(self, operation: str, device: int, sentence: str) -> None:
+        self.faults.append((operation, device, sentence))

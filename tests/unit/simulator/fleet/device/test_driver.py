@@ -1,0 +1,210 @@
+"""The driver on virtual time, over an engine without sockets."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections import Counter
+
+from agent.core.polling import PollIntervals
+from agent.wire import extensions
+from simulator.fleet.device.driver import Clocks, Driver, Member
+from simulator.fleet.device.letterhead import Letterhead
+from simulator.fleet.device.model import DeviceModel, Fleetwide
+from simulator.fleet.engine.http.origin import read_origin
+from simulator.fleet.engine.virtual_time import VirtualClock
+from simulator.fleet.engine.wheel import Wheel
+from simulator.fleet.metrics.outcomes import OutcomeClass
+from tests.unit.simulator.fleet.device.fleet_fakes import START_S, FakeEngine, RecordingBook, RecordingObserver
+
+NOTHING = (200, {}, b'{"data":[],"next_cursor":null,"has_more":false}')
+MINUTE = DeviceModel(interval_s=60.0, polling=PollIntervals(60.0, 60.0, 60.0), wait_s=0.0)
+PING = b'{"data":[{"id":"c1","command_payload":{"command":"ping"},"status":"queued"}]}'
+
+
+def well(request):
+    return NOTHING if request.method == "GET" else (201, {}, b"{}")
+
+
+class Bench:
+    def __init__(self, devices=4, answer=well, model=MINUTE, first_index=0) -> None:
+        self.clock = VirtualClock(1000.0)
+        self.engine = FakeEngine(self.clock, self._answered)
+        self.answer = answer
+        self.book = RecordingBook()
+        self.observer = RecordingObserver()
+        self.news = 0
+        offers = extensions.ALL - {extensions.LONG_POLL, extensions.BATCH_SENSOR_DATA}
+        fleet = Fleetwide(offers, seed=1, run="run", numbered=True, book=self.book, began_s=1000.0)
+        self.driver = Driver(
+            self.engine,
+            Wheel(self.clock),
+            [Letterhead(read_origin("http://service/api"), {"x-api-key": "k"})],
+            [Member(f"d{first_index + number}", "p", model) for number in range(devices)],
+            fleet,
+            first_index=first_index,
+            observer=self.observer,
+            clocks=Clocks(self.clock.time, lambda: START_S + self.clock.time()),
+            on_news=self._count,
+        )
+        self.indices = range(first_index, first_index + devices)
+
+    def _answered(self, request):
+        return self.answer(request)
+
+    def _count(self) -> None:
+        self.news += 1
+
+    def switch_on(self) -> None:
+        for index in self.indices:
+            self.driver.switch_on(index)
+
+    def run(self, seconds: float) -> None:
+        self.clock.run_until(self.clock.time() + seconds)
+
+    def written(self, name: str) -> list[tuple]:
+        return [call[1:] for call in self.book.calls if call[0] == name]
+
+
+def test_each_device_polls_and_reads_in_its_own_rhythm_and_each_exchange_is_told():
+    bench = Bench(devices=20)
+    bench.switch_on()
+    bench.run(600)
+    methods = Counter((request.device, request.method) for request in bench.engine.requests)
+    assert set(methods) == {(device, method) for device in bench.indices for method in ("GET", "POST")}
+    assert all(9 <= count <= 11 for count in methods.values())
+    assert len(bench.observer.exchanges) == len(bench.engine.requests) == bench.news
+    assert {told.operation for told in bench.observer.exchanges} == {"http.poll", "http.sensor_data"}
+    assert all(told.sent_s == told.ready_s == told.intended_s for told in bench.observer.exchanges)
+    seconds = Counter(int(request.sent_s) % 60 for request in bench.engine.requests if request.method == "POST")
+    assert len(seconds) > 10
+
+
+def test_devices_in_step_read_in_the_same_instant():
+    bench = Bench(model=DeviceModel(interval_s=60.0, in_step=True, polling=MINUTE.polling, wait_s=0.0))
+    bench.switch_on()
+    bench.run(100)
+    assert {request.sent_s for request in bench.engine.requests if request.method == "POST"} == {1020.0, 1080.0}
+
+
+def test_a_channel_has_one_request_on_its_way_however_long_it_takes():
+    bench = Bench(devices=3, model=DeviceModel(interval_s=1.0, polling=PollIntervals(1.0, 1.0, 1.0), wait_s=0.0))
+    bench.engine.takes_s = 5.0
+    bench.switch_on()
+    bench.run(100)
+    assert bench.engine.most_at_once == 2
+    assert max(told.ready_s - told.intended_s for told in bench.observer.exchanges) > 3.0
+    assert all(told.sent_s >= told.ready_s for told in bench.observer.exchanges)
+
+
+def test_a_device_that_waits_for_answers_only_is_not_woken_before_its_sensor_is_due():
+    bench = Bench(devices=1, answer=lambda _request: None)
+    bench.switch_on()
+    bench.run(300)
+    assert len(bench.engine.requests) == 2
+    assert bench.driver.gauges.waiting_readings == 5
+
+
+def test_the_power_goes_without_a_word_and_what_was_on_its_way_goes_again_as_it_was():
+    bench = Bench(devices=1, answer=lambda request: None if request.method == "POST" else NOTHING)
+    bench.switch_on()
+    bench.run(90)
+    first = [request for request in bench.engine.requests if request.method == "POST"]
+    bench.driver.switch_off(0)
+    assert (bench.engine.cuts, bench.driver.gauges.online) == ([0], 0)
+    assert bench.written("readings_unanswered") == [(0, (1,), 90.0)]
+    told = len(bench.observer.exchanges)
+    bench.run(600)
+    assert len(bench.observer.exchanges) == told
+    bench.answer = well
+    bench.driver.switch_on(0)
+    bench.run(30)
+    again = [request for request in bench.engine.requests if request.method == "POST"][len(first) :]
+    assert (again[0].body, again[0].headers) == (first[0].body, first[0].headers)
+    assert bench.written("readings_resent")[0][:2] == (0, (1,))
+    assert bench.written("readings_accepted")[0][:2] == (0, (1,))
+    assert next(told.first for told in bench.observer.exchanges if told.operation == "http.sensor_data") is False
+
+
+def test_what_never_went_out_is_not_in_doubt():
+    bench = Bench(devices=1)
+
+    def refuse(device, message, caller, timeout_s):
+        now_s = bench.clock.time()
+        bench.clock.call_at(now_s, lambda: caller.failed(OutcomeClass.TRANSPORT, "refused", None, now_s))
+
+    bench.engine.send = refuse
+    bench.switch_on()
+    bench.run(70)
+    assert bench.written("readings_unanswered") == []
+    assert {told.sent_s for told in bench.observer.exchanges} == {None}
+    assert ("http.poll", 0, "refused") in bench.observer.faults
+
+
+def test_a_command_is_followed_from_the_list_to_the_report():
+    def answer(request):
+        reported = any("result" in each.target for each in bench.engine.requests)
+        return (200, {}, PING) if request.method == "GET" and not reported else well(request)
+
+    bench = Bench(devices=1, answer=answer)
+    bench.switch_on()
+    bench.run(61)
+    names = [call[0] for call in bench.book.calls if call[0].startswith("command")]
+    assert names == ["command_received", "command_started", "command_finished", "command_reported"]
+    assert bench.driver.gauges.open_commands == 0
+    assert {told.operation for told in bench.observer.exchanges} >= {"http.poll", "http.report"}
+
+
+def test_a_worker_has_a_range_of_the_fleet_and_two_workers_make_what_one_makes():
+    whole, late = Bench(devices=6), Bench(devices=3, first_index=3)
+    for bench in (whole, late):
+        bench.switch_on()
+        bench.run(300)
+    mine = [(r.device, r.sent_s, r.body) for r in whole.engine.requests if r.device >= 3]
+    assert mine == [(r.device, r.sent_s, r.body) for r in late.engine.requests]
+
+
+def test_a_fleet_that_stopped_reading_settles_also_devices_that_come_later():
+    bench = Bench()
+    bench.driver.switch_on(0)
+    bench.run(61)
+    bench.driver.sample(on=False)
+    bench.driver.switch_on(1)
+    bench.run(1)
+    assert bench.driver.settled
+    assert bench.driver.unsettled() == []
+    posts = sum(request.method == "POST" for request in bench.engine.requests)
+    bench.run(600)
+    assert sum(request.method == "POST" for request in bench.engine.requests) == posts == 1
+
+
+def test_switching_twice_is_switching_once():
+    bench = Bench(devices=1)
+    bench.driver.switch_on(0)
+    bench.driver.switch_on(0)
+    assert bench.driver.gauges.online == 1
+    bench.driver.switch_off(0)
+    bench.driver.switch_off(0)
+    assert (bench.driver.gauges.online, bench.engine.cuts) == (0, [0])
+
+
+def test_a_device_at_rest_is_small():
+    """The objects of a device; benchmarks/fleet_memory.py measures the whole process."""
+    tracemalloc.start()
+    try:
+        small, large = (_traced_bytes(devices) for devices in (20, 120))
+    finally:
+        tracemalloc.stop()
+    assert (large - small) / 100 < 4000
+
+
+def _traced_bytes(devices: int) -> int:
+    bench = Bench(devices=devices)
+    bench.switch_on()
+    bench.run(65)
+    for kept in (bench.engine.requests, bench.observer.exchanges, bench.book.calls):
+        kept.clear()
+    gc.collect()
+    size = tracemalloc.get_traced_memory()[0]
+    assert bench.driver.gauges.online == devices
+    return size
