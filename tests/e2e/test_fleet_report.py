@@ -82,6 +82,8 @@ def test_keys_move_the_cursor_zoom_and_sort(browser, page_file, tmp_path):
         assert page.locator(".strip-row.fault i").all_inner_texts() == ["link"], "the other fault is out of sight"
         page.keyboard.press("Escape")
         assert not everything.is_visible()
+        # Not under the bar that stays on top.
+        plot.evaluate("place => place.scrollIntoView({block: 'center', behavior: 'instant'})")
         box = plot.bounding_box()
         page.mouse.move(box["x"] + 150, box["y"] + 60)
         page.mouse.down()
