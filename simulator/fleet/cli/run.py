@@ -12,7 +12,9 @@ from rich.console import Console
 from agent.errors import ConfigurationError
 from simulator.exit_codes import ExitCode
 from simulator.fleet.cli.options import takes_target
-from simulator.fleet.report.live import run_view
+from simulator.fleet.report.live import RunView, run_view
+from simulator.fleet.report.prometheus import MeteredView, MetricsAddress
+from simulator.fleet.report.standing import RunHead
 from simulator.fleet.report.writing import record_text
 from simulator.fleet.run.performing import Stage, perform
 from simulator.fleet.scenario.reading import ScenarioFile, read_scenario_file
@@ -34,6 +36,11 @@ from simulator.onboarding.cli.options import told_in_one_line
 @click.option("--local", is_flag=True, help="Start a service for this run on this machine, and end it afterwards.")
 @click.option("--rate-limit", type=click.IntRange(min=0), default=0, help="With --local: its quota; 0 = no limit.")
 @click.option("--audit/--no-audit", default=True, help="Keep books, and read everything back at the end.")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help="Serve the figures so far to Prometheus at http://127.0.0.1:PORT/metrics; 0 takes a free port.",
+)
 @click.option("--quiet", is_flag=True, help="Show nothing; the exit code tells.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record of the run as JSON.")
 def run_command(
@@ -46,6 +53,7 @@ def run_command(
     local: bool,
     rate_limit: int,
     audit: bool,
+    metrics_port: int | None,
     quiet: bool,
     as_json: bool,
 ) -> ExitCode:
@@ -67,7 +75,12 @@ def run_command(
             way = _find(target, file)
         permission = permit(way.base_url, read_targets(targets) if targets else (), owned=owned)
         console = Console(stderr=as_json)
-        record = perform(Stage(file, way, folder, permission, audit), lambda head: run_view(console, head, quiet=quiet))
+
+        def make_view(head: RunHead) -> RunView:
+            view = run_view(console, head, quiet=quiet)
+            return view if metrics_port is None else MeteredView(view, MetricsAddress(metrics_port))
+
+        record = perform(Stage(file, way, folder, permission, audit), make_view)
     if as_json:
         click.echo(record_text(record), nl=False)
     elif not quiet:

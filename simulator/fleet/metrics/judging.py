@@ -129,7 +129,8 @@ class _Watch:
             return _Observed(None, reason=f"no whole second of a phase {threshold.phase!r} (phases: {there})")
         subject = threshold.subject
         if subject.source is Source.OPERATIONS and not any(map(subject.names_operation, totals)):
-            return _Observed(None, reason=f"{' '.join(subject.names)} never ran")
+            ran = ", ".join(sorted(totals)) or "nothing"
+            return _Observed(None, reason=f"{' '.join(subject.names)} never ran (what did: {ran})")
         if threshold.over_s:
             short = f"no {threshold.over_s} s in one piece, the longest is {self._longest} s"
             return self._worst or _Observed(None, reason=short)

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import Final
 
+from simulator.fleet.metrics.operations import HELD
 from simulator.fleet.metrics.outcomes import OutcomeClass
 
 FAILED: Final = frozenset(OutcomeClass) - {OutcomeClass.OK, OutcomeClass.LIMITED}
@@ -35,6 +36,10 @@ class ThresholdError(ValueError):
         self.column = column
         self.expected = expected
         super().__init__(f'threshold "{expression}", column {column}: {expected}')
+
+
+TIMED: Final = frozenset({"percentile", "min", "max", "mean"})
+"""Measures of an operation that are times."""
 
 
 class Source(StrEnum):
@@ -76,11 +81,13 @@ class Subject:
     percent: float = 0.0
 
     def names_operation(self, name: str) -> bool:
-        """Whether an operation is one of those."""
+        """Whether an operation is one of those; polls that are held have no part in the times of a family."""
+        if name in HELD and self.measure in TIMED:
+            return name in self.names
         return name in self.names or f"{name.partition('.')[0]}.*" in self.names
 
 
-_TIMED: Final = ("min", "max", "mean")
+_ENDS: Final = ("min", "max", "mean")
 _GENERATOR: Final = {
     "send_lag": ("p99", "p50", "mean", "max"),
     "loop_lag": ("max",),
@@ -156,7 +163,7 @@ class SubjectNames:
         of_family = {name.partition(".")[2] for name in self._operations if name.startswith(f"{family}.")}
         outcomes = {outcome.value: frozenset({outcome}) for outcome in OutcomeClass} | GROUPS
         aspects = ("response", "service")
-        measures = ("p99", *_TIMED, "count", "rate")
+        measures = ("p99", *_ENDS, "count", "rate")
         names = frozenset({f"{family}.*"})
         if self._next_is(of_family):
             names = frozenset({f"{family}.{self._one_of(tuple(of_family))}"})
@@ -167,7 +174,7 @@ class SubjectNames:
         given = outcomes[self._one_of(tuple(outcomes))] if self._next_is(outcomes) else None
         service = self._next_is(aspects) and self._one_of(aspects) == "service"
         measure, percent = self._measure(measures, percentiles=True)
-        is_time = measure in {"percentile", *_TIMED}
+        is_time = measure in TIMED
         chosen = given or (WAITED if is_time else frozenset({OutcomeClass.OK}))
         units = (Unit.TIME,) if is_time else (Unit.RATE, Unit.SHARE) if measure == "rate" else (Unit.COUNT,)
         return Subject(Source.OPERATIONS, names, chosen, service, measure, percent), units

@@ -108,8 +108,8 @@ class FleetPlay:
         self._recorder = recorder
         target = job.scenario.target
         settings = job.scenario.fleet.models
-        self._models = build_models(settings, job.folder, job.origin_s)
-        held = target.transport == "http_long_poll"
+        self._models = build_models(job.scenario, job.folder, job.origin_s)
+        held = target.transport != "http_poll"
         defies = target.on_limited == "defy"
         self._kinds = [
             device_model(*pair, held=held, defies=defies) for pair in zip(settings, self._models, strict=True)
@@ -247,8 +247,10 @@ class FleetPlay:
             case EventKind.SWITCH_OFF:
                 troupe.switch_off(event.device)
             case EventKind.RECONNECT:
+                self._measurement.cut_off.discard(event.device)
                 troupe.restore(event.device)
             case EventKind.DISCONNECT:
+                self._measurement.cut_off.add(event.device)
                 troupe.lose(event.device)
             case EventKind.COMMAND:
                 operator.send(event.device, event.number, event.serial, due_s)

@@ -10,6 +10,7 @@ from typing import Final
 from simulator.fleet.metrics.subjects import ThresholdError
 from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.scenario.conditions import Condition, ConditionError, parse_condition
+from simulator.fleet.scenario.faults import fault_end_s
 from simulator.fleet.scenario.files import check_files
 from simulator.fleet.scenario.finding import Finding
 from simulator.fleet.scenario.kinds import OnboardingSettings
@@ -86,9 +87,9 @@ def _models(scenario: Scenario) -> Iterator[Finding]:
                 ("target", "transport"),
                 issue=f"does nothing with 'transport: {transport}': only http_long_poll has polls that are held",
             )
-        for name in sorted({"every_s", "phase"} & polls if transport != "http_poll" else set()):
+        if "every_s" in polls and transport != "http_poll":
             yield Finding.at(
-                (*here, "poll", name),
+                (*here, "poll", "every_s"),
                 ("target", "transport"),
                 issue=f"does nothing with 'transport: {transport}': only http_poll asks periodically",
             )
@@ -101,8 +102,13 @@ def _models(scenario: Scenario) -> Iterator[Finding]:
 
 def _kind(scenario: Scenario) -> Iterator[Finding]:
     for kind, name in _SECTION_OF_KIND.items():
-        if getattr(scenario, name) is not None and scenario.kind != kind:
+        is_there = getattr(scenario, name) is not None
+        if is_there and scenario.kind != kind:
             yield Finding.at((name,), ("kind",), issue=f"does nothing without 'kind: {kind}'; remove it")
+        if scenario.kind == kind and not is_there:
+            yield Finding.at(
+                ("kind",), (name,), issue=f"{kind} needs a section '{name}:'; 'fleet-simulator init' has one"
+            )
     if scenario.kind == "onboarding_storm":
         yield from _labels(scenario)
     if scenario.kind == "command_round_trip" and not scenario.commands:
@@ -220,10 +226,12 @@ def _unreachable(condition: Condition, online: float, scenario: Scenario, index:
 def _faults(scenario: Scenario) -> Iterator[Finding]:
     for index, fault in enumerate(scenario.faults):
         here = ("faults", index)
-        end_s = fault.at_s + fault.duration_s
+        if scenario.level == "wire":
+            yield Finding.at((*here, "kind"), ("level",), issue=f"level wire has no devices for {fault.kind}")
+        end_s = fault_end_s(fault)
         if end_s > scenario.duration_s:
             yield Finding.at(
-                (*here, "duration_s" if fault.duration_s else "at_s"),
+                (*here, "duration_s" if end_s > fault.at_s else "at_s"),
                 (*here, "at_s"),
                 ("phases",),
                 issue=f"ends {end_s:g} s after the begin; the phases end after {scenario.duration_s:g} s",

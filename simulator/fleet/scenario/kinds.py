@@ -30,7 +30,10 @@ class LimiterSettings(Section):
     )
     window_s: Seconds = Field(default=60.0, description="Length of the window; windows begin at whole multiples of it.")
     over: float = Field(default=1.5, gt=1, le=100, description="Each key asks for so many times its quota.")
-    tolerance: Share = Field(default=0.02, description="How far counts may be off, as a share of the quota.")
+    tolerance: Share = Field(
+        default=0.0,
+        description="How far counts may be off, as a share of the quota; a limiter of several servers counts roughly.",
+    )
 
 
 class BackfillSettings(Section):

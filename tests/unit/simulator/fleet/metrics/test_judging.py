@@ -86,6 +86,14 @@ def test_intended_and_sent_time_are_told_apart():
     assert result_of("http.poll.mean < 101ms", [QUICK]).held
 
 
+def test_a_poll_that_is_held_on_purpose_has_no_part_in_the_times_of_its_family():
+    record, seconds = run([QUICK] * 3)
+    held = {"http.long_poll": run([[(OK, 20.0)] * 20])[0].operations["http.poll"]}
+    record = replace(record, operations={**record.operations, **held})
+    texts = ("http.p99 < 1s", "http.long_poll.p50 > 10s", "http.count == 80")
+    assert [result.held for result in judge([parse(text) for text in texts], record, seconds)] == [True, True, True]
+
+
 def test_the_slowest_window_of_a_rate_is_the_one_that_counts():
     seconds = [QUICK] * 5 + [[], []] + [QUICK] * 5
     assert result_of("http.poll.rate >= 15/s", seconds).held
@@ -98,8 +106,8 @@ def test_what_was_not_measured_never_holds():
     window = result_of("http.poll.p99 < 1h over 2s", quiet)
     assert (window.held, window.observed, window.reason) == (False, None, "nothing was measured from 3 s to 5 s")
     for expression, reason in (
-        ("http.report.count == 0", "http.report never ran"),
-        ("mqtt.p99 < 1h", "mqtt.* never ran"),
+        ("http.report.count == 0", "http.report never ran (what did: http.poll)"),
+        ("mqtt.p99 < 1h", "mqtt.* never ran (what did: http.poll)"),
         ("http.poll.timeout.p99 < 1h", "nothing was measured in 10 s"),
         ("http.poll.p99 < 1h over 1m", "no 60 s in one piece, the longest is 10 s"),
         ("http.poll.p99 < 1h in hold", "no whole second of a phase 'hold' (phases: none)"),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simulator.fleet.metrics.operations import OPERATIONS
 from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.metrics.subjects import FAILED, WAITED, Source, Unit
 from simulator.fleet.metrics.thresholds import ThresholdError, parse
@@ -106,6 +107,16 @@ def test_a_scenario_with_operations_of_its_own_can_name_them():
     assert parse("http.confirm.p99 < 1s", operations={"http.confirm"}).subject.names == {"http.confirm"}
     with pytest.raises(ThresholdError, match="no phases"):
         parse("http.poll.p99 < 1s in hold", phases=[])
+
+
+def test_every_operation_that_the_fleet_names_can_stand_in_a_threshold():
+    fleet = Path(__file__).parents[5] / "simulator" / "fleet"
+    named = {
+        name
+        for path in fleet.rglob("*.py")
+        for name in re.findall(r'"((?:http|mqtt)\.[a-z_]+)"', path.read_text(encoding="utf-8"))
+    }
+    assert named == {name for name in OPERATIONS if not name.startswith("commands.")}
 
 
 def test_every_threshold_of_the_documents_can_be_read():
