@@ -117,8 +117,8 @@ def test_init_plan_and_schema_from_the_command_line(tmp_path):
     path = tmp_path / "mine.yaml"
 
     def call(*arguments: str) -> tuple[int, str, str]:
-        done = runner.invoke(program, list(arguments), standalone_mode=False)
-        return int(done.return_value or 0) if done.exception is None else 2, done.stdout, done.stderr or ""
+        done = runner.invoke(program, list(arguments))
+        return done.exit_code, done.stdout, done.stderr
 
     assert call("init", "--from", "limiter", "--out", str(path))[0] == 0
     assert call("init", "--from", "limiter", "--out", str(path))[0] == 2
