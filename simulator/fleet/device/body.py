@@ -79,6 +79,9 @@ class Body:
 
     def values(self, now: Moment) -> dict[str, float]:
         """What its sensor reads now, by reading name."""
+        around = self.fleet.circumstances
+        if around is not None:
+            return around.values(self.individual, self.model, now)
         return self.model.signals.read(self.individual, now.wall_s)
 
     def around(self, now: Moment) -> Surroundings:

@@ -42,7 +42,7 @@ class Measurement:
         device: int,
         *,
         intended_s: float,
-        ready_s: float,  # noqa: ARG002 - the observer's
+        ready_s: float,
         sent_s: float | None,
         now_s: float,
         first: bool,
@@ -54,7 +54,9 @@ class Measurement:
             recorder.sent += 1
         elif device not in self.cut_off:
             recorder.intended += 1
-        recorder.record(operation, outcome, intended_s=intended_s, sent_s=sent_s, now_s=now_s, first=first)
+        recorder.record(
+            operation, outcome, intended_s=intended_s, sent_s=sent_s, now_s=now_s, ready_s=ready_s, first=first
+        )
         # A poll that is held is long on purpose: no device is slow for that.
         if now_s - intended_s > self._bar_s and operation != HELD_POLL:
             self._keep(device, now_s - intended_s, operation)
