@@ -149,7 +149,7 @@ def judge_commands(events: Iterable[CommandEvent], rules: CommandRules, found: F
             sums[kind] += len(names)
             if names:
                 found.add(kind, device, len(names), names)
-        sums += _counts(commands.values())
+        sums += _counts(commands.values(), rules.ended_ms)
     return CommandSums(**sums)
 
 
@@ -204,13 +204,13 @@ def _reordered(commands: Mapping[str, _Command]) -> list[str]:
     return found
 
 
-def _counts(commands: Iterable[_Command]) -> Counter[str]:
+def _counts(commands: Iterable[_Command], ended_ms: int) -> Counter[str]:
     sums: Counter[str] = Counter()
     for each in commands:
         ordered = each.ordered_ms is not None
         sums["sent"] += ordered
         sums["accepted"] += ordered
-        sums["stored"] += len(each.listed)
+        sums["stored"] += 0 if each.is_of_another_run(ended_ms) and not ordered else len(each.listed)
         sums["effects"] += len(each.attempts)
         sums["again"] += max(0, len(each.attempts) - 1)
         sums["undelivered"] += ordered and each.received_ms is None

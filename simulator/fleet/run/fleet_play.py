@@ -146,7 +146,7 @@ class FleetPlay:
             job.offers,
             job.scenario.seed,
             job.run,
-            numbered=job.ledger is not None,
+            numbered=job.ledger is not None and job.ledger.header.sequence_name is not None,
             first_number=job.ledger.header.first_number if job.ledger is not None else 0,
             book=self._book,
             began_s=at_s,

@@ -168,12 +168,11 @@ def _storm_job(scenario: Scenario, way: Way, provisioned: Provisioned, identifie
 def _fleet_jobs(setting: Setting, prepared: Prepared, provisioned: Provisioned) -> Iterator[FleetJob]:
     scenario, way, workers = setting.file.scenario, setting.way, setting.workers
     address, first_number = _address(setting, provisioned), first_number_of(prepared.run)
+    name = SEQUENCE_NAME if scenario.audit.numbers else None
     for worker, devices in enumerate(deal(scenario.fleet.devices, workers)):
         ours = provisioned.devices[devices.start : devices.stop]
         offers = tuple(sorted(prepared.offers))
-        header = LedgerHeader(
-            worker, devices.start, len(devices), prepared.began_ms, SEQUENCE_NAME, offers, first_number
-        )
+        header = LedgerHeader(worker, devices.start, len(devices), prepared.began_ms, name, offers, first_number)
         yield FleetJob(
             scenario=scenario,
             address=address,

@@ -115,6 +115,9 @@ def _kind(scenario: Scenario) -> Iterator[Finding]:
         yield Finding.at(("kind",), ("commands",), issue="command_round_trip needs 'commands:' to follow")
     if scenario.kind == "limiter" and scenario.level != "wire":
         yield Finding.at(("kind",), ("level",), issue="limiter needs 'level: wire': devices would slow down")
+    if not scenario.audit.numbers and (scenario.level != "core" or scenario.kind == "backfill"):
+        issue = "only devices with the agent's core make sure that no two readings have the same millisecond"
+        yield Finding.at(("audit", "numbers"), ("level",), issue=f"{issue}; leave it out, or take 'level: core'")
     if scenario.kind in {"onboarding_storm", "backfill"} and scenario.commands:
         yield Finding.at(("commands",), ("kind",), issue=f"kind {scenario.kind} sends no commands; remove them")
     if scenario.kind in {"backfill", "onboarding_storm", "limiter"} and scenario.target.transport == "mqtt":

@@ -137,7 +137,9 @@ def test_commands_of_other_runs_are_left_alone(tmp_path):
         clean(told)
         listed(told, 0, "old", -100.0)
         listed(told, 0, "of the next run", 100.0)
-        assert told.audit().findings == ()
+        audit = told.audit()
+    assert audit.findings == ()
+    assert audit.commands.stored == 12
 
 
 def test_a_plain_service_that_never_tells_a_state_alters_and_loses_nothing(tmp_path):
