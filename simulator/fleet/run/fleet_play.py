@@ -143,7 +143,13 @@ class FleetPlay:
         job = self._job
         self._began_s = self._staged.began_s = at_s
         fleet = Fleetwide(
-            job.offers, job.scenario.seed, job.run, numbered=job.ledger is not None, book=self._book, began_s=at_s
+            job.offers,
+            job.scenario.seed,
+            job.run,
+            numbered=job.ledger is not None and job.ledger.header.sequence_name is not None,
+            first_number=job.ledger.header.first_number if job.ledger is not None else 0,
+            book=self._book,
+            began_s=at_s,
         )
         members = [
             Member(device_id, job.product_id, self._kinds[number])

@@ -136,7 +136,7 @@ def _audit(
             return await audit_run(
                 setting.folder,
                 desk.pages,
-                AuditSettings(),
+                AuditSettings(late_after_s=setting.file.scenario.audit.late_after_s),
                 lambda done, whole: view.stage("reading everything back", done, whole),
             )
 

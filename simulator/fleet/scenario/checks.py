@@ -122,6 +122,9 @@ def _kind(scenario: Scenario) -> Iterator[Finding]:
         yield from _limiter(scenario)
     if scenario.kind != "load" and scenario.arrivals:
         yield Finding.at(("arrivals",), ("kind",), issue=f"kind {scenario.kind} makes requests of its own; remove them")
+    if not scenario.audit.numbers and (scenario.level != "core" or scenario.kind == "backfill"):
+        issue = "only devices with the agent's core make sure that no two readings have the same millisecond"
+        yield Finding.at(("audit", "numbers"), ("level",), issue=f"{issue}; leave it out, or take 'level: core'")
     if scenario.kind in {"onboarding_storm", "backfill"} and scenario.commands:
         yield Finding.at(("commands",), ("kind",), issue=f"kind {scenario.kind} sends no commands; remove them")
     if scenario.kind in {"backfill", "onboarding_storm", "limiter"} and scenario.target.transport == "mqtt":

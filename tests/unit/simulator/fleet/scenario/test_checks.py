@@ -47,6 +47,10 @@ SECTIONS = {
         WHOLE + "target: {transport: mqtt, through: gateway, broker: {ca_file: key.pem}}",
         "target.broker.ca_file: needs 'tls: true'",
     ),
+    "no numbers without devices": (
+        WHOLE + "level: wire\naudit: {numbers: false}\narrivals: [{operation: sensor_data, kind: open, rate_per_s: 1}]",
+        "audit.numbers: only devices with the agent's core",
+    ),
     "wire with commands": (WHOLE + PING + "level: wire", "commands: nobody would carry them out"),
     "wire with storms": (
         HEAD + FLEET + "level: wire\nphases: [{name: s, kind: storm, duration_s: 9}]",
