@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from simulator.fleet.device.circumstances import Circumstances
-from simulator.fleet.engine.wheel import Wheel
+from simulator.fleet.engine.wheel import Clock, Wheel
 from simulator.fleet.faults.base import DeviceFault
 from simulator.fleet.faults.kinds import KINDS, DeviceFaultSettings, build_faults, read_fault
 from simulator.fleet.models.condition import ALWAYS_ON
@@ -52,17 +52,25 @@ class Afflictions:
     Args:
         devices: whose power it is.
         circumstances: with the faults.
-        wheel: of the worker.
+        wheel, clock: of the worker.
         seed: of the run.
         range_of: the worker's devices.
     """
 
     def __init__(
-        self, devices: Devices, circumstances: Circumstances, wheel: Wheel, seed: int, range_of: range
+        self,
+        devices: Devices,
+        circumstances: Circumstances,
+        wheel: Wheel,
+        clock: Clock,
+        *,
+        seed: int,
+        range_of: range,
     ) -> None:
         self._devices = devices
         self._around = circumstances
         self._wheel = wheel
+        self._clock = clock
         self._seed = seed
         self._range = range_of
         self._on: set[int] = set()
@@ -83,7 +91,7 @@ class Afflictions:
         for device in self._range:
             individual = Individual.at(self._seed, device)
             if any(Hook.CONDITION in fault.hooks and fault.chooses(individual) for fault in faults):
-                self._look(individual, self._turn, self._around.true_s(self._wheel.time()))
+                self._look(individual, self._turn, self._around.true_s(self._clock.time()))
 
     def end(self) -> None:
         """No fault takes any device's power any more; those without it have to be switched on."""
@@ -107,7 +115,7 @@ class Afflictions:
             return
         device = individual.index
         # Timers may fire a little early or late: what was waited for has come, what came since has come, too.
-        true_s = max(at_s, self._around.true_s(self._wheel.time()))
+        true_s = max(at_s, self._around.true_s(self._clock.time()))
         condition = self._around.faults.condition(individual, true_s, ALWAYS_ON)
         if not condition.powered:
             if device not in self._dead:
@@ -120,4 +128,3 @@ class Afflictions:
         if condition.until_s != float("inf"):
             due_s = self._around.monotonic_s(condition.until_s)
             self._wheel.at(due_s, partial(self._look, individual, turn, condition.until_s))
-
