@@ -142,8 +142,12 @@ class HandingOver:
         self._backed_off_s = max(self._backed_off_s, until_s)  # it is the device that is late, not the generator
 
     def wake(self, now: Moment) -> None:
-        """The other side is there again: a back-off ends."""
+        """The other side is well again: a back-off ends."""
         self.not_before_s = min(self.not_before_s, now.monotonic_s)
+
+    def begin(self, now: Moment) -> None:
+        """A connection stands: until now it was not the generator that kept anything waiting."""
+        self.not_before_s = self._backed_off_s = now.monotonic_s
 
     def _succeeded(self, server_time: float | None, now: Moment) -> None:
         self.fault = ""

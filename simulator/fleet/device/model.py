@@ -26,7 +26,7 @@ class DeviceModel:
         rules: what triage goes by; fits ``handlers``.
         interval_s: how often the sensor is read, unless a command set it otherwise.
         in_step: all devices read in the same instant, as no real fleet does; otherwise each has its own place in the
-            interval, by the hash of its id.
+            interval, by the hash of its number.
         polling: how often commands are asked for where the service cannot hold a poll.
         wait_s: how long the service is asked to hold a poll.
         batch: how many readings go at once where the service takes arrays.

@@ -7,11 +7,13 @@ most one message on its way, as the real agent's uplink.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from agent.core.schedule import phase_s
 from agent.core.values import Moment
 from agent.errors import Offline, TransportError
+from agent.wire.extensions import BATCH_SENSOR_DATA
 from agent.wire.secret import Secret
 from simulator.fleet.device.body import Body
 from simulator.fleet.device.chance import Chance
@@ -32,6 +34,8 @@ from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.signals.base import Individual
 
 RECEIPT_TIMEOUT_S: Final = 30.0
+SPREAD_S: Final = 2.0
+"""After the power came a device connects within this, each at its own place: the real agent's default."""
 _STABLE_S: Final = 10.0
 """A connection that stood this long shows that all is well: the next failure is the first of its row."""
 _NEVER_S: Final = float("inf")
@@ -45,7 +49,7 @@ class MqttDriver:
         engine: carries the messages.
         wheel: on the same clock as ``clocks``.
         members: the devices.
-        fleet: what they have in common; its ``offers`` say whether readings go as arrays.
+        fleet: what they have in common; over MQTT readings go as arrays, whatever the service behind it takes.
         tokens: a device's password; None for a broker that asks for none.
         first_index: of the first of them, in the fleet: another worker has the others.
         receipts: see :class:`~simulator.fleet.device.mqtt_speech.MqttSpeaker`.
@@ -74,7 +78,7 @@ class MqttDriver:
     ) -> None:
         self.engine = engine
         self.wheel = wheel
-        self.fleet = fleet
+        self.fleet = replace(fleet, offers=fleet.offers | {BATCH_SENSOR_DATA})
         self.tokens = tokens
         self.observer = observer or NoObserver()
         self.clocks = clocks or Clocks()
@@ -96,7 +100,7 @@ class MqttDriver:
         return self.fleet.gauges
 
     def switch_on(self, index: int) -> None:
-        """Power for a device; nothing happens when it has it. It connects within ``fast_s``, each at its own place."""
+        """Power for a device; nothing happens when it has it. It connects within ``SPREAD_S``."""
         self._places[index - self._first].switch_on(sampling=self._sampling)
 
     def switch_off(self, index: int) -> None:
@@ -193,8 +197,7 @@ class _Place(Timer):
             self.device.sample(on=False)
         self._patience = Patience(self._model.backoff, self._chance)
         driver.fleet.gauges.online += 1
-        spread_s = phase_s(self._speaker.device_id, "connect", self._model.polling.fast_s)
-        self._connect_s = now.monotonic_s + spread_s
+        self._connect_s = now.monotonic_s + phase_s(self._speaker.device_id, "first contact", SPREAD_S)
         self._turn(self.device, now)
 
     def switch_off(self) -> None:

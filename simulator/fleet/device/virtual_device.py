@@ -17,7 +17,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final
 
-from agent.core.schedule import Schedule
+from agent.core.schedule import Schedule, phase_s
 from agent.core.values import Moment
 from agent.errors import ServiceError
 from simulator.fleet.audit.book import SEQUENCE_NAME
@@ -28,8 +28,8 @@ from simulator.fleet.device.exchange import Ask, Operation, values_text
 from simulator.fleet.device.handing_over import HandingOver
 from simulator.fleet.device.lanes import need_lanes
 from simulator.fleet.device.listening import Listening
-from simulator.fleet.device.vocabulary import SENSOR
 from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.signals.base import READING, device_key
 
 _INTERVAL: Final = "interval_s"
 _NEVER_S: Final = float("inf")
@@ -172,6 +172,7 @@ class VirtualDevice:
     def _scheduled(self) -> Schedule:
         model = self._body.model
         interval_s = float(self._body.disk.journal.settings.get(_INTERVAL, model.interval_s))
-        if model.in_step:
-            return Schedule(interval_s, 0.0)
-        return Schedule.of(self._body.speaker.device_id, SENSOR, interval_s)
+        fleet = self._body.fleet
+        own_s = 0.0 if model.in_step else phase_s(device_key(fleet.seed, self._body.index), READING, interval_s)
+        # The plan counts from the run's begin, the schedule on the machine's clock.
+        return Schedule(interval_s, (own_s + fleet.began_s) % interval_s)
