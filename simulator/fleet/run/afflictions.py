@@ -9,7 +9,7 @@ from typing import Any
 from simulator.fleet.device.circumstances import Circumstances
 from simulator.fleet.engine.wheel import Clock, Wheel
 from simulator.fleet.faults.base import DeviceFault
-from simulator.fleet.faults.kinds import KINDS, DeviceFaultSettings, build_faults, read_fault
+from simulator.fleet.faults.kinds import KINDS, DeviceFaultSettings, build_faults
 from simulator.fleet.models.condition import ALWAYS_ON
 from simulator.fleet.models.interference import Hook, Interferences
 from simulator.fleet.record import Span
@@ -19,12 +19,8 @@ from simulator.fleet.signals.base import Individual
 
 
 def read_device_faults(scenario: Scenario) -> tuple[DeviceFaultSettings, ...]:
-    """The faults of a scenario that concern devices, in its order; other kinds are other rooms' business.
-
-    Raises:
-        ConfigurationError: a key of one is wrong.
-    """
-    return tuple(read_fault(fault.model_dump()) for fault in scenario.faults if fault.kind in KINDS)
+    """The faults of a scenario that concern devices, in its order; other kinds are other rooms' business."""
+    return tuple(fault for fault in scenario.faults if fault.kind in KINDS)
 
 
 def device_faults(
