@@ -139,6 +139,7 @@ class HandingOver:
     def hold(self, until_s: float) -> None:
         """Hand over nothing before this, on the monotonic clock."""
         self.not_before_s = max(self.not_before_s, until_s)
+        self._backed_off_s = max(self._backed_off_s, until_s)  # it is the device that is late, not the generator
 
     def wake(self, now: Moment) -> None:
         """The other side is well again: a back-off ends."""
