@@ -31,6 +31,7 @@ from simulator.fleet.engine.mqtt.faults import class_of_reason
 from simulator.fleet.engine.mqtt.ports import Arrival, MqttEngine, Standing
 from simulator.fleet.engine.wheel import Timer, Wheel
 from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.signals.base import Individual
 
 RECEIPT_TIMEOUT_S: Final = 30.0
 SPREAD_S: Final = 2.0
@@ -180,7 +181,7 @@ class _Place(Timer):
         if self.device is not None:
             return
         driver = self.driver
-        now = driver.clocks.now()
+        now = self.moment(driver.clocks.now())
         body = Body(
             self.index,
             self._speaker,
@@ -205,7 +206,7 @@ class _Place(Timer):
         driver = self.driver
         driver.engine.cut(self.index)
         driver.wheel.cancel(self)
-        self.device.power_lost(driver.clocks.now(), uplink_busy=self._busy is not None)
+        self.device.power_lost(self.moment(driver.clocks.now()), uplink_busy=self._busy is not None)
         self.device = None
         self._went_down()
         self._connect_s = _NEVER_S
@@ -218,7 +219,7 @@ class _Place(Timer):
             return
         driver = self.driver
         driver.engine.cut(self.index)
-        now = driver.clocks.now()
+        now = self.moment(driver.clocks.now())
         ask = self._busy
         if ask is not None:
             # Nobody knows how far it got, so it counts as sent.
@@ -233,7 +234,7 @@ class _Place(Timer):
     def sample(self, *, on: bool) -> None:
         if self.device is not None:
             self.device.sample(on=on)
-            self._turn(self.device, self.driver.clocks.now())
+            self._turn(self.device, self.moment(self.driver.clocks.now()))
 
     # --- the session (SessionListener) --------------------------------------------------------------------------------
 
@@ -248,7 +249,7 @@ class _Place(Timer):
         self._count_connect(OutcomeClass.OK, now_s, standing.began_s)
         status = self._speaker.status(online=True)
         driver.engine.publish(self.index, status.topic, status.payload, _Status(self), driver.timeout_s, retain=True)
-        now = driver.clocks.moment(now_s)
+        now = self.moment(driver.clocks.moment(now_s))
         device.connected(now)
         self._turn(device, now)
         self._tell()
@@ -258,7 +259,7 @@ class _Place(Timer):
         device, driver = self.device, self.driver
         if device is None:
             return
-        now = driver.clocks.moment(now_s)
+        now = self.moment(driver.clocks.moment(now_s))
         fault = device.arrived(arrival.topic, arrival.payload, now)
         driver.engine.acknowledge(self.index, arrival)
         if fault:
@@ -272,7 +273,7 @@ class _Place(Timer):
         device, driver = self.device, self.driver
         if device is None:
             return
-        now = driver.clocks.moment(now_s)
+        now = self.moment(driver.clocks.moment(now_s))
         if not self._is_up:
             self._count_connect(outcome, now_s, began_s)
         driver.observer.faulted(MqttOperation.CONNECT, self.index, str(error))
@@ -290,7 +291,7 @@ class _Place(Timer):
         device, driver = self.device, self.driver
         if device is None or self._busy is not ask:
             return
-        now = driver.clocks.moment(now_s)
+        now = self.moment(driver.clocks.moment(now_s))
         operation = OPERATIONS[ask.operation]
         self._count(operation, class_of_reason(code), ask, sent_s, now)
         if device.puback(ask, code, now):
@@ -306,7 +307,7 @@ class _Place(Timer):
         device, driver = self.device, self.driver
         if device is None or self._busy is not ask:
             return
-        now = driver.clocks.moment(now_s)
+        now = self.moment(driver.clocks.moment(now_s))
         operation = OPERATIONS[ask.operation]
         self._count(operation, outcome, ask, sent_s, now)
         device.gone_wrong(ask, TransportError(reason), now, left=sent_s is not None)
@@ -317,12 +318,19 @@ class _Place(Timer):
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
+    def moment(self, now: Moment) -> Moment:
+        """This instant as the device sees it."""
+        around = self.driver.fleet.circumstances
+        if around is None or around.clocks_are_right:
+            return now
+        return around.moment(Individual.at(self.driver.fleet.seed, self.index), self._model, now)
+
     def fire(self) -> None:
         """Something is due."""
         device = self.device
         if device is None:
             return
-        now = self.driver.clocks.now()
+        now = self.moment(self.driver.clocks.now())
         if self._busy is not None and now.monotonic_s >= self._receipt_due_s:
             self._count(MqttOperation.RECEIPT, OutcomeClass.TIMEOUT, self._busy, self._sent_s, now)
             device.gone_wrong(self._busy, no_receipt(self.driver.receipt_timeout_s), now)

@@ -189,7 +189,7 @@ def _phase(standing: Standing, second: int, cells: int) -> Text:
 def _phase_line(head: RunHead, second: int, width: int) -> Text:
     """All phases on one line, each as long as it takes; faults under way then are marked below their instant."""
     cells = width - _LABEL
-    row = Text(f"{'phases':<{_LABEL}}", "dim")
+    row = Text.assemble((f"{'phases':<{_LABEL}}", "dim"))
     for number, phase in enumerate(head.phases):
         first, last = (round(at / head.duration_s * cells) for at in (phase.begin_s, phase.end_s))
         size = max(1, min(last, cells) - first)

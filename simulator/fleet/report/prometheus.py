@@ -18,10 +18,10 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
 
 from agent.errors import ConfigurationError
-from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.metrics.histogram import merged
 from simulator.fleet.metrics.stages import without_stages
 from simulator.fleet.record import Gap, GeneratorHealth, Operations, RunRecord, Second
+from simulator.fleet.report.figures import waited
 from simulator.fleet.report.live import RunView
 from simulator.fleet.report.standing import Standing
 from simulator.fleet.report.summary import WRONGS, streams_of
@@ -59,16 +59,16 @@ def _operations(operations: Operations) -> Iterator[Metric]:
     times = {
         measure: HistogramMetricFamily(f"fleet_{measure}_seconds", text, labels=["operation"])
         for measure, text in (
-            ("response", "From the intended time to a good answer"),
-            ("service", "From the sent time to a good answer"),
+            ("response", "From the intended time to a good answer, or until none came"),
+            ("service", "From the sent time to a good answer, or until none came"),
         )
     }
     for name, classes in sorted(operations.items()):
         for outcome, tally in sorted(classes.items()):
             counts.add_metric([name, outcome.value], tally.count)
-        if good := classes.get(OutcomeClass.OK):
-            for measure, family in times.items():
-                histogram = Histogram.decode(getattr(good, measure))
+        for measure, family in times.items():
+            if texts := waited(classes, measure):
+                histogram = merged(texts)
                 buckets = [(f"{bound:g}", float(histogram.count_at_most(bound))) for bound in BOUNDS_S]
                 whole = histogram.mean() * histogram.count if histogram.count else 0.0
                 family.add_metric([name], [*buckets, ("+Inf", float(histogram.count))], sum_value=whole)

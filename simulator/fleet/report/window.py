@@ -10,7 +10,9 @@ from typing import Final
 from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.metrics.stages import without_stages
+from simulator.fleet.metrics.subjects import WAITED
 from simulator.fleet.record import GeneratorHealth, Second, Tally
+from simulator.fleet.report.figures import waited
 from simulator.fleet.report.words import ERRORS, HELD
 
 SHOWN_PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9)
@@ -24,7 +26,7 @@ class OperationRow:
 
     Attributes:
         ok_per_s, limited_per_s, errors_per_s: means over the window.
-        response_s, service_s: of the good answers, one for each of :data:`SHOWN_PERCENTILES`; NaN without any.
+        response_s, service_s: one for each of :data:`SHOWN_PERCENTILES`; NaN without any.
         history: good answers per second, the latest last.
     """
 
@@ -60,11 +62,7 @@ class Window:
                 self.counts[outcome] += tally.count
             count = classes[OutcomeClass.OK].count if OutcomeClass.OK in classes else 0
             self._histories.setdefault(name, deque(maxlen=HISTORY_S)).append((second.second, count))
-        good = [
-            kinds[OutcomeClass.OK].response
-            for name, kinds in exchanges.items()
-            if OutcomeClass.OK in kinds and name not in HELD
-        ]
+        good = [text for name, kinds in exchanges.items() if name not in HELD for text in waited(kinds)]
         self._p99.append((second.second, merged(good).percentile(99) if any(good) else 0.0))
         self.intended += second.health.intended
         self.sent += second.health.sent
@@ -94,7 +92,7 @@ class Window:
         return self._seconds[-1].second - self._seconds[0].second + 1 if self._seconds else 1
 
     def p99_history(self) -> tuple[float, ...]:
-        """The 99th percentile of the response time of all good answers, second by second; 0 where none was."""
+        """The 99th percentile of the response time of all operations, second by second; 0 where there was none."""
         return self._filled(dict(self._p99))
 
     def rows(self) -> tuple[OperationRow, ...]:
@@ -124,7 +122,7 @@ class Window:
         response, service = Histogram(), Histogram()
         for name, outcome, tally in self._tallies(names):
             counts[outcome] += tally.count
-            if outcome is OutcomeClass.OK and (len(names) == 1 or name not in HELD):
+            if outcome in WAITED and (len(names) == 1 or name not in HELD):
                 response.add_encoded(tally.response)
                 service.add_encoded(tally.service)
         span_s = self.span_s()

@@ -23,10 +23,14 @@ class Measurement:
 
     Args:
         recorder: counts.
+
+    Attributes:
+        cut_off: devices whose connection the plan took: what they cannot send is no fault of the generator's.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
+        self.cut_off: set[int] = set()
         self._worst: dict[int, tuple[float, str]] = {}
         self._bar_s = 0.0
         self.sentences: Counter[str] = Counter()
@@ -45,9 +49,11 @@ class Measurement:
     ) -> None:
         """See :class:`~simulator.fleet.device.observer.Observer`."""
         recorder = self._recorder
-        recorder.intended += 1
         if sent_s is not None:
+            recorder.intended += 1
             recorder.sent += 1
+        elif device not in self.cut_off:
+            recorder.intended += 1
         recorder.record(
             operation, outcome, intended_s=intended_s, sent_s=sent_s, now_s=now_s, ready_s=ready_s, first=first
         )

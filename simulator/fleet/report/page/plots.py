@@ -9,7 +9,7 @@ from typing import Any, Final
 from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.record import Operations, RunRecord, Span
-from simulator.fleet.report.figures import name_of, times_at
+from simulator.fleet.report.figures import name_of, times_at, waited
 from simulator.fleet.report.timeline import ALL, BAND, Percentiles, Slice
 from simulator.fleet.report.words import HELD
 
@@ -112,13 +112,7 @@ def curve(histogram: Histogram) -> list[list[float | None]]:
 
 def _whole(operations: Operations, name: str, measure: str) -> Histogram:
     names = set(operations) - HELD if name == ALL else {name} & set(operations)
-    return merged(
-        [
-            getattr(kinds[OutcomeClass.OK], measure)
-            for kinds in map(operations.__getitem__, sorted(names))
-            if OutcomeClass.OK in kinds
-        ]
-    )
+    return merged([text for each in sorted(names) for text in waited(operations[each], measure)])
 
 
 def _columns(record: RunRecord, slices: Sequence[Slice], width_s: int) -> Callable[[_Reader], list[float | None]]:

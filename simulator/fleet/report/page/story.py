@@ -9,8 +9,8 @@ from typing import Final
 
 from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.metrics.outcomes import OutcomeClass
-from simulator.fleet.record import RunRecord, StreamAudit, Tally, Word
-from simulator.fleet.report.figures import TABLE, name_of, times_at
+from simulator.fleet.record import RunRecord, StreamAudit, Word
+from simulator.fleet.report.figures import TABLE, name_of, times_at, waited
 from simulator.fleet.report.summary import WRONGS, observed_text, streams_of
 from simulator.fleet.report.timeline import Slice
 from simulator.fleet.report.words import (
@@ -51,7 +51,7 @@ class OperationRow:
     """An operation's percentiles, in seconds.
 
     Attributes:
-        response, service: of the good answers, one text for each of :data:`TABLE`.
+        response, service: one text for each of :data:`TABLE`.
     """
 
     name: str
@@ -191,10 +191,9 @@ def _lead(record: RunRecord) -> str:
 
 
 def _figures(record: RunRecord, slices: Sequence[Slice]) -> tuple[Figure, ...]:
-    good = {name: kinds[OutcomeClass.OK] for name, kinds in record.operations.items() if OutcomeClass.OK in kinds}
-    ok = sum(tally.count for tally in good.values())
-    response = merged([tally.response for name, tally in good.items() if name not in HELD])
-    held = ", without long polls" if HELD & set(good) else ""
+    ok = count_of(record, OutcomeClass.OK)
+    response = merged([text for name, kinds in record.operations.items() if name not in HELD for text in waited(kinds)])
+    held = ", without long polls" if HELD & set(record.operations) else ""
     p50, p99, p999 = (time_text(value) for value in response.percentiles((50, 99, 99.9)))
     errors, limited = count_of(record, *ERRORS), count_of(record, OutcomeClass.LIMITED)
     every = ok + errors + limited
@@ -217,15 +216,15 @@ def _figures(record: RunRecord, slices: Sequence[Slice]) -> tuple[Figure, ...]:
 def _operations(record: RunRecord) -> tuple[OperationRow, ...]:
     rows = []
     for name, classes in sorted(record.operations.items()):
-        good = classes.get(OutcomeClass.OK, _NO_TALLY)
-        rate = good.count / record.duration_s if record.duration_s > 0 else None
-        response, service = (_times(text) for text in (good.response, good.service))
-        rows.append(OperationRow(name, good.count, count_text(rate), response, service))
+        good = classes[OutcomeClass.OK].count if OutcomeClass.OK in classes else 0
+        rate = good / record.duration_s if record.duration_s > 0 else None
+        response, service = (_times(waited(classes, measure)) for measure in ("response", "service"))
+        rows.append(OperationRow(name, good, count_text(rate), response, service))
     return tuple(rows)
 
 
-def _times(text: str) -> tuple[str, ...]:
-    return tuple(time_text(value) for value in times_at(Histogram.decode(text), TABLE))
+def _times(texts: list[str]) -> tuple[str, ...]:
+    return tuple(time_text(value) for value in times_at(merged(texts), TABLE))
 
 
 def _outcomes(record: RunRecord) -> tuple[OutcomeRow, ...]:
@@ -308,6 +307,3 @@ def _facts(record: RunRecord) -> tuple[tuple[str, str], ...]:
         ("Digest of the plan", record.digest),
         ("Version", record.version),
     )
-
-
-_NO_TALLY: Final = Tally(0, 0, "", "")

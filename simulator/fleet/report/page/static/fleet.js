@@ -234,12 +234,13 @@
     }
   };
   const everyPlace = () => document.querySelectorAll(".plot");
+  const timePlaces = () => [...everyPlace()].filter((place) => TIME_PLOTS.includes(place.dataset.plot));
   const zoom = (from, to) => {
     const least = Math.min(4 * data.width_s, whole[1]);
     const middle = (from + to) / 2, half = Math.max(to - from, least) / 2;
     shown = [Math.max(whole[0], middle - half), Math.min(whole[1], middle + half)];
     everything.hidden = shown[0] <= whole[0] && shown[1] >= whole[1];
-    for (const [place, u] of plots) if (TIME_PLOTS.includes(place.dataset.plot)) u.setScale("x", { min: shown[0], max: shown[1] });
+    for (const place of timePlaces()) plots.get(place).setScale("x", { min: shown[0], max: shown[1] });
     drawStrip();
   };
 
@@ -253,7 +254,9 @@
     const to = {
       ArrowRight: isOn ? Math.min(at + far, last) : 0, ArrowLeft: isOn ? Math.max(at - far, 0) : last, Home: 0, End: last,
     }[event.key];
-    if (to !== undefined) u.setCursor({ left: u.valToPos(u.data[0][to], "x"), top: u.bbox.height / devicePixelRatio / 2 });
+    const point = (plot) => plot.setCursor({ left: plot.valToPos(u.data[0][to], "x"), top: plot.bbox.height / devicePixelRatio / 2 }, true, false);
+    if (to !== undefined && inTime) for (const place of timePlaces()) point(plots.get(place));
+    else if (to !== undefined) point(u);
     else if (inTime && (event.key === "+" || event.key === "-")) {
       const half = (shown[1] - shown[0]) * (event.key === "+" ? 0.25 : 1), middle = isOn ? u.data[0][at] : (shown[0] + shown[1]) / 2;
       zoom(middle - half, middle + half);
