@@ -88,6 +88,17 @@ class _Run:
         self.open = 0
         self.idle = asyncio.Event()
 
+    async def connect(self, connections: int) -> None:
+        """One request on each connection, so that all stand before anything is measured.
+
+        A few at a time: all at once would overflow the queue of connections that wait to be accepted, and under load
+        a loop that is always busy would be long in connecting.
+        """
+        for number in range(connections):
+            _Arrival(self, number).send(time.monotonic())
+            while self.open >= _RAMP or (number == connections - 1 and self.open):  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
     async def drain(self) -> None:
         """Until every request has ended."""
         if self.open:
@@ -239,13 +250,9 @@ async def run_closed(url: str, *, connections: int, per_device: bool, seconds: f
     """Load one address with as many users as connections, each of whom sends again when it has its answer."""
     engine, run = _start(url, connections, per_device=per_device)
     meter = _Meter(run)
+    await run.connect(connections)
     for number in range(connections):
         _Device(run, number).send(time.monotonic())
-        # All at once would overflow the queue of connections that wait to be accepted.
-        while number % _RAMP == _RAMP - 1 and engine.connections < number - _RAMP:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-    while engine.connections < connections:  # noqa: ASYNC110 - the engine tells nobody
-        await asyncio.sleep(0.01)
     await meter.until(time.monotonic() + warm_up_s)
     meter.restart()
     await meter.until(meter.began_s + seconds)
@@ -259,10 +266,7 @@ async def run_open(url: str, *, connections: int, rate_per_s: float, seconds: fl
     """Load one address at a rate, whatever its answers do, and wait for all of them."""
     engine, run = _start(url, connections, per_device=False)
     meter = _Meter(run)
-    for number in range(connections):
-        _Arrival(run, number).send(time.monotonic())
-    while run.open:  # noqa: ASYNC110 - connections that stand already are what a long run has
-        await asyncio.sleep(0.01)
+    await run.connect(connections)
     meter.restart()
     plan = _Plan(run, rate_per_s, seconds, meter.began_s)
     while not plan.is_over:

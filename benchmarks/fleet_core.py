@@ -5,9 +5,9 @@ version it has, 200 with an id to readings. Each generator has the other core to
 (``GET /devices/{id}/commands?status=open`` with ``If-None-Match``) and half readings (``POST /sensor-data`` with a new
 body, an idempotency key and two signals), with two keys each. Locust (FastHttpUser) is closed: 64 users, each sends
 again when it has its answer, and knows nothing of commands, outboxes and back-off. Ours are virtual devices with the
-agent's own core, each with a poll and a reading every two seconds over 128 shared connections; more and more of them
-are switched on until the core is full: until requests go out late (99th percentile over 0.5 s) or less than 97 % of what
-fell due was answered. The best step counts. Runs are interleaved, and the median counts.
+agent's own core, each with a poll and a reading every two seconds over 128 shared connections; more and more of
+them are switched on until the core is full: until requests go out late (99th percentile over 0.5 s), or less than
+97 % of what fell due was answered. The best step counts. Runs are interleaved, and the median counts.
 
     python benchmarks/fleet_core.py [--seconds 4] [--runs 3] [--devices 60000]
 
@@ -135,9 +135,7 @@ def main() -> None:
     target_core, core = cores()
     print(f"F2, {dt.datetime.now(dt.UTC):%Y-%m-%d}: polls and readings, generator and nginx on a core each")
     print(f"machine: {machine()}")
-    print(
-        f"method: {given.runs} interleaved runs, median; Locust closed with {USERS} users, ours open until the core is full\n"
-    )
+    print(f"method: {given.runs} interleaved runs, median; Locust with {USERS} users, ours until the core is full\n")
     results: dict[str, list[Result]] = {"Locust": [], "ours, agent.core": []}
     with nginx(target_core, raise_descriptor_limit()) as target:
         for _ in range(given.runs):

@@ -29,6 +29,7 @@ from agent.wire.lists import read_page
 from agent.wire.sensor_batches import BatchAnswer
 from agent.wire.times import to_rfc3339
 from simulator.fleet.device.answers import SOURCE, HttpAnswer, judge
+from simulator.fleet.models.interference import Body as SentBody
 
 IN_PROGRESS: Final = "in_progress"
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -64,6 +65,7 @@ class Ask(NamedTuple):
         intended_s: when it was due, on the monotonic clock.
         ready_s: when the device was free to send it; not before ``intended_s``.
         first: the service cannot have it already.
+        copies: of the body, which go out as well and which nobody waits for.
     """
 
     operation: Operation
@@ -77,6 +79,7 @@ class Ask(NamedTuple):
     intended_s: float = 0.0
     ready_s: float = 0.0
     first: bool = True
+    copies: tuple[SentBody, ...] = ()
 
 
 class Dated(Protocol):

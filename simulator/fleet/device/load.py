@@ -116,7 +116,7 @@ class Load:
         self._first = first_index
         self._signals = [subject.signals for subject in subjects]
         self._speakers = [Speaker(subject.device_id, "", fleet.offers) for subject in subjects]
-        self._individuals = [Individual(fleet.seed, subject.device_id) for subject in subjects]
+        self._individuals = [Individual.at(fleet.seed, first_index + place) for place in range(len(subjects))]
         self._sequences = array("L", bytes(array("L").itemsize * len(subjects)))
         self._users: list[_User] = []
         self._makers = {

@@ -173,16 +173,25 @@ def _models(plan: Plan) -> Mapping[str, int]:
 def _phase(scenario: Scenario, span: PhaseSpan) -> PhaseForecast:
     phase = scenario.phases[span.index]
     online = (span.online_from + span.online_to) / 2
+    # The operator does not know who is away: commands go on in a storm.
+    asked = online * span.rate_factor
     if isinstance(phase, StormPhase):
         online *= 1 - phase.share * phase.waves * phase.away_s / phase.duration_s
     count = scenario.fleet.devices
-    rates = {name: rate for name, rate in _rates(scenario, online, span.rate_factor).items() if rate > 0}
+    rates = {name: rate for name, rate in _rates(scenario, online, asked, span.rate_factor).items() if rate > 0}
     ends = (round(span.online_from * count), round(span.online_to * count))
     return PhaseForecast(phase.name, phase.kind, span.begin_s, span.end_s, *ends, phase.until, rates)
 
 
-def _rates(scenario: Scenario, online: float, factor: float) -> Rates:
-    """Requests per second of each operation while so many devices, as a share, are online."""
+def _rates(scenario: Scenario, online: float, asked: float, factor: float) -> Rates:
+    """Requests per second of each operation.
+
+    Args:
+        scenario: of the run.
+        online: share of the devices that are there.
+        asked: what the rates of commands and arrivals are multiplied with.
+        factor: of the phase.
+    """
     match scenario.kind:
         case "onboarding_storm":
             settings = scenario.onboarding or OnboardingSettings()
@@ -199,8 +208,8 @@ def _rates(scenario: Scenario, online: float, factor: float) -> Rates:
         case "backfill":
             return {}
     if scenario.arrivals:
-        return _arrivals(scenario, online * factor)
-    return _devices(scenario, online, factor)
+        return _arrivals(scenario, asked)
+    return _devices(scenario, online, asked)
 
 
 def _arrivals(scenario: Scenario, times: float) -> Rates:
@@ -212,7 +221,7 @@ def _arrivals(scenario: Scenario, times: float) -> Rates:
     return rates
 
 
-def _devices(scenario: Scenario, online: float, factor: float) -> Rates:
+def _devices(scenario: Scenario, online: float, asked: float) -> Rates:
     way = "mqtt" if scenario.target.transport == "mqtt" else "http"
     poll = "long_poll" if scenario.target.transport == "http_long_poll" else "poll"
     rates: dict[str, float] = defaultdict(float)
@@ -221,7 +230,7 @@ def _devices(scenario: Scenario, online: float, factor: float) -> Rates:
         rates[f"{way}.sensor_data"] += devices / model.telemetry.every_s
         if way == "http":
             rates[f"http.{poll}"] += devices / poll_period_s(scenario, model)
-    commands = sum(stream.rate_per_s for stream in streams_of(scenario)) * online * factor
+    commands = sum(stream.rate_per_s for stream in streams_of(scenario)) * asked
     rates["http.send_command"] += commands
     rates[f"{way}.report"] += commands
     if way == "mqtt":

@@ -16,11 +16,12 @@ from agent.core.schedule import Schedule
 from simulator.fleet.plan.chance import Indices
 from simulator.fleet.plan.events import EVERY_KIND, Event, EventKind, EventTable
 from simulator.fleet.plan.power import Switching, contact_of, model_of, power_of
-from simulator.fleet.plan.schedules import READING, Periodic, device_key, periodic_of
+from simulator.fleet.plan.schedules import Periodic, periodic_of
 from simulator.fleet.plan.streams import StreamPlan, streams_of
 from simulator.fleet.plan.timeline import Timeline
 from simulator.fleet.scenario.kinds import BackfillSettings
 from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.signals.base import READING, device_key
 
 _STEP_S: Final = 1.0
 _NEEDS_CONTACT: Final = frozenset({EventKind.POLL})

@@ -14,14 +14,9 @@ from simulator.fleet.plan.chance import Floats, Indices
 from simulator.fleet.plan.events import EventKind, EventTable
 from simulator.fleet.scenario.fleet import ModelSettings
 from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.signals.base import READING, device_key
 
-READING: Final = "reading"
 POLL: Final = "poll"
-
-
-def device_key(seed: int, device: int) -> str:
-    """What the phases of a device are hashed from: no id of the service's, which is another one in each run."""
-    return f"{seed}/{device}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from simulator.fleet.engine.mqtt.engine import BrokerAddress, MqttSessions
 from simulator.fleet.engine.wheel import Clock, Wheel
 from simulator.fleet.run.links import Links
 from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.scenario.target import TargetSettings
+from simulator.fleet.scenario.target import BrokerSettings, TargetSettings
 from simulator.fleet.signals.base import SignalSet
 from simulator.fleet.target.key_pool import headers_of
 from simulator.fleet.target.way import KeyPairFile, read_keys
@@ -213,6 +213,17 @@ class HttpDevices:
         await self._links.close()
 
 
+def _broker_tls(settings: BrokerSettings | None) -> ssl.SSLContext | None:
+    """One context for all sessions; None for connections in the clear."""
+    if settings is None or not settings.tls:
+        return None
+    try:
+        return ssl.create_default_context(cafile=settings.ca_file)
+    except OSError as error:
+        source = f"target.broker.ca_file {settings.ca_file}"
+        raise ConfigurationError([f"it is no file with an authority to trust: {error}"], source) from None
+
+
 class MqttDevices:
     """Devices with the agent's core, over MQTT through the gateway's broker."""
 
@@ -221,12 +232,10 @@ class MqttDevices:
             raise ConfigurationError(
                 ["transport mqtt needs target.broker, or --up of a service with a broker"], "fleet"
             )
-        settings = scenario.target.broker
-        tls = None
-        if settings is not None and settings.tls:
-            tls = ssl.create_default_context(cafile=None if settings.ca_file is None else str(settings.ca_file))
-        broker = BrokerAddress(address.broker_host, address.broker_port, tls)
-        self._engine = MqttSessions(broker, ground.wheel, sources=_sources(scenario.target))
+        broker = BrokerAddress(address.broker_host, address.broker_port, _broker_tls(scenario.target.broker))
+        self._engine = MqttSessions(
+            broker, ground.wheel, sources=_sources(scenario.target), connect_timeout_s=scenario.target.timeout_s
+        )
         tokens = _read_tokens(address.tokens) if address.tokens is not None else {}
         members, first = cast.members, cast.first_index
         self._driver = MqttDriver(

@@ -247,8 +247,10 @@ class FleetPlay:
             case EventKind.SWITCH_OFF:
                 troupe.switch_off(event.device)
             case EventKind.RECONNECT:
+                self._measurement.cut_off.discard(event.device)
                 troupe.restore(event.device)
             case EventKind.DISCONNECT:
+                self._measurement.cut_off.add(event.device)
                 troupe.lose(event.device)
             case EventKind.COMMAND:
                 operator.send(event.device, event.number, event.serial, due_s)

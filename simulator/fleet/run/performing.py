@@ -41,12 +41,14 @@ from simulator.fleet.scenario.faults import fault_end_s
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.asking import Keyring, open_desk
+from simulator.fleet.target.gateway_tokens import wait_until_handed_on
 from simulator.fleet.target.safety import Permission, is_here
 from simulator.fleet.target.trust import trust
 from simulator.fleet.target.way import Way
 from simulator.report.values import Tone
 
 _SLOWEST_KEPT: Final = 20
+_GATEWAY_S: Final = 300.0
 _NOT_YET: Final = Verdict(Word.INTERRUPTED, 130, ("the run has not ended",))
 
 MakeView = Callable[[RunHead], RunView]
@@ -139,6 +141,7 @@ def _audit(
             )
 
     try:
+        _let_gateway_finish(setting, view)
         with _stage(view, "reading everything back"):
             audit = asyncio.run(read())
     except (AgentError, KeyboardInterrupt) as error:
@@ -146,6 +149,17 @@ def _audit(
     missed = sum(summary.missed for summary in conducted.summaries.values())
     whole = audit.complete and not missed and len(conducted.summaries) == len(prepared.jobs)
     return replace(audit, complete=whole), None
+
+
+def _let_gateway_finish(setting: Setting, view: RunView) -> None:
+    """What a gateway has confirmed may not be in the service yet; read back before, it would count as lost."""
+    target, folder = setting.file.scenario.target, setting.way.gateway_folder
+    if folder is None or (target.transport != "mqtt" and target.through != "gateway"):
+        return
+    with _stage(view, "the gateway hands on what it holds"):
+        left = wait_until_handed_on(folder, _GATEWAY_S, lambda _left: None)
+    if left:
+        view.note(f"the gateway still holds {left} readings and results: they count as lost below", Tone.WARN)
 
 
 @contextmanager

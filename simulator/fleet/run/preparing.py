@@ -228,6 +228,9 @@ def _address(setting: Setting, provisioned: Provisioned) -> Address:
             ["devices that go through a gateway need its tokens: give --local, or --up of a 'fleet-simulator up'"],
             "target",
         )
+    if target.transport == "mqtt" and (way.broker or "").startswith("amqtt"):
+        fix = "the embedded broker speaks MQTT 3.1.1 only, the fleet speaks 5: apt-get install mosquitto, then start "
+        raise ConfigurationError([f"transport mqtt: {fix}'fleet-simulator up' again"], "target")
     device_ids = [device.device_id for device in provisioned.devices]
     tokens = issue_gateway_tokens(way.gateway_folder, device_ids, way.gateway_url)
     text = json.dumps({name: token.reveal() for name, token in tokens.items()})

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator.fleet.device.virtual_device import VirtualDevice
 from simulator.fleet.models.build import ModelParts, build_model
 from simulator.fleet.plan.digest import deal, digest_of, partial_digest, whole
 from simulator.fleet.plan.events import Event, EventKind
@@ -324,3 +326,20 @@ def test_the_digest_of_long_phases_looks_at_their_ends():
     long = {**HOLD, "duration_s": 100_000}
     made = scenario(phases=[long], fleet={"devices": 5})
     assert digest_of(Plan(made), 3) == digest_of(Plan(made))
+
+
+def test_a_device_of_the_core_reads_when_the_plan_says():
+    """The device's own schedule, on a machine whose clock stands somewhere, with the id of some service."""
+    fleet = {"models": [{"telemetry": {"every_s": 7.5}}]}
+    plan = Plan(scenario(fleet=fleet, phases=[HOLD]))
+    began_s = 12_345.678
+    for device in (0, 17, 99):
+        body = SimpleNamespace(
+            fleet=SimpleNamespace(seed=1, began_s=began_s),
+            model=SimpleNamespace(interval_s=7.5, in_step=False),
+            disk=SimpleNamespace(journal=SimpleNamespace(settings={})),
+            index=device,
+        )
+        schedule = VirtualDevice._scheduled(SimpleNamespace(_body=body))
+        planned = plan.reading_schedule(device).next_after(20.0)
+        assert schedule.next_after(began_s + 20.0) - began_s == pytest.approx(planned, abs=1e-6)

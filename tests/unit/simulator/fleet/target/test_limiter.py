@@ -37,6 +37,8 @@ class MadeUpLimiter:
         sliding: a moving window instead of a fixed one.
         punishes: every 429 begins the window anew.
         broken_every: every so many requests end as 500.
+        x_off: how far X-RateLimit-Remaining is off.
+        date_lag_s: how old the second in Date is.
     """
 
     quota: int = 20
@@ -51,6 +53,7 @@ class MadeUpLimiter:
     sliding: bool = False
     x_off: int = 0
     broken_every: int = 0
+    date_lag_s: float = 0.0
     now_s: float = T0_S + 17.3
     used: dict[int, list[float]] = field(default_factory=dict)
     requests: int = 0
@@ -88,7 +91,7 @@ class MadeUpLimiter:
             headers["x-ratelimit-remaining"] = str(left + self.x_off)
             headers["x-ratelimit-reset"] = str(round(at_s + reset_s))
         if "date" in self.dialects:
-            headers["date"] = formatdate(at_s, usegmt=True)
+            headers["date"] = formatdate(at_s - self.date_lag_s, usegmt=True)
         if limited and "retry-after" in self.dialects:
             headers["retry-after"] = str(max(0, -int(-(reset_s + self.wait) // 1)))
         status = 429 if limited else 401 if not good else 200
@@ -153,6 +156,10 @@ def test_each_broken_promise_is_found_by_the_check_that_is_about_it(faults, foun
     results = outcomes(MadeUpLimiter(**faults))
     assert found <= broken(results), results
     assert all("promised" in results[name].sentence for name in found)
+
+
+def test_a_server_that_writes_its_date_once_a_second_keeps_its_promise():
+    assert broken(outcomes(MadeUpLimiter(date_lag_s=0.9))) == set()
 
 
 def test_a_limiter_that_tells_nothing_is_checked_by_what_it_does():
