@@ -79,9 +79,10 @@ format: $(VENV)/.installed-dev ## put the code in its canonical format
 docs: $(VENV)/.installed-dev ## write docs/commands.md and docs/configuration.md from the programs
 	@$(BIN)/python tools/write_docs.py
 
-pictures: $(VENV)/.installed-dev ## draw the pictures of labels in docs/images (needs pdftoppm and chromium)
+pictures: $(VENV)/.installed-dev ## draw the pictures of labels and of the fleet in docs/images (needs pdftoppm and chromium)
 	@$(BIN)/python tools/draw_label_pictures.py
 	@$(BIN)/python tools/write_pictures.py
+	@$(BIN)/python -m tools.write_fleet_pictures
 
 bench: $(VENV)/.installed-dev ## all benchmarks, each beside its peers
 	@set -e; for benchmark in benchmarks/[a-z]*.py; do echo "== $$benchmark"; $(BIN)/python "$$benchmark"; done

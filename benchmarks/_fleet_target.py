@@ -29,6 +29,11 @@ http {{
     uwsgi_temp_path {folder}; scgi_temp_path {folder};
     server {{
         listen 127.0.0.1:{port} backlog=16384;
+        location /devices/ {{
+            default_type application/json; add_header etag '"v1"' always;
+            if ($http_if_none_match) {{ return 304; }}
+            return 200 '{{"data":[],"next_cursor":null,"has_more":false}}';
+        }}
         location / {{ default_type application/json; return 200 '{{"id":"019b76da-a800-7000-8000-000000000006"}}'; }}
     }}
 }}

@@ -206,7 +206,7 @@ def _to_find(folder: Path, base_url: str, trial: Trial | None) -> StandingServic
     return replace(
         found,
         gateway_url=trial.url,
-        gateway_folder=folder / "gateway",
+        gateway_folder=folder / "gateway" / "gateway",
         broker_port=trial.broker.port,
         broker=trial.broker.name,
     )

@@ -53,7 +53,6 @@ COMMANDS: Final[dict[str, LazyCommand]] = {
     "report": LazyCommand("simulator.fleet.cli.report", "report_command", "Make the reports of a fleet run anew."),
     "compare": LazyCommand("simulator.fleet.cli.compare", "compare_command", "Hold two fleet runs against each other."),
     "audit": LazyCommand("simulator.fleet.cli.audit", "audit_command", "Audit a finished fleet run again."),
-    "report": LazyCommand("simulator.fleet.cli.report", "report_command", "Make the reports of a fleet run anew."),
     "scenario-schema": LazyCommand("simulator.fleet.cli.plan", "schema_command", "JSON Schema of scenarios."),
     "cleanup": LazyCommand(
         "simulator.fleet.cli.cleanup", "cleanup_command", "Take away what fleet runs made on a target."

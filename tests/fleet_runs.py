@@ -138,7 +138,7 @@ def run_of(shape: Shape, seconds: list[Second]) -> RunRecord:
         audit=_audit(shape, sent),
         command_stages=_stages(),
         slowest=tuple(
-            DeviceFinding(f"dev-{n:06d}", f"sim-{n:06d}", "slow", 40 - n, (f"{1.9 - n / 10:.3f} s",)) for n in range(8)
+            DeviceFinding(f"dev-{n:06d}", f"sim-{n:06d}", "slow", 1900 - 100 * n, ("http.poll", "ms")) for n in range(8)
         ),
         gaps=(shape.gap,) if shape.gap else (),
         scenario_text=text,

@@ -1,4 +1,4 @@
-"""Write docs/commands.md and docs/configuration.md from the programs themselves: ``make docs``.
+"""Write docs/commands.md, docs/configuration.md and docs/scenario-keys.md from the programs themselves: ``make docs``.
 
 The tables come from the click commands and from the JSON Schema of the agent's configuration, so they cannot tell
 another story than ``--help`` and ``device-agent config schema``; ``tests/unit/test_docs.py`` compares.
@@ -234,6 +234,88 @@ def type_text(node: dict[str, Any], definitions: dict[str, Any]) -> str:
     return ", or ".join(words)
 
 
+# --- scenarios ----------------------------------------------------------------------------------------------------
+
+SCENARIO_HEAD = """\
+# Every key of a scenario
+
+Written by `make docs` from the JSON Schema that `fleet-simulator scenario-schema` prints. How scenarios are written is
+in [fleet.md](fleet.md#writing-a-scenario).
+
+A duration is a number of seconds (`30`, `0.25`) or a number with its unit and no space: `250ms`, `30s`, `5m`, `2h`,
+`1d`. A key in `<...>` stands for a name of your choice, `[]` for each item of a list.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioSection:
+    """One section of a scenario, wherever it may stand.
+
+    Attributes:
+        paths: where, in the order in which they were found.
+        kind: what its key ``kind`` has to be; empty where it has none.
+        schema: of the section.
+    """
+
+    paths: list[str]
+    kind: str
+    schema: dict[str, Any]
+
+    @property
+    def title(self) -> str:
+        """The heading of its table."""
+        kind = f", kind {self.kind}" if self.kind else ""
+        return " and ".join(f"`{path}`" for path in self.paths) + kind if self.paths[0] else "The whole"
+
+
+def scenario_sections(schema: dict[str, Any]) -> list[ScenarioSection]:
+    """Every section once, those of the whole before those inside them."""
+    definitions = schema.get("$defs", {})
+    found: dict[int, ScenarioSection] = {}
+    waiting = [("", schema)]
+    while waiting:
+        path, node = waiting.pop(0)
+        for form in forms(node, definitions):
+            if id(form) in found:
+                if path not in found[id(form)].paths:
+                    found[id(form)].paths.append(path)
+                continue
+            if "properties" in form:
+                kind = form["properties"].get("kind", {}).get("const", "")
+                found[id(form)] = ScenarioSection([path], kind, form)
+            for name, inner in form.get("properties", {}).items():
+                waiting.append((f"{path}.{name}" if path else name, inner))
+            if isinstance(form.get("additionalProperties"), dict):
+                waiting.append((f"{path}.<name>", form["additionalProperties"]))
+            if isinstance(form.get("items"), dict):
+                waiting.append((f"{path}[]", form["items"]))
+    return list(found.values())
+
+
+def scenario_page(schema: dict[str, Any]) -> str:
+    """The whole of docs/scenario-keys.md."""
+    definitions = schema.get("$defs", {})
+    parts = [SCENARIO_HEAD]
+    for section in scenario_sections(schema):
+        rows = []
+        for name, inner in section.schema["properties"].items():
+            required = name in section.schema.get("required", [])
+            described = {"description": forms(inner, definitions)[0].get("description", ""), **inner}
+            default = described.get("default")
+            default = int(default) if isinstance(default, float) and default.is_integer() else default
+            shown = "required" if required else f"`{json.dumps(default)}`" if is_plain(default) else ""
+            kind = "duration" if inner.get("unit") == "s" and "anyOf" in inner else type_text(inner, definitions)
+            rows.append([f"`{name}`", kind, shown, " ".join(described["description"].split())])
+        about = " ".join(section.schema.get("description", "").replace("``", "`").split())
+        parts.append(f"## {section.title}\n\n{about}\n\n{table(['key', 'type', 'default', 'meaning'], rows)}")
+    return "\n".join(parts)
+
+
+def is_plain(value: object) -> bool:
+    """Whether a default says something in a table: sections and empty lists do not."""
+    return value is not None and not isinstance(value, dict | list)
+
+
 def plain(number: float) -> str:
     """A bound without an exponent."""
     return str(int(number)) if number == int(number) else str(number)
@@ -278,10 +360,12 @@ def pages() -> dict[Path, str]:
     # Here, since importing the agent's models is for those who write the pages, not for those who walk the commands.
     from agent.config import AgentConfig
     from agent.gateway.config import gateway_schema
+    from simulator.fleet.scenario.schema import scenario_schema
 
     return {
         ROOT / "docs" / "commands.md": commands_page(),
         ROOT / "docs" / "configuration.md": configuration_page(AgentConfig.model_json_schema(), gateway_schema()),
+        ROOT / "docs" / "scenario-keys.md": scenario_page(scenario_schema()),
     }
 
 

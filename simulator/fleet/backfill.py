@@ -34,7 +34,7 @@ from simulator.fleet.audit.frames import LedgerHeader
 from simulator.fleet.audit.ledger import Ledger
 from simulator.fleet.device.answers import judge, outcome_of
 from simulator.fleet.device.chance import Chance
-from simulator.fleet.device.exchange import Ask, Operation, Speaker, TimedReading, read_refusals, values_text
+from simulator.fleet.device.exchange import Ask, Operation, Speaker, read_refusals, values_text
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.metrics.recorder import Recorder
@@ -46,6 +46,8 @@ from simulator.fleet.run.play import Leftover, PlaySummary
 from simulator.fleet.scenario.kinds import BackfillSettings
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.signals.base import Individual
+from simulator.fleet.target.asking import Keyring
+from simulator.fleet.target.way import KeyPairFile, read_keys
 
 OPERATION: Final = "http.sensor_data"
 _ASKED: Final = "http.read_back"
@@ -61,7 +63,7 @@ class BackfillJob:
 
     Attributes:
         scenario: the whole one.
-        headers: the credential, sent with every request.
+        keys: the pairs that take turns.
         devices: the range of this worker, in the fleet.
         device_ids, names: of those devices.
         model_numbers: the model of each device of the range.
@@ -74,7 +76,7 @@ class BackfillJob:
 
     scenario: Scenario
     base_url: str
-    headers: Mapping[str, str]
+    keys: tuple[KeyPairFile, ...]
     devices: range
     device_ids: tuple[str, ...]
     names: tuple[str, ...]
@@ -91,6 +93,15 @@ class BackfillJob:
     def make(self, recorder: Recorder) -> BackfillPlay:
         """See :class:`~simulator.fleet.run.worker.Job`."""
         return BackfillPlay(self, recorder)
+
+
+@dataclass(slots=True)
+class _Dated:
+    """A :class:`~simulator.fleet.device.exchange.TimedReading`."""
+
+    key: int
+    text: str
+    recorded_ms: int | None
 
 
 @dataclass(slots=True)
@@ -119,11 +130,10 @@ class BackfillPlay:
         self._job = job
         self._recorder = recorder
         scenario = job.scenario
-        self._models = build_models(scenario.fleet.models, job.folder, job.to_s)
+        self._models = build_models(scenario, job.folder, job.to_s)
         self._plan = Plan(scenario)
-        self._pool = HttpPool(
-            job.base_url, job.headers, connections=job.connections, timeout_s=scenario.target.timeout_s
-        )
+        self._keys = Keyring(read_keys(job.keys))
+        self._pool = HttpPool(job.base_url, {}, connections=job.connections, timeout_s=scenario.target.timeout_s)
         self._ledger: Ledger | None = None
         if job.ledger_path is not None and job.ledger_header is not None:
             self._ledger = Ledger(job.ledger_path, job.ledger_header)
@@ -165,6 +175,9 @@ class BackfillPlay:
             "open_commands": 0.0,
             "readings_sent": float(sums.accepted + sums.refused),
             "readings_accepted": float(sums.accepted + sums.found),
+            "readings_unanswered": 0.0,
+            "commands_ordered": 0.0,
+            "commands_reported": 0.0,
         }
 
     async def drain(self, until_s: float) -> Leftover:
@@ -308,7 +321,8 @@ class BackfillPlay:
         self._sums.requests += 1
         outcome = OutcomeClass.OK
         try:
-            return judge(await self._pool.request(ask.method, ask.target, body=ask.body, headers=ask.headers))
+            headers = {**self._keys.headers(self._sums.requests), **ask.headers}
+            return judge(await self._pool.request(ask.method, ask.target, body=ask.body, headers=headers))
         except ServiceError as error:
             outcome = outcome_of(error)
             raise
@@ -335,7 +349,7 @@ class BackfillPlay:
     def _expected(self, number: int) -> int:
         return round((self._job.to_s - self._job.from_s) / self._model(number).every_s)
 
-    def _write(self, number: int, reading: PastReading) -> TimedReading:
+    def _write(self, number: int, reading: PastReading) -> _Dated:
         """A reading as it goes out; written into the book first."""
         self._sums.made += 1
         recorded_ms = round(reading.time_s * 1000)
@@ -350,7 +364,7 @@ class BackfillPlay:
             at_s=at_s,
         )
         text = values_text(with_sequence(reading.values, reading.sequence))
-        return TimedReading(reading.sequence, text, recorded_ms)
+        return _Dated(reading.sequence, text, recorded_ms)
 
     def _run_s(self) -> float:
         return time.monotonic() - self._began_s

@@ -1,7 +1,7 @@
 """What every part of a scenario is built from: frozen, checked, and documented key by key for the JSON Schema.
 
-One rule for time: every key that ends in ``_s`` is a duration. It takes a number of seconds (``30``, ``0.25``) or a
-number with its unit and no space between them: ``250ms``, ``30s``, ``5m``, ``2h``, ``1d``.
+One rule for time: every key that ends in ``_s`` is a duration (a rate ends in ``_per_s``). It takes a number of seconds
+(``30``, ``0.25``) or a number with its unit and no space between them: ``250ms``, ``30s``, ``5m``, ``2h``, ``1d``.
 """
 
 from __future__ import annotations

@@ -130,3 +130,31 @@ def test_the_decision_records_are_numbered_without_a_gap():
 def test_a_decision_record_has_its_four_parts(path):
     headings = re.findall(r"^## (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
     assert headings == ["Status", "Context", "Decision", "Consequences"]
+
+
+def test_every_key_of_a_scenario_is_described(writer):
+    from simulator.fleet.scenario.schema import scenario_schema
+
+    schema = scenario_schema()
+    sections = writer.scenario_sections(schema)
+    keys = [(s.title, name, inner) for s in sections for name, inner in s.schema["properties"].items()]
+    assert len(keys) > 150
+    definitions = schema["$defs"]
+    silent = [
+        (title, name)
+        for title, name, inner in keys
+        if name != "kind"
+        and not inner.get("description")
+        and not writer.forms(inner, definitions)[0].get("description")
+    ]
+    assert not silent, silent
+    assert not [
+        (title, name)
+        for title, name, inner in keys
+        if re.search(r"(?<!_per)_s$", name) and not duration(inner, definitions, writer)
+    ]
+
+
+def duration(inner, definitions, writer) -> bool:
+    forms = [inner, *inner.get("anyOf", []), *writer.forms(inner, definitions)]
+    return any("unit" in form for form in forms)

@@ -17,13 +17,15 @@ class Found:
     Attributes:
         counts: (kind, device) -> how many.
         keys: (kind, device) -> a few, to look them up.
+        keys_kept: how many of each.
     """
 
     counts: Counter[tuple[str, int]] = field(default_factory=Counter)
     keys: dict[tuple[str, int], list[str]] = field(default_factory=dict)
+    keys_kept: int = KEYS_KEPT
 
     def add(self, kind: str, device: int, count: int, keys: Sequence[str]) -> None:
         """Something is wrong ``count`` times more."""
         self.counts[kind, device] += count
         kept = self.keys.setdefault((kind, device), [])
-        kept += keys[: KEYS_KEPT - len(kept)]
+        kept += keys[: self.keys_kept - len(kept)]

@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from simulator.fleet.audit.found import KEYS_KEPT, Found
+from simulator.fleet.audit.found import Found
 from simulator.fleet.audit.frames import NO_TIME, ReadingKind
 from simulator.fleet.audit.records import Records
 
@@ -307,7 +307,7 @@ def _flags(keys: Ints, named: Ints) -> Flags:
 def _tell(found: Found, kind: str, keys: Ints) -> None:
     devices, begins, counts = np.unique(keys >> _SEQUENCE_BITS, return_index=True, return_counts=True)
     for device, begin, count in _ints(devices, begins, counts):
-        few = keys[begin : begin + min(count, KEYS_KEPT)] & _SEQUENCE_MASK
+        few = keys[begin : begin + min(count, found.keys_kept)] & _SEQUENCE_MASK
         found.add(kind, device, count, [str(sequence) for sequence in few.tolist()])
 
 
@@ -315,7 +315,7 @@ def _tell_strangers(found: Found, rows: Records) -> None:
     rows = rows[np.argsort(rows["device"], kind="stable")]
     devices, begins, counts = np.unique(rows["device"], return_index=True, return_counts=True)
     for device, begin, count in _ints(devices, begins, counts):
-        few = rows[begin : begin + min(count, KEYS_KEPT)]
+        few = rows[begin : begin + min(count, found.keys_kept)]
         found.add("unknown", device, count, [_name(row) for row in few])
 
 

@@ -1,14 +1,26 @@
-"""The audit of readings: what a device's ledger says was accepted, against what the service gives back.
+"""The audit of one device's readings, all in memory: for the demo and for tests, where every reading is looked at.
 
-Pure: facts in, findings out. A *fact* is one reading under a key that is unique for its device, such as the
-millisecond it was recorded at or a sequence number.
+Facts in, findings out, by the judgement of :mod:`simulator.fleet.audit.reading_findings`. A *fact* is one reading under
+a key that is unique for its device, such as the millisecond it was recorded at or a sequence number.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from simulator.fleet.audit.digest import digest_values
+from simulator.fleet.audit.found import Found
+from simulator.fleet.audit.frames import NO_TIME, ReadingKind
+from simulator.fleet.audit.reading_findings import ReadingRules, judge_readings
+from simulator.fleet.audit.records import READING_TYPE, STORED_TYPE, Records
+
+_DEVICE: Final = 0
+_ONE_DEVICE: Final = np.ones(1, dtype=np.bool_)
+_RULES: Final = ReadingRules(by_sequence=True, replays=True, late_after_ms=0, read=_ONE_DEVICE, whole=_ONE_DEVICE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,24 +85,47 @@ class ReadingFindings:
 
 def audit_readings(account: ReadingAccount) -> ReadingFindings:
     """Compare both sides of one device."""
-    accepted = {fact.key: fact.values for fact in account.accepted}
-    times = Counter(fact.key for fact in account.stored)
-    altered = {
-        fact.key for fact in account.stored if fact.key in accepted and dict(fact.values) != dict(accepted[fact.key])
-    }
+    keys = sorted({fact.key for fact in (*account.accepted, *account.stored)} | account.unsure)
+    sequences = {key: number for number, key in enumerate(keys, start=1)}
+    found = Found(keys_kept=len(keys))
+    judge_readings(_records(account, sequences), _stored(account, sequences), _RULES, found)
+
+    def named(kind: str) -> tuple[int, ...]:
+        return tuple(sorted({keys[int(sequence) - 1] for sequence in found.keys.get((kind, _DEVICE), ())}))
+
     return ReadingFindings(
         device=account.device,
         accepted=len(account.accepted),
         stored=len(account.stored),
-        lost=_sorted(key for key in accepted if key not in times and key not in account.unsure),
-        doubled=_sorted(key for key, count in times.items() if count > 1),
-        altered=_sorted(altered),
-        unknown=_sorted(key for key in times if key not in accepted and key not in account.unsure),
+        lost=named("lost"),
+        doubled=named("doubled"),
+        altered=named("altered"),
+        unknown=named("unknown"),
     )
 
 
-def _sorted(keys: Iterable[int]) -> tuple[int, ...]:
-    return tuple(sorted(keys))
+def _records(account: ReadingAccount, sequences: Mapping[int, int]) -> Records:
+    """What a ledger would have. An unsure reading was left without an answer."""
+    rows: list[tuple[int, int, int, int, int, int, int, int, int]] = []
+
+    def add(kind: ReadingKind, key: int, digest: int = 0) -> None:
+        rows.append((kind, 0, 1, _DEVICE, sequences[key], digest, 0, 0, NO_TIME))
+
+    for fact in account.accepted:
+        add(ReadingKind.SENT, fact.key, digest_values(fact.values))
+        if fact.key not in account.unsure:
+            add(ReadingKind.ACCEPTED, fact.key)
+    for key in account.unsure:
+        add(ReadingKind.UNANSWERED, key)
+    return np.array(rows, dtype=READING_TYPE)
+
+
+def _stored(account: ReadingAccount, sequences: Mapping[int, int]) -> Records:
+    rows = [
+        (_DEVICE, sequences[fact.key], digest_values(fact.values), place, NO_TIME, NO_TIME)
+        for place, fact in enumerate(account.stored)
+    ]
+    return np.array(rows, dtype=STORED_TYPE)
 
 
 def _some(keys: tuple[int, ...], shown: int = 3) -> str:

@@ -11,11 +11,13 @@ from rich.console import Console
 
 from agent.errors import ConfigurationError
 from simulator.exit_codes import ExitCode
-from simulator.fleet.cli.options import takes_target
-from simulator.fleet.report.live import run_view
+from simulator.fleet.cli.options import read_or_refuse, takes_python, takes_target
+from simulator.fleet.report.live import RunView, run_view
+from simulator.fleet.report.prometheus import MeteredView, MetricsAddress
+from simulator.fleet.report.standing import RunHead
 from simulator.fleet.report.writing import record_text
 from simulator.fleet.run.performing import Stage, perform
-from simulator.fleet.scenario.reading import ScenarioFile, read_scenario_file
+from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.local import running_local
 from simulator.fleet.target.safety import permit, read_targets
 from simulator.fleet.target.way import KeyPairFile, TargetOptions, Way, find_way, way_to
@@ -34,8 +36,14 @@ from simulator.onboarding.cli.options import told_in_one_line
 @click.option("--local", is_flag=True, help="Start a service for this run on this machine, and end it afterwards.")
 @click.option("--rate-limit", type=click.IntRange(min=0), default=0, help="With --local: its quota; 0 = no limit.")
 @click.option("--audit/--no-audit", default=True, help="Keep books, and read everything back at the end.")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help="Serve the figures so far to Prometheus at http://127.0.0.1:PORT/metrics; 0 takes a free port.",
+)
 @click.option("--quiet", is_flag=True, help="Show nothing; the exit code tells.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record of the run as JSON.")
+@takes_python
 def run_command(
     *,
     scenario: Path,
@@ -46,8 +54,10 @@ def run_command(
     local: bool,
     rate_limit: int,
     audit: bool,
+    metrics_port: int | None,
     quiet: bool,
     as_json: bool,
+    allow_python: bool,
 ) -> ExitCode:
     """Run a fleet against a service, as SCENARIO says, and prove that nothing was lost.
 
@@ -56,7 +66,7 @@ def run_command(
     reached or went away, 130 ended by Ctrl-C.
     """
     with told_in_one_line(), terminations_as_interrupts(), ExitStack() as ends:
-        file = read_scenario_file(scenario)
+        file = read_or_refuse(scenario, allow_python=allow_python)
         folder = out or Path("fleet-runs") / f"{file.scenario.scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
         if local:
             if target != TargetOptions():
@@ -67,7 +77,12 @@ def run_command(
             way = _find(target, file)
         permission = permit(way.base_url, read_targets(targets) if targets else (), owned=owned)
         console = Console(stderr=as_json)
-        record = perform(Stage(file, way, folder, permission, audit), lambda head: run_view(console, head, quiet=quiet))
+
+        def make_view(head: RunHead) -> RunView:
+            view = run_view(console, head, quiet=quiet)
+            return view if metrics_port is None else MeteredView(view, MetricsAddress(metrics_port))
+
+        record = perform(Stage(file, way, folder, permission, audit), make_view)
     if as_json:
         click.echo(record_text(record), nl=False)
     elif not quiet:

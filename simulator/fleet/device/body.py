@@ -69,7 +69,7 @@ class Body:
         self.chance = chance
         self.familiar = familiar
         self.time = KnownTime()
-        self.individual = Individual(fleet.seed, speaker.device_id)
+        self.individual = Individual.at(fleet.seed, index)
         self.lanes: Lanes | None = None
         self.began_s = now.monotonic_s
 
@@ -79,6 +79,9 @@ class Body:
 
     def values(self, now: Moment) -> dict[str, float]:
         """What its sensor reads now, by reading name."""
+        around = self.fleet.circumstances
+        if around is not None:
+            return around.values(self.individual, self.model, now)
         return self.model.signals.read(self.individual, now.wall_s)
 
     def around(self, now: Moment) -> Surroundings:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 from uuid import uuid4
 
@@ -26,13 +27,15 @@ from simulator.fleet.device.store import Disk
 from simulator.fleet.device.virtual_device import Channel, VirtualDevice
 from simulator.fleet.engine.ports import HttpEngine
 from simulator.fleet.engine.wheel import Timer, Wheel
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.metrics.outcomes import OutcomeClass, class_of
+from simulator.fleet.signals.base import Individual
 
 _COMMANDS: Final = Channel.COMMANDS
 _UPLINK: Final = Channel.UPLINK
 _COMMANDS_BIT: Final = 1
 _UPLINK_BIT: Final = 2
 _NEVER_S: Final = float("inf")
+_ONCE: Final = "idempotency-key"
 TIMEOUT_S: Final = 10.0
 
 
@@ -169,7 +172,7 @@ class _Place(Timer):
         if self.device is not None:
             return
         driver = self.driver
-        now = driver.clocks.now()
+        now = self.moment(driver.clocks.now())
         body = Body(
             self.index,
             self._speaker,
@@ -192,7 +195,7 @@ class _Place(Timer):
         driver = self.driver
         driver.engine.cut(self.index)
         driver.wheel.cancel(self)
-        self.device.power_lost(driver.clocks.now(), uplink_busy=bool(self._busy & _UPLINK_BIT))
+        self.device.power_lost(self.moment(driver.clocks.now()), uplink_busy=bool(self._busy & _UPLINK_BIT))
         self.device = None
         self._busy = 0
         driver.fleet.gauges.online -= 1
@@ -200,12 +203,19 @@ class _Place(Timer):
     def sample(self, *, on: bool) -> None:
         if self.device is not None:
             self.device.sample(on=on)
-            self._turn(self.device, self.driver.clocks.now())
+            self._turn(self.device, self.moment(self.driver.clocks.now()))
+
+    def moment(self, now: Moment) -> Moment:
+        """This instant as the device sees it."""
+        around = self.driver.fleet.circumstances
+        if around is None or around.clocks_are_right:
+            return now
+        return around.moment(Individual.at(self.driver.fleet.seed, self.index), self._model, now)
 
     def fire(self) -> None:
         """Something is due."""
         if self.device is not None:
-            self._turn(self.device, self.driver.clocks.now())
+            self._turn(self.device, self.moment(self.driver.clocks.now()))
 
     def ended(self, exchange: _Exchange, outcome: OutcomeClass, sent_s: float | None, now: Moment) -> None:
         """A request of this life ended, and the device knows it."""
@@ -264,6 +274,22 @@ class _Place(Timer):
         self._busy |= bit
         letterhead = driver.letterheads[self.index % len(driver.letterheads)]
         driver.engine.send(self.index, letterhead.message(ask), _Exchange(self, ask), driver.timeout_s + ask.wait_s)
+        if ask.copies:
+            self._copy(ask, letterhead)
+
+    def _copy(self, ask: Ask, letterhead: Letterhead) -> None:
+        """Send copies of a body; nobody waits for what comes of them."""
+        driver = self.driver
+        now_s = driver.clocks.monotonic()
+        for number, copy in enumerate(ask.copies, 1):
+            headers = dict(ask.headers)
+            if not copy.same_key and _ONCE in headers:
+                headers[_ONCE] += f"-copy-{number}"
+            message = letterhead.message(ask._replace(body=copy.content, headers=headers))
+            if copy.same_key:
+                driver.fleet.book.readings_resent(self.index, ask.keys, now_s - driver.fleet.began_s)
+            send = partial(driver.engine.send, self.index, message, _Copy(self, now_s + copy.delay_s), driver.timeout_s)
+            driver.wheel.at(now_s + copy.delay_s, send)
 
 
 class _Exchange:
@@ -281,7 +307,7 @@ class _Exchange:
         """See :class:`~simulator.fleet.engine.ports.Caller`."""
         place = self.place
         if place.device is not None:
-            now = place.driver.clocks.moment(now_s)
+            now = place.moment(place.driver.clocks.moment(now_s))
             outcome = place.device.answered(self.ask, HttpAnswer(status, headers, body), sent_s, now)
             place.ended(self, outcome, sent_s, now)
 
@@ -289,12 +315,49 @@ class _Exchange:
         """See :class:`~simulator.fleet.engine.ports.Caller`."""
         place = self.place
         if place.device is not None:
-            now = place.driver.clocks.moment(now_s)
+            now = place.moment(place.driver.clocks.moment(now_s))
             error: ServiceError = (
                 UnexpectedAnswer(reason) if outcome is OutcomeClass.UNEXPECTED else TransportError(reason)
             )
             place.device.failed(self.ask, error, now, left=sent_s is not None)
             place.ended(self, outcome, sent_s, now)
+
+
+class _Copy:
+    """A copy on its way: measured, and nothing else."""
+
+    __slots__ = ("due_s", "place")
+
+    def __init__(self, place: _Place, due_s: float) -> None:
+        self.place = place
+        self.due_s = due_s
+
+    def answered(
+        self,
+        status: int,
+        headers: list[tuple[bytes, bytes]],  # noqa: ARG002 - a Caller
+        body: bytes,  # noqa: ARG002
+        sent_s: float,
+        now_s: float,
+    ) -> None:
+        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        self._count(class_of(status), sent_s, now_s)
+
+    def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:  # noqa: ARG002
+        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        self._count(outcome, sent_s, now_s)
+
+    def _count(self, outcome: OutcomeClass, sent_s: float | None, now_s: float) -> None:
+        self.place.driver.observer.exchanged(
+            Operation.READINGS,
+            outcome,
+            self.place.index,
+            intended_s=self.due_s,
+            ready_s=self.due_s,
+            sent_s=sent_s,
+            now_s=now_s,
+            first=False,
+        )
 
 
 def _name_of(ask: Ask) -> str:

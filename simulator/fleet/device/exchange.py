@@ -29,6 +29,7 @@ from agent.wire.lists import read_page
 from agent.wire.sensor_batches import BatchAnswer
 from agent.wire.times import to_rfc3339
 from simulator.fleet.device.answers import SOURCE, HttpAnswer, judge
+from simulator.fleet.models.interference import Body as SentBody
 
 IN_PROGRESS: Final = "in_progress"
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -64,6 +65,7 @@ class Ask(NamedTuple):
         intended_s: when it was due, on the monotonic clock.
         ready_s: when the device was free to send it; not before ``intended_s``.
         first: the service cannot have it already.
+        copies: of the body, which go out as well and which nobody waits for.
     """
 
     operation: Operation
@@ -77,10 +79,11 @@ class Ask(NamedTuple):
     intended_s: float = 0.0
     ready_s: float = 0.0
     first: bool = True
+    copies: tuple[SentBody, ...] = ()
 
 
-class TimedReading(Protocol):
-    """A reading as it goes over the wire."""
+class Dated(Protocol):
+    """A reading that goes over the wire."""
 
     @property
     def key(self) -> int:
@@ -96,6 +99,15 @@ class TimedReading(Protocol):
     def recorded_ms(self) -> int | None:
         """Epoch milliseconds on the service's clock as the device knows it; None lets the service say."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class TimedReading:
+    """A reading that goes over the wire without an outbox; see :class:`Dated`."""
+
+    key: int
+    text: str
+    recorded_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +139,7 @@ class Speaker:
 
     def readings(
         self,
-        batch: Sequence[TimedReading],
+        batch: Sequence[Dated],
         name: str,
         intended_s: float = 0.0,
         ready_s: float = 0.0,
@@ -197,7 +209,7 @@ class Speaker:
             data_payload=payload.to_wire(),
         )
 
-    def _reading(self, reading: TimedReading) -> str:
+    def _reading(self, reading: Dated) -> str:
         """:class:`agent.wire.sensor_data.PostSensorData` as JSON text."""
         device_id = self.device_id
         name = f'"{device_id}"' if self._is_plain else encode_json(device_id).decode()

@@ -136,9 +136,18 @@ class HandingOver:
         self._succeeded(None, now)
         self.fault = fault
 
+    def hold(self, until_s: float) -> None:
+        """Hand over nothing before this, on the monotonic clock."""
+        self.not_before_s = max(self.not_before_s, until_s)
+        self._backed_off_s = max(self._backed_off_s, until_s)  # it is the device that is late, not the generator
+
     def wake(self, now: Moment) -> None:
-        """The other side is there again: a back-off ends."""
+        """The other side is well again: a back-off ends."""
         self.not_before_s = min(self.not_before_s, now.monotonic_s)
+
+    def begin(self, now: Moment) -> None:
+        """A connection stands: until now it was not the generator that kept anything waiting."""
+        self.not_before_s = self._backed_off_s = now.monotonic_s
 
     def _succeeded(self, server_time: float | None, now: Moment) -> None:
         self.fault = ""
@@ -183,6 +192,9 @@ class HandingOver:
         for row in batch:
             if row.recorded_ms is None:
                 self._date(row, now)
+        around = body.fleet.circumstances
+        if around is not None:
+            batch = list(around.ordered(body.individual, batch, now))
         ask = body.speaker.readings(
             batch,
             f"{body.fleet.run}-{body.index}",
@@ -190,7 +202,10 @@ class HandingOver:
             max(intended_s, self.not_before_s),
             first=not again,
         )
-        body.disk.in_flight = ask
+        if around is not None:
+            ask = around.sent(body.individual, ask, now)
+        # What is sent again is sent once.
+        body.disk.in_flight = ask._replace(copies=()) if ask.copies else ask
         return ask
 
     def _date(self, row: Row, now: Moment) -> None:

@@ -21,7 +21,7 @@ from simulator.fleet.audit.book import SEQUENCE_NAME
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.device.answers import HttpAnswer, judge, outcome_of
 from simulator.fleet.device.driver import TIMEOUT_S, Clocks
-from simulator.fleet.device.exchange import Ask, Operation, Speaker, values_text
+from simulator.fleet.device.exchange import Ask, Operation, Speaker, TimedReading, values_text
 from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.device.observer import NoObserver, Observer
@@ -77,7 +77,7 @@ class Load:
     Args:
         engine: carries the requests.
         wheel: for the pauses of closed users.
-        letterhead: how requests begin.
+        letterheads: how requests begin, one for each key pair; the devices are dealt out over them by their number.
         subjects: the devices.
         fleet: what they have in common; the book gets every reading and command.
         first_index: of the first of them, in the fleet.
@@ -94,7 +94,7 @@ class Load:
         self,
         engine: HttpEngine,
         wheel: Wheel,
-        letterhead: Letterhead,
+        letterheads: Sequence[Letterhead],
         subjects: Sequence[Subject],
         fleet: Fleetwide,
         *,
@@ -112,11 +112,11 @@ class Load:
         self.on_news = on_news
         self.under_way = 0
         self._options = options or LoadOptions()
-        self._letterhead = letterhead
+        self._letterheads = letterheads
         self._first = first_index
         self._signals = [subject.signals for subject in subjects]
         self._speakers = [Speaker(subject.device_id, "", fleet.offers) for subject in subjects]
-        self._individuals = [Individual(fleet.seed, subject.device_id) for subject in subjects]
+        self._individuals = [Individual.at(fleet.seed, first_index + place) for place in range(len(subjects))]
         self._sequences = array("L", bytes(array("L").itemsize * len(subjects)))
         self._users: list[_User] = []
         self._makers = {
@@ -142,7 +142,8 @@ class Load:
         ask, sequence = self._makers[request](device - self._first, device, due_s)
         self.under_way += 1
         sending = _Sending(self, ask, device, sequence, on_end)
-        self.engine.send(device, self._letterhead.message(ask), sending, self._options.timeout_s)
+        letterhead = self._letterheads[device % len(self._letterheads)]
+        self.engine.send(device, letterhead.message(ask), sending, self._options.timeout_s)
 
     def start_users(self, request: Request, users: int, pause_s: float = 0.0) -> None:
         """So many users, each of whom sends the next request a pause after the answer; they take turns at devices."""
@@ -167,7 +168,7 @@ class Load:
         values = self._signals[place].read(self._individuals[place], now.wall_s)
         digest = digest_values(values)
         if fleet.numbered:
-            values[SEQUENCE_NAME] = sequence
+            values[SEQUENCE_NAME] = fleet.first_number + sequence
         recorded_ms = round(now.wall_s * 1000)
         began_s = fleet.began_s
         fleet.book.reading_made(device)
@@ -179,7 +180,7 @@ class Load:
             made_s=now.monotonic_s - began_s,
             at_s=now.monotonic_s - began_s,
         )
-        reading = _Reading(sequence, values_text(values), recorded_ms)
+        reading = TimedReading(sequence, values_text(values), recorded_ms)
         return self._speakers[place].readings((reading,), f"{fleet.run}-{device}", due_s, due_s), sequence
 
     def _poll(self, place: int, _device: int, due_s: float) -> tuple[Ask, int]:
@@ -236,15 +237,6 @@ class Load:
                 book.command_ordered(device, command_id, at_s)
             elif unclear or outcome is OutcomeClass.OK:
                 book.order_unanswered(device, at_s)
-
-
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """See :class:`~simulator.fleet.device.exchange.TimedReading`."""
-
-    key: int
-    text: str
-    recorded_ms: int | None
 
 
 class _Sending:

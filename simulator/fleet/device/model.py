@@ -9,7 +9,9 @@ from agent.core.backoff import Backoff
 from agent.core.commands import CommandRules
 from agent.core.polling import PollIntervals
 from simulator.fleet.audit.book import DeviceBook, NoBook
+from simulator.fleet.device.circumstances import Circumstances
 from simulator.fleet.device.vocabulary import VOCABULARY, VirtualHandler, rules_of
+from simulator.fleet.models.model import Model
 from simulator.fleet.signals.base import SignalSet
 from simulator.fleet.signals.climate import CLIMATE
 
@@ -24,12 +26,13 @@ class DeviceModel:
         rules: what triage goes by; fits ``handlers``.
         interval_s: how often the sensor is read, unless a command set it otherwise.
         in_step: all devices read in the same instant, as no real fleet does; otherwise each has its own place in the
-            interval, by the hash of its id.
+            interval, by the hash of its number.
         polling: how often commands are asked for where the service cannot hold a poll.
         wait_s: how long the service is asked to hold a poll.
         batch: how many readings go at once where the service takes arrays.
         backoff: the pace of retries.
         defies_limit: go on after 429 instead of waiting as ``Retry-After`` says.
+        nature: its model, where that has states or a clock of its own; needs the fleet's circumstances.
     """
 
     signals: SignalSet = field(default_factory=lambda: CLIMATE)
@@ -42,6 +45,7 @@ class DeviceModel:
     batch: int = 100
     backoff: Backoff = field(default_factory=Backoff)
     defies_limit: bool = False
+    nature: Model | None = None
 
 
 @dataclass(slots=True)
@@ -68,15 +72,19 @@ class Fleetwide:
         seed: of signals and jitter.
         run: begins each idempotency key; another one for each run against the same service.
         numbered: each reading carries its sequence number as one more value.
+        first_number: these numbers count from here: another run with the same devices has others.
         book: where the audit's facts go.
         gauges: counted here.
         began_s: the run's begin on the monotonic clock: the book's times count from it.
+        circumstances: states and faults; None for a run without them.
     """
 
     offers: frozenset[str]
     seed: int
     run: str
     numbered: bool = False
+    first_number: int = 0
     book: DeviceBook = field(default_factory=NoBook)
     gauges: Gauges = field(default_factory=Gauges)
     began_s: float = 0.0
+    circumstances: Circumstances | None = None

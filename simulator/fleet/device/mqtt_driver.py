@@ -7,11 +7,13 @@ most one message on its way, as the real agent's uplink.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from agent.core.schedule import phase_s
 from agent.core.values import Moment
 from agent.errors import Offline, TransportError
+from agent.wire.extensions import BATCH_SENSOR_DATA
 from agent.wire.secret import Secret
 from simulator.fleet.device.body import Body
 from simulator.fleet.device.chance import Chance
@@ -29,8 +31,11 @@ from simulator.fleet.engine.mqtt.faults import class_of_reason
 from simulator.fleet.engine.mqtt.ports import Arrival, MqttEngine, Standing
 from simulator.fleet.engine.wheel import Timer, Wheel
 from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.signals.base import Individual
 
 RECEIPT_TIMEOUT_S: Final = 30.0
+SPREAD_S: Final = 2.0
+"""After the power came a device connects within this, each at its own place: the real agent's default."""
 _STABLE_S: Final = 10.0
 """A connection that stood this long shows that all is well: the next failure is the first of its row."""
 _NEVER_S: Final = float("inf")
@@ -44,7 +49,7 @@ class MqttDriver:
         engine: carries the messages.
         wheel: on the same clock as ``clocks``.
         members: the devices.
-        fleet: what they have in common; its ``offers`` say whether readings go as arrays.
+        fleet: what they have in common; over MQTT readings go as arrays, whatever the service behind it takes.
         tokens: a device's password; None for a broker that asks for none.
         first_index: of the first of them, in the fleet: another worker has the others.
         receipts: see :class:`~simulator.fleet.device.mqtt_speech.MqttSpeaker`.
@@ -73,7 +78,7 @@ class MqttDriver:
     ) -> None:
         self.engine = engine
         self.wheel = wheel
-        self.fleet = fleet
+        self.fleet = replace(fleet, offers=fleet.offers | {BATCH_SENSOR_DATA})
         self.tokens = tokens
         self.observer = observer or NoObserver()
         self.clocks = clocks or Clocks()
@@ -95,7 +100,7 @@ class MqttDriver:
         return self.fleet.gauges
 
     def switch_on(self, index: int) -> None:
-        """Power for a device; nothing happens when it has it. It connects within ``fast_s``, each at its own place."""
+        """Power for a device; nothing happens when it has it. It connects within ``SPREAD_S``."""
         self._places[index - self._first].switch_on(sampling=self._sampling)
 
     def switch_off(self, index: int) -> None:
@@ -176,7 +181,7 @@ class _Place(Timer):
         if self.device is not None:
             return
         driver = self.driver
-        now = driver.clocks.now()
+        now = self.moment(driver.clocks.now())
         body = Body(
             self.index,
             self._speaker,
@@ -192,8 +197,7 @@ class _Place(Timer):
             self.device.sample(on=False)
         self._patience = Patience(self._model.backoff, self._chance)
         driver.fleet.gauges.online += 1
-        spread_s = phase_s(self._speaker.device_id, "connect", self._model.polling.fast_s)
-        self._connect_s = now.monotonic_s + spread_s
+        self._connect_s = now.monotonic_s + phase_s(self._speaker.device_id, "first contact", SPREAD_S)
         self._turn(self.device, now)
 
     def switch_off(self) -> None:
@@ -202,7 +206,7 @@ class _Place(Timer):
         driver = self.driver
         driver.engine.cut(self.index)
         driver.wheel.cancel(self)
-        self.device.power_lost(driver.clocks.now(), uplink_busy=self._busy is not None)
+        self.device.power_lost(self.moment(driver.clocks.now()), uplink_busy=self._busy is not None)
         self.device = None
         self._went_down()
         self._connect_s = _NEVER_S
@@ -215,7 +219,7 @@ class _Place(Timer):
             return
         driver = self.driver
         driver.engine.cut(self.index)
-        now = driver.clocks.now()
+        now = self.moment(driver.clocks.now())
         ask = self._busy
         if ask is not None:
             # Nobody knows how far it got, so it counts as sent.
@@ -230,7 +234,7 @@ class _Place(Timer):
     def sample(self, *, on: bool) -> None:
         if self.device is not None:
             self.device.sample(on=on)
-            self._turn(self.device, self.driver.clocks.now())
+            self._turn(self.device, self.moment(self.driver.clocks.now()))
 
     # --- the session (SessionListener) --------------------------------------------------------------------------------
 
@@ -245,7 +249,7 @@ class _Place(Timer):
         self._count_connect(OutcomeClass.OK, now_s, standing.began_s)
         status = self._speaker.status(online=True)
         driver.engine.publish(self.index, status.topic, status.payload, _Status(self), driver.timeout_s, retain=True)
-        now = driver.clocks.moment(now_s)
+        now = self.moment(driver.clocks.moment(now_s))
         device.connected(now)
         self._turn(device, now)
         self._tell()
@@ -255,7 +259,7 @@ class _Place(Timer):
         device, driver = self.device, self.driver
         if device is None:
             return
-        now = driver.clocks.moment(now_s)
+        now = self.moment(driver.clocks.moment(now_s))
         fault = device.arrived(arrival.topic, arrival.payload, now)
         driver.engine.acknowledge(self.index, arrival)
         if fault:
@@ -269,7 +273,7 @@ class _Place(Timer):
         device, driver = self.device, self.driver
         if device is None:
             return
-        now = driver.clocks.moment(now_s)
+        now = self.moment(driver.clocks.moment(now_s))
         if not self._is_up:
             self._count_connect(outcome, now_s, began_s)
         driver.observer.faulted(MqttOperation.CONNECT, self.index, str(error))
@@ -287,7 +291,7 @@ class _Place(Timer):
         device, driver = self.device, self.driver
         if device is None or self._busy is not ask:
             return
-        now = driver.clocks.moment(now_s)
+        now = self.moment(driver.clocks.moment(now_s))
         operation = OPERATIONS[ask.operation]
         self._count(operation, class_of_reason(code), ask, sent_s, now)
         if device.puback(ask, code, now):
@@ -303,7 +307,7 @@ class _Place(Timer):
         device, driver = self.device, self.driver
         if device is None or self._busy is not ask:
             return
-        now = driver.clocks.moment(now_s)
+        now = self.moment(driver.clocks.moment(now_s))
         operation = OPERATIONS[ask.operation]
         self._count(operation, outcome, ask, sent_s, now)
         device.gone_wrong(ask, TransportError(reason), now, left=sent_s is not None)
@@ -314,12 +318,19 @@ class _Place(Timer):
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
+    def moment(self, now: Moment) -> Moment:
+        """This instant as the device sees it."""
+        around = self.driver.fleet.circumstances
+        if around is None or around.clocks_are_right:
+            return now
+        return around.moment(Individual.at(self.driver.fleet.seed, self.index), self._model, now)
+
     def fire(self) -> None:
         """Something is due."""
         device = self.device
         if device is None:
             return
-        now = self.driver.clocks.now()
+        now = self.moment(self.driver.clocks.now())
         if self._busy is not None and now.monotonic_s >= self._receipt_due_s:
             self._count(MqttOperation.RECEIPT, OutcomeClass.TIMEOUT, self._busy, self._sent_s, now)
             device.gone_wrong(self._busy, no_receipt(self.driver.receipt_timeout_s), now)

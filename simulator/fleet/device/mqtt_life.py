@@ -108,7 +108,7 @@ class MqttDevice(VirtualDevice):
 
     def connected(self, now: Moment) -> None:
         """The session stands: whoever backs off need not any longer."""
-        self._handing_over.wake(now)
+        self._handing_over.begin(now)
 
     @property
     def out_due_s(self) -> float:
@@ -117,7 +117,11 @@ class MqttDevice(VirtualDevice):
 
     def out(self, now: Moment) -> Ask | None:
         """What to publish next; None when nothing is due."""
-        ask = self._handing_over.ask(now) if now.monotonic_s >= self._not_before_s else None
+        uplink, not_before_s = self._handing_over, self._not_before_s
+        if now.monotonic_s < not_before_s:
+            return None
+        uplink.not_before_s = max(uplink.not_before_s, not_before_s)
+        ask = uplink.ask(now)
         if ask is not None:
             self.awaited = self._speaker.awaited(ask, self._name)
             self.told = {}

@@ -19,7 +19,7 @@ from agent.wire.commands import CommandRecord
 from agent.wire.json_text import encode_json, parse_object
 from agent.wire.mqtt_messages import KEY_CHARACTERS, ResultMessage, StatusMessage, encode
 from agent.wire.secret import Secret
-from simulator.fleet.device.exchange import IN_PROGRESS, Ask, Operation, Speaker, TimedReading, command_of, time_text
+from simulator.fleet.device.exchange import IN_PROGRESS, Ask, Dated, Operation, Speaker, command_of, time_text
 from simulator.fleet.engine.mqtt.packets import MAX_PACKET_BYTES
 from simulator.fleet.engine.mqtt.ports import Opening, Will
 
@@ -56,7 +56,7 @@ class MqttSpeaker(Speaker):
 
     def readings(
         self,
-        batch: Sequence[TimedReading],
+        batch: Sequence[Dated],
         name: str,
         intended_s: float = 0.0,
         ready_s: float = 0.0,
@@ -121,7 +121,7 @@ class MqttSpeaker(Speaker):
         )
         return Opening(topics.user_name(device_id), token, subscriptions, self.status(online=False))
 
-    def _item(self, reading: TimedReading, name: str) -> str:
+    def _item(self, reading: Dated, name: str) -> str:
         """:class:`agent.wire.mqtt_messages.ReadingMessage` as JSON text."""
         text = f'{{"sensor_data":{reading.text}'
         if reading.recorded_ms is not None:

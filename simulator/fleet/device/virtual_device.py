@@ -17,7 +17,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final
 
-from agent.core.schedule import Schedule
+from agent.core.schedule import Schedule, phase_s
 from agent.core.values import Moment
 from agent.errors import ServiceError
 from simulator.fleet.audit.book import SEQUENCE_NAME
@@ -28,8 +28,8 @@ from simulator.fleet.device.exchange import Ask, Operation, values_text
 from simulator.fleet.device.handing_over import HandingOver
 from simulator.fleet.device.lanes import need_lanes
 from simulator.fleet.device.listening import Listening
-from simulator.fleet.device.vocabulary import SENSOR
 from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.signals.base import READING, device_key
 
 _INTERVAL: Final = "interval_s"
 _NEVER_S: Final = float("inf")
@@ -64,7 +64,7 @@ class VirtualDevice:
         self._sampling = True
         self.own_due_s = _AT_ONCE_S
         self._schedule = self._scheduled()
-        self._sample_due_s = self._schedule.next_after(now.monotonic_s)
+        self._sample_due_s = self._next_s(now)
         self._listening = Listening(body, now)
         self._handing_over = HandingOver(body)
         if not body.disk.journal.is_idle:
@@ -138,7 +138,7 @@ class VirtualDevice:
                 if work.interval_s is not None:
                     body.disk.journal.put_setting(_INTERVAL, repr(work.interval_s))
                     self._schedule = self._scheduled()
-                    self._sample_due_s = self._schedule.next_after(now.monotonic_s)
+                    self._sample_due_s = self._next_s(now)
         if self._sampling and now.monotonic_s >= self._sample_due_s:
             self._sample(now)
         due_s = self._sample_due_s if self._sampling else _NEVER_S
@@ -148,17 +148,31 @@ class VirtualDevice:
         body = self._body
         fleet, outbox = body.fleet, body.disk.outbox
         values = body.values(now)
+        if not values:  # none of its sensors has anything to tell
+            self._sample_due_s = self._next_s(now)
+            return
         digest = digest_values(values)
         if fleet.numbered:
-            values[SEQUENCE_NAME] = outbox.next_key
+            values[SEQUENCE_NAME] = fleet.first_number + outbox.next_key
         dropped = outbox.put(values_text(values), digest, now, self._sample_due_s)
         fleet.gauges.waiting_readings += 1 - dropped
         fleet.book.reading_made(body.index)
-        self._sample_due_s = self._schedule.next_after(now.monotonic_s)
+        if fleet.circumstances is not None:
+            self._handing_over.hold(fleet.circumstances.held_until_s(body.individual, now))
+        self._sample_due_s = self._next_s(now)
+
+    def _next_s(self, now: Moment) -> float:
+        """When the sensor is read next, on the monotonic clock."""
+        body = self._body
+        around = body.fleet.circumstances
+        if around is None:
+            return self._schedule.next_after(now.monotonic_s)
+        return around.next_reading_s(body.individual, body.model, self._schedule, now.monotonic_s)
 
     def _scheduled(self) -> Schedule:
         model = self._body.model
         interval_s = float(self._body.disk.journal.settings.get(_INTERVAL, model.interval_s))
-        if model.in_step:
-            return Schedule(interval_s, 0.0)
-        return Schedule.of(self._body.speaker.device_id, SENSOR, interval_s)
+        fleet = self._body.fleet
+        own_s = 0.0 if model.in_step else phase_s(device_key(fleet.seed, self._body.index), READING, interval_s)
+        # The plan counts from the run's begin, the schedule on the machine's clock.
+        return Schedule(interval_s, (own_s + fleet.began_s) % interval_s)

@@ -19,6 +19,7 @@ OPERATIONS: Final = frozenset(
         "http.register",
         "http.remove",
         "http.read_back",
+        "http.devices",
         "mqtt.connect",
         "mqtt.sensor_data",
         "mqtt.receipt",

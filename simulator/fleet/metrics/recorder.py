@@ -30,7 +30,7 @@ class WorkerHealth:
     """How one worker did in one second.
 
     Attributes:
-        send_lag: encoded histogram from intended to sent, of everything that ended in this second.
+        send_lag: encoded histogram of how long the generator kept waiting what ended in this second, until it was sent.
         process: what it knows of itself.
         intended, sent: requests that fell due in this second, and those that went out.
     """
@@ -63,19 +63,20 @@ class Delta:
 class _Cell:
     """One operation and outcome within the second under way. ``service`` is NaN where nothing was sent."""
 
-    __slots__ = ("first_attempts", "folded", "response", "service")
+    __slots__ = ("first_attempts", "folded", "held", "response", "service")
 
     def __init__(self) -> None:
         self.response = array("d")
         self.service = array("d")
+        self.held = array("d")
         self.first_attempts = 0
         self.folded: _Folded | None = None
 
     def fold(self) -> None:
         """Count what lies there, so that it takes no room."""
         folded = self.folded = self.folded or _Folded()
-        folded.take(self.response, self.service)
-        self.response, self.service = array("d"), array("d")
+        folded.take(self.response, self.service, self.held)
+        self.response, self.service, self.held = array("d"), array("d"), array("d")
 
 
 class _Folded:
@@ -86,12 +87,12 @@ class _Folded:
     def __init__(self) -> None:
         self.response, self.service, self.lag = Histogram(), Histogram(), Histogram()
 
-    def take(self, response: array[float], service: array[float]) -> None:
-        waited, served = np.frombuffer(response), np.frombuffer(service)
+    def take(self, response: array[float], service: array[float], held: array[float]) -> None:
+        waited, served, own = np.frombuffer(response), np.frombuffer(service), np.frombuffer(held)
         self.response.record_many(waited)
         sent = ~np.isnan(served)
         self.service.record_many(served[sent])
-        self.lag.record_many((waited - served)[sent])
+        self.lag.record_many(np.maximum(waited - served - own, 0.0)[sent])
 
     def clear(self) -> None:
         self.response.clear()
@@ -128,6 +129,7 @@ class Recorder:
         intended_s: float,
         sent_s: float | None,
         now_s: float,
+        ready_s: float | None = None,
         first: bool = True,
     ) -> None:
         """Count one exchange that ended. All times are on the loop's monotonic clock.
@@ -138,6 +140,8 @@ class Recorder:
             intended_s: when it should have been sent, by the plan or by its own back-off.
             sent_s: when its bytes went to the socket; None when nothing went out.
             now_s: when it ended.
+            ready_s: from when on only the generator kept it waiting, and not an earlier request of the same device;
+                ``intended_s`` where that is never so. The generator's lag counts from here, the response does not.
             first: it is no resend.
         """
         try:
@@ -147,6 +151,7 @@ class Recorder:
         response = cell.response
         response.append(now_s - intended_s)
         cell.service.append(_NOT_SENT if sent_s is None else now_s - sent_s)
+        cell.held.append(0.0 if ready_s is None else ready_s - intended_s)
         if first:
             cell.first_attempts += 1
         if len(response) >= _CHUNK:
@@ -207,6 +212,6 @@ class Cut:
             folded.clear()
         else:
             folded = cell.folded
-        folded.take(cell.response, cell.service)
+        folded.take(cell.response, cell.service, cell.held)
         lag.add(folded.lag)
         return Tally(folded.response.count, cell.first_attempts, folded.response.encode(), folded.service.encode())

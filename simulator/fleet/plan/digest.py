@@ -1,7 +1,7 @@
 """The digest of a plan: one number for all its events, the same however the devices are dealt out to workers.
 
 Each event is hashed for itself and the hashes are added up, so neither order nor grouping matters. Of a phase that is
-longer than ten minutes only the first and the last five are in it: the rest goes by the same rules.
+longer than two minutes only the first and the last one are in it: the rest goes by the same rules.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from simulator.fleet.plan.chance import mix, stream
 from simulator.fleet.plan.events import EventTable
 from simulator.fleet.plan.plan import Plan
 
-_LONG_S: Final = 600.0
+_LONG_S: Final = 120.0
 _EVENTS_AT_ONCE: Final = 500_000
 _MICROSECONDS: Final = 1_000_000
 _MASK: Final = (1 << 64) - 1

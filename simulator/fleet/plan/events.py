@@ -20,23 +20,19 @@ class EventKind(IntEnum):
     """The device gets power."""
     RECONNECT = 2
     """The device may connect again."""
-    FAULT_BEGIN = 3
-    """``number``: of the scenario's faults."""
-    READING = 4
+    READING = 3
     """The device reads its sensors."""
-    POLL = 5
+    POLL = 4
     """The device asks for commands; with held polls, when it would if nothing came."""
-    COMMAND = 6
+    COMMAND = 5
     """The operator sends to the device. ``number``: of the scenario's commands; ``serial``: counts that stream."""
-    ARRIVAL = 7
+    ARRIVAL = 6
     """A request of level wire. ``number``: of the scenario's arrivals; ``serial``: counts that stream."""
-    ONBOARD = 8
+    ONBOARD = 7
     """The label of the device is scanned."""
-    FAULT_END = 9
-    """``number``: of the scenario's faults."""
-    DISCONNECT = 10
+    DISCONNECT = 8
     """The device loses its connection and may not connect."""
-    SWITCH_OFF = 11
+    SWITCH_OFF = 9
     """The power goes."""
 
 

@@ -54,7 +54,8 @@ class Flow:
             ramp_s = min(span.duration_s, span.end_s - span.begin_s)
             for begin_s, length_s, low, high in (
                 (span.begin_s, ramp_s, first * full, last * full),
-                (span.begin_s + ramp_s, span.end_s - span.begin_s - ramp_s, last * full, last * full),
+                # At a barrier nobody asks for more: what it waits for may be that nothing is open any more.
+                (span.begin_s + ramp_s, span.end_s - span.begin_s - ramp_s, 0.0, 0.0),
             ):
                 if length_s > 0:
                     rows.append((begin_s, low, (high - low) / length_s, total))

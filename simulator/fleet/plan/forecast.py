@@ -10,9 +10,10 @@ from typing import Final
 
 from agent.wire.limits import QUOTA_PER_MINUTE
 from simulator.fleet.plan.plan import Plan
-from simulator.fleet.plan.schedules import poll_of
+from simulator.fleet.plan.schedules import poll_period_s
 from simulator.fleet.plan.streams import streams_of
 from simulator.fleet.plan.timeline import PhaseSpan
+from simulator.fleet.scenario.faults import fault_end_s
 from simulator.fleet.scenario.fleet import FROM_PRODUCT, ModelSettings
 from simulator.fleet.scenario.kinds import LimiterSettings, OnboardingSettings
 from simulator.fleet.scenario.load import ClosedArrivals, OpenArrivals
@@ -24,9 +25,13 @@ _PRODUCT_SIGNALS: Final = 4
 _HEAD_BYTES: Final = 260
 _READING_BYTES: Final = (90, 32)
 """Of one reading in JSON: what every one has, and what each value adds."""
+_HELD_POLLS_OF_A_COMMAND: Final = 2
+"""The list changes when it comes and when its result does: both times the held poll is answered."""
 _BODY_BYTES: Final[Mapping[str, tuple[int, int]]] = {
     "http.poll": (0, 60),
+    "http.long_poll": (0, 250),
     "http.sensor_data": (0, 190),
+    "http.devices": (0, 400),
     "http.report": (160, 420),
     "http.send_command": (140, 420),
     "http.scan_qr": (180, 420),
@@ -169,16 +174,25 @@ def _models(plan: Plan) -> Mapping[str, int]:
 def _phase(scenario: Scenario, span: PhaseSpan) -> PhaseForecast:
     phase = scenario.phases[span.index]
     online = (span.online_from + span.online_to) / 2
+    # The operator does not know who is away: commands go on in a storm.
+    asked = online * span.rate_factor
     if isinstance(phase, StormPhase):
         online *= 1 - phase.share * phase.waves * phase.away_s / phase.duration_s
     count = scenario.fleet.devices
-    rates = {name: rate for name, rate in _rates(scenario, online, span.rate_factor).items() if rate > 0}
+    rates = {name: rate for name, rate in _rates(scenario, online, asked, span.rate_factor).items() if rate > 0}
     ends = (round(span.online_from * count), round(span.online_to * count))
     return PhaseForecast(phase.name, phase.kind, span.begin_s, span.end_s, *ends, phase.until, rates)
 
 
-def _rates(scenario: Scenario, online: float, factor: float) -> Rates:
-    """Requests per second of each operation while so many devices, as a share, are online."""
+def _rates(scenario: Scenario, online: float, asked: float, factor: float) -> Rates:
+    """Requests per second of each operation.
+
+    Args:
+        scenario: of the run.
+        online: share of the devices that are there.
+        asked: what the rates of commands and arrivals are multiplied with.
+        factor: of the phase.
+    """
     match scenario.kind:
         case "onboarding_storm":
             settings = scenario.onboarding or OnboardingSettings()
@@ -190,13 +204,12 @@ def _rates(scenario: Scenario, online: float, factor: float) -> Rates:
             }
         case "limiter":
             limiter = scenario.limiter or LimiterSettings()
-            keys = max(len(scenario.target.keys), 1)
-            return {"http.poll": keys * limiter.quota * limiter.over / limiter.window_s}
+            return {"http.devices": limiter.quota * limiter.over / limiter.window_s}
         case "backfill":
             return {}
     if scenario.arrivals:
-        return _arrivals(scenario, online * factor)
-    return _devices(scenario, online, factor)
+        return _arrivals(scenario, asked)
+    return _devices(scenario, online, asked)
 
 
 def _arrivals(scenario: Scenario, times: float) -> Rates:
@@ -208,19 +221,22 @@ def _arrivals(scenario: Scenario, times: float) -> Rates:
     return rates
 
 
-def _devices(scenario: Scenario, online: float, factor: float) -> Rates:
+def _devices(scenario: Scenario, online: float, asked: float) -> Rates:
     way = "mqtt" if scenario.target.transport == "mqtt" else "http"
+    poll = "long_poll" if scenario.target.transport == "http_long_poll" else "poll"
     rates: dict[str, float] = defaultdict(float)
     for model in scenario.fleet.models:
         devices = model.share * scenario.fleet.devices * online
         rates[f"{way}.sensor_data"] += devices / model.telemetry.every_s
         if way == "http":
-            rates["http.poll"] += devices / poll_of(scenario, model)[0]
-    commands = sum(stream.rate_per_s for stream in streams_of(scenario)) * online * factor
+            rates[f"http.{poll}"] += devices / poll_period_s(scenario, model)
+    commands = sum(stream.rate_per_s for stream in streams_of(scenario)) * asked
     rates["http.send_command"] += commands
     rates[f"{way}.report"] += commands
     if way == "mqtt":
         rates["mqtt.command"] += commands
+    elif poll == "long_poll":
+        rates["http.long_poll"] += _HELD_POLLS_OF_A_COMMAND * commands
     return rates
 
 
@@ -270,7 +286,7 @@ def _faults(plan: Plan) -> Iterator[FaultForecast]:
     for fault in plan.scenario.faults:
         begin_s = plan.timeline.moved(fault.at_s, plan.planned)
         devices = round(fault.share * plan.scenario.fleet.devices)
-        yield FaultForecast(fault.kind, begin_s, begin_s + fault.duration_s, devices)
+        yield FaultForecast(fault.kind, begin_s, begin_s + fault_end_s(fault) - fault.at_s, devices)
 
 
 def _unplanned(scenario: Scenario) -> Iterator[str]:

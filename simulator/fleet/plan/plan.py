@@ -5,7 +5,7 @@ Every worker asks for its own range; put together, their answers are those for t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -15,12 +15,13 @@ import numpy as np
 from agent.core.schedule import Schedule
 from simulator.fleet.plan.chance import Indices
 from simulator.fleet.plan.events import EVERY_KIND, Event, EventKind, EventTable
-from simulator.fleet.plan.power import Switching, chosen, contact_of, model_of, power_of
-from simulator.fleet.plan.schedules import READING, Periodic, device_key, periodic_of
+from simulator.fleet.plan.power import Switching, contact_of, model_of, power_of
+from simulator.fleet.plan.schedules import Periodic, periodic_of
 from simulator.fleet.plan.streams import StreamPlan, streams_of
 from simulator.fleet.plan.timeline import Timeline
 from simulator.fleet.scenario.kinds import BackfillSettings
 from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.signals.base import READING, device_key
 
 _STEP_S: Final = 1.0
 _NEEDS_CONTACT: Final = frozenset({EventKind.POLL})
@@ -39,6 +40,7 @@ class Plan:
         self.planned = Timeline.of(scenario)
         self.timeline = timeline or self.planned
         self._ranges: dict[range, RangePlan] = {}
+        self._periodic: dict[range, tuple[Periodic, ...]] = {}
 
     @property
     def begin_s(self) -> float:
@@ -60,9 +62,13 @@ class Plan:
     def entered(self, phase: int, at_s: float) -> Plan:
         """The plan from now on, when a phase began at ``at_s`` since the one before it had waited at its barrier.
 
-        What goes by the phases (ramps, storms, faults, arrivals) moves with them; the devices' own periods do not.
+        What goes by the phases (ramps, storms, commands, arrivals) moves with them; the devices' own periods do not.
+        While a phase waits there are no commands and no arrivals.
         """
-        return Plan(self.scenario, self.timeline.entered(phase, at_s))
+        later = Plan(self.scenario, self.timeline.entered(phase, at_s))
+        later._periodic = self._periodic
+        later.models = self.models
+        return later
 
     def reading_schedule(self, device: int) -> Schedule:
         """When a device reads its sensors, on the run's clock: what a core's own schedule is to be."""
@@ -94,7 +100,15 @@ class Plan:
         """The same as columns, all at once: for short stretches, and for whoever counts."""
         if devices not in self._ranges:
             self._ranges[devices] = RangePlan.of(self, devices)
-        return self._ranges[devices].between(from_s, to_s, kinds)
+        made = self._ranges[devices]
+        periodic = self._periods(devices) if kinds & {EventKind.READING, EventKind.POLL} else ()
+        return made.between(from_s, to_s, kinds, periodic)
+
+    def _periods(self, devices: range) -> tuple[Periodic, ...]:
+        """The schedules of a range; whoever asks for switches and commands only never needs their hashes."""
+        if devices not in self._periodic:
+            self._periodic[devices] = tuple(periodic_of(self.scenario, self.models, devices))
+        return self._periodic[devices]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +117,13 @@ class RangePlan:
 
     Attributes:
         power, contact: of its devices.
-        faults: begins and ends.
     """
 
     devices: range
     end_s: float
     power: Switching
     contact: Switching
-    periodic: tuple[Periodic, ...]
     streams: tuple[StreamPlan, ...]
-    faults: EventTable
 
     @classmethod
     def of(cls, plan: Plan, devices: range) -> RangePlan:
@@ -129,17 +140,16 @@ class RangePlan:
             timeline.end_s,
             power_of(scenario, timeline, devices),
             contact_of(scenario, timeline, devices),
-            tuple(periodic_of(scenario, plan.models, devices)),
             tuple(StreamPlan(stream, scenario, timeline) for stream in streams_of(scenario)),
-            _faults(plan, devices),
         )
 
-    def between(self, from_s: float, to_s: float, kinds: frozenset[EventKind]) -> EventTable:
+    def between(
+        self, from_s: float, to_s: float, kinds: frozenset[EventKind], periodic: Sequence[Periodic]
+    ) -> EventTable:
         """The events of a stretch of time, in order."""
         to_s = min(to_s, self.end_s)
-        parts = [*self._switches(from_s, to_s), *self._work(from_s, to_s, kinds)]
-        inside = (self.faults.time_s >= from_s) & (self.faults.time_s < to_s)
-        parts.append(self.faults.only(inside))
+        parts = [*self._switches(from_s, to_s), *self._periods(from_s, to_s, kinds, periodic)]
+        parts += [stream.between(self.devices, from_s, to_s) for stream in self.streams if stream.stream.kind in kinds]
         table = EventTable.joined(parts)
         return table if kinds == EVERY_KIND else table.only(np.isin(table.kind, [int(kind) for kind in kinds]))
 
@@ -153,28 +163,15 @@ class RangePlan:
             yield EventTable.of(on, time_s[is_on], device[is_on])
             yield EventTable.of(off, time_s[~is_on], device[~is_on])
 
-    def _work(self, from_s: float, to_s: float, kinds: frozenset[EventKind]) -> Iterator[EventTable]:
-        for periodic in self.periodic:
-            if periodic.kind in kinds:
-                table = periodic.between(from_s, to_s)
+    def _periods(
+        self, from_s: float, to_s: float, kinds: frozenset[EventKind], periodic: Sequence[Periodic]
+    ) -> Iterator[EventTable]:
+        for each in periodic:
+            if each.kind in kinds:
+                table = each.between(from_s, to_s)
                 # History was lived through before the run: nobody had switched the device off.
                 on = (table.time_s < 0) | self.power.on_at(table.device, table.time_s)
-                if periodic.kind in _NEEDS_CONTACT:
+                if each.kind in _NEEDS_CONTACT:
                     on &= self.contact.on_at(table.device, table.time_s)
                 kept = table.only(on)
-                yield EventTable.of(periodic.kind, kept.time_s, kept.device + self.devices.start)
-        for stream in self.streams:
-            if stream.stream.kind in kinds:
-                yield stream.between(self.devices, from_s, to_s)
-
-
-def _faults(plan: Plan, devices: range) -> EventTable:
-    parts = []
-    for number, fault in enumerate(plan.scenario.faults):
-        name = f"fault/{number}"
-        hit = chosen(plan.scenario.seed, name, fault.share, plan.scenario.fleet.devices)
-        device = np.flatnonzero(hit[devices.start : devices.stop]).astype(np.int64) + devices.start
-        begin_s = plan.timeline.moved(fault.at_s, plan.planned)
-        for kind, time_s in ((EventKind.FAULT_BEGIN, begin_s), (EventKind.FAULT_END, begin_s + fault.duration_s)):
-            parts.append(EventTable.of(kind, np.full(len(device), time_s), device, number))
-    return EventTable.joined(parts)
+                yield EventTable.of(each.kind, kept.time_s, kept.device + self.devices.start)

@@ -14,14 +14,9 @@ from simulator.fleet.plan.chance import Floats, Indices
 from simulator.fleet.plan.events import EventKind, EventTable
 from simulator.fleet.scenario.fleet import ModelSettings
 from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.signals.base import READING, device_key
 
-READING: Final = "reading"
 POLL: Final = "poll"
-
-
-def device_key(seed: int, device: int) -> str:
-    """What the phases of a device are hashed from: no id of the service's, which is another one in each run."""
-    return f"{seed}/{device}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +61,13 @@ def periodic_of(scenario: Scenario, kinds: Indices, devices: range) -> Iterator[
         keys = [device_key(scenario.seed, devices.start + int(number)) for number in local]
         yield Periodic(EventKind.READING, every_s, local, _phases(keys, READING, every_s, model.telemetry.phase))
         if scenario.kind != "backfill" and scenario.target.transport != "mqtt":
-            poll_s, phase = poll_of(scenario, model)
-            yield Periodic(EventKind.POLL, poll_s, local, _phases(keys, POLL, poll_s, phase))
+            poll_s = poll_period_s(scenario, model)
+            yield Periodic(EventKind.POLL, poll_s, local, _phases(keys, POLL, poll_s, "hashed"))
 
 
-def poll_of(scenario: Scenario, model: ModelSettings) -> tuple[float, str]:
-    """Period and phase of a model's polls."""
-    if scenario.target.transport == "http_poll":
-        return model.poll.every_s, model.poll.phase
-    return model.poll.wait_s, "hashed"
+def poll_period_s(scenario: Scenario, model: ModelSettings) -> float:
+    """Between two polls of a device, as long as no command comes."""
+    return model.poll.every_s if scenario.target.transport == "http_poll" else model.poll.wait_s
 
 
 def _phases(keys: Sequence[str], name: str, period_s: float, phase: str) -> Floats:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from simulator.fleet.metrics.histogram import Histogram
+from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.metrics.subjects import WAITED
+from simulator.fleet.record import Tally
 from simulator.fleet.report.words import percentile_name
 
 _LONGEST: Final = 100.0
@@ -17,6 +20,15 @@ def times_at(histogram: Histogram, percents: Sequence[float]) -> tuple[float, ..
     """Percentiles in seconds, NaN without values; 100 is the longest to the last digit."""
     found = histogram.percentiles(percents)
     return tuple(histogram.max_s if at == _LONGEST else value for at, value in zip(percents, found, strict=True))
+
+
+def waited(classes: Mapping[OutcomeClass, Tally], measure: str = "response") -> list[str]:
+    """The encoded histograms that an operation's times are made of: good answers, and answers that never came.
+
+    Whoever got none has waited, too; without them a target that loses every second request would look as fast as ever.
+    Thresholds do the same. What was refused, limited or not connected is told by its counts.
+    """
+    return [getattr(classes[kind], measure) for kind in OutcomeClass if kind in WAITED and kind in classes]
 
 
 def name_of(percent: float) -> str:

@@ -189,7 +189,7 @@ def _phase(standing: Standing, second: int, cells: int) -> Text:
 def _phase_line(head: RunHead, second: int, width: int) -> Text:
     """All phases on one line, each as long as it takes; faults under way then are marked below their instant."""
     cells = width - _LABEL
-    row = Text(f"{'phases':<{_LABEL}}", "dim")
+    row = Text.assemble((f"{'phases':<{_LABEL}}", "dim"))
     for number, phase in enumerate(head.phases):
         first, last = (round(at / head.duration_s * cells) for at in (phase.begin_s, phase.end_s))
         size = max(1, min(last, cells) - first)
@@ -256,7 +256,10 @@ def _counts(picture: Picture, width: int) -> list[Line]:
         (f"{window.counts[kind]:,} {OUTCOME_WORDS[kind]}", "yellow" if kind is OutcomeClass.LIMITED else "bold red")
         for kind in kinds
     ]
-    gauges = [(_gauge(name, value, picture.head), "") for name, value in sorted(window.gauges.items(), key=_order)]
+    shown = {
+        name: value for name, value in window.gauges.items() if name.partition("_")[0] not in picture.standing.audit
+    }
+    gauges = [(_gauge(name, value, picture.head), "") for name, value in sorted(shown.items(), key=_order)]
     blocks = [("so far", errors), ("devices", gauges), ("generator", _health(window))]
     blocks += [(name, _stream(stream)) for name, stream in picture.standing.audit.items()]
     lines: list[Line] = []

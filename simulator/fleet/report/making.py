@@ -10,6 +10,7 @@ from typing import IO, Final
 
 from agent.errors import ConfigurationError, InvalidMessage, StorageError
 from simulator.exit_codes import ExitCode
+from simulator.fleet.metrics.stages import stages_of, without_stages
 from simulator.fleet.record import RunRecord, Verdict, Word
 from simulator.fleet.report.exports import (
     checks_of,
@@ -103,7 +104,8 @@ def unended(record: RunRecord, folder: Path) -> RunRecord:
     return replace(
         record,
         duration_s=float(seconds),
-        operations=totals.operations,
+        operations=without_stages(totals.operations),
+        command_stages=stages_of(totals.operations),
         health=totals.health,
         phases=tuple(replace(each, end_s=min(each.end_s, seconds)) for each in record.phases if each.begin_s < seconds),
         faults=tuple(replace(each, end_s=min(each.end_s, seconds)) for each in record.faults if each.begin_s < seconds),

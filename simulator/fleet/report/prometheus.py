@@ -18,11 +18,15 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
 
 from agent.errors import ConfigurationError
-from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.metrics.outcomes import OutcomeClass
-from simulator.fleet.record import GeneratorHealth, Operations, RunRecord, Second
+from simulator.fleet.metrics.histogram import merged
+from simulator.fleet.metrics.stages import without_stages
+from simulator.fleet.record import Gap, GeneratorHealth, Operations, RunRecord, Second
+from simulator.fleet.report.figures import waited
+from simulator.fleet.report.live import RunView
+from simulator.fleet.report.standing import Standing
 from simulator.fleet.report.summary import WRONGS, streams_of
 from simulator.fleet.report.timeline import Totals
+from simulator.report.values import Tone
 
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _HEALTH: Final = {
@@ -55,16 +59,16 @@ def _operations(operations: Operations) -> Iterator[Metric]:
     times = {
         measure: HistogramMetricFamily(f"fleet_{measure}_seconds", text, labels=["operation"])
         for measure, text in (
-            ("response", "From the intended time to a good answer"),
-            ("service", "From the sent time to a good answer"),
+            ("response", "From the intended time to a good answer, or until none came"),
+            ("service", "From the sent time to a good answer, or until none came"),
         )
     }
     for name, classes in sorted(operations.items()):
         for outcome, tally in sorted(classes.items()):
             counts.add_metric([name, outcome.value], tally.count)
-        if good := classes.get(OutcomeClass.OK):
-            for measure, family in times.items():
-                histogram = Histogram.decode(getattr(good, measure))
+        for measure, family in times.items():
+            if texts := waited(classes, measure):
+                histogram = merged(texts)
                 buckets = [(f"{bound:g}", float(histogram.count_at_most(bound))) for bound in BOUNDS_S]
                 whole = histogram.mean() * histogram.count if histogram.count else 0.0
                 family.add_metric([name], [*buckets, ("+Inf", float(histogram.count))], sum_value=whole)
@@ -147,7 +151,7 @@ class MetricsAddress:
     def text(self) -> str:
         """The figures so far; the generator's health and the gauges are those of the last second."""
         with self._lock:
-            operations, latest = self._totals.operations, self._latest
+            operations, latest = without_stages(self._totals.operations), self._latest
             intended, sent = self._totals.requests
         if latest is None:
             return _text(_operations(operations))
@@ -155,6 +159,52 @@ class MetricsAddress:
             **{name: getattr(latest.health, name) for name in _HEALTH}, intended=intended, sent=sent
         )
         return _text([*_operations(operations), *_health(health), _gauges(latest.gauges)])
+
+
+class MeteredView:
+    """A view that passes everything on and keeps the figures at an address up to date.
+
+    Args:
+        view: who is told.
+        address: served for as long as the view is open.
+    """
+
+    def __init__(self, view: RunView, address: MetricsAddress) -> None:
+        self._view = view
+        self._address = address
+
+    def __enter__(self) -> Self:
+        self._address.__enter__()
+        self._view.__enter__()
+        self._view.note(f"figures for Prometheus: {self._address.url}")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._view.__exit__(kind, error, trace)
+        self._address.__exit__(kind, error, trace)
+
+    def stage(self, text: str, done: int = 0, whole: int = 0) -> None:
+        """See :class:`~simulator.fleet.report.live.RunView`."""
+        self._view.stage(text, done, whole)
+
+    def note(self, text: str, tone: Tone = Tone.PLAIN) -> None:
+        """See :class:`~simulator.fleet.report.live.RunView`."""
+        self._view.note(text, tone)
+
+    def gap(self, gap: Gap) -> None:
+        """See :class:`~simulator.fleet.report.live.RunView`."""
+        self._view.gap(gap)
+
+    def show(self, second: Second, standing: Standing) -> None:
+        """See :class:`~simulator.fleet.report.live.RunView`."""
+        self._address.take(second)
+        self._view.show(second, standing)
+
+    def end(self, record: RunRecord) -> None:
+        """See :class:`~simulator.fleet.report.live.RunView`."""
+        self._view.end(record)
 
 
 class _Server(ThreadingHTTPServer):

@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.metrics.subjects import WAITED
 from simulator.fleet.record import Second
+from simulator.fleet.report.figures import waited
 from simulator.fleet.report.words import ERRORS
 
 DRAWINGS: Final = 1000
@@ -46,7 +48,7 @@ class Block:
         stretch: of what it is a part.
         seconds: how many.
         counts: by operation and outcome.
-        response: encoded histogram of the good answers, by operation.
+        response: encoded histogram, by operation.
     """
 
     stretch: Stretch
@@ -81,7 +83,7 @@ def block_length_s(seconds: int) -> int:
 
     Longer where there were more than 200 of them, shorter where there were fewer than five.
     """
-    usual = max(1, math.ceil(math.cbrt(seconds)), math.ceil(seconds / BLOCKS_MAX))
+    usual = max(1, math.ceil(round(math.cbrt(seconds), 9)), math.ceil(seconds / BLOCKS_MAX))
     return max(1, min(usual, seconds // BLOCKS_MIN))
 
 
@@ -122,8 +124,9 @@ class Sample:
 
     @property
     def answers(self) -> int:
-        """Good ones."""
-        return sum(block.counts.get(self._operation, {}).get(OutcomeClass.OK, 0) for block in self._blocks)
+        """Those that times are made of."""
+        counts = [block.counts.get(self._operation, {}) for block in self._blocks]
+        return sum(count.get(kind, 0) for count in counts for kind in WAITED)
 
     def rate(self, kinds: Sequence[OutcomeClass]) -> tuple[float, Drawn]:
         """Exchanges of these outcomes per second: as it was, and drawn."""
@@ -171,8 +174,8 @@ def _block(stretch: Stretch, seconds: Sequence[Second]) -> Block:
             for outcome, tally in classes.items():
                 into = counts.setdefault(name, {})
                 into[outcome] = into.get(outcome, 0) + tally.count
-            if good := classes.get(OutcomeClass.OK):
+            for text in waited(classes):
                 if name not in response:
                     response[name] = Histogram()
-                response[name].add_encoded(good.response)
+                response[name].add_encoded(text)
     return Block(stretch, len(seconds), counts, {name: histogram.encode() for name, histogram in response.items()})

@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from simulator.fleet.metrics.histogram import Histogram
+from simulator.fleet.metrics.histogram import merged
 from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.record import AuditRecord, Operations, RunRecord, StreamAudit, ThresholdResult, Word
+from simulator.fleet.report.figures import waited
 from simulator.fleet.report.window import SHOWN_PERCENTILES
 from simulator.fleet.report.words import (
     DASH,
@@ -46,14 +47,14 @@ def print_summary(console: Console, record: RunRecord) -> None:
 
 
 def operations_table(operations: Operations, duration_s: float) -> Table:
-    """Counts by outcome, rate and percentiles of the response time of good answers, a row for each operation."""
+    """Counts by outcome, rate and percentiles of the response time, a row for each operation."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("operation", no_wrap=True)
     for name in ("ok", "per s", "429", "errors", *map(percentile_name, SHOWN_PERCENTILES)):
         table.add_column(name, justify="right", no_wrap=True)
     for name, classes in sorted(operations.items()):
         good = classes.get(OutcomeClass.OK)
-        response = Histogram.decode(good.response) if good else Histogram()
+        response = merged(waited(classes))
         count = good.count if good else 0
         limited = classes[OutcomeClass.LIMITED].count if OutcomeClass.LIMITED in classes else 0
         errors = sum(classes[kind].count for kind in ERRORS if kind in classes)

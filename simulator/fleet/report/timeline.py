@@ -14,17 +14,20 @@ from typing import Final
 
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.metrics.stages import without_stages
 from simulator.fleet.record import GeneratorHealth, Operations, Second, Tally
-from simulator.fleet.report.figures import times_at
+from simulator.fleet.report.figures import times_at, waited
 from simulator.fleet.report.window import worst_health
+from simulator.fleet.report.words import HELD
 
 SLICES_MAX: Final = 720
 BAND: Final = (50.0, 95.0, 99.0, 99.9, 100.0)
 ALL: Final = "all operations"
+"""Of times: without those that are answered late on purpose."""
 _WIDTHS_S: Final = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600)
 
 Percentiles = tuple[float, ...]
-"""One for each of :data:`BAND`, in seconds; NaN without a good answer."""
+"""One for each of :data:`BAND`, in seconds; NaN without any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class Slice:
         begin_s: since the run's begin.
         seconds: of it that were reported; rates are counts over these.
         counts: by operation and outcome; :data:`ALL` is among the operations.
-        response, service: of the good answers, by operation.
+        response, service: by operation.
         gauges: the lowest and the highest of each.
         health: the worst.
     """
@@ -125,14 +128,14 @@ def _slice(seconds: list[Second], width_s: int) -> Slice:
     texts: dict[str, tuple[list[str], list[str]]] = {}
     gauges: dict[str, tuple[float, float]] = {}
     for second in seconds:
-        for name, classes in second.operations.items():
+        for name, classes in without_stages(second.operations).items():
             for outcome, tally in classes.items():
                 for into in (counts.setdefault(name, {}), counts[ALL]):
                     into[outcome] = into.get(outcome, 0) + tally.count
-            if good := classes.get(OutcomeClass.OK):
+            if here := waited(classes):
                 response, service = texts.setdefault(name, ([], []))
-                response.append(good.response)
-                service.append(good.service)
+                response += here
+                service += waited(classes, "service")
         for name, value in second.gauges.items():
             low, high = gauges.get(name, (value, value))
             gauges[name] = min(low, value), max(high, value)
@@ -154,6 +157,7 @@ def _band(texts: Mapping[str, list[str]]) -> dict[str, Percentiles]:
         one = Histogram()
         for text in encoded:
             one.add_encoded(text)
-        whole.add(one)
+        if name not in HELD:
+            whole.add(one)
         found[name] = times_at(one, BAND)
     return {ALL: times_at(whole, BAND), **found}

@@ -9,8 +9,11 @@ from typing import Final
 
 from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.metrics.stages import without_stages
+from simulator.fleet.metrics.subjects import WAITED
 from simulator.fleet.record import GeneratorHealth, Second, Tally
-from simulator.fleet.report.words import ERRORS
+from simulator.fleet.report.figures import waited
+from simulator.fleet.report.words import ERRORS, HELD
 
 SHOWN_PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9)
 WINDOW_S: Final = 10
@@ -23,7 +26,7 @@ class OperationRow:
 
     Attributes:
         ok_per_s, limited_per_s, errors_per_s: means over the window.
-        response_s, service_s: of the good answers, one for each of :data:`SHOWN_PERCENTILES`; NaN without any.
+        response_s, service_s: one for each of :data:`SHOWN_PERCENTILES`; NaN without any.
         history: good answers per second, the latest last.
     """
 
@@ -53,14 +56,13 @@ class Window:
         self._seconds.append(second)
         while self._seconds[0].second <= second.second - WINDOW_S:
             self._seconds.popleft()
-        for name, classes in second.operations.items():
+        exchanges = without_stages(second.operations)
+        for name, classes in exchanges.items():
             for outcome, tally in classes.items():
                 self.counts[outcome] += tally.count
             count = classes[OutcomeClass.OK].count if OutcomeClass.OK in classes else 0
             self._histories.setdefault(name, deque(maxlen=HISTORY_S)).append((second.second, count))
-        good = [
-            classes[OutcomeClass.OK].response for classes in second.operations.values() if OutcomeClass.OK in classes
-        ]
+        good = [text for name, kinds in exchanges.items() if name not in HELD for text in waited(kinds)]
         self._p99.append((second.second, merged(good).percentile(99) if any(good) else 0.0))
         self.intended += second.health.intended
         self.sent += second.health.sent
@@ -90,7 +92,7 @@ class Window:
         return self._seconds[-1].second - self._seconds[0].second + 1 if self._seconds else 1
 
     def p99_history(self) -> tuple[float, ...]:
-        """The 99th percentile of the response time of all good answers, second by second; 0 where none was."""
+        """The 99th percentile of the response time of all operations, second by second; 0 where there was none."""
         return self._filled(dict(self._p99))
 
     def rows(self) -> tuple[OperationRow, ...]:
@@ -115,17 +117,17 @@ class Window:
         end = self._seconds[-1].second if self._seconds else -1
         return tuple(history.get(second, 0) for second in range(max(0, end - HISTORY_S + 1), end + 1))
 
-    def _made(self, name: str, names: list[str], history: tuple[float, ...]) -> OperationRow:
+    def _made(self, label: str, names: list[str], history: tuple[float, ...]) -> OperationRow:
         counts = dict.fromkeys(OutcomeClass, 0)
         response, service = Histogram(), Histogram()
-        for outcome, tally in self._tallies(names):
+        for name, outcome, tally in self._tallies(names):
             counts[outcome] += tally.count
-            if outcome is OutcomeClass.OK:
+            if outcome in WAITED and (len(names) == 1 or name not in HELD):
                 response.add_encoded(tally.response)
                 service.add_encoded(tally.service)
         span_s = self.span_s()
         return OperationRow(
-            name,
+            label,
             counts[OutcomeClass.OK] / span_s,
             counts[OutcomeClass.LIMITED] / span_s,
             sum(counts[outcome] for outcome in ERRORS) / span_s,
@@ -134,10 +136,11 @@ class Window:
             history,
         )
 
-    def _tallies(self, names: list[str]) -> Iterator[tuple[OutcomeClass, Tally]]:
+    def _tallies(self, names: list[str]) -> Iterator[tuple[str, OutcomeClass, Tally]]:
         for second in self._seconds:
             for name in names:
-                yield from second.operations.get(name, {}).items()
+                for outcome, tally in second.operations.get(name, {}).items():
+                    yield name, outcome, tally
 
 
 def worst_health(parts: Sequence[GeneratorHealth]) -> GeneratorHealth:

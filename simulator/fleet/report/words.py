@@ -28,6 +28,9 @@ OUTCOME_WORDS: Final[dict[OutcomeClass, str]] = {
 ERRORS: Final = tuple(kind for kind in OutcomeClass if kind not in {OutcomeClass.OK, OutcomeClass.LIMITED})
 """What counts as an error. 429 does not: it is the quota at work."""
 
+HELD: Final = frozenset({"http.long_poll"})
+"""Operations that the service answers late on purpose. They are in no time of all operations together."""
+
 VERDICT_WORDS: Final[dict[Word, str]] = {
     Word.PASSED: "Everything held.",
     Word.FAILED: "Not everything held.",

@@ -1,7 +1,8 @@
 """The worker processes as the conductor has them: started, told, heard, and known to be dead when they are.
 
 A worker is alive as long as its heartbeat thread says so; that its loop is busy is no reason to bury it. A worker whose
-process has ended, or that was not heard for :data:`SILENCE_S` since its first word, is gone: its seconds from then on are a gap in the run.
+process has ended, or that was not heard for :data:`SILENCE_S` since its first word, is gone: its seconds from then on
+are a gap in the run.
 """
 
 from __future__ import annotations

@@ -9,35 +9,39 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from simulator.fleet.audit.book import NoBook
+from simulator.fleet.audit.book import DeviceBook, NoBook
 from simulator.fleet.audit.frames import LedgerHeader
 from simulator.fleet.audit.ledger import Ledger
-from simulator.fleet.device.driver import Clocks, Driver, Member
+from simulator.fleet.device.circumstances import Circumstances
+from simulator.fleet.device.driver import Member
 from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.model import Fleetwide
-from simulator.fleet.engine.addresses import loopback_addresses
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.wheel import LoopClock, Wheel
+from simulator.fleet.faults.base import DeviceFault
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.stages import CommandWays, Stage
+from simulator.fleet.models.interference import NO_INTERFERENCE
 from simulator.fleet.plan.events import Event, EventKind
 from simulator.fleet.plan.plan import Plan
-from simulator.fleet.run.links import Links
+from simulator.fleet.run.afflictions import Afflictions, device_faults, read_device_faults, truths
+from simulator.fleet.run.devices import Address, Cast, Devices, Ground, make_devices
 from simulator.fleet.run.measurement import Measurement, StagedBook
 from simulator.fleet.run.models import build_models, device_model
+from simulator.fleet.run.network import NetworkFaults
 from simulator.fleet.run.operator import Operator, Way
 from simulator.fleet.run.play import Leftover, PlaySummary
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.target.asking import Keyring
-from simulator.fleet.target.key_pool import headers_of
 from simulator.fleet.target.way import KeyPairFile, read_keys
 
 _AHEAD_S: Final = 2.0
 _KINDS: Final = frozenset(
-    {EventKind.SWITCH_ON, EventKind.SWITCH_OFF, EventKind.RECONNECT, EventKind.DISCONNECT, EventKind.COMMAND}
+    {EventKind.SWITCH_ON, EventKind.SWITCH_OFF, EventKind.RECONNECT, EventKind.DISCONNECT}
+    | {EventKind.COMMAND, EventKind.ARRIVAL}
 )
 _LATE_SHOWN: Final = 10
 
@@ -48,8 +52,8 @@ class FleetJob:
 
     Attributes:
         scenario: the whole one.
-        base_url: where devices talk to.
-        keys: of the run; the devices are dealt out over them by their number.
+        address: where devices talk to, and as whom.
+        keys: of the run, for the operator.
         operator_url: where commands are sent.
         worker: its number.
         devices: the range of this worker, in the fleet.
@@ -64,7 +68,7 @@ class FleetJob:
     """
 
     scenario: Scenario
-    base_url: str
+    address: Address
     keys: tuple[KeyPairFile, ...]
     operator_url: str
     worker: int
@@ -107,33 +111,28 @@ class FleetPlay:
         self._clock = LoopClock()
         self._wheel = Wheel(self._clock)
         self._recorder = recorder
-        target = job.scenario.target
-        sources = loopback_addresses(target.source_addresses) if target.source_addresses > 1 else ()
-        origin = read_origin(job.base_url)
-        per_device = target.connections == "per_device"
-        options = HttpOptions(origin, per_device=per_device, pool=job.connections, sources=sources)
-        self._engine = Http1Engine(options, self._wheel)
-        self._links = Links(self._engine, self._clock)
-        settings = job.scenario.fleet.models
-        self._models = build_models(settings, job.folder, job.origin_s)
-        held = target.transport == "http_long_poll"
-        defies = target.on_limited == "defy"
-        self._kinds = [
-            device_model(*pair, held=held, defies=defies) for pair in zip(settings, self._models, strict=True)
-        ]
+        self._origin_s = job.origin_s
+        self._build_models()
+        self._fault_settings = read_device_faults(job.scenario)
         self._measurement = Measurement(recorder)
         self._ways = CommandWays(recorder)
         self._ledger = Ledger(job.ledger.path, job.ledger.header) if job.ledger is not None else None
-        self._book = StagedBook(self._ledger or NoBook(), self._ways)
+        kept: DeviceBook = self._ledger or NoBook()
+        self._staged = StagedBook(kept, self._ways)
+        # Without devices behind them commands get no further than the service.
+        self._book: DeviceBook = kept if job.scenario.level == "wire" else self._staged
         self._plan = Plan(job.scenario)
         self._phase = 0
         self._began_s = 0.0
         self._filed_s = 0.0
         self._filing: asyncio.Task[None] | None = None
         self._flushing: asyncio.Task[None] | None = None
-        self._driver: Driver | None = None
+        self._troupe: Devices | None = None
         self._operator: Operator | None = None
         self._operator_engine = Http1Engine(HttpOptions(read_origin(job.operator_url), pool=8), self._wheel)
+        self._afflictions: Afflictions | None = None
+        self._network: NetworkFaults | None = None
+        self._faults: tuple[DeviceFault[Any], ...] = ()
         self._is_draining = False
         self._news = asyncio.Event()
 
@@ -144,27 +143,45 @@ class FleetPlay:
 
     def begin(self, at_s: float) -> None:
         """Build the devices; the plan's events begin at ``at_s``."""
-        job, target = self._job, self._job.scenario.target
-        self._began_s = self._book.began_s = at_s
+        job = self._job
+        self._began_s = self._staged.began_s = at_s
+        self._origin_s = time.time() + at_s - time.monotonic()
+        if any(model.eventful for model in self._models):
+            self._build_models()
+        around = self._circumstances(at_s)
         fleet = Fleetwide(
-            job.offers, job.scenario.seed, job.run, numbered=job.ledger is not None, book=self._book, began_s=at_s
+            job.offers,
+            job.scenario.seed,
+            job.run,
+            numbered=job.ledger is not None and job.ledger.header.sequence_name is not None,
+            first_number=job.ledger.header.first_number if job.ledger is not None else 0,
+            book=self._book,
+            began_s=at_s,
+            circumstances=around,
         )
         members = [
             Member(device_id, job.product_id, self._kinds[number])
             for device_id, number in zip(job.device_ids, job.model_numbers, strict=True)
         ]
-        self._driver = Driver(
-            self._links,
-            self._wheel,
-            [Letterhead(read_origin(job.base_url), headers_of(pair)) for pair in self._keys],
-            members,
-            fleet,
-            first_index=job.devices.start,
-            observer=self._measurement,
-            clocks=Clocks(),
-            timeout_s=target.timeout_s,
-            on_news=self._news.set,
-        )
+        signals = [self._models[number].signals for number in job.model_numbers]
+        cast = Cast(job.devices.start, members, signals, fleet)
+        ground = Ground(self._clock, self._wheel, self._measurement, self._news.set, job.connections)
+        self._troupe = make_devices(job.scenario, job.address, cast, ground)
+        if around is not None:
+            self._afflictions = Afflictions(
+                self._troupe, around, self._wheel, self._clock, seed=job.scenario.seed, range_of=job.devices
+            )
+            self._network = NetworkFaults(
+                self._troupe,
+                around,
+                self._wheel,
+                seed=job.scenario.seed,
+                range_of=job.devices,
+                origin=read_origin(job.address.base_url),
+                part=len(job.device_ids) / job.scenario.fleet.devices,
+            )
+            self._troupe = self._afflictions
+            self._begin_faults()
         self._operator = self._make_operator(at_s)
         self._filing = asyncio.create_task(self._file_events(), name="plan")
         self._flushing = asyncio.create_task(self._flush(), name="ledger")
@@ -173,19 +190,14 @@ class FleetPlay:
         """The plan moves with the phase where the one before it waited at its barrier."""
         if index > 0:
             self._plan = self._plan.entered(index, at_s - self._began_s)
+            self._begin_faults()
         self._phase = index
 
     def gauges(self) -> Mapping[str, float]:
         """See :class:`~simulator.fleet.run.play.Play`."""
-        if self._driver is None:
+        if self._troupe is None:
             return {}
-        gauges = self._driver.gauges
-        found = {
-            "online": float(gauges.online),
-            "waiting_readings": float(gauges.waiting_readings),
-            "open_commands": float(len(self._ways)),
-            "connections": float(self._engine.connections),
-        }
+        found = {**self._troupe.gauges(), "open_commands": float(len(self._ways))}
         if self._ledger is not None:
             counts = self._ledger.counts
             found |= {
@@ -200,22 +212,26 @@ class FleetPlay:
     async def drain(self, until_s: float) -> Leftover:
         """No new readings and commands; what waits is handed over."""
         self._is_draining = True
-        driver, operator = self._driver, self._operator
-        if driver is None or operator is None:
+        troupe, operator = self._troupe, self._operator
+        if troupe is None or operator is None:
             return Leftover()
         if self._filing is not None:
             self._filing.cancel()
-        driver.sample(on=False)
+        if self._afflictions is not None:
+            self._afflictions.end()
+        if self._network is not None:
+            await self._network.end()
         # Whoever is off by the plan comes back, so that what its disk holds can be handed over, too.
         for device in self._job.devices:
-            self._links.restore(device)
-            driver.switch_on(device)
+            troupe.restore(device)
+            troupe.switch_on(device)
+        troupe.sample(on=False)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, until_s - time.monotonic())):
-                while not driver.settled or operator.tally.under_way or self._ways:
+                while troupe.unsettled() or operator.tally.under_way or self._ways:
                     self._news.clear()
                     await self._news.wait()
-        late = driver.unsettled()
+        late = troupe.unsettled()
         names = self._job.names
         first = self._job.devices.start
         return Leftover(tuple(names[device - first] for device in late[:_LATE_SHOWN]), len(late))
@@ -226,21 +242,62 @@ class FleetPlay:
             if task is not None:
                 task.cancel()
         await asyncio.gather(*(task for task in (self._filing, self._flushing) if task), return_exceptions=True)
-        if self._driver is not None:
-            for device in self._job.devices:
-                self._driver.switch_off(device)
         self._ways.give_up(time.monotonic(), 0.0)
-        await self._engine.close()
+        if self._network is not None:
+            await self._network.end()
+        if self._troupe is not None:
+            for device in self._job.devices:
+                self._troupe.switch_off(device)
+            await self._troupe.close()
         await self._operator_engine.close()
         gaps = self._ledger.close() if self._ledger is not None else ()
         names = list(zip(self._job.device_ids, self._job.names, strict=True))
         refused = self._operator.tally.refused if self._operator is not None else {}
+        scenario = self._job.scenario
+        # Every worker would tell the same of the whole fleet: one does.
+        faults = () if self._job.worker else truths(self._faults, scenario.seed, scenario.fleet.devices)
         return PlaySummary(
+            faults=faults,
             slowest=self._measurement.slowest(names, self._job.devices.start),
             failures=tuple(f"{count} commands were refused: {why}" for why, count in refused.items()),
             missed=sum(gap.records for gap in gaps),
             extras={"faults": dict(self._measurement.sentences)} if self._measurement.sentences else {},
         )
+
+    def _build_models(self) -> None:
+        """The models, for a run that begins at ``self._origin_s``."""
+        job = self._job
+        target = job.scenario.target
+        self._models = build_models(job.scenario, job.folder, self._origin_s)
+        self._kinds = [
+            device_model(
+                settings,
+                model,
+                held=target.transport != "http_poll",
+                defies=target.on_limited == "defy",
+            )
+            for settings, model in zip(job.scenario.fleet.models, self._models, strict=True)
+        ]
+
+    def _circumstances(self, at_s: float) -> Circumstances | None:
+        """What devices have to ask for beside their signals; None where there is nothing."""
+        if self._job.scenario.level == "wire":
+            return None
+        eventful = any(model.states or model.clock for model in self._models)
+        if not eventful and not self._fault_settings:
+            return None
+        has_clocks = any(model.clock for model in self._models)
+        return Circumstances(at_s, self._origin_s, NO_INTERFERENCE, has_clocks=has_clocks)
+
+    def _begin_faults(self) -> None:
+        """The faults, where the phases stand now."""
+        if self._afflictions is None or self._network is None:
+            return
+        timeline, planned = self._plan.timeline, self._plan.planned
+        moved = partial(timeline.moved, planned=planned)
+        self._faults = device_faults(self._fault_settings, self._origin_s, moved)
+        self._afflictions.begin(self._faults)
+        self._network.begin(self._faults, self._clock.time())
 
     async def _file_events(self) -> None:
         """Keep the wheel filled a little ahead with what the plan says."""
@@ -255,20 +312,25 @@ class FleetPlay:
 
     def happen(self, event: Event) -> None:
         """An event's time has come."""
-        if self._driver is None or self._operator is None or self._is_draining:
+        troupe, operator = self._troupe, self._operator
+        if troupe is None or operator is None or self._is_draining:
             return
+        due_s = self._began_s + event.time_s
         match event.kind:
             case EventKind.SWITCH_ON:
-                self._driver.switch_on(event.device)
+                troupe.switch_on(event.device)
             case EventKind.SWITCH_OFF:
-                self._driver.switch_off(event.device)
+                troupe.switch_off(event.device)
             case EventKind.RECONNECT:
-                self._links.restore(event.device)
+                self._measurement.cut_off.discard(event.device)
+                troupe.restore(event.device)
             case EventKind.DISCONNECT:
-                self._links.lose(event.device)
+                self._measurement.cut_off.add(event.device)
+                troupe.lose(event.device)
             case EventKind.COMMAND:
-                due_s = self._began_s + event.time_s
-                self._operator.send(event.device, event.number, event.serial, due_s)
+                operator.send(event.device, event.number, event.serial, due_s)
+            case EventKind.ARRIVAL:
+                troupe.arrive(event.number, event.device, due_s)
 
     async def _flush(self) -> None:
         while self._ledger is not None:

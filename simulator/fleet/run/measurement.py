@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from agent.core.values import Contract, OutcomeStatus
 from simulator.fleet.audit.book import DeviceBook
+from simulator.fleet.device.exchange import HELD_POLL
 from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.stages import CommandWays, Stage
@@ -22,10 +23,14 @@ class Measurement:
 
     Args:
         recorder: counts.
+
+    Attributes:
+        cut_off: devices whose connection the plan took: what they cannot send is no fault of the generator's.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
+        self.cut_off: set[int] = set()
         self._worst: dict[int, tuple[float, str]] = {}
         self._bar_s = 0.0
         self.sentences: Counter[str] = Counter()
@@ -37,18 +42,23 @@ class Measurement:
         device: int,
         *,
         intended_s: float,
-        ready_s: float,  # noqa: ARG002 - the observer's
+        ready_s: float,
         sent_s: float | None,
         now_s: float,
         first: bool,
     ) -> None:
         """See :class:`~simulator.fleet.device.observer.Observer`."""
         recorder = self._recorder
-        recorder.intended += 1
         if sent_s is not None:
+            recorder.intended += 1
             recorder.sent += 1
-        recorder.record(operation, outcome, intended_s=intended_s, sent_s=sent_s, now_s=now_s, first=first)
-        if now_s - intended_s > self._bar_s:
+        elif device not in self.cut_off:
+            recorder.intended += 1
+        recorder.record(
+            operation, outcome, intended_s=intended_s, sent_s=sent_s, now_s=now_s, ready_s=ready_s, first=first
+        )
+        # A poll that is held is long on purpose: no device is slow for that.
+        if now_s - intended_s > self._bar_s and operation != HELD_POLL:
             self._keep(device, now_s - intended_s, operation)
 
     def faulted(self, operation: str, device: int, sentence: str) -> None:

@@ -2,40 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from agent.core.polling import PollIntervals
 from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.models.build import ModelParts, build_model
 from simulator.fleet.models.model import Model
-from simulator.fleet.scenario.fleet import FROM_PRODUCT, ModelSettings
-from simulator.fleet.signals.base import SignalSet
-from simulator.fleet.signals.climate import CLIMATE
+from simulator.fleet.scenario.files import product_of, signals_of_models
+from simulator.fleet.scenario.fleet import ModelSettings
+from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.signals.settings import SignalSettings
 
 
-def build_models(settings: tuple[ModelSettings, ...], folder: Path, origin_s: float) -> tuple[Model, ...]:
+def build_models(scenario: Scenario, folder: Path, origin_s: float) -> tuple[Model, ...]:
     """The models of a scenario, in its order.
 
     Args:
-        settings: of the scenario.
+        scenario: that has them.
         folder: where files are looked for that have no absolute path.
         origin_s: when what is played once or in step begins; seconds since the epoch.
 
     Raises:
         ConfigurationError: a file cannot be used, or a reading follows one that is not there.
     """
-    return tuple(_build(each, folder, origin_s) for each in settings)
+    signals = signals_of_models(scenario, product_of(scenario, folder))
+    return tuple(_build(each, own, folder, origin_s) for each, own in zip(scenario.fleet.models, signals, strict=True))
 
 
-def _build(settings: ModelSettings, folder: Path, origin_s: float) -> Model:
+def _build(settings: ModelSettings, signals: Mapping[str, SignalSettings], folder: Path, origin_s: float) -> Model:
+    # Not the reboots: the plan has those, and its events switch the devices.
     parts = ModelParts(
         name=settings.name,
-        signals={} if settings.signals == FROM_PRODUCT else settings.signals,
+        signals=signals,
         every_s=settings.telemetry.every_s,
         states=settings.states or {},
         battery=settings.battery,
         firmware=settings.firmware,
-        reboots=settings.reboots,
         clock=settings.clock,
     )
     return build_model(parts, folder=folder, origin_s=origin_s)
@@ -52,7 +55,8 @@ def device_model(settings: ModelSettings, model: Model, *, held: bool, defies: b
     """
     every_s = settings.poll.every_s
     return DeviceModel(
-        signals=model.signals if len(model.signals) else SignalSet(CLIMATE),
+        signals=model.signals,
+        nature=model if model.states or model.clock else None,
         interval_s=settings.telemetry.every_s,
         in_step=settings.telemetry.phase == "in_step",
         polling=PollIntervals() if held else PollIntervals(every_s, every_s, every_s),

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from agent.errors import AgentError
@@ -32,18 +33,23 @@ from simulator.fleet.report.writing import read_seconds
 from simulator.fleet.run.capacity import check_capacity
 from simulator.fleet.run.conductor import Conducted, Conductor, PlannedPhase, Score
 from simulator.fleet.run.crew import Crew, Gone
+from simulator.fleet.run.network import check_network_faults
 from simulator.fleet.run.preparing import Prepared, Setting, count_workers, prepare
 from simulator.fleet.run.verdict import Findings, judge_run
 from simulator.fleet.run.worker import work
 from simulator.fleet.scenario.conditions import parse_condition
+from simulator.fleet.scenario.faults import fault_end_s
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.asking import Keyring, open_desk
+from simulator.fleet.target.gateway_tokens import wait_until_handed_on
 from simulator.fleet.target.safety import Permission, is_here
+from simulator.fleet.target.trust import trust
 from simulator.fleet.target.way import Way
 from simulator.report.values import Tone
 
 _SLOWEST_KEPT: Final = 20
+_GATEWAY_S: Final = 300.0
 _NOT_YET: Final = Verdict(Word.INTERRUPTED, 130, ("the run has not ended",))
 
 MakeView = Callable[[RunHead], RunView]
@@ -76,11 +82,15 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
         ServiceError: the target could not be prepared; no load was made.
     """
     scenario, plan = stage.file.scenario, Plan(stage.file.scenario)
+    if scenario.target.tls is not None and scenario.target.tls.ca_file is not None:
+        trust(stage.file.folder / scenario.target.tls.ca_file)
+    check_network_faults(scenario)
     workers = count_workers(scenario)
     needs = check_capacity(scenario, workers, target_is_here=is_here(stage.way.base_url))
-    setting = Setting(stage.file, plan, stage.way, stage.folder, workers, stage.is_audited)
     head = _head(scenario, stage.way, workers)
     with ExitStack() as ends:
+        secrets = Path(ends.enter_context(TemporaryDirectory(prefix="fleet-simulator-")))
+        setting = Setting(stage.file, plan, stage.way, stage.folder, secrets, workers, stage.is_audited)
         folder = ends.enter_context(RunFolder(stage.folder))
         view = ends.enter_context(make_view(head))
         for need in needs:
@@ -128,11 +138,12 @@ def _audit(
             return await audit_run(
                 setting.folder,
                 desk.pages,
-                AuditSettings(),
+                AuditSettings(late_after_s=setting.file.scenario.audit.late_after_s),
                 lambda done, whole: view.stage("reading everything back", done, whole),
             )
 
     try:
+        _let_gateway_finish(setting, view)
         with _stage(view, "reading everything back"):
             audit = asyncio.run(read())
     except (AgentError, KeyboardInterrupt) as error:
@@ -140,6 +151,17 @@ def _audit(
     missed = sum(summary.missed for summary in conducted.summaries.values())
     whole = audit.complete and not missed and len(conducted.summaries) == len(prepared.jobs)
     return replace(audit, complete=whole), None
+
+
+def _let_gateway_finish(setting: Setting, view: RunView) -> None:
+    """What a gateway has confirmed may not be in the service yet; read back before, it would count as lost."""
+    target, folder = setting.file.scenario.target, setting.way.gateway_folder
+    if folder is None or (target.transport != "mqtt" and target.through != "gateway"):
+        return
+    with _stage(view, "the gateway hands on what it holds"):
+        left = wait_until_handed_on(folder, _GATEWAY_S, lambda _left: None)
+    if left:
+        view.note(f"the gateway still holds {left} readings and results: they count as lost below", Tone.WARN)
 
 
 @contextmanager
@@ -184,7 +206,7 @@ def _score(scenario: Scenario) -> Score:
         for phase in scenario.phases
     )
     faults = tuple(
-        Span(fault.kind, fault.kind, fault.at_s, fault.at_s + fault.duration_s, round(fault.share * devices))
+        Span(fault.kind, fault.kind, fault.at_s, fault_end_s(fault), round(fault.share * devices))
         for fault in scenario.faults
     )
     return Score(phases, devices, faults, scenario.drain_s)

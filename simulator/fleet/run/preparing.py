@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,23 +14,32 @@ from uuid import uuid4
 from agent.errors import ConfigurationError
 from agent.wire.auth import KeyPair
 from agent.wire.client import ServiceClient
-from simulator.fleet.audit.book import SEQUENCE_NAME
+from simulator.fleet.audit.book import SEQUENCE_NAME, first_number_of
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
 from simulator.fleet.audit.frames import LedgerHeader
+from simulator.fleet.backfill import BackfillJob, window_of
 from simulator.fleet.plan.digest import deal
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.products import load_product
+from simulator.fleet.run.devices import Address
 from simulator.fleet.run.fleet_play import FleetJob, LedgerTarget
+from simulator.fleet.run.limiter_play import LimiterJob
 from simulator.fleet.run.worker import Job
 from simulator.fleet.scenario.identities import read_identifiers
+from simulator.fleet.scenario.kinds import LimiterSettings
 from simulator.fleet.scenario.model import AUTO, Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.storm.play import StormJob
 from simulator.fleet.target.asking import Keyring, open_desk
+from simulator.fleet.target.gateway_tokens import issue_gateway_tokens
+from simulator.fleet.target.limiter.values import LimiterRules
 from simulator.fleet.target.provisioning import Provisioned, Wanted, provision
 from simulator.fleet.target.way import Way
+from simulator.keys import write_secret
 
 _DEVICES_OF_ONE_WORKER: Final = 2_500
+_BACKFILL_CONNECTIONS: Final = 32
+"""Arrays of readings are large: more of them at once only wait for each other."""
 _SECOND_PERSON: Final = "-2"
 
 Told = Callable[[int, int], None]
@@ -45,6 +55,7 @@ class Setting:
         way: to the target.
         folder: of the run.
         workers: processes.
+        secrets: a folder for what workers must read and nobody else; gone after the run.
         is_audited: books are kept, and are read back at the end.
     """
 
@@ -52,6 +63,7 @@ class Setting:
     plan: Plan
     way: Way
     folder: Path
+    secrets: Path
     workers: int
     is_audited: bool
 
@@ -102,6 +114,8 @@ async def prepare(setting: Setting, told: Told) -> Prepared:
     identifiers = read_identifiers(scenario.fleet, file.folder)
     with ServiceClient(way.base_url, KeyPair(way.keys[0].api_key, way.keys[0].secret_key)) as client:
         offers = client.discover()
+    if scenario.kind == "limiter":
+        return Prepared((_limiter_job(scenario, way),), run, round(time.time() * 1000), offers, is_audited=False)
     is_storm = scenario.kind == "onboarding_storm"
     wanted = Wanted(product, scenario.scenario, scenario.fleet.identities.user_id, [] if is_storm else identifiers)
     async with open_desk(way.base_url, Keyring(way.keys), timeout_s=scenario.target.timeout_s) as desk:
@@ -114,12 +128,19 @@ async def prepare(setting: Setting, told: Told) -> Prepared:
         devices = enumerate(provisioned.devices)
         write_devices(setting.folder, (AuditedDevice(n, device.device_id, device.name) for n, device in devices))
     prepared = Prepared((), run, began_ms, offers, setting.is_audited)
-    return replace(prepared, jobs=tuple(_fleet_jobs(setting, prepared, provisioned)))
+    make = _backfill_jobs if scenario.kind == "backfill" else _fleet_jobs
+    return replace(prepared, jobs=tuple(make(setting, prepared, provisioned)))
 
 
 def _product_path(file: ScenarioFile) -> Path | None:
     name = file.scenario.fleet.product
     return None if name == "climate-node" else file.folder / name
+
+
+def _limiter_job(scenario: Scenario, way: Way) -> LimiterJob:
+    settings = scenario.limiter or LimiterSettings()
+    rules = LimiterRules(settings.quota, settings.window_s, settings.over, settings.tolerance)
+    return LimiterJob(way.base_url, way.key_files, rules, scenario.target.timeout_s)
 
 
 def _storm_job(scenario: Scenario, way: Way, provisioned: Provisioned, identifiers: Sequence[str]) -> StormJob:
@@ -146,13 +167,15 @@ def _storm_job(scenario: Scenario, way: Way, provisioned: Provisioned, identifie
 
 def _fleet_jobs(setting: Setting, prepared: Prepared, provisioned: Provisioned) -> Iterator[FleetJob]:
     scenario, way, workers = setting.file.scenario, setting.way, setting.workers
+    address, first_number = _address(setting, provisioned), first_number_of(prepared.run)
+    name = SEQUENCE_NAME if scenario.audit.numbers else None
     for worker, devices in enumerate(deal(scenario.fleet.devices, workers)):
         ours = provisioned.devices[devices.start : devices.stop]
         offers = tuple(sorted(prepared.offers))
-        header = LedgerHeader(worker, devices.start, len(devices), prepared.began_ms, SEQUENCE_NAME, offers)
+        header = LedgerHeader(worker, devices.start, len(devices), prepared.began_ms, name, offers, first_number)
         yield FleetJob(
             scenario=scenario,
-            base_url=way.base_url,
+            address=address,
             keys=way.key_files,
             operator_url=way.base_url,
             worker=worker,
@@ -168,6 +191,57 @@ def _fleet_jobs(setting: Setting, prepared: Prepared, provisioned: Provisioned) 
             ledger=LedgerTarget(ledger_path(setting.folder, worker), header) if setting.is_audited else None,
             connections=max(1, scenario.target.pool // workers),
         )
+
+
+def _backfill_jobs(setting: Setting, prepared: Prepared, provisioned: Provisioned) -> Iterator[BackfillJob]:
+    scenario, way, workers = setting.file.scenario, setting.way, setting.workers
+    from_s, to_s = window_of(scenario, prepared.began_ms / 1000)
+    for worker, devices in enumerate(deal(scenario.fleet.devices, workers)):
+        ours = provisioned.devices[devices.start : devices.stop]
+        offers = tuple(sorted(prepared.offers))
+        header = LedgerHeader(worker, devices.start, len(devices), prepared.began_ms, SEQUENCE_NAME, offers)
+        yield BackfillJob(
+            scenario=scenario,
+            base_url=way.base_url,
+            keys=way.key_files,
+            devices=devices,
+            device_ids=tuple(device.device_id for device in ours),
+            names=tuple(device.name for device in ours),
+            product_id=provisioned.product_id,
+            model_numbers=tuple(int(setting.plan.models[device]) for device in devices),
+            folder=setting.file.folder,
+            from_s=from_s,
+            to_s=to_s,
+            offers=prepared.offers,
+            ledger_path=ledger_path(setting.folder, worker) if setting.is_audited else None,
+            ledger_header=header if setting.is_audited else None,
+            connections=max(1, min(_BACKFILL_CONNECTIONS, scenario.target.pool) // workers),
+        )
+
+
+def _address(setting: Setting, provisioned: Provisioned) -> Address:
+    """Where devices talk to; through a gateway each gets a token of its own first."""
+    way, target = setting.way, setting.file.scenario.target
+    if target.transport != "mqtt" and target.through != "gateway":
+        return Address(way.base_url, way.key_files)
+    if way.gateway_url is None or way.gateway_folder is None:
+        raise ConfigurationError(
+            ["devices that go through a gateway need its tokens: give --local, or --up of a 'fleet-simulator up'"],
+            "target",
+        )
+    if target.transport == "mqtt" and (way.broker or "").startswith("amqtt"):
+        fix = "the embedded broker speaks MQTT 3.1.1 only, the fleet speaks 5: apt-get install mosquitto, then start "
+        raise ConfigurationError([f"transport mqtt: {fix}'fleet-simulator up' again"], "target")
+    device_ids = [device.device_id for device in provisioned.devices]
+    tokens = issue_gateway_tokens(way.gateway_folder, device_ids, way.gateway_url)
+    text = json.dumps({name: token.reveal() for name, token in tokens.items()})
+    path = write_secret(setting.secrets / "tokens.json", text)
+    broker = target.broker
+    host = broker.host if broker is not None else way.broker_host
+    port = broker.port if broker is not None else way.broker_port
+    if way.broker_port is not None:
+        host, port = way.broker_host, way.broker_port
+    return Address(way.gateway_url, (), path, host, port)
 
 
 def _offers_used(scenario: Scenario, offers: frozenset[str]) -> frozenset[str]:

@@ -10,6 +10,7 @@ from typing import Final
 from simulator.fleet.metrics.subjects import ThresholdError
 from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.scenario.conditions import Condition, ConditionError, parse_condition
+from simulator.fleet.scenario.faults import fault_end_s
 from simulator.fleet.scenario.files import check_files
 from simulator.fleet.scenario.finding import Finding
 from simulator.fleet.scenario.kinds import OnboardingSettings
@@ -17,6 +18,7 @@ from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.phases import HoldPhase, RampPhase, StormPhase
 from simulator.fleet.scenario.section import shares_make_one
 
+_LIMITER_WINDOWS: Final = 4
 _SECTION_OF_KIND: Final = {"onboarding_storm": "onboarding", "limiter": "limiter", "backfill": "backfill"}
 
 
@@ -30,6 +32,7 @@ def check_scenario(scenario: Scenario, folder: Path) -> list[Finding]:
     checks: tuple[Callable[[Scenario], Iterator[Finding]], ...] = (
         _target,
         _models,
+        _sections,
         _kind,
         _level,
         _phases,
@@ -86,9 +89,9 @@ def _models(scenario: Scenario) -> Iterator[Finding]:
                 ("target", "transport"),
                 issue=f"does nothing with 'transport: {transport}': only http_long_poll has polls that are held",
             )
-        for name in sorted({"every_s", "phase"} & polls if transport != "http_poll" else set()):
+        if "every_s" in polls and transport != "http_poll":
             yield Finding.at(
-                (*here, "poll", name),
+                (*here, "poll", "every_s"),
                 ("target", "transport"),
                 issue=f"does nothing with 'transport: {transport}': only http_poll asks periodically",
             )
@@ -99,20 +102,46 @@ def _models(scenario: Scenario) -> Iterator[Finding]:
         )
 
 
-def _kind(scenario: Scenario) -> Iterator[Finding]:
+def _sections(scenario: Scenario) -> Iterator[Finding]:
     for kind, name in _SECTION_OF_KIND.items():
-        if getattr(scenario, name) is not None and scenario.kind != kind:
+        is_there = getattr(scenario, name) is not None
+        if is_there and scenario.kind != kind:
             yield Finding.at((name,), ("kind",), issue=f"does nothing without 'kind: {kind}'; remove it")
+        if scenario.kind == kind and not is_there:
+            yield Finding.at(
+                ("kind",), (name,), issue=f"{kind} needs a section '{name}:'; 'fleet-simulator init' has one"
+            )
+
+
+def _kind(scenario: Scenario) -> Iterator[Finding]:
     if scenario.kind == "onboarding_storm":
         yield from _labels(scenario)
     if scenario.kind == "command_round_trip" and not scenario.commands:
         yield Finding.at(("kind",), ("commands",), issue="command_round_trip needs 'commands:' to follow")
-    if scenario.kind == "limiter" and scenario.level != "wire":
-        yield Finding.at(("kind",), ("level",), issue="limiter needs 'level: wire': devices would slow down")
+    if scenario.kind == "limiter":
+        yield from _limiter(scenario)
+    if scenario.kind != "load" and scenario.arrivals:
+        yield Finding.at(("arrivals",), ("kind",), issue=f"kind {scenario.kind} makes requests of its own; remove them")
+    if not scenario.audit.numbers and (scenario.level != "core" or scenario.kind == "backfill"):
+        issue = "only devices with the agent's core make sure that no two readings have the same millisecond"
+        yield Finding.at(("audit", "numbers"), ("level",), issue=f"{issue}; leave it out, or take 'level: core'")
     if scenario.kind in {"onboarding_storm", "backfill"} and scenario.commands:
         yield Finding.at(("commands",), ("kind",), issue=f"kind {scenario.kind} sends no commands; remove them")
     if scenario.kind in {"backfill", "onboarding_storm", "limiter"} and scenario.target.transport == "mqtt":
         yield Finding.at(("kind",), ("target", "transport"), issue=f"{scenario.kind} goes over HTTP; not over mqtt")
+
+
+def _limiter(scenario: Scenario) -> Iterator[Finding]:
+    if scenario.level != "wire":
+        yield Finding.at(("kind",), ("level",), issue="limiter needs 'level: wire': devices would slow down")
+    if scenario.limiter is not None:
+        least_s = _LIMITER_WINDOWS * scenario.limiter.window_s
+        if scenario.duration_s < least_s:
+            yield Finding.at(
+                ("phases",),
+                ("limiter", "window_s"),
+                issue=f"the limiter's test takes four windows: let the phases last {least_s:g} s at least",
+            )
 
 
 def _labels(scenario: Scenario) -> Iterator[Finding]:
@@ -220,10 +249,12 @@ def _unreachable(condition: Condition, online: float, scenario: Scenario, index:
 def _faults(scenario: Scenario) -> Iterator[Finding]:
     for index, fault in enumerate(scenario.faults):
         here = ("faults", index)
-        end_s = fault.at_s + fault.duration_s
+        if scenario.level == "wire":
+            yield Finding.at((*here, "kind"), ("level",), issue=f"level wire has no devices for {fault.kind}")
+        end_s = fault_end_s(fault)
         if end_s > scenario.duration_s:
             yield Finding.at(
-                (*here, "duration_s" if fault.duration_s else "at_s"),
+                (*here, "duration_s" if end_s > fault.at_s else "at_s"),
                 (*here, "at_s"),
                 ("phases",),
                 issue=f"ends {end_s:g} s after the begin; the phases end after {scenario.duration_s:g} s",

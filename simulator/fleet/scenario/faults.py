@@ -1,18 +1,14 @@
-"""What is broken on purpose: the keys that every fault has, whatever its kind."""
+"""What is broken on purpose: the faults that a scenario may name, each with keys of its own by its ``kind``."""
 
 from __future__ import annotations
 
-from pydantic import ConfigDict, Field
+from simulator.fleet.faults.kinds import DeviceFaultSettings
 
-from simulator.fleet.settings import Delay, Section, Share
+FaultSettings = DeviceFaultSettings
+"""One fault."""
 
 
-class FaultSettings(Section):
-    """A fault; its ``kind`` decides which other keys it takes."""
-
-    model_config = ConfigDict(extra="allow")
-
-    kind: str = Field(min_length=1, description="Which fault.")
-    at_s: Delay = Field(description="When it begins, since the begin of the first phase.")
-    duration_s: Delay = Field(default=0.0, description="How long it lasts; 0 for what happens in one instant.")
-    share: Share = Field(default=1.0, description="Share of the fleet that it concerns.")
+def fault_end_s(fault: FaultSettings) -> float:
+    """When a fault ends, seconds since the begin of the first phase; its begin for one that does not end by itself."""
+    duration_s: float = getattr(fault, "duration_s", 0.0)
+    return fault.at_s + duration_s

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +19,8 @@ from simulator.fleet.scenario.fleet import FROM_PRODUCT
 from simulator.fleet.scenario.identities import read_identifiers
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.nodes import KeyPath
+from simulator.fleet.signals.from_product import signals_of_product
+from simulator.fleet.signals.settings import SignalSettings
 
 BUILT_IN_PRODUCT: Final = "climate-node"
 _OTHERS_MAY_NOT: Final = 0o077
@@ -34,6 +36,18 @@ def product_of(scenario: Scenario, folder: Path) -> NewProduct:
     return load_product(None if name == BUILT_IN_PRODUCT else folder / name)
 
 
+def signals_of_models(scenario: Scenario, product: NewProduct) -> tuple[Mapping[str, SignalSettings], ...]:
+    """What the devices of each model read, with ``from_product`` filled in.
+
+    Raises:
+        ConfigurationError: the product's tables cannot be read.
+    """
+    return tuple(
+        signals_of_product(product) if model.signals == FROM_PRODUCT else model.signals
+        for model in scenario.fleet.models
+    )
+
+
 def check_files(scenario: Scenario, folder: Path) -> Iterator[Finding]:
     """What is wrong with the files.
 
@@ -41,8 +55,14 @@ def check_files(scenario: Scenario, folder: Path) -> Iterator[Finding]:
         scenario: that names them.
         folder: relative paths start here.
     """
-    yield from _product(scenario, folder)
-    yield from _models(scenario, folder)
+    try:
+        product = product_of(scenario, folder)
+    except ConfigurationError as error:
+        issue = f"{error.source}: {_short(error)}; built in is {BUILT_IN_PRODUCT!r}"
+        yield Finding.at(("fleet", "product"), issue=issue)
+    else:
+        yield from _payloads(scenario, product)
+        yield from _models(scenario, product, folder)
     for index, pair in enumerate(scenario.target.keys):
         try:
             read_key_file(folder / pair.secret_key_file, others_may_not=_OTHERS_MAY_NOT)
@@ -59,9 +79,13 @@ def check_files(scenario: Scenario, folder: Path) -> Iterator[Finding]:
             yield Finding.at(("fleet", "identities", "from"), ("fleet", "devices"), issue=_short(error))
 
 
-def _models(scenario: Scenario, folder: Path) -> Iterator[Finding]:
-    for index, model in enumerate(scenario.fleet.models):
-        signals = {} if model.signals == FROM_PRODUCT else model.signals
+def _models(scenario: Scenario, product: NewProduct, folder: Path) -> Iterator[Finding]:
+    try:
+        all_signals = signals_of_models(scenario, product)
+    except ConfigurationError as error:
+        yield Finding.at(("fleet", "product"), issue=f"from_product: {_short(error)}")
+        return
+    for index, (model, signals) in enumerate(zip(scenario.fleet.models, all_signals, strict=True)):
         parts = ModelParts(model.name, signals, states=model.states or {}, battery=model.battery)
         try:
             build_model(parts, folder=folder)
@@ -70,13 +94,7 @@ def _models(scenario: Scenario, folder: Path) -> Iterator[Finding]:
                 yield Finding.at(("fleet", "models", index, "signals"), issue=fault)
 
 
-def _product(scenario: Scenario, folder: Path) -> Iterator[Finding]:
-    try:
-        product = product_of(scenario, folder)
-    except ConfigurationError as error:
-        issue = f"{error.source}: {_short(error)}; built in is {BUILT_IN_PRODUCT!r}"
-        yield Finding.at(("fleet", "product"), issue=issue)
-        return
+def _payloads(scenario: Scenario, product: NewProduct) -> Iterator[Finding]:
     words = {command.name: command.payload_schema for command in product.commands or ()}
     for index, command in enumerate(scenario.commands):
         if command.expect in {"rejected", "any"}:

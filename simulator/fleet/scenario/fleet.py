@@ -65,9 +65,6 @@ class PollSettings(Section):
     wait_s: Annotated[Seconds, Field(le=30)] = Field(
         default=20.0, description="How long the service is asked to hold a poll, for transport http_long_poll."
     )
-    phase: Literal["hashed", "in_step"] = Field(
-        default="hashed", description="As for telemetry, for transport http_poll."
-    )
 
 
 class ModelSettings(Section):

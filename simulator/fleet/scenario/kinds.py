@@ -30,7 +30,23 @@ class LimiterSettings(Section):
     )
     window_s: Seconds = Field(default=60.0, description="Length of the window; windows begin at whole multiples of it.")
     over: float = Field(default=1.5, gt=1, le=100, description="Each key asks for so many times its quota.")
-    tolerance: Share = Field(default=0.02, description="How far counts may be off, as a share of the quota.")
+    tolerance: Share = Field(
+        default=0.0,
+        description="How far counts may be off, as a share of the quota; a limiter of several servers counts roughly.",
+    )
+
+
+class AuditedSettings(Section):
+    """What the audit at the end goes by; 'run --no-audit' leaves it out."""
+
+    numbers: bool = Field(
+        default=True,
+        description="Each reading carries its sequence number as one more value, fleet_sequence. Without it, readings "
+        "of a device are told apart by their millisecond: for a service that takes no unknown names. Level core only.",
+    )
+    late_after_s: Seconds = Field(
+        default=300.0, description="A reading that is accepted longer than this after it was made is late."
+    )
 
 
 class BackfillSettings(Section):

@@ -183,12 +183,16 @@ _FACTORS: Final = {"": 1.0, "k": 1e3, "K": 1e3, "m": 1e6, "M": 1e6, "%": 0.01}
 def _unit_hint(key: str, value: Any) -> str:
     """``; write 0.5`` for ``50%``; what a duration looks like for anything else under a key in seconds."""
     if not isinstance(value, str):
-        return f"; it takes {DURATION_FORMS}" if key.endswith("_s") and not _is_number(value) else ""
+        return f"; it takes {DURATION_FORMS}" if _is_duration(key) and not _is_number(value) else ""
     found = _WITH_UNIT.fullmatch(value)
     if found is None:
         return ""
     number = float(found[1]) * _FACTORS[found[2]]
     return f"; write {number:.12g}"
+
+
+def _is_duration(key: str) -> bool:
+    return key.endswith("_s") and not key.endswith("_per_s")
 
 
 def _is_number(value: Any) -> bool:
@@ -209,7 +213,7 @@ def _nearest(spot: _Spot, root: type[BaseModel]) -> str:
 def _near(given: str, siblings: tuple[str, ...]) -> list[str]:
     # duration or duration_ms for duration_s, pool_size for pool: the unit or a word around is what people miss.
     stem = given.rsplit("_", 1)[0]
-    near = [key for key in siblings if key.rsplit("_", 1)[0] in {given, stem} or key == stem]
+    near = [key for key in siblings if key.startswith(f"{given}_") or key.rsplit("_", 1)[0] == stem or key == stem]
     return near[:1] or difflib.get_close_matches(given, siblings, n=1)
 
 

@@ -24,6 +24,15 @@ _ONE_NUMBER: Final = struct.Struct("<Q").pack
 _PAIR: Final = struct.Struct("<QQ")
 
 
+READING: Final = "reading"
+"""What the phase of a device's readings is hashed with."""
+
+
+def device_key(seed: int, index: int) -> str:
+    """What the phases of a device are hashed from: no id of the service's, which is another one in each run."""
+    return f"{seed}/{index}"
+
+
 class Individual:
     """One device as signals see it: where its chance comes from.
 

@@ -31,6 +31,9 @@ _NUMBERS: Final = frozenset({"number", "integer", "boolean"})
 _NOT_MEASURED: Final = re.compile(r"(^|_)(ids?|count|number|serial|version|timeout|ttl|seconds|interval_s)$|_at$|^id_")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _SETTER: Final = re.compile(r"^(set|adjust|change|target)_")
+NO_SIGNALS: Final = "what the product measures"
+"""Source of the errors here."""
+
 _DAY_PART: Final = 0.12
 _WALK_PART: Final = 0.0008
 _DIGITS_MAX: Final = 6
@@ -132,7 +135,7 @@ def signals_of_readings(readings: Iterable[Measured]) -> dict[str, SignalSetting
     try:
         return _SIGNALS.validate_python(documents)
     except ValidationError as error:
-        raise ConfigurationError([describe_faults(error)], "product") from None
+        raise ConfigurationError([describe_faults(error)], NO_SIGNALS) from None
 
 
 def _signal(measured: Measured) -> JsonObject:
@@ -213,5 +216,5 @@ def _list_of_objects(value: Any, where: str) -> list[Mapping[str, Any]]:
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(entry, Mapping) for entry in value):
-        raise ConfigurationError([f"{where} has to be a list of objects, each with a name"], "product")
+        raise ConfigurationError([f"{where} has to be a list of objects, each with a name"], NO_SIGNALS)
     return value

@@ -16,7 +16,17 @@ _STEPS: Final = 512
 
 _HALF_STEPS: Final = _STEPS / 2
 _LAST: Final = _STEPS - 1
-_LEVELS_MAX: Final = 4
+_LEVELS_MAX: Final = 3
+
+_FINE_STEPS: Final = 64
+"""Of the bridge between two of the last digest's steps, out of the same digest."""
+
+_HALF_FINE_STEPS: Final = _FINE_STEPS / 2
+_FINE_LAST: Final = _FINE_STEPS - 1
+_FINE_MASK: Final = (1 << _FINE_STEPS) - 1
+_GOLDEN: Final = 0x9E3779B97F4A7C15
+_MIDDLE: Final = 256
+
 _TWO_64: Final = float(1 << 64)
 _pack: Final = struct.Struct("<qQ").pack
 from_bytes: Final = int.from_bytes
@@ -27,8 +37,9 @@ class RandomWalk:
     """A random walk (Brownian motion) around ``start``, which returns to it within ``span_s``.
 
     The walk of each span is a bridge of 512 steps up or down, one for each bit of a digest: how high it stands after
-    ``n`` of them is a count of bits. Between two of its points lies a bridge of 512 smaller steps, and so on until the
-    resolution is reached; any instant costs one digest for each of these levels, two as a rule.
+    ``n`` of them is a count of bits. Between two of its points lies a bridge of 64 smaller steps, whose bits are the
+    middle of the digest times a number of its own (a product of 512 and 64 bits); where that is not fine enough
+    another digest comes in between. An hour to the second costs one digest for any instant.
 
     Attributes:
         name: tells two walks of one device apart.
@@ -47,17 +58,21 @@ class RandomWalk:
     _salt: bytes = field(init=False, repr=False)
     _number: int = field(init=False, repr=False)
     _heights: tuple[float, ...] = field(init=False, repr=False)
-    """Height of one step at each level."""
+    """Height of one step of each digest's bridge."""
+    _fine_height: float = field(init=False, repr=False)
+    """Of the last bridge's; 0 without one."""
 
     def __post_init__(self) -> None:
-        heights: list[float] = []
-        length_s = self.span_s
-        while length_s > self.resolution_s and len(heights) < _LEVELS_MAX:
+        length_s = self.span_s / _STEPS
+        heights = [self.step * math.sqrt(length_s)]
+        while length_s > self.resolution_s * _FINE_STEPS and len(heights) < _LEVELS_MAX:
             length_s /= _STEPS
             heights.append(self.step * math.sqrt(length_s))
+        is_fine = length_s <= self.resolution_s
         object.__setattr__(self, "_salt", salt_of("random_walk", self.name))
         object.__setattr__(self, "_number", int.from_bytes(self._salt, "little"))
         object.__setattr__(self, "_heights", tuple(heights))
+        object.__setattr__(self, "_fine_height", 0.0 if is_fine else self.step * math.sqrt(length_s / _FINE_STEPS))
 
     def value_at(self, device: Individual, time_s: float) -> float:
         """See :class:`~simulator.fleet.signals.base.Signal`."""
@@ -65,7 +80,7 @@ class RandomWalk:
         turns = time_s / self.span_s + (device.number ^ self._number) / _TWO_64
         span = floor(turns)
         part = turns - span
-        place = 0
+        place = bits = step = 0
         value = self.start
         prefix = device.key + self._salt
         for height in self._heights:
@@ -76,10 +91,17 @@ class RandomWalk:
             part = at - step
             left = bits >> (_STEPS - step)
             # Up and down so far, less the slope that would not lead back to the beginning.
-            value += height * (
-                2 * left.bit_count() - step + (part if bits >> (_LAST - step) & 1 else -part) - at * slope
-            )
+            risen = 2 * left.bit_count() - step + (part if bits >> (_LAST - step) & 1 else -part)
+            value += height * (risen - at * slope)
             place = place * _STEPS + step + 1
+        if self._fine_height:
+            fine = bits * ((step * _GOLDEN & _FINE_MASK) | 1) >> _MIDDLE & _FINE_MASK
+            at = part * _FINE_STEPS
+            step = int(at)
+            part = at - step
+            risen = 2 * (fine >> (_FINE_STEPS - step)).bit_count() - step
+            risen += part if fine >> (_FINE_LAST - step) & 1 else -part
+            value += self._fine_height * (risen - at * (fine.bit_count() / _HALF_FINE_STEPS - 1.0))
         if self.spread:
             value += self.spread * device.normal(self._salt, 0)
         return value

@@ -43,9 +43,10 @@ def test_a_closed_load_counts_answers_and_makes_each_body_anew(per_device):
         return load, seen
 
     load, seen = asyncio.run(story())
-    assert 0 < load.requests <= len(seen)
+    measured = seen[4:]  # the first of each connection only made it
+    assert 0 < load.requests <= len(measured)
     assert load.failed == 0
-    assert len(set(seen)) == len(seen)
+    assert len(set(measured)) == len(measured)
     assert load.response_ms["p50"] <= load.response_ms["p99.9"]
 
 

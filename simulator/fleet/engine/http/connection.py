@@ -87,9 +87,15 @@ class Connection(asyncio.Protocol, Timer):
         """End the connection; who waits for an answer is told."""
         self._fail(OutcomeClass.TRANSPORT, "the engine was closed")
 
+    @property
+    def was_made(self) -> bool:
+        """It stands, or stood."""
+        return self._transport is not None or self._pool is None
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """asyncio: the connection stands."""
+        """asyncio: the connection stands, and carries the next request at once."""
         self._transport = transport  # type: ignore[assignment]  # asyncio's own promise
+        self._pool.connected(self)  # type: ignore[union-attr]  # it leaves its pool only afterwards
 
     def data_received(self, data: bytes) -> None:
         """asyncio: bytes came."""

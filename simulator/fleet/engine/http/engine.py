@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import socket
 import ssl
@@ -126,39 +127,46 @@ class Http1Engine:
         attempt.add_done_callback(self._attempts.discard)
 
     async def _attempt(self, pool: ConnectionPool) -> None:
+        connection = Connection(self._shared, pool)  # joins its pool itself, when it stands
+        reason = None
         try:
             async with asyncio.timeout(self._options.connect_timeout_s):
-                connection = await self._connected(pool)
+                await self._connect_to(connection, pool.device)
         except TimeoutError:
-            pool.refused(None)
+            pass  # made again while somebody waits
         except ssl.SSLError as error:
-            pool.refused(f"TLS: {getattr(error, 'verify_message', '') or error.reason or error}")
+            reason = f"TLS: {getattr(error, 'verify_message', '') or error.reason or error}"
         except OSError as error:
-            pool.refused(explain(error))
-        else:
-            pool.connected(connection)
+            reason = explain(error)
+        if not connection.was_made:
+            pool.refused(reason)
 
-    async def _connected(self, pool: ConnectionPool) -> Connection:
+    async def _connect_to(self, connection: Connection, device: int) -> None:
         origin, sources = self._options.origin, self._options.sources
         family, address = self._address or await self._resolve()
-        turn = pool.device if pool.device >= 0 else next(self._turns)
+        turn = device if device >= 0 else next(self._turns)
         sock = open_socket(family, sources[turn % len(sources)] if sources else None)
         try:
             await self._reach(sock, address)
-            _, connection = await self._loop.create_connection(
-                lambda: Connection(self._shared, pool),
-                sock=sock,
-                ssl=origin.tls,
-                server_hostname=origin.host if origin.tls else None,
-            )
+            name = origin.host if origin.tls else None
+            await self._loop.create_connection(lambda: connection, sock=sock, ssl=origin.tls, server_hostname=name)
         except BaseException:
             sock.close()
             raise
-        return connection
 
     @staticmethod
     async def _reach(sock: socket.socket, address: tuple[str, int]) -> None:
-        await asyncio.get_running_loop().sock_connect(sock, address)
+        """Connect; within this machine that is done at once, without a turn of the loop."""
+        if sock.connect_ex(address) == 0:
+            return
+        try:
+            sock.getpeername()
+        except OSError:  # not yet, or refused
+            try:
+                await asyncio.get_running_loop().sock_connect(sock, address)
+            except OSError as error:
+                if error.errno != errno.EISCONN:  # it stood before it was asked again
+                    raise
 
     async def _resolve(self) -> tuple[int, tuple[str, int]]:
         """Ask once for the address behind the name; all connections go to the same one."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from agent.errors import ConfigurationError
+from agent.wire.connection import trust_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ def read_origin(base_url: str, ca_file: Path | None = None) -> Origin:
 
     Args:
         base_url: ``http://host:port`` or ``https://...``, with an optional path.
-        ca_file: PEM; whom to trust beside nobody else. None trusts the system's authorities.
+        ca_file: PEM; whom to trust, and nobody else. None trusts the system's authorities.
 
     Raises:
         ConfigurationError: it is not such an address, or the file holds no certificate.
@@ -53,7 +54,7 @@ def read_origin(base_url: str, ca_file: Path | None = None) -> Origin:
 
 def _context(ca_file: Path | None) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
+        context = trust_store(ca_file)
     except (OSError, ssl.SSLError) as error:
         raise ConfigurationError([f"ca_file {ca_file}: not a PEM file with certificates ({error})"], "fleet") from None
     context.set_alpn_protocols(["http/1.1"])

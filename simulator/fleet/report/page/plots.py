@@ -9,10 +9,12 @@ from typing import Any, Final
 from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.record import Operations, RunRecord, Span
-from simulator.fleet.report.figures import name_of, times_at
+from simulator.fleet.report.figures import name_of, times_at, waited
 from simulator.fleet.report.timeline import ALL, BAND, Percentiles, Slice
+from simulator.fleet.report.words import HELD
 
 _DIGITS: Final = 4
+_FAMILIES: Final = ("readings", "commands")
 _CURVE_STEP: Final = 0.05
 _CURVE_END: Final = 5.0
 _HEALTH: Final = (
@@ -56,8 +58,14 @@ def plots_of(record: RunRecord, slices: Sequence[Slice], width_s: int) -> dict[s
             for name in operation_names(record)
         ],
         "gauges": [
-            {"name": name, "low": column(_gauge(name, 0)), "high": column(_gauge(name, 1))}
-            for name in gauge_names(slices)
+            {
+                "title": title,
+                "lines": [
+                    {"name": label, "low": column(_gauge(name, 0)), "high": column(_gauge(name, 1))}
+                    for label, name in lines
+                ],
+            }
+            for title, lines in gauge_groups(slices)
         ],
         "health": {
             **{name: column(_member(name)) for name in _HEALTH},
@@ -74,9 +82,18 @@ def operation_names(record: RunRecord) -> tuple[str, ...]:
     return (ALL, *sorted(counts, key=lambda name: (-counts[name], name)))
 
 
-def gauge_names(slices: Sequence[Slice]) -> tuple[str, ...]:
-    """``online`` first, then the others by name."""
-    return tuple(sorted({name for each in slices for name in each.gauges}, key=lambda name: (name != "online", name)))
+def gauge_groups(slices: Sequence[Slice]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Gauges by plot, each with its label; ``online`` first, then by title.
+
+    ``readings_sent`` and ``readings_accepted`` share one that is called readings. What was 0 all the time has none.
+    """
+    names = sorted({name for each in slices for name, (_, high) in each.gauges.items() if high})
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for name in names:
+        family, _, rest = name.partition("_")
+        title = family if family in _FAMILIES and rest else name.replace("_", " ")
+        groups.setdefault(title, []).append((rest.replace("_", " ") if title == family and rest else title, name))
+    return sorted(groups.items(), key=lambda group: (group[0] != "online", group[0]))
 
 
 def curve(histogram: Histogram) -> list[list[float | None]]:
@@ -94,8 +111,8 @@ def curve(histogram: Histogram) -> list[list[float | None]]:
 
 
 def _whole(operations: Operations, name: str, measure: str) -> Histogram:
-    chosen = operations.values() if name == ALL else [operations.get(name, {})]
-    return merged([getattr(kinds[OutcomeClass.OK], measure) for kinds in chosen if OutcomeClass.OK in kinds])
+    names = set(operations) - HELD if name == ALL else {name} & set(operations)
+    return merged([text for each in sorted(names) for text in waited(operations[each], measure)])
 
 
 def _columns(record: RunRecord, slices: Sequence[Slice], width_s: int) -> Callable[[_Reader], list[float | None]]:

@@ -9,13 +9,14 @@ from typing import Final
 
 from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.metrics.outcomes import OutcomeClass
-from simulator.fleet.record import RunRecord, StreamAudit, Tally, Word
-from simulator.fleet.report.figures import TABLE, name_of, times_at
+from simulator.fleet.record import RunRecord, StreamAudit, Word
+from simulator.fleet.report.figures import TABLE, name_of, times_at, waited
 from simulator.fleet.report.summary import WRONGS, observed_text, streams_of
 from simulator.fleet.report.timeline import Slice
 from simulator.fleet.report.words import (
     DASH,
     ERRORS,
+    HELD,
     OUTCOME_WORDS,
     VERDICT_WORDS,
     clock_text,
@@ -41,6 +42,7 @@ _STAGES: Final = {
     "started": "started",
     "finished": "finished",
     "reported": "result at the service",
+    "round_trip": "the whole way",
 }
 
 
@@ -49,7 +51,7 @@ class OperationRow:
     """An operation's percentiles, in seconds.
 
     Attributes:
-        response, service: of the good answers, one text for each of :data:`TABLE`.
+        response, service: one text for each of :data:`TABLE`.
     """
 
     name: str
@@ -110,6 +112,8 @@ class Story:
     audit: tuple[AuditRow, ...]
     wrongs: tuple[str, ...]
     thresholds: tuple[tuple[bool, str, str, str], ...]
+    has_held: bool
+    slowest: tuple[tuple[str, str, str, str], ...]
     spans: tuple[tuple[str, str, str, str, str, str], ...]
     gaps: tuple[tuple[str, str, str], ...]
     extras: tuple[tuple[str, str], ...]
@@ -141,6 +145,8 @@ def story_of(record: RunRecord, slices: Sequence[Slice], width_s: int) -> Story:
             (each.held, each.expression, observed_text(each), DASH if each.at_s is None else clock_text(each.at_s))
             for each in sorted(record.thresholds, key=lambda each: each.held)
         ),
+        has_held=bool(HELD & set(record.operations)),
+        slowest=_slowest(record),
         spans=_spans(record),
         gaps=tuple(
             (f"worker {gap.worker}", f"{clock_text(gap.from_s)} to {clock_text(gap.to_s)}", gap.reason)
@@ -185,9 +191,9 @@ def _lead(record: RunRecord) -> str:
 
 
 def _figures(record: RunRecord, slices: Sequence[Slice]) -> tuple[Figure, ...]:
-    good = [kinds[OutcomeClass.OK] for kinds in record.operations.values() if OutcomeClass.OK in kinds]
-    ok = sum(tally.count for tally in good)
-    response = merged([tally.response for tally in good])
+    ok = count_of(record, OutcomeClass.OK)
+    response = merged([text for name, kinds in record.operations.items() if name not in HELD for text in waited(kinds)])
+    held = ", without long polls" if HELD & set(record.operations) else ""
     p50, p99, p999 = (time_text(value) for value in response.percentiles((50, 99, 99.9)))
     errors, limited = count_of(record, *ERRORS), count_of(record, OutcomeClass.LIMITED)
     every = ok + errors + limited
@@ -196,7 +202,7 @@ def _figures(record: RunRecord, slices: Sequence[Slice]) -> tuple[Figure, ...]:
     rate = f"{short_count(ok / record.duration_s)} per second" if record.duration_s > 0 else ""
     figures = [
         Figure(short_count(ok), "good answers", rate),
-        Figure(p99, "response time, p99", f"p50 {p50}, p99.9 {p999}"),
+        Figure(p99, "response time, p99", f"p50 {p50}, p99.9 {p999}{held}"),
         Figure(short_count(errors), "errors", f"{percent_text(errors / every)} of all" if every else ""),
         Figure(short_count(limited), "limited (429)", "the quota at work; counted apart"),
     ]
@@ -210,15 +216,15 @@ def _figures(record: RunRecord, slices: Sequence[Slice]) -> tuple[Figure, ...]:
 def _operations(record: RunRecord) -> tuple[OperationRow, ...]:
     rows = []
     for name, classes in sorted(record.operations.items()):
-        good = classes.get(OutcomeClass.OK, _NO_TALLY)
-        rate = good.count / record.duration_s if record.duration_s > 0 else None
-        response, service = (_times(text) for text in (good.response, good.service))
-        rows.append(OperationRow(name, good.count, count_text(rate), response, service))
+        good = classes[OutcomeClass.OK].count if OutcomeClass.OK in classes else 0
+        rate = good / record.duration_s if record.duration_s > 0 else None
+        response, service = (_times(waited(classes, measure)) for measure in ("response", "service"))
+        rows.append(OperationRow(name, good, count_text(rate), response, service))
     return tuple(rows)
 
 
-def _times(text: str) -> tuple[str, ...]:
-    return tuple(time_text(value) for value in times_at(Histogram.decode(text), TABLE))
+def _times(texts: list[str]) -> tuple[str, ...]:
+    return tuple(time_text(value) for value in times_at(merged(texts), TABLE))
 
 
 def _outcomes(record: RunRecord) -> tuple[OutcomeRow, ...]:
@@ -259,6 +265,14 @@ def _stages(record: RunRecord) -> tuple[StageRow, ...]:
     return tuple(rows)
 
 
+def _slowest(record: RunRecord) -> tuple[tuple[str, str, str, str], ...]:
+    """Name, id, longest answer and operation; milliseconds are counted, since a finding has whole numbers only."""
+    return tuple(
+        (each.name, each.device_id, time_text(each.count / 1000), each.keys[0] if each.keys else DASH)
+        for each in record.slowest
+    )
+
+
 def _spans(record: RunRecord) -> tuple[tuple[str, str, str, str, str, str], ...]:
     rows = [("phase", span) for span in record.phases] + [("fault", span) for span in record.faults]
     return tuple(
@@ -293,6 +307,3 @@ def _facts(record: RunRecord) -> tuple[tuple[str, str], ...]:
         ("Digest of the plan", record.digest),
         ("Version", record.version),
     )
-
-
-_NO_TALLY: Final = Tally(0, 0, "", "")

@@ -32,6 +32,7 @@ from simulator.fleet.signals.base import Individual
 from simulator.fleet.signals.settings import ConstantSettings
 from simulator.fleet.target.asking import Keyring, open_desk
 from simulator.fleet.target.provisioning import Wanted, provision
+from simulator.fleet.target.way import KeyPairFile
 from simulator.keys import Keys
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
@@ -125,6 +126,9 @@ async def provisioned(base_url, scenario):
 
 def a_job(scenario, base_url, found, folder):
     devices = range(scenario.fleet.devices)
+    secret = folder / "secret"
+    secret.write_text(KEYS.secret_key.reveal(), encoding="ascii")
+    secret.chmod(0o600)
     from_s, to_s = window_of(scenario, time.time())
     ids = [device.device_id for device in found.devices]
     write_devices(folder, (AuditedDevice(n, ids[n], f"past-{n}") for n in devices))
@@ -132,7 +136,7 @@ def a_job(scenario, base_url, found, folder):
     return BackfillJob(
         scenario=scenario,
         base_url=base_url,
-        headers=dict(RING.headers(0)),
+        keys=(KeyPairFile(KEYS.api_key, secret),),
         devices=devices,
         device_ids=tuple(ids),
         names=tuple(f"past-{n}" for n in devices),

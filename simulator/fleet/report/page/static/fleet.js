@@ -25,6 +25,7 @@
     return `${(s * 1e6).toFixed(2)} µs`;
   };
   const plainTime = (s) => (s == null ? "" : timeText(s).replace(/\.0+ /, " ").replace(/(\.\d*?)0+ /, "$1 "));
+  const axisCount = (v) => (v == null ? "" : v.toLocaleString("en", { maximumFractionDigits: 2 }));
   const countText = (v) => (v == null ? "–" : v.toLocaleString("en", { maximumFractionDigits: Math.abs(v) < 10 ? 1 : 0 }));
   const percentText = (v) => (v == null ? "–" : `${v.toLocaleString("en", { maximumFractionDigits: 1 })} %`);
   const clock = (s) => {
@@ -107,7 +108,7 @@
         columns, text: countText, raw: kinds.map((kind) => rates[kind]),
         series: kinds.map((kind, i) => line(WORDS[kind], `--o-${kind}`, i === 0 ? { fill: soft("--o-ok", 28) } : { width: 0 })),
         bands: kinds.slice(1).map((kind, i) => ({ series: [i + 2, i + 1], fill: soft(`--o-${kind}`, 70) })),
-        y: bars(countText), height: 230, behind: [paintSpans],
+        y: bars(axisCount), height: 230, behind: [paintSpans],
       };
     },
     band() {
@@ -123,11 +124,13 @@
       };
     },
     gauge(place) {
-      const gauge = data.gauges[Number(place.dataset.of)], isEach = data.width_s === 1;
+      const { lines } = data.gauges[Number(place.dataset.of)], isEach = data.width_s === 1 || lines.length > 1;
       return {
-        columns: isEach ? [gauge.high] : [gauge.high, gauge.low], text: countText,
-        series: isEach ? [line("each second", "--line-1")] : [line("highest", "--line-1"), line("lowest", "--line-3")],
-        bands: isEach ? [] : [{ series: [1, 2], fill: soft("--line-1", 22) }], y: bars(countText), height: 170, behind: [paintSpans],
+        columns: isEach ? lines.map((each) => each.high) : [lines[0].high, lines[0].low], text: countText,
+        series: isEach
+          ? lines.map((each, i) => line(each.name, `--line-${(i % 5) + 1}`))
+          : [line("highest", "--line-1"), line("lowest", "--line-3")],
+        bands: isEach ? [] : [{ series: [1, 2], fill: soft("--line-1", 22) }], y: bars(axisCount), height: 170, behind: [paintSpans],
       };
     },
     lag() {
@@ -231,12 +234,13 @@
     }
   };
   const everyPlace = () => document.querySelectorAll(".plot");
+  const timePlaces = () => [...everyPlace()].filter((place) => TIME_PLOTS.includes(place.dataset.plot));
   const zoom = (from, to) => {
     const least = Math.min(4 * data.width_s, whole[1]);
     const middle = (from + to) / 2, half = Math.max(to - from, least) / 2;
     shown = [Math.max(whole[0], middle - half), Math.min(whole[1], middle + half)];
     everything.hidden = shown[0] <= whole[0] && shown[1] >= whole[1];
-    for (const [place, u] of plots) if (TIME_PLOTS.includes(place.dataset.plot)) u.setScale("x", { min: shown[0], max: shown[1] });
+    for (const place of timePlaces()) plots.get(place).setScale("x", { min: shown[0], max: shown[1] });
     drawStrip();
   };
 
@@ -250,7 +254,9 @@
     const to = {
       ArrowRight: isOn ? Math.min(at + far, last) : 0, ArrowLeft: isOn ? Math.max(at - far, 0) : last, Home: 0, End: last,
     }[event.key];
-    if (to !== undefined) u.setCursor({ left: u.valToPos(u.data[0][to], "x"), top: u.bbox.height / devicePixelRatio / 2 });
+    const point = (plot) => plot.setCursor({ left: plot.valToPos(u.data[0][to], "x"), top: plot.bbox.height / devicePixelRatio / 2 }, true, false);
+    if (to !== undefined && inTime) for (const place of timePlaces()) point(plots.get(place));
+    else if (to !== undefined) point(u);
     else if (inTime && (event.key === "+" || event.key === "-")) {
       const half = (shown[1] - shown[0]) * (event.key === "+" ? 0.25 : 1), middle = isOn ? u.data[0][at] : (shown[0] + shown[1]) / 2;
       zoom(middle - half, middle + half);

@@ -29,12 +29,26 @@ class Post:
         pass
 
 
-class StandingClock:
+class HandClock:
+    """Time that goes on to whatever is due next."""
+
+    def __init__(self):
+        self.now_s = 0.0
+        self._due = []
+
     def time(self):
-        return 0.0
+        return self.now_s
 
     def call_at(self, when, callback):
-        pass
+        self._due.append((when, callback))
+        return self
+
+    def cancel(self):
+        self._due.clear()
+
+    def go_on(self):
+        (self.now_s, callback), self._due = min(self._due), []
+        callback()
 
 
 def test_the_devices_are_dealt_out_over_the_keys_by_their_number_in_every_worker():
@@ -42,10 +56,13 @@ def test_the_devices_are_dealt_out_over_the_keys_by_their_number_in_every_worker
     letterheads = [Letterhead(origin, {"x-api-key": name}) for name in ("mk_a", "mk_b", "mk_c")]
     members = [Member(f"d-{number}", "p", DeviceModel()) for number in range(5, 10)]
     fleet = Fleetwide(frozenset({"long-poll"}), seed=1, run="r")
-    clocks = Clocks(lambda: 0.0, lambda: 1_767_225_600.0)
-    driver = Driver(post, Wheel(StandingClock()), letterheads, members, fleet, first_index=5, clocks=clocks)
+    clock = HandClock()
+    clocks = Clocks(clock.time, lambda: 1_767_225_600.0 + clock.time())
+    driver = Driver(post, Wheel(clock), letterheads, members, fleet, first_index=5, clocks=clocks)
     for device in range(5, 10):
         driver.switch_on(device)
+    while len(post.sent) < 5:
+        clock.go_on()
     assert {device: text.split("x-api-key: ")[1][:4] for device, text in post.sent.items()} == {
         5: "mk_c",
         6: "mk_a",

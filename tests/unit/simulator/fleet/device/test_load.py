@@ -29,7 +29,7 @@ class Bench:
         self.load = Load(
             self.engine,
             Wheel(self.clock),
-            Letterhead(read_origin("http://service:80/api"), {"x-api-key": "k"}),
+            [Letterhead(read_origin("http://service:80/api"), {"x-api-key": "k"})],
             [Subject("d10"), Subject("d11"), Subject("d12")],
             fleet,
             first_index=10,

@@ -19,7 +19,7 @@ from agent.wire.secret import Secret
 from simulator.fleet.device.driver import Member
 from simulator.fleet.device.ledger import DeviceLedger, Ledgers
 from simulator.fleet.device.model import DeviceModel, Fleetwide
-from simulator.fleet.device.mqtt_driver import MqttDriver
+from simulator.fleet.device.mqtt_driver import SPREAD_S, MqttDriver
 from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Publisher, SessionListener, Standing, Will
 from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
@@ -160,7 +160,7 @@ class Rig:
     def up(self) -> None:
         """Switched on, connected, greeted."""
         self.driver.switch_on(0)
-        self.pass_s(1.0)
+        self.pass_s(SPREAD_S)
         self.engine.stand()
         assert self.engine.puback()[0] == topics.status(ID)
 
@@ -200,8 +200,8 @@ def rig() -> Rig:
 
 def test_a_device_connects_as_the_real_agent_does(rig):
     rig.driver.switch_on(0)
-    assert rig.engine.openings == []  # each device at its own place in the first second
-    rig.pass_s(1.0)
+    assert rig.engine.openings == []  # each device at its own place of the first seconds
+    rig.pass_s(SPREAD_S)
     [opening] = rig.engine.openings
     assert (opening.client_id, opening.clean_start, opening.session_expiry_s) == (ID, False, 3600)
     assert opening.password is not None
@@ -386,7 +386,7 @@ def test_a_lost_connection_comes_back_with_growing_patience(rig):
 
 def test_a_broker_that_locks_the_device_out_is_not_pestered(rig):
     rig.driver.switch_on(0)
-    rig.pass_s(1)
+    rig.pass_s(SPREAD_S)
     rig.engine.lose(LockedOut("unauthorized", "not accepted"))
     rig.pass_s(29)
     assert len(rig.engine.openings) == 1
@@ -447,7 +447,7 @@ def test_a_lost_link_is_found_again_by_the_device_itself(rig):
 
 @pytest.mark.parametrize("step", range(3))
 def test_a_link_may_go_at_any_time(rig, step):
-    steps: list[Callable[[], Any]] = [lambda: rig.driver.switch_on(0), lambda: rig.pass_s(1), rig.engine.stand]
+    steps: list[Callable[[], Any]] = [lambda: rig.driver.switch_on(0), lambda: rig.pass_s(SPREAD_S), rig.engine.stand]
     for each in steps[: step + 1]:
         each()
     rig.driver.lose(0)

@@ -34,6 +34,14 @@ def test_intended_sent_and_answered_are_told_apart():
     assert (delta.health.intended, delta.health.sent, delta.health.process.cpu_percent) == (2, 2, 40.0)
 
 
+def test_what_the_device_itself_kept_waiting_is_no_lag_of_the_generator():
+    recorder = Recorder()
+    recorder.record("mqtt.sensor_data", OK, intended_s=10.0, ready_s=18.0, sent_s=18.5, now_s=19.0)
+    delta = recorder.cut(0).delta()
+    assert Histogram.decode(delta.health.send_lag).max_s == 0.5
+    assert Histogram.decode(delta.operations["mqtt.sensor_data"][OK].response).max_s == 9.0
+
+
 def test_what_was_never_sent_has_waited_and_was_not_served():
     recorder = Recorder()
     recorder.record("http.poll", TRANSPORT, intended_s=1.0, sent_s=None, now_s=3.0)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator.fleet.device.virtual_device import VirtualDevice
 from simulator.fleet.models.build import ModelParts, build_model
 from simulator.fleet.plan.digest import deal, digest_of, partial_digest, whole
 from simulator.fleet.plan.events import Event, EventKind
@@ -94,7 +96,6 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         commands=[] if wire else [{"payload": {"n": n}, "devices": draw(shares), **s} for n, s in enumerate(streams)],
         arrivals=[{"kind": "open", **stream} for stream in streams] if wire else [],
         phases=draw(phases()),
-        faults=[{"kind": "f", "at_s": 0.1, "duration_s": 0.2, "share": draw(shares)}],
     )
 
 
@@ -283,13 +284,15 @@ def test_the_rate_factor_of_a_phase_multiplies_the_rates():
 
 def test_a_phase_that_waited_moves_what_comes_after_it_and_leaves_the_devices_periods():
     storm = {"kind": "storm", "name": "storm", "duration_s": 20, "away_s": 4}
-    fault = {"kind": "f", "at_s": 65, "duration_s": 2}
-    plan = Plan(scenario(phases=[HOLD, storm], faults=[fault]))
+    command = {"payload": {}, "rate_per_s": 1}
+    plan = Plan(scenario(phases=[HOLD, storm], commands=[command]))
     later = plan.entered(1, 63.5)
     before, after = all_events(plan), all_events(later)
     assert {event.time_s for event in of_kind(before, EventKind.SWITCH_OFF)} == {60.0}
     assert {event.time_s for event in of_kind(after, EventKind.SWITCH_OFF)} == {63.5}
-    assert {event.time_s for event in of_kind(after, EventKind.FAULT_BEGIN)} == {68.5}
+    commands = [event.time_s for event in of_kind(after, EventKind.COMMAND)]
+    assert commands == [n + 0.5 + (3.5 if n >= 60 else 0) for n in range(80)]
+    assert later.timeline.moved(65, plan.planned) == 68.5
     early = [(event.device, event.time_s) for event in of_kind(before, EventKind.READING) if event.time_s < 60]
     assert [(e.device, e.time_s) for e in of_kind(after, EventKind.READING) if e.time_s < 60] == early
     assert later.end_s == 83.5
@@ -323,3 +326,20 @@ def test_the_digest_of_long_phases_looks_at_their_ends():
     long = {**HOLD, "duration_s": 100_000}
     made = scenario(phases=[long], fleet={"devices": 5})
     assert digest_of(Plan(made), 3) == digest_of(Plan(made))
+
+
+def test_a_device_of_the_core_reads_when_the_plan_says():
+    """The device's own schedule, on a machine whose clock stands somewhere, with the id of some service."""
+    fleet = {"models": [{"telemetry": {"every_s": 7.5}}]}
+    plan = Plan(scenario(fleet=fleet, phases=[HOLD]))
+    began_s = 12_345.678
+    for device in (0, 17, 99):
+        body = SimpleNamespace(
+            fleet=SimpleNamespace(seed=1, began_s=began_s),
+            model=SimpleNamespace(interval_s=7.5, in_step=False),
+            disk=SimpleNamespace(journal=SimpleNamespace(settings={})),
+            index=device,
+        )
+        schedule = VirtualDevice._scheduled(SimpleNamespace(_body=body))
+        planned = plan.reading_schedule(device).next_after(20.0)
+        assert schedule.next_after(began_s + 20.0) - began_s == pytest.approx(planned, abs=1e-6)

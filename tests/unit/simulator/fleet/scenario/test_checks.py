@@ -47,6 +47,10 @@ SECTIONS = {
         WHOLE + "target: {transport: mqtt, through: gateway, broker: {ca_file: key.pem}}",
         "target.broker.ca_file: needs 'tls: true'",
     ),
+    "no numbers without devices": (
+        WHOLE + "level: wire\naudit: {numbers: false}\narrivals: [{operation: sensor_data, kind: open, rate_per_s: 1}]",
+        "audit.numbers: only devices with the agent's core",
+    ),
     "wire with commands": (WHOLE + PING + "level: wire", "commands: nobody would carry them out"),
     "wire with storms": (
         HEAD + FLEET + "level: wire\nphases: [{name: s, kind: storm, duration_s: 9}]",
@@ -58,9 +62,26 @@ SECTIONS = {
     ),
     "core with arrivals": (WHOLE + "arrivals: [{kind: open, rate_per_s: 1}]", "arrivals: devices of level core send"),
     "round trip of nothing": (WHOLE + "kind: command_round_trip", "kind: command_round_trip needs 'commands:'"),
-    "limiter at level core": (WHOLE + "kind: limiter", "kind: limiter needs 'level: wire'"),
+    "limiter at level core": (WHOLE + "kind: limiter\nlimiter: {window_s: 9}", "kind: limiter needs 'level: wire'"),
+    "too few windows": (
+        WHOLE + "kind: limiter\nlevel: wire\nlimiter: {}",
+        "phases: the limiter's test takes four windows: let the phases last 240 s at least",
+    ),
+    "arrivals of another kind": (
+        WHOLE + "kind: limiter\nlevel: wire\nlimiter: {window_s: 9}\narrivals: [{kind: closed, users: 3}]",
+        "arrivals: kind limiter makes requests of its own; remove them",
+    ),
     "a section of another kind": (WHOLE + "limiter: {}", "limiter: does nothing without 'kind: limiter'"),
-    "commands to history": (WHOLE + PING + "kind: backfill", "commands: kind backfill sends no commands"),
+    "a kind without its section": (WHOLE + "kind: backfill", "kind: backfill needs a section 'backfill:'"),
+    "a fault of level wire": (
+        WHOLE + "level: wire\nfaults: [{kind: frozen_sensor, at_s: 1, duration_s: 5}]",
+        "faults[0].kind: level wire has no devices for frozen_sensor",
+    ),
+    "a fault after the end": (
+        WHOLE + "faults: [{kind: frozen_sensor, at_s: 80, duration_s: 20s}]",
+        "faults[0].duration_s: ends 100 s after the begin; the phases end after 90 s",
+    ),
+    "commands to history": (WHOLE + PING + "kind: backfill\nbackfill: {}", "commands: kind backfill sends no commands"),
     "labels that find no time": (
         WHOLE + "kind: onboarding_storm\nonboarding: {rate_per_s: 0.5}",
         "phases: at 0.5 labels/s only 45 of 100 are scanned",

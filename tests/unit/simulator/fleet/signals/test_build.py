@@ -78,7 +78,7 @@ GOLDEN: dict[str, float] = {
     "heading_degrees": 180.0,
     "speed_mps": 13.9,
     "fahrenheit": 72.91,
-    "follower": -37.85,
+    "follower": -37.95,
     "battery": 24.332,
 }
 

@@ -1,0 +1,220 @@
+"""Virtual devices as a load generator: a process with ``agent.core`` in every device, as a fleet's worker has them.
+
+Every device polls and reads once in a period, each in its own place in it. Prints one line of JSON for each step.
+
+    python benchmarks/_fleet_devices.py URL --devices 10000 --period 60 [--steps 1] [--seconds 5] [--per-device]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from uuid import UUID
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import uvloop
+
+from agent.core.polling import PollIntervals
+from agent.wire.extensions import IDEMPOTENCY_KEY
+from simulator.fleet.device.driver import Driver, Member
+from simulator.fleet.device.letterhead import Letterhead
+from simulator.fleet.device.model import DeviceModel, Fleetwide
+from simulator.fleet.engine.addresses import loopback_addresses
+from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
+from simulator.fleet.engine.http.origin import read_origin
+from simulator.fleet.engine.preflight import raise_descriptor_limit
+from simulator.fleet.engine.wheel import LoopClock, Wheel
+from simulator.fleet.metrics.histogram import Histogram
+from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.metrics.recorder import Recorder
+from simulator.fleet.signals.base import Shaped, SignalSet
+from simulator.fleet.signals.day import Diurnal
+
+KEYS = {"x-api-key": "mk_benchmark", "x-secret-key": "msk_benchmark"}
+SIGNALS = SignalSet(
+    {
+        "temperature_celsius": Shaped(Diurnal("temperature", 21.0, 4.0)),
+        "humidity_percent": Shaped(Diurnal("humidity", 45.0, 9.0, peak_hour=5.0)),
+    }
+)
+_SOURCE_SHARE = 20_000
+_FIRST_ID = 0x019B76DA_A8007000_80000000_00000000
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What so many devices did.
+
+    Attributes:
+        devices: switched on.
+        seconds: measured.
+        intended: requests that fell due in them.
+        ended: exchanges that ended in them.
+        failed: those of them that were no good.
+        cpu_s: CPU time of the process in them.
+        lag_p99_s, lag_max_s: from when a request could go out to when it did.
+        pss_kb: memory of the process, its share of what it shares.
+        waiting: readings that wait.
+        connections: that stand.
+    """
+
+    devices: int
+    seconds: float
+    intended: float
+    ended: int
+    failed: int
+    cpu_s: float
+    lag_p99_s: float
+    lag_max_s: float
+    pss_kb: int
+    waiting: int
+    connections: int
+
+
+class Counting:
+    """The observer: counts, records as a worker does, and keeps the lag."""
+
+    def __init__(self) -> None:
+        self.recorder = Recorder()
+        self.begin()
+
+    def begin(self) -> None:
+        """Count from here."""
+        self.ended = self.failed = 0
+        self.lag = Histogram()
+        self._lags: list[float] = []
+
+    def exchanged(
+        self,
+        operation: str,
+        outcome: OutcomeClass,
+        device: int,  # noqa: ARG002 - the observer's
+        *,
+        intended_s: float,
+        ready_s: float,
+        sent_s: float | None,
+        now_s: float,
+        first: bool,
+    ) -> None:
+        """See :class:`~simulator.fleet.device.observer.Observer`."""
+        self.ended += 1
+        self.failed += outcome is not OutcomeClass.OK
+        self._lags.append((now_s if sent_s is None else sent_s) - ready_s)
+        self.recorder.record(operation, outcome, intended_s=intended_s, sent_s=sent_s, now_s=now_s, first=first)
+
+    def faulted(self, operation: str, device: int, sentence: str) -> None:
+        """See :class:`~simulator.fleet.device.observer.Observer`."""
+
+    def cut(self, second: int) -> None:
+        """A second is over."""
+        lags, self._lags = self._lags, []
+        self.lag.record_many([max(0.0, lag_s) for lag_s in lags])
+        self.recorder.cut(second)
+
+
+def pss_kb() -> int:
+    """Memory of this process, pages that are shared counted by their part."""
+    lines = Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+
+
+def _driver(given: argparse.Namespace, observer: Counting) -> tuple[Driver, Http1Engine]:
+    period_s = given.period
+    model = DeviceModel(
+        signals=SIGNALS,
+        interval_s=given.reading_period or period_s,
+        polling=PollIntervals(period_s, period_s, period_s),
+        wait_s=0.0,
+    )
+    origin = read_origin(given.url)
+    wheel = Wheel(LoopClock())
+    sources = loopback_addresses(given.devices // _SOURCE_SHARE + 1) if given.per_device else ()
+    options = HttpOptions(origin, per_device=given.per_device, device_sockets=1, pool=given.pool, sources=sources)
+    engine = Http1Engine(options, wheel)
+    members = [Member(str(UUID(int=_FIRST_ID + number)), "product", model) for number in range(given.devices)]
+    fleet = Fleetwide(frozenset({IDEMPOTENCY_KEY}), 1, "benchmark", numbered=True)
+    driver = Driver(engine, wheel, [Letterhead(origin, KEYS)], members, fleet, observer=observer)
+    return driver, engine
+
+
+async def _perform(given: argparse.Namespace) -> None:
+    observer = Counting()
+    driver, engine = _driver(given, observer)
+    if not given.readings:
+        driver.sample(on=False)
+    on = 0
+    for step in range(1, given.steps + 1):
+        for number in range(on, on := given.devices * step // given.steps):
+            driver.switch_on(number)
+            if number % given.crowd == 0:
+                await asyncio.sleep(0)
+        gc.collect()
+        gc.freeze()  # what stands is not looked through again and again, as in a worker
+        await _pass(observer, given.settle)
+        observer.begin()
+        began_s, cpu_s = time.monotonic(), time.process_time()
+        await _pass(observer, given.seconds)
+        seconds, cpu_s = time.monotonic() - began_s, time.process_time() - cpu_s
+        per_period = 1 / given.period + (1 / (given.reading_period or given.period) if given.readings else 0)
+        lag = observer.lag
+        done = Step(
+            on,
+            seconds,
+            on * per_period * seconds,
+            observer.ended,
+            observer.failed,
+            cpu_s,
+            lag.percentile(99) if lag.count else 0.0,
+            lag.percentile(100) if lag.count else 0.0,
+            pss_kb(),
+            driver.gauges.waiting_readings,
+            engine.connections,
+        )
+        print(json.dumps(asdict(done)), flush=True)
+        if given.until_full and (done.ended < 0.97 * done.intended or done.lag_p99_s > given.until_full):
+            break
+    for number in range(on):
+        driver.switch_off(number)
+    await engine.close()
+
+
+async def _pass(observer: Counting, seconds: float) -> None:
+    end_s = time.monotonic() + seconds
+    while (left_s := end_s - time.monotonic()) > 0:
+        await asyncio.sleep(min(1.0, left_s))
+        observer.cut(0)
+
+
+def main() -> None:
+    """The program."""
+    parser = argparse.ArgumentParser(description="Virtual devices as a load generator.")
+    parser.add_argument("url")
+    parser.add_argument("--devices", type=int, default=10_000)
+    parser.add_argument("--period", type=float, default=60.0, help="each device polls and reads once in it, seconds")
+    parser.add_argument("--reading-period", type=float, default=0.0, help="another period for readings")
+    parser.add_argument("--steps", type=int, default=1, help="the devices come in so many equal crowds")
+    parser.add_argument("--settle", type=float, default=1.0, help="before each measurement, seconds")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
+    parser.add_argument("--pool", type=int, default=128, help="connections that all share")
+    parser.add_argument("--per-device", action="store_true", help="a connection for each device instead")
+    parser.add_argument("--no-readings", dest="readings", action="store_false", help="only polls")
+    parser.add_argument("--until-full", type=float, default=0.0, help="end when the 99th percentile of lag is above")
+    parser.add_argument("--crowd", type=int, default=500, help="so many are switched on in one turn of the loop")
+    parser.add_argument("--core", type=int, help="the core to run on")
+    given = parser.parse_args()
+    if given.core is not None:
+        os.sched_setaffinity(0, {given.core})
+    raise_descriptor_limit()
+    uvloop.run(_perform(given))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,365 @@
+"""The devices of a worker behind one face: over HTTP or MQTT with the agent's core, or as pure load without it."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from agent.errors import ConfigurationError
+from agent.wire.secret import Secret
+from simulator.fleet.device.driver import Driver, Member
+from simulator.fleet.device.letterhead import Letterhead
+from simulator.fleet.device.load import Load, LoadOptions, Request, Subject
+from simulator.fleet.device.model import Fleetwide
+from simulator.fleet.device.mqtt_driver import MqttDriver
+from simulator.fleet.device.observer import Observer
+from simulator.fleet.engine.addresses import loopback_addresses
+from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
+from simulator.fleet.engine.http.origin import read_origin
+from simulator.fleet.engine.mqtt.engine import BrokerAddress, MqttSessions
+from simulator.fleet.engine.wheel import Clock, Wheel
+from simulator.fleet.faults.link import LinkFault
+from simulator.fleet.run.links import Links
+from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.scenario.target import BrokerSettings, TargetSettings
+from simulator.fleet.signals.base import Individual, SignalSet
+from simulator.fleet.target.key_pool import headers_of
+from simulator.fleet.target.way import KeyPairFile, read_keys
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where devices talk to, and as whom; it travels to the worker without a secret in it.
+
+    Attributes:
+        base_url: of the service, or of the gateway's HTTP front.
+        keys: the devices are dealt out over them by their number; unused where there are tokens.
+        tokens: file with the device tokens by device id, JSON; None where devices use the keys.
+        broker_host, broker_port: for MQTT.
+    """
+
+    base_url: str
+    keys: tuple[KeyPairFile, ...]
+    tokens: Path | None = None
+    broker_host: str | None = None
+    broker_port: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """Who the devices are.
+
+    Attributes:
+        first_index: of the first of them, in the fleet.
+        members: one for each device.
+        signals: what each one's readings hold.
+        fleet: what they have in common.
+    """
+
+    first_index: int
+    members: Sequence[Member]
+    signals: Sequence[SignalSet]
+    fleet: Fleetwide
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What they stand on.
+
+    Attributes:
+        clock, wheel: of the worker's loop.
+        observer: of every exchange.
+        on_news: called after each exchange.
+        connections: for devices that share them.
+    """
+
+    clock: Clock
+    wheel: Wheel
+    observer: Observer
+    on_news: Callable[[], None]
+    connections: int
+
+
+class Devices(Protocol):
+    """A worker's devices. A device is its index in the fleet."""
+
+    def switch_on(self, device: int) -> None:
+        """Power."""
+        ...
+
+    def switch_off(self, device: int) -> None:
+        """The power goes in this instant."""
+        ...
+
+    def lose(self, device: int) -> None:
+        """The connection goes in this instant, and no other can be made."""
+        ...
+
+    def restore(self, device: int) -> None:
+        """It can connect again."""
+        ...
+
+    def afflict(
+        self,
+        faults: Sequence[LinkFault[Any]],
+        individual: Callable[[int], Individual],
+        true_s: Callable[[float], float],
+    ) -> None:
+        """From now on requests get through as these faults of the network let them."""
+        ...
+
+    def arrive(self, stream: int, device: int, due_s: float) -> None:
+        """A request of one of the scenario's open arrivals, due at that time on the worker's clock."""
+        ...
+
+    def sample(self, *, on: bool) -> None:
+        """Read the sensors, or stop reading them; pure load begins or ends its users."""
+        ...
+
+    def unsettled(self) -> list[int]:
+        """Devices that have something to hand over."""
+        ...
+
+    def gauges(self) -> Mapping[str, float]:
+        """What they are at."""
+        ...
+
+    async def close(self) -> None:
+        """Close every connection."""
+        ...
+
+
+def make_devices(scenario: Scenario, address: Address, cast: Cast, ground: Ground) -> Devices:
+    """The devices as the scenario wants them.
+
+    Raises:
+        ConfigurationError: an address, a key or a certificate cannot be used.
+    """
+    if scenario.level == "wire":
+        return WireDevices(scenario, address, cast, ground)
+    if scenario.target.transport == "mqtt":
+        return MqttDevices(scenario, address, cast, ground)
+    return HttpDevices(scenario, address, cast, ground)
+
+
+def _http_engine(target: TargetSettings, address: Address, ground: Ground) -> Http1Engine:
+    options = HttpOptions(
+        read_origin(address.base_url),
+        per_device=target.connections == "per_device",
+        pool=ground.connections,
+        sources=_sources(target),
+    )
+    return Http1Engine(options, ground.wheel)
+
+
+def _sources(target: TargetSettings) -> tuple[str, ...]:
+    return loopback_addresses(target.source_addresses) if target.source_addresses > 1 else ()
+
+
+def _read_tokens(path: Path) -> dict[str, Secret]:
+    try:
+        return {name: Secret(token) for name, token in json.loads(path.read_text(encoding="utf-8")).items()}
+    except (OSError, ValueError, AttributeError) as error:
+        raise ConfigurationError([f"the devices' tokens cannot be read: {error}"], str(path)) from None
+
+
+def _letterheads(address: Address, cast: Cast) -> list[Letterhead]:
+    """One for each key pair, or one for each device that has a token; dealt out by the device's number."""
+    origin = read_origin(address.base_url)
+    if address.tokens is None:
+        return [Letterhead(origin, headers_of(pair)) for pair in read_keys(address.keys)]
+    tokens, count = _read_tokens(address.tokens), len(cast.members)
+    heads = [
+        Letterhead(origin, {"authorization": f"Bearer {tokens[member.device_id].reveal()}"}) for member in cast.members
+    ]
+    # Device i takes number i modulo the count, and this worker's first device is not number 0.
+    shift = -cast.first_index % count
+    return heads[shift:] + heads[:shift]
+
+
+class HttpDevices:
+    """Devices with the agent's core, over HTTP."""
+
+    def __init__(self, scenario: Scenario, address: Address, cast: Cast, ground: Ground) -> None:
+        self._engine = _http_engine(scenario.target, address, ground)
+        self._links = Links(self._engine, ground.clock, ground.wheel)
+        self._driver = Driver(
+            self._links,
+            ground.wheel,
+            _letterheads(address, cast),
+            cast.members,
+            cast.fleet,
+            first_index=cast.first_index,
+            observer=ground.observer,
+            timeout_s=scenario.target.timeout_s,
+            on_news=ground.on_news,
+        )
+        self.switch_on = self._driver.switch_on
+        self.switch_off = self._driver.switch_off
+        self.sample = self._driver.sample
+        self.unsettled = self._driver.unsettled
+        self.lose = self._links.lose
+        self.restore = self._links.restore
+        self.afflict = self._links.afflict
+
+    def arrive(self, stream: int, device: int, due_s: float) -> None:
+        """Devices with a core have their own schedules; the scenario's check refuses arrivals for them."""
+        raise ValueError(f"arrival {stream} for device {device} at {due_s}: level core has no arrivals")
+
+    def gauges(self) -> Mapping[str, float]:
+        """See :class:`Devices`."""
+        gauges = self._driver.gauges
+        return {
+            "online": float(gauges.online - self._links.down),
+            "waiting_readings": float(gauges.waiting_readings),
+            "connections": float(self._engine.connections),
+        }
+
+    async def close(self) -> None:
+        """See :class:`Devices`."""
+        await self._links.close()
+
+
+def _broker_tls(settings: BrokerSettings | None) -> ssl.SSLContext | None:
+    """One context for all sessions; None for connections in the clear."""
+    if settings is None or not settings.tls:
+        return None
+    try:
+        return ssl.create_default_context(cafile=settings.ca_file)
+    except OSError as error:
+        source = f"target.broker.ca_file {settings.ca_file}"
+        raise ConfigurationError([f"it is no file with an authority to trust: {error}"], source) from None
+
+
+class MqttDevices:
+    """Devices with the agent's core, over MQTT through the gateway's broker."""
+
+    def __init__(self, scenario: Scenario, address: Address, cast: Cast, ground: Ground) -> None:
+        if address.broker_host is None or address.broker_port is None:
+            raise ConfigurationError(
+                ["transport mqtt needs target.broker, or --up of a service with a broker"], "fleet"
+            )
+        broker = BrokerAddress(address.broker_host, address.broker_port, _broker_tls(scenario.target.broker))
+        self._engine = MqttSessions(
+            broker, ground.wheel, sources=_sources(scenario.target), connect_timeout_s=scenario.target.timeout_s
+        )
+        tokens = _read_tokens(address.tokens) if address.tokens is not None else {}
+        members, first = cast.members, cast.first_index
+        self._driver = MqttDriver(
+            self._engine,
+            ground.wheel,
+            members,
+            cast.fleet,
+            tokens=lambda index: tokens.get(members[index - first].device_id),
+            first_index=first,
+            observer=ground.observer,
+            timeout_s=scenario.target.timeout_s,
+            on_news=ground.on_news,
+        )
+        self.switch_on = self._driver.switch_on
+        self.switch_off = self._driver.switch_off
+        self.sample = self._driver.sample
+        self.unsettled = self._driver.unsettled
+        self.lose = self._driver.lose
+        self.restore = self._driver.restore
+
+    def afflict(
+        self,
+        faults: Sequence[LinkFault[Any]],
+        individual: Callable[[int], Individual],
+        true_s: Callable[[float], float],
+    ) -> None:
+        """Over MQTT links are up or down, and no more; what is more was refused before the run."""
+        del faults, individual, true_s
+
+    def arrive(self, stream: int, device: int, due_s: float) -> None:
+        """See :meth:`HttpDevices.arrive`."""
+        raise ValueError(f"arrival {stream} for device {device} at {due_s}: level core has no arrivals")
+
+    def gauges(self) -> Mapping[str, float]:
+        """See :class:`Devices`."""
+        return {
+            "online": float(self._driver.connections),
+            "waiting_readings": float(self._driver.gauges.waiting_readings),
+            "connections": float(self._driver.connections),
+        }
+
+    async def close(self) -> None:
+        """See :class:`Devices`."""
+        await self._engine.close()
+
+
+class WireDevices:
+    """Pure load: requests as devices make them, without devices."""
+
+    def __init__(self, scenario: Scenario, address: Address, cast: Cast, ground: Ground) -> None:
+        self._engine = _http_engine(scenario.target, address, ground)
+        self._links = Links(self._engine, ground.clock, ground.wheel)
+        self._arrivals = scenario.arrivals
+        self.lose = self._links.lose
+        self.restore = self._links.restore
+        self.afflict = self._links.afflict
+        subjects = [
+            Subject(member.device_id, signals) for member, signals in zip(cast.members, cast.signals, strict=True)
+        ]
+        options = LoadOptions(timeout_s=scenario.target.timeout_s)
+        self._load = Load(
+            self._links if scenario.faults else self._engine,
+            ground.wheel,
+            _letterheads(address, cast),
+            subjects,
+            cast.fleet,
+            first_index=cast.first_index,
+            observer=ground.observer,
+            options=options,
+            on_news=ground.on_news,
+        )
+        self._share = len(cast.members) / scenario.fleet.devices
+        self._online: set[int] = set()
+        self._users_are_on = False
+
+    def switch_on(self, device: int) -> None:
+        """A device counts from now on; the plan's arrivals go by it. The first one brings the closed users."""
+        self._online.add(device)
+        self.sample(on=True)
+
+    def switch_off(self, device: int) -> None:
+        """It does not count any more."""
+        self._online.discard(device)
+
+    def arrive(self, stream: int, device: int, due_s: float) -> None:
+        """See :class:`Devices`."""
+        self._load.send(Request(self._arrivals[stream].operation), device, due_s)
+
+    def sample(self, *, on: bool) -> None:
+        """See :class:`Devices`."""
+        if on == self._users_are_on:
+            return
+        self._users_are_on = on
+        if not on:
+            self._load.stop_users()
+            return
+        for arrivals in self._arrivals:
+            if arrivals.kind == "closed":
+                users = max(1, round(arrivals.users * self._share))
+                self._load.start_users(Request(arrivals.operation), users, arrivals.pause_s)
+
+    def unsettled(self) -> list[int]:
+        """See :class:`Devices`; nobody knows whose the requests under way are, and they end by themselves."""
+        return [self._load.devices.start] if self._load.under_way else []
+
+    def gauges(self) -> Mapping[str, float]:
+        """See :class:`Devices`."""
+        return {
+            "online": float(len(self._online)),
+            "waiting_readings": float(self._load.under_way),
+            "connections": float(self._engine.connections),
+        }
+
+    async def close(self) -> None:
+        """See :class:`Devices`."""
+        await self._engine.close()

@@ -1,0 +1,119 @@
+"""The limiter's test as a worker plays it: one test, however many devices the scenario has."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from agent.errors import TransportError
+from simulator.fleet.engine.pool import HttpPool
+from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.metrics.recorder import Recorder
+from simulator.fleet.run.play import Leftover, PlaySummary
+from simulator.fleet.target.limiter.asking import OPERATION, LimiterDesk
+from simulator.fleet.target.limiter.trial import LimiterTrial, Pace
+from simulator.fleet.target.limiter.values import CheckResult, LimiterRules, Outcome
+from simulator.fleet.target.way import KeyPairFile, read_keys
+
+EXTRA: Final = "limiter"
+"""What the checks came to, by name, in :attr:`~simulator.fleet.record.RunRecord.extras`."""
+_CONNECTIONS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class LimiterJob:
+    """What the test is told, pickled.
+
+    Attributes:
+        keys: one of them storms, the others stay below their quota meanwhile.
+    """
+
+    base_url: str
+    keys: tuple[KeyPairFile, ...]
+    rules: LimiterRules
+    timeout_s: float
+
+    def make(self, recorder: Recorder) -> LimiterPlay:
+        """See :class:`~simulator.fleet.run.worker.Job`."""
+        return LimiterPlay(self, recorder)
+
+
+class LimiterPlay:
+    """See :class:`~simulator.fleet.run.play.Play`.
+
+    Args:
+        job: what is to be tested.
+        recorder: of the worker.
+    """
+
+    def __init__(self, job: LimiterJob, recorder: Recorder) -> None:
+        self._job = job
+        self._recorder = recorder
+        self._pool = HttpPool(job.base_url, {}, connections=_CONNECTIONS, timeout_s=job.timeout_s)
+        self._task: asyncio.Task[tuple[CheckResult, ...]] | None = None
+        self._step = ""
+
+    @property
+    def devices(self) -> int:
+        """None: the test needs keys only."""
+        return 0
+
+    def begin(self, at_s: float) -> None:
+        """The test begins."""
+        del at_s
+        keys = read_keys(self._job.keys)
+        desk = LimiterDesk(self._pool, keys, time.monotonic, self._measure)
+        pace = Pace(time.monotonic, time.time, asyncio.sleep)
+        trial = LimiterTrial(desk.ask, len(keys), self._job.rules, pace, self._tell)
+        self._task = asyncio.create_task(trial.run(), name="limiter")
+
+    def enter_phase(self, index: int, at_s: float) -> None:
+        """Phases are windows here; the test finds its own."""
+
+    def gauges(self) -> Mapping[str, float]:
+        """Nothing that a number could tell."""
+        return {}
+
+    async def drain(self, until_s: float) -> Leftover:
+        """Wait for the test's end."""
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=max(0.0, until_s - time.monotonic()))
+        unfinished = self._task is not None and not self._task.done()
+        return Leftover((self._step,), 1) if unfinished else Leftover()
+
+    async def close(self) -> PlaySummary:
+        """What the checks came to."""
+        results: tuple[CheckResult, ...] = ()
+        failures: list[str] = []
+        if self._task is None or not self._task.done():
+            least_s = 4 * self._job.rules.window_s
+            failures.append(
+                f"the limiter's test did not come to its end ({self._step or 'not begun'}): it takes four windows, "
+                f"so let the phases last {least_s:g} s"
+            )
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                try:
+                    results = await self._task
+                except TransportError as error:
+                    failures.append(f"the limiter's test ended: {error}")
+        await self._pool.close()
+        failures += [result.sentence for result in results if result.outcome is Outcome.BROKEN]
+        told = {
+            result.name: {"outcome": str(result.outcome), "expected": result.expected, "observed": result.observed}
+            for result in results
+        }
+        return PlaySummary(failures=tuple(failures), extras={EXTRA: told})
+
+    def _tell(self, step: str) -> None:
+        self._step = step
+
+    def _measure(self, outcome: OutcomeClass, sent_s: float, now_s: float) -> None:
+        self._recorder.intended += 1
+        self._recorder.sent += 1
+        self._recorder.record(OPERATION, outcome, intended_s=sent_s, sent_s=sent_s, now_s=now_s)

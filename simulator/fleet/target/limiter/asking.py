@@ -1,0 +1,75 @@
+"""Requests of a limiter's test over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+from agent.errors import ServiceError
+from agent.wire import paths
+from simulator.fleet.device.answers import Answered
+from simulator.fleet.metrics.outcomes import OutcomeClass, class_of
+from simulator.fleet.target.key_pool import headers_of
+from simulator.fleet.target.limiter.values import Reply
+from simulator.keys import Keys
+
+OPERATION: Final = "http.devices"
+"""What is asked for: a page of one device, the cheapest thing that every service has."""
+_TARGET: Final = f"{paths.DEVICES}?limit=1"
+
+Measured = Callable[[OutcomeClass, float, float], None]
+"""Outcome, sent, received."""
+
+
+class Pool(Protocol):
+    """The connections."""
+
+    async def request(self, method: str, target: str, *, headers: Mapping[str, str]) -> Answered:
+        """Send one request and return its answer."""
+        ...
+
+
+class LimiterDesk:
+    """Asks with one of several key pairs, each request once.
+
+    Args:
+        pool: the connections.
+        keys: the pairs.
+        now: the test's clock.
+        measured: is told of each exchange.
+    """
+
+    def __init__(
+        self, pool: Pool, keys: Sequence[Keys], now: Callable[[], float], measured: Measured | None = None
+    ) -> None:
+        self._pool = pool
+        self._good = [headers_of(pair) for pair in keys]
+        self._wrong = [{**headers, "x-secret-key": "msk_wrong_on_purpose"} for headers in self._good]
+        self._now = now
+        self._measured = measured
+
+    async def ask(self, key: int, good: bool) -> Reply:  # noqa: FBT001 - one of two kinds of pairs
+        """One request; status 0 when no answer came.
+
+        Args:
+            key: number of the pair.
+            good: with its own secret; otherwise with a wrong one.
+        """
+        sent_s = self._now()
+        try:
+            answer = await self._pool.request("GET", _TARGET, headers=(self._good if good else self._wrong)[key])
+        except ServiceError:
+            self._measure(OutcomeClass.TRANSPORT, sent_s)
+            return Reply(0, {}, sent_s, self._now())
+        self._measure(class_of(answer.status), sent_s)
+        return Reply(answer.status, _by_name(answer.headers), sent_s, self._now())
+
+    def _measure(self, outcome: OutcomeClass, sent_s: float) -> None:
+        if self._measured is not None:
+            self._measured(outcome, sent_s, self._now())
+
+
+def _by_name(headers: Mapping[str, str] | Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+    if isinstance(headers, Mapping):
+        return {name.lower(): value for name, value in headers.items()}
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}

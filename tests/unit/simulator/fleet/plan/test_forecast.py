@@ -1,0 +1,133 @@
+"""What ``plan`` prints agrees with what the plan does, counted."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from simulator.cli import program
+from simulator.fleet.plan.events import EventKind
+from simulator.fleet.plan.forecast import Forecast, forecast
+from simulator.fleet.plan.plan import Plan
+from simulator.fleet.plan.words import clock, describe
+from simulator.fleet.scenario.reading import parse_scenario
+
+SCENARIO = """\
+scenario: s
+target: {transport: http_poll}
+fleet:
+  devices: 600
+  models:
+    - {name: a, share: 0.5, telemetry: {every_s: 20s}, poll: {every_s: 30s}}
+    - {name: b, share: 0.5, telemetry: {every_s: 40s}, poll: {every_s: 60s}}
+commands: [{payload: {command: ping}, rate_per_s: 4}]
+phases:
+  - {name: up, kind: ramp, duration_s: 60s, to: 0.5}
+  - {name: hold, kind: hold, duration_s: 2m, rate_factor: 2, until: online >= 50%}
+  - {name: storm, kind: storm, duration_s: 1m, away_s: 15s, waves: 2}
+"""
+
+
+ONBOARDING = "kind: onboarding_storm\nonboarding: {rate_per_s: 10, races: 0.1, remove: 0.5}"
+
+
+def made(text: str = SCENARIO) -> tuple[Plan, Forecast]:
+    plan = Plan(parse_scenario(text.encode(), Path()))
+    return plan, forecast(plan, "d" * 32, cores=2)
+
+
+def test_the_rates_are_those_of_the_events_phase_by_phase():
+    plan, told = made()
+    names = {EventKind.READING: "http.sensor_data", EventKind.POLL: "http.poll", EventKind.COMMAND: "http.send_command"}
+    for phase in told.phases:
+        counted: Counter[Any] = Counter(
+            names.get(event.kind) for event in plan.events(range(600), phase.begin_s, phase.end_s)
+        )
+        for name in names.values():
+            assert counted[name] == pytest.approx(phase.rates[name] * (phase.end_s - phase.begin_s), rel=0.1, abs=15)
+
+
+def test_the_whole_is_told_devices_time_sockets_quota():
+    _, told = made()
+    assert told.models == {"a": 300, "b": 300}
+    assert (told.duration_s, told.longest_s) == (240.0, 240.0 + 60.0 + 30.0)
+    assert told.workers == 2
+    assert told.sockets == 256
+    busiest = sum(told.phases[1].rates.values())
+    assert told.quota_per_minute == round(busiest * 60)
+    assert told.keys_needed == -(-told.quota_per_minute // 1000)
+    assert told.sent_bytes > 200 * told.requests
+
+
+@pytest.mark.parametrize(
+    ("change", "sockets"),
+    [
+        (("http_poll", "http_long_poll, pool: 64"), 600 + 64),
+        (("http_poll", "http_long_poll, connections: per_device"), 1200),
+        (("http_poll", "http_poll, connections: per_device"), 600),
+        (("http_poll", "mqtt, through: gateway, broker: {}"), 600),
+    ],
+)
+def test_sockets_go_by_transport_and_connections(change, sockets):
+    text = SCENARIO.replace(*change).replace(", poll: {every_s: 30s}", "").replace(", poll: {every_s: 60s}", "")
+    if "http_poll" in change[1]:
+        text = SCENARIO.replace(*change)
+    assert made(text)[1].sockets == sockets
+
+
+def test_a_person_reads_phases_on_a_time_line():
+    lines = list(describe(made()[1]))
+    assert lines[0] == "s: load at level core over http_poll, to http://127.0.0.1:8080"
+    (storm,) = [line for line in lines if line.startswith("storm (storm)")]
+    assert storm.split()[2:6] == ["3:00", "4:00", "......................########", "300"]
+    assert any(line.startswith("takes       4:00; at most 5:30") for line in lines)
+
+
+def test_kinds_of_their_own_have_requests_of_their_own():
+    head = "scenario: s\nfleet: {devices: 100}\n"
+    phases = "phases: [{name: a, kind: hold, duration_s: 1m}]\n"
+    onboarding = made(head + phases + "kind: onboarding_storm\nonboarding: {rate_per_s: 10, races: 0.1, remove: 0.5}")[
+        1
+    ]
+    assert onboarding.peak_rates == {"http.register": 11.0, "http.remove": 5.0, "http.scan_qr": 10.0}
+    limiter = made(head + phases + "kind: limiter\nlevel: wire\nlimiter: {quota: 200, over: 2, window_s: 15s}")[1]
+    assert limiter.peak_rates == {"http.devices": pytest.approx(400 / 15)}
+    backfill = made(head + phases + "kind: backfill\nbackfill: {history_s: 1d}")[1]
+    assert backfill.requests == 100 * 1440 // 100
+    wire = made(head + phases + "level: wire\narrivals: [{kind: open, rate_per_s: 50}, {kind: closed, users: 900}]")[1]
+    assert wire.peak_rates == {"http.sensor_data": 50.0}
+    assert wire.sockets == 900
+    assert any("900 users" in line for line in wire.unplanned)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.25, "0:00.250"), (59, "0:59"), (90, "1:30"), (3600, "1:00:00"), (7325, "2:02:05")]
+)
+def test_a_time_reads_as_on_a_clock(seconds, text):
+    assert clock(seconds) == text
+
+
+def test_init_plan_and_schema_from_the_command_line(tmp_path):
+    runner = CliRunner()
+    path = tmp_path / "mine.yaml"
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        done = runner.invoke(program, list(arguments))
+        return done.exit_code, done.stdout, done.stderr
+
+    assert call("init", "--from", "limiter", "--out", str(path))[0] == 0
+    assert call("init", "--from", "limiter", "--out", str(path))[0] == 2
+    assert call("init", "--list")[1].splitlines()[0] == "smoke"
+    assert call("plan", str(path))[1].startswith("limiter: limiter at level wire")
+    assert json.loads(call("plan", str(path), "--json")[1])["quota_per_minute"] == 1500
+    path.write_text(path.read_text().replace("devices: 10", "devices: ten"))
+    code, _, told = call("plan", str(path))
+    assert code == 2
+    assert "mine.yaml: line " in told
+    assert "fleet.devices: must be a whole number, not 'ten'" in told
+    assert json.loads(call("scenario-schema")[1])["title"] == "Fleet scenario"
