@@ -20,8 +20,8 @@ from tests.service_running import running
 
 @pytest.fixture
 def job(tmp_path):
-    def make(base_url, api_key="mk_a", secret="msk_a", quota=20):
-        pair = KeyPairFile(api_key, write_secret(tmp_path / "secret_key", secret))
+    def make(base_url, api_key="mk_a", secret_key="msk_a", quota=20):
+        pair = KeyPairFile(api_key, write_secret(tmp_path / "secret_key", secret_key))
         return LimiterJob(base_url, (pair,), LimiterRules(quota), timeout_s=5.0)
 
     return make
