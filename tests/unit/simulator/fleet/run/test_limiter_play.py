@@ -20,9 +20,9 @@ from tests.service_running import running
 
 @pytest.fixture
 def job(tmp_path):
-    def make(base_url, api_key="mk_a", secret_key="msk_a", quota=20):
-        pair = KeyPairFile(api_key, write_secret(tmp_path / "secret_key", secret_key))
-        return LimiterJob(base_url, (pair,), LimiterRules(quota), timeout_s=5.0)
+    def make(base_url, keys=("mk_a", "msk_a")):
+        pair = KeyPairFile(keys[0], write_secret(tmp_path / "secret_key", keys[1]))
+        return LimiterJob(base_url, (pair,), LimiterRules(20), timeout_s=5.0)
 
     return make
 
@@ -48,7 +48,7 @@ def test_a_test_that_ended_tells_every_check_and_fails_for_a_broken_promise(job)
         def now():
             return bench.clock.now_ms() / 1000
 
-        given = job(bench.service.base_url, bench.service.api_key, bench.service.secret_key.reveal())
+        given = job(bench.service.base_url, (bench.service.api_key, bench.service.secret_key.reveal()))
         left, summary, recorder = play(given, pace=Pace(now, now, sleep))
     assert left == Leftover()
     assert len(summary.extras[EXTRA]) == 9
@@ -63,7 +63,7 @@ def test_a_test_that_ended_tells_every_check_and_fails_for_a_broken_promise(job)
 
 def test_a_test_that_was_not_given_its_time_says_how_much_it_needs(job):
     with running(rate_limit=21) as bench:
-        given = job(bench.service.base_url, bench.service.api_key, bench.service.secret_key.reveal())
+        given = job(bench.service.base_url, (bench.service.api_key, bench.service.secret_key.reveal()))
         left, summary, _ = play(given, patience_s=0.2)
     assert left.count == 1
     assert "let the phases last 240 s" in summary.failures[0]
