@@ -74,6 +74,7 @@ class Afflictions:
         self._turn = 0
         self.lose = devices.lose
         self.restore = devices.restore
+        self.afflict = devices.afflict
         self.arrive = devices.arrive
         self.sample = devices.sample
         self.unsettled = devices.unsettled

@@ -31,6 +31,7 @@ from simulator.fleet.run.afflictions import Afflictions, device_faults, read_dev
 from simulator.fleet.run.devices import Address, Cast, Devices, Ground, make_devices
 from simulator.fleet.run.measurement import Measurement, StagedBook
 from simulator.fleet.run.models import build_models, device_model
+from simulator.fleet.run.network import NetworkFaults
 from simulator.fleet.run.operator import Operator, Way
 from simulator.fleet.run.play import Leftover, PlaySummary
 from simulator.fleet.scenario.model import Scenario
@@ -130,6 +131,7 @@ class FleetPlay:
         self._operator: Operator | None = None
         self._operator_engine = Http1Engine(HttpOptions(read_origin(job.operator_url), pool=8), self._wheel)
         self._afflictions: Afflictions | None = None
+        self._network: NetworkFaults | None = None
         self._faults: tuple[DeviceFault[Any], ...] = ()
         self._is_draining = False
         self._news = asyncio.Event()
@@ -151,7 +153,8 @@ class FleetPlay:
             job.offers,
             job.scenario.seed,
             job.run,
-            numbered=job.ledger is not None,
+            numbered=job.ledger is not None and job.ledger.header.sequence_name is not None,
+            first_number=job.ledger.header.first_number if job.ledger is not None else 0,
             book=self._book,
             began_s=at_s,
             circumstances=around,
@@ -167,6 +170,15 @@ class FleetPlay:
         if around is not None:
             self._afflictions = Afflictions(
                 self._troupe, around, self._wheel, self._clock, seed=job.scenario.seed, range_of=job.devices
+            )
+            self._network = NetworkFaults(
+                self._troupe,
+                around,
+                self._wheel,
+                seed=job.scenario.seed,
+                range_of=job.devices,
+                origin=read_origin(job.address.base_url),
+                part=len(job.device_ids) / job.scenario.fleet.devices,
             )
             self._troupe = self._afflictions
             self._begin_faults()
@@ -207,6 +219,8 @@ class FleetPlay:
             self._filing.cancel()
         if self._afflictions is not None:
             self._afflictions.end()
+        if self._network is not None:
+            await self._network.end()
         # Whoever is off by the plan comes back, so that what its disk holds can be handed over, too.
         for device in self._job.devices:
             troupe.restore(device)
@@ -229,6 +243,8 @@ class FleetPlay:
                 task.cancel()
         await asyncio.gather(*(task for task in (self._filing, self._flushing) if task), return_exceptions=True)
         self._ways.give_up(time.monotonic(), 0.0)
+        if self._network is not None:
+            await self._network.end()
         if self._troupe is not None:
             for device in self._job.devices:
                 self._troupe.switch_off(device)
@@ -275,12 +291,13 @@ class FleetPlay:
 
     def _begin_faults(self) -> None:
         """The faults, where the phases stand now."""
-        if self._afflictions is None:
+        if self._afflictions is None or self._network is None:
             return
         timeline, planned = self._plan.timeline, self._plan.planned
         moved = partial(timeline.moved, planned=planned)
         self._faults = device_faults(self._fault_settings, self._origin_s, moved)
         self._afflictions.begin(self._faults)
+        self._network.begin(self._faults, self._clock.time())
 
     async def _file_events(self) -> None:
         """Keep the wheel filled a little ahead with what the plan says."""
