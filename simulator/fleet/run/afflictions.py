@@ -120,4 +120,3 @@ class Afflictions:
         if condition.until_s != float("inf"):
             due_s = self._around.monotonic_s(condition.until_s)
             self._wheel.at(due_s, partial(self._look, individual, turn, condition.until_s))
-
