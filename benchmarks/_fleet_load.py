@@ -15,7 +15,7 @@ import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -54,6 +54,7 @@ class Load:
         response_ms: percentiles from the intended time, by name (``p50``).
         service_ms: percentiles from the sent time.
         began_s: monotonic clock, when the plan began.
+        connection_bytes: by which the process grew for each connection.
     """
 
     requests: int
@@ -63,6 +64,7 @@ class Load:
     response_ms: dict[str, float]
     service_ms: dict[str, float]
     began_s: float = 0.0
+    connection_bytes: float = 0.0
 
     @property
     def per_second(self) -> float:
@@ -211,7 +213,7 @@ class _Meter:
 
     def restart(self) -> None:
         """Count from now on."""
-        self._recorder.cut(0)
+        self._thread.submit(self._recorder.cut, 0).result()  # behind what was taken out before
         self._response, self._service = Histogram(), Histogram()
         self._good = self._failed = 0
         self._cpu_s, self.began_s = time.process_time(), time.monotonic()
@@ -250,7 +252,9 @@ async def run_closed(url: str, *, connections: int, per_device: bool, seconds: f
     """Load one address with as many users as connections, each of whom sends again when it has its answer."""
     engine, run = _start(url, connections, per_device=per_device)
     meter = _Meter(run)
+    before_bytes = _resident_bytes()
     await run.connect(connections)
+    grown_bytes = _resident_bytes() - before_bytes
     for number in range(connections):
         _Device(run, number).send(time.monotonic())
     await meter.until(time.monotonic() + warm_up_s)
@@ -259,7 +263,7 @@ async def run_closed(url: str, *, connections: int, per_device: bool, seconds: f
     measured = meter.stop()
     run.is_over = True
     await engine.close()
-    return meter.load(*measured)
+    return replace(meter.load(*measured), connection_bytes=grown_bytes / connections)
 
 
 async def run_open(url: str, *, connections: int, rate_per_s: float, seconds: float) -> Load:
@@ -284,6 +288,13 @@ def _start(url: str, connections: int, *, per_device: bool) -> tuple[Http1Engine
     wheel = Wheel(LoopClock())
     engine = Http1Engine(HttpOptions(read_origin(url), per_device=per_device, pool=connections, sources=sources), wheel)
     return engine, _Run(engine, wheel, url)
+
+
+def _resident_bytes() -> int:
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:  # not Linux
+        return 0
 
 
 def _milliseconds(histogram: Histogram) -> dict[str, float]:

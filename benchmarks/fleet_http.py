@@ -39,6 +39,7 @@ from simulator.fleet.engine.preflight import raise_descriptor_limit
 
 FEW = 64
 BAR_WRK, BAR_LOCUST = 0.5, 6.0
+BAR_MEMORY_BYTES = 40_000
 LOAD = Path(__file__).with_name("_fleet_load.py")
 PATH = "/sensor-data"
 HEADERS = {
@@ -79,12 +80,14 @@ class Result:
         cpu: of the generator, share of a core.
         target_cpu: of nginx, share of a core.
         p99_ms: as the generator itself tells it.
+        connection_bytes: memory of one connection; ours only.
     """
 
     per_s: float
     cpu: float
     target_cpu: float
     p99_ms: float
+    connection_bytes: float = 0.0
 
     @property
     def per_cpu_s(self) -> float:
@@ -107,7 +110,8 @@ def run_ours(target: Target, connections: int, seconds: float, core: int) -> Res
     load = json.loads(done)
     if load["failed"]:
         raise RuntimeError(f"{load['failed']} of our requests failed")
-    return Result(load["requests"] / load["seconds"], load["cpu_s"] / load["seconds"], used, load["response_ms"]["p99"])
+    rate, cpu = load["requests"] / load["seconds"], load["cpu_s"] / load["seconds"]
+    return Result(rate, cpu, used, load["response_ms"]["p99"], load["connection_bytes"])
 
 
 def run_wrk(target: Target, connections: int, seconds: float, core: int) -> Result:
@@ -229,7 +233,10 @@ def main() -> None:
     print()
     for ratio, bar, peer in bars:
         print(f"{'ok  ' if ratio >= bar else 'MISS'} {ratio:.2f} x {peer}; bar {bar:g} x")
-    sys.exit(0 if all(ratio >= bar for ratio, bar, _ in bars) else 1)
+    memory = statistics.median(run.connection_bytes for run in results["ours, per device", many])
+    is_light = memory <= BAR_MEMORY_BYTES
+    print(f"{'ok  ' if is_light else 'MISS'} {memory:,.0f} bytes of memory for a connection; bar {BAR_MEMORY_BYTES:,}")
+    sys.exit(0 if is_light and all(ratio >= bar for ratio, bar, _ in bars) else 1)
 
 
 if __name__ == "__main__":

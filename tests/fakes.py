@@ -229,16 +229,16 @@ class FakeOutbox(_Failing):
             if refused:
                 self._drop([(Held(0, size_bytes, reading.at), DropReason.BLOCKED)])
             else:
-                self._add(reading)
+                self._add(reading, size_bytes)
             self._enforce()
             self._tell_gaps()
             if refused and wait:
                 raise StorageError("the outbox is full")
 
-    def _add(self, reading: Reading) -> None:
+    def _add(self, reading: Reading, size_bytes: int) -> None:
         self._last_key += 1
         self.rows[self._last_key] = reading
-        self._held[self._last_key] = Held(self._last_key, size_of(reading), reading.at)
+        self._held[self._last_key] = Held(self._last_key, size_bytes, reading.at)
 
     def _enforce(self) -> None:
         held = self._oldest_first()
@@ -273,7 +273,8 @@ class FakeOutbox(_Failing):
         for reason, gap in sorted(self.gaps.items()):
             if gap.is_over(relieved=is_young if reason is DropReason.AGE else has_room):
                 del self.gaps[reason]
-                self._add(gap.record())
+                record = gap.record()
+                self._add(record, size_of(record))
 
     def next_batch(self, limit: int) -> list[StoredReading]:
         with self._lock:
@@ -315,7 +316,7 @@ class FakeOutbox(_Failing):
             oldest = next((each for each in self.rows.values() if each.priority is not Priority.GAP), None)
             return OutboxStats(
                 rows=len(self.rows),
-                size_bytes=sum(map(size_of, self.rows.values())),
+                size_bytes=sum(self._held[key].size_bytes for key in self.rows),
                 oldest_wall_s=None if oldest is None else oldest.at.wall_s,
                 set_aside=len(self.set_aside),
                 dropped=len(self.dropped),

@@ -66,6 +66,7 @@ class Story:
     ledger: Ledger
     service: MadeUpService
     sequence_name: str | None = SEQUENCE_NAME
+    first_number: int = 0
 
     def send(self, device: int, sequence: int, at_s: float, *, stored: bool = True, answered: bool = True) -> None:
         """One reading, one second after it was made; the answer comes 10 ms later."""
@@ -85,7 +86,7 @@ class Story:
         row = {
             "id": f"r-{device}-{sequence}",
             "device_id": f"d-{device}",
-            "sensor_data": with_sequence(values, sequence) if self.sequence_name else values,
+            "sensor_data": with_sequence(values, sequence, self.first_number) if self.sequence_name else values,
             "recorded_at": to_rfc3339(recorded_ms / 1000),
             "received_at": to_rfc3339(BEGAN_MS / 1000 + at_s),
         }
@@ -115,6 +116,6 @@ def story(folder: Path, devices: int = 4, **header: Any):
     service = MadeUpService({f"d-{n}": [] for n in range(devices)})
     ledger = Ledger(ledger_path(folder, 0), made)
     try:
-        yield Story(folder, ledger, service, made.sequence_name)
+        yield Story(folder, ledger, service, made.sequence_name, made.first_number)
     finally:
         ledger.close()

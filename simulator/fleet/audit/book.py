@@ -2,8 +2,10 @@
 
 One book serves all devices of a worker; a device is its index in the fleet. A reading is known by its *sequence
 number*: 1, 2, 3, ... for each device, never used again, not even after a restart. It travels as one more number beside
-the signals, :data:`SEQUENCE_NAME`, since readings are numbers only; :func:`with_sequence` puts it there. Where that is
-switched off, readings are told apart by the millisecond that they carry, and each of a device has to carry another one.
+the signals, :data:`SEQUENCE_NAME`, since readings are numbers only; :func:`with_sequence` puts it there. On the wire it
+counts from the run's first number (:func:`first_number_of`), so that another run with the same devices has others.
+Where it is switched off, readings are told apart by the millisecond that they carry, and each of a device has to carry
+another one.
 
 Times are seconds since the run's begin, on one monotonic clock for all workers of a machine: the audit compares them.
 """
@@ -13,11 +15,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Final, Protocol
+from zlib import crc32
 
 from agent.core.values import Contract, OutcomeStatus
 
 SEQUENCE_NAME: Final = "fleet_sequence"
 """The reserved name of the reading that carries the sequence number."""
+NUMBERS_OF_A_RUN: Final = 2**32
+"""So many numbers belong to each run. With 2**20 runs all are below 2**53, which a double holds exactly."""
+_RUNS: Final = 2**20
 
 
 class DeviceBook(Protocol):
@@ -170,6 +176,15 @@ class NoBook:
         """See :class:`DeviceBook`."""
 
 
-def with_sequence(values: Mapping[str, float], sequence: int) -> dict[str, float]:
+def first_number_of(run: str) -> int:
+    """Where a run's numbers begin on the wire: number 1 of a device travels as this plus 1.
+
+    Args:
+        run: tells it from all others. Two of a million have the same begin, and matter only on the same devices.
+    """
+    return crc32(run.encode()) % _RUNS * NUMBERS_OF_A_RUN
+
+
+def with_sequence(values: Mapping[str, float], sequence: int, first_number: int = 0) -> dict[str, float]:
     """The values as they go over the wire, with the sequence number beside them."""
-    return {**values, SEQUENCE_NAME: sequence}
+    return {**values, SEQUENCE_NAME: first_number + sequence}

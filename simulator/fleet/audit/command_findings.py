@@ -4,9 +4,9 @@
 it succeeded and never had an effect. *Doubled*: its effect began more often than the handler's contract allows, or it
 is listed twice. ``once`` may begin once. The other contracts may begin again when the power went in the middle, each
 time as a further attempt; a second first attempt is a double. *Altered*: the service tells of a result that the device
-never gave, or of another one. *Unknown*: it came to a device, or is listed since the run began, and nobody ordered it.
-*Reordered*: a device got it before another one that the service had made earlier. *Late*: finished long after it was
-ordered.
+never gave, or of another one. *Unknown*: it came to a device, or is listed as made during the run, and nobody ordered
+it. *Reordered*: a device got it before another one that the service had made earlier. *Late*: finished long after it
+was ordered.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class CommandRules:
     Attributes:
         ordered_here: whether operators of this run wrote down what they ordered; else any command may be somebody's.
         results_listed: the service's lists tell results; a plain service takes them elsewhere.
+        ended_ms: the last thing that this run wrote down; what the service made later is another run's.
         late_after_ms: from ordered to finished.
         read: indices of the devices whose commands were read back.
         partial: indices of devices whose ledger is not whole, or everybody's when the operator's is not.
@@ -38,6 +39,7 @@ class CommandRules:
 
     ordered_here: bool
     results_listed: bool
+    ended_ms: int
     late_after_ms: int
     read: frozenset[int]
     partial: frozenset[int]
@@ -112,10 +114,9 @@ class _Command:
             return True
         return OutcomeStatus.SUCCEEDED in self.outcomes and not self.attempts
 
-    @property
-    def is_from_before(self) -> bool:
-        """Only listed, and made before the run began."""
-        return self.received_ms is None and self.made_ms == 0
+    def is_of_another_run(self, ended_ms: int) -> bool:
+        """Only listed, and made before the run began or after it ended."""
+        return self.received_ms is None and not 0 < self.made_ms <= ended_ms
 
     @property
     def is_altered(self) -> bool:
@@ -148,7 +149,7 @@ def judge_commands(events: Iterable[CommandEvent], rules: CommandRules, found: F
             sums[kind] += len(names)
             if names:
                 found.add(kind, device, len(names), names)
-        sums += _counts(commands.values())
+        sums += _counts(commands.values(), rules.ended_ms)
     return CommandSums(**sums)
 
 
@@ -158,7 +159,11 @@ def _wrong_of(
     """Kind -> ids of one device's commands."""
     read, whole = device in rules.read, device not in rules.partial
     wrong: dict[str, list[str]] = {kind: [] for kind in ("lost", "doubled", "reordered", "altered", "late", "unknown")}
-    strangers = [name for name, each in commands.items() if each.ordered_ms is None and not each.is_from_before]
+    strangers = [
+        name
+        for name, each in commands.items()
+        if each.ordered_ms is None and not each.is_of_another_run(rules.ended_ms)
+    ]
     if rules.ordered_here and whole:
         # As many as got no answer may be those; which ones, nobody knows.
         wrong["unknown"] = strangers[unanswered:]
@@ -199,13 +204,13 @@ def _reordered(commands: Mapping[str, _Command]) -> list[str]:
     return found
 
 
-def _counts(commands: Iterable[_Command]) -> Counter[str]:
+def _counts(commands: Iterable[_Command], ended_ms: int) -> Counter[str]:
     sums: Counter[str] = Counter()
     for each in commands:
         ordered = each.ordered_ms is not None
         sums["sent"] += ordered
         sums["accepted"] += ordered
-        sums["stored"] += len(each.listed)
+        sums["stored"] += 0 if each.is_of_another_run(ended_ms) and not ordered else len(each.listed)
         sums["effects"] += len(each.attempts)
         sums["again"] += max(0, len(each.attempts) - 1)
         sums["undelivered"] += ordered and each.received_ms is None

@@ -80,7 +80,9 @@ def _task(books: Sequence[LedgerSurvey], devices: Sequence[AuditedDevice]) -> Re
     with_commands: set[int] = set()
     for book in books:
         with_commands |= book.with_commands
-    return ReadBackTask(devices, frozenset(with_commands), header.sequence_name, _window(books), header.began_ms)
+    return ReadBackTask(
+        devices, frozenset(with_commands), header.sequence_name, header.first_number, _window(books), header.began_ms
+    )
 
 
 def _window(books: Sequence[LedgerSurvey]) -> Window:
@@ -142,6 +144,7 @@ def _rules(
         CommandRules(
             ordered_here=any(book.orders for book in books),
             results_listed=COMMAND_RESULTS in header.offers,
+            ended_ms=max(book.last_ms for book in books),
             late_after_ms=late_after_ms,
             read=result.commands_of,
             # Orders may be in any of the ledgers.

@@ -104,6 +104,7 @@ class LedgerHeader:
         sequence_name: the reading that carries the sequence number; None when readings go without.
         offers: the extensions that the service offers. With ``idempotency-key`` a resend must not make a second
             reading; with ``command-results`` the list of commands must tell their results.
+        first_number: on the wire sequence numbers count from here; others are another run's.
     """
 
     worker: int
@@ -112,6 +113,7 @@ class LedgerHeader:
     began_ms: int
     sequence_name: str | None = SEQUENCE_NAME
     offers: tuple[str, ...] = ()
+    first_number: int = 0
 
 
 @dataclass(frozen=True, slots=True)

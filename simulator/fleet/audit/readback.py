@@ -19,6 +19,7 @@ from agent.wire import paths
 from agent.wire.commands import CommandRecord
 from agent.wire.limits import PAGE_MAX
 from agent.wire.sensor_data import SensorDataRecord
+from simulator.fleet.audit.book import NUMBERS_OF_A_RUN
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.audit.folder import AuditedDevice
 from simulator.fleet.audit.frames import NO_TIME, STORED_RECORD, make_records_frame, pack_listed
@@ -32,7 +33,7 @@ Told = Callable[[int, int], None]
 _CONCURRENCY: Final = 32
 _TOLD_EVERY: Final = 100
 _CHUNK_BYTES: Final = 1024 * 1024
-_SEQUENCE_END: Final = 2**32
+_NUMBER_END: Final = 2**53
 _AT_MAX: Final = 2**32 - 1
 
 
@@ -65,12 +66,14 @@ class ReadBackTask:
         devices: whose readings.
         with_commands: whose commands, too: indices.
         sequence_name: the reading that carries the sequence number; None when there is none.
+        first_number: on the wire sequence numbers count from here.
         began_ms: the run's begin, epoch milliseconds.
     """
 
     devices: Sequence[AuditedDevice]
     with_commands: frozenset[int]
     sequence_name: str | None
+    first_number: int
     window: Window
     began_ms: int
 
@@ -83,6 +86,7 @@ class ReadBackResult:
         readings_of, commands_of: indices of the devices that were read to the end.
         gone: devices that the service does not know any more.
         rows: readings that came back.
+        foreign: readings of other runs with the same devices, which were left out.
         failure: why it was given up; None when everything was read.
         malformed: command records that could not be read.
     """
@@ -91,6 +95,7 @@ class ReadBackResult:
     commands_of: frozenset[int]
     gone: tuple[AuditedDevice, ...]
     rows: int
+    foreign: int
     failure: str | None
     malformed: int
 
@@ -123,6 +128,7 @@ class _ReadBack:
         self._commands_of: set[int] = set()
         self._done = 0
         self._rows = 0
+        self._foreign = 0
         self._malformed = 0
         self._failure: str | None = None
 
@@ -136,6 +142,7 @@ class _ReadBack:
             frozenset(self._commands_of),
             tuple(self._gone.values()),
             self._rows,
+            self._foreign,
             self._failure,
             self._malformed,
         )
@@ -203,7 +210,11 @@ class _ReadBack:
         if not self._task.window.holds(recorded_ms):
             return
         name = self._task.sequence_name
-        sequence = _whole(values.pop(name, None)) if name is not None else 0
+        number = _whole(values.pop(name, None)) if name is not None else 0
+        sequence = number and number - self._task.first_number
+        if not 0 <= sequence < NUMBERS_OF_A_RUN or (number and not sequence):
+            self._foreign += 1
+            return
         self._rows += 1
         self._writer.stored(
             STORED_RECORD.pack(device, sequence, digest_values(values), min(place, _AT_MAX), recorded_ms, received_ms)
@@ -311,7 +322,7 @@ def _rounded(epoch_s: float | None) -> int:
 
 def _whole(value: Any) -> int:
     """A sequence number; 0 when it is none."""
-    if type(value) in {int, float} and 0 < value < _SEQUENCE_END and value == int(value):
+    if type(value) in {int, float} and 0 < value < _NUMBER_END and value == int(value):
         return int(value)
     return 0
 

@@ -91,6 +91,8 @@ def _notes(sums: ReadingSums, result: ReadBackResult) -> Iterator[str]:
         )
     if sums.unordered:
         yield f"{sums.unordered:,} readings came back without a time of arrival: their order cannot be judged"
+    if result.foreign:
+        yield f"{result.foreign:,} readings of other runs with the same devices were left out"
     if result.malformed:
         yield f"{result.malformed:,} command records could not be read"
 

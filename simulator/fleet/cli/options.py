@@ -9,7 +9,10 @@ from typing import Any
 
 import click
 
+from agent.errors import ConfigurationError
+from simulator.fleet.scenario.reading import ScenarioFile, read_scenario_file
 from simulator.fleet.target.way import TargetOptions
+from simulator.labels.terminal import WrongUse
 
 _TARGET = (
     click.option("--base-url", help="Address of the service, such as http://127.0.0.1:8080."),
@@ -44,3 +47,21 @@ def takes_target(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(target=TargetOptions(**{name: given.pop(name) for name in names}), **given)
 
     return functools.reduce(lambda made, add: add(made), reversed(_TARGET), wrapper)
+
+
+takes_python = click.option(
+    "--allow-python", is_flag=True, help="Run a scenario that is a Python file, with all the rights that you have."
+)
+"""Add the option that lets a scenario be a program."""
+
+
+def read_or_refuse(path: Path, *, allow_python: bool) -> ScenarioFile:
+    """The scenario of a file.
+
+    Raises:
+        WrongUse: it has faults; each on a line of its own.
+    """
+    try:
+        return read_scenario_file(path, allow_python=allow_python)
+    except ConfigurationError as error:
+        raise WrongUse("\n".join(f"{error.source}: {fault}" for fault in error.faults)) from None

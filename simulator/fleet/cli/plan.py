@@ -8,22 +8,19 @@ from pathlib import Path
 
 import click
 
-from agent.errors import ConfigurationError
 from simulator.exit_codes import ExitCode
+from simulator.fleet.cli.options import read_or_refuse, takes_python
 from simulator.fleet.plan.digest import digest_of
 from simulator.fleet.plan.forecast import forecast
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.plan.words import describe
-from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.scenario.schema import scenario_schema
 
 
 @click.command("plan")
 @click.argument("scenario", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
-@click.option(
-    "--allow-python", is_flag=True, help="Run a scenario that is a Python file, with all the rights that you have."
-)
+@takes_python
 def plan_command(*, scenario: Path, as_json: bool, allow_python: bool) -> ExitCode:
     """Print what a run of SCENARIO would do, without doing it and without asking the target for anything.
 
@@ -31,12 +28,7 @@ def plan_command(*, scenario: Path, as_json: bool, allow_python: bool) -> ExitCo
     all events: the same scenario and seed have the same digest, however many workers play them. Exit codes: 0 it can
     be run, 2 it has faults, all of which are told with line and column.
     """
-    try:
-        made = Plan(read_scenario_file(scenario, allow_python=allow_python).scenario)
-    except ConfigurationError as error:
-        for fault in error.faults:
-            click.echo(f"{error.source}: {fault}", err=True)
-        return ExitCode.USAGE
+    made = Plan(read_or_refuse(scenario, allow_python=allow_python).scenario)
     figures = forecast(made, digest_of(made))
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(figures), indent=2))

@@ -11,13 +11,13 @@ from rich.console import Console
 
 from agent.errors import ConfigurationError
 from simulator.exit_codes import ExitCode
-from simulator.fleet.cli.options import takes_target
+from simulator.fleet.cli.options import read_or_refuse, takes_python, takes_target
 from simulator.fleet.report.live import RunView, run_view
 from simulator.fleet.report.prometheus import MeteredView, MetricsAddress
 from simulator.fleet.report.standing import RunHead
 from simulator.fleet.report.writing import record_text
 from simulator.fleet.run.performing import Stage, perform
-from simulator.fleet.scenario.reading import ScenarioFile, read_scenario_file
+from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.local import running_local
 from simulator.fleet.target.safety import permit, read_targets
 from simulator.fleet.target.way import KeyPairFile, TargetOptions, Way, find_way, way_to
@@ -43,6 +43,7 @@ from simulator.onboarding.cli.options import told_in_one_line
 )
 @click.option("--quiet", is_flag=True, help="Show nothing; the exit code tells.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record of the run as JSON.")
+@takes_python
 def run_command(
     *,
     scenario: Path,
@@ -56,6 +57,7 @@ def run_command(
     metrics_port: int | None,
     quiet: bool,
     as_json: bool,
+    allow_python: bool,
 ) -> ExitCode:
     """Run a fleet against a service, as SCENARIO says, and prove that nothing was lost.
 
@@ -64,7 +66,7 @@ def run_command(
     reached or went away, 130 ended by Ctrl-C.
     """
     with told_in_one_line(), terminations_as_interrupts(), ExitStack() as ends:
-        file = read_scenario_file(scenario)
+        file = read_or_refuse(scenario, allow_python=allow_python)
         folder = out or Path("fleet-runs") / f"{file.scenario.scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
         if local:
             if target != TargetOptions():

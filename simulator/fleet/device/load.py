@@ -168,7 +168,7 @@ class Load:
         values = self._signals[place].read(self._individuals[place], now.wall_s)
         digest = digest_values(values)
         if fleet.numbered:
-            values[SEQUENCE_NAME] = sequence
+            values[SEQUENCE_NAME] = fleet.first_number + sequence
         recorded_ms = round(now.wall_s * 1000)
         began_s = fleet.began_s
         fleet.book.reading_made(device)

@@ -72,6 +72,7 @@ class Fleetwide:
         seed: of signals and jitter.
         run: begins each idempotency key; another one for each run against the same service.
         numbered: each reading carries its sequence number as one more value.
+        first_number: these numbers count from here: another run with the same devices has others.
         book: where the audit's facts go.
         gauges: counted here.
         began_s: the run's begin on the monotonic clock: the book's times count from it.
@@ -82,6 +83,7 @@ class Fleetwide:
     seed: int
     run: str
     numbered: bool = False
+    first_number: int = 0
     book: DeviceBook = field(default_factory=NoBook)
     gauges: Gauges = field(default_factory=Gauges)
     began_s: float = 0.0

@@ -153,7 +153,7 @@ class VirtualDevice:
             return
         digest = digest_values(values)
         if fleet.numbered:
-            values[SEQUENCE_NAME] = outbox.next_key
+            values[SEQUENCE_NAME] = fleet.first_number + outbox.next_key
         dropped = outbox.put(values_text(values), digest, now, self._sample_due_s)
         fleet.gauges.waiting_readings += 1 - dropped
         fleet.book.reading_made(body.index)

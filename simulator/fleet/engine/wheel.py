@@ -23,7 +23,6 @@ _FINE_BITS: Final = 8
 """A coarse bucket holds 2 ** 8 fine ones: 32 s."""
 NEVER: Final = math.inf
 """When a timer without an appointment is due."""
-_NOWHERE: Final = -1
 FIRES_PER_TURN: Final = 256
 """After so many the loop gets a turn, so that answers are read (and timed) while a crowd of devices wakes up."""
 
@@ -75,11 +74,11 @@ class Timer:
         due_s: when; infinite while there is no appointment. Belongs to the wheel.
     """
 
-    __slots__ = ("_number", "due_s")
+    __slots__ = ("_looked_at_s", "due_s")
 
     def __init__(self) -> None:
         self.due_s = NEVER
-        self._number = _NOWHERE  # of the fine bucket that it is filed for
+        self._looked_at_s = NEVER  # when its bucket begins; NEVER while it is in none
 
     def fire(self) -> None:
         """The time has come; :meth:`Wheel.at` may be called again from here."""
@@ -136,12 +135,9 @@ class Wheel:
         """
         timer = what if isinstance(what, Timer) else Call(what)
         timer.due_s = due_s
-        if due_s == NEVER:
-            return timer
-        number = int(due_s * _FINE_PER_S)
-        # Filed for an earlier bucket, or a later time: it is looked at in time, and filed again then.
-        if not self._near_number < timer._number <= number:  # noqa: SLF001 - the wheel's own entry
-            self._file(timer, number)
+        # In a bucket that begins before that, it is looked at in time, and filed again then.
+        if timer._looked_at_s > due_s:  # noqa: SLF001 - the wheel's own entry
+            self._file(timer)
         return timer
 
     def cancel(self, timer: Timer) -> None:
@@ -165,20 +161,21 @@ class Wheel:
         filed = sum(map(len, self._fine.values())) + sum(map(len, self._coarse.values()))
         return filed + sum(timer.due_s == due_s for due_s, _, timer in self._near)
 
-    def _file(self, timer: Timer, number: int) -> None:
+    def _file(self, timer: Timer) -> None:
         self._leave(timer)
-        timer._number = number  # noqa: SLF001
+        number = int(timer.due_s * _FINE_PER_S)
         if number <= self._near_number:
             self._serial += 1
             heapq.heappush(self._near, (timer.due_s, self._serial, timer))
             wake_s = timer.due_s
-        elif number >> _FINE_BITS == self._near_number >> _FINE_BITS:
-            self._put(self._fine, self._fine_numbers, number, timer)
-            wake_s = number / _FINE_PER_S
         else:
-            number >>= _FINE_BITS
-            self._put(self._coarse, self._coarse_numbers, number, timer)
-            wake_s = (number << _FINE_BITS) / _FINE_PER_S
+            timer._looked_at_s = wake_s = number / _FINE_PER_S  # noqa: SLF001
+            if number >> _FINE_BITS == self._near_number >> _FINE_BITS:
+                self._put(self._fine, self._fine_numbers, number, timer)
+            else:
+                number >>= _FINE_BITS
+                self._put(self._coarse, self._coarse_numbers, number, timer)
+                wake_s = (number << _FINE_BITS) / _FINE_PER_S
         if wake_s < self._armed_s and not self._is_running:
             self._arm(wake_s)
 
@@ -192,10 +189,10 @@ class Wheel:
             bucket[timer] = None
 
     def _leave(self, timer: Timer) -> None:
-        number = timer._number  # noqa: SLF001
-        if number == _NOWHERE:
+        if timer._looked_at_s == NEVER:  # noqa: SLF001
             return
-        timer._number = _NOWHERE  # noqa: SLF001
+        number = int(timer._looked_at_s * _FINE_PER_S)  # noqa: SLF001
+        timer._looked_at_s = NEVER  # noqa: SLF001
         # In the heap it stays, and is known there by another time than its own; buckets give it up.
         for ring, name in ((self._fine, number), (self._coarse, number >> _FINE_BITS)):
             bucket = ring.get(name)
@@ -220,7 +217,7 @@ class Wheel:
             while near and near[0][0] <= now_s and left:
                 due_s, _, timer = heapq.heappop(near)
                 if timer.due_s == due_s:
-                    timer.due_s = timer._number = _NOWHERE  # noqa: SLF001
+                    timer.due_s = NEVER
                     left -= 1
                     timer.fire()
         finally:
@@ -236,9 +233,9 @@ class Wheel:
         ):
             while numbers and numbers[0] <= last:
                 for timer in ring.pop(heapq.heappop(numbers)):
-                    timer._number = _NOWHERE  # noqa: SLF001
+                    timer._looked_at_s = NEVER  # noqa: SLF001
                     if timer.due_s != NEVER:
-                        self._file(timer, int(timer.due_s * _FINE_PER_S))
+                        self._file(timer)
 
     def _next_s(self) -> float:
         while self._near:

@@ -110,7 +110,8 @@ class DeviceFault(Generic[Settings]):
     def chooses(self, device: Individual) -> bool:
         """See :class:`Fault`."""
         share = self.settings.share
-        return share >= 1.0 or device.fraction(self._share_salt) < share
+        # Not the cheap fraction(): that of another salt goes with it, and who is chosen would all have one moment.
+        return share >= 1.0 or device.uniform(self._share_salt, 0) < share
 
     def acts(self, device: Individual, time_s: float) -> bool:
         """Whether it concerns this device now."""

@@ -1,4 +1,4 @@
-"""The faults of devices that there are, by the word that a scenario names them by."""
+"""The faults that there are, of devices and of the network, by the word that a scenario names them by."""
 
 from __future__ import annotations
 
@@ -11,20 +11,28 @@ from agent.errors import ConfigurationError
 from agent.wire.base import describe_faults
 from simulator.fleet.faults.bad_firmware import BadFirmware, BadFirmwareSettings
 from simulator.fleet.faults.base import DeviceFault
+from simulator.fleet.faults.blackout import Blackout, BlackoutSettings
 from simulator.fleet.faults.broken_json import BrokenJson, BrokenJsonSettings
 from simulator.fleet.faults.clock_jump import ClockJump, ClockJumpSettings
 from simulator.fleet.faults.clock_skew import ClockSkew, ClockSkewSettings
 from simulator.fleet.faults.dead_battery import DeadBattery, DeadBatterySettings
+from simulator.fleet.faults.disconnect_storm import DisconnectStorm, DisconnectStormSettings
 from simulator.fleet.faults.duplicates import Duplicates, DuplicatesSettings
 from simulator.fleet.faults.frozen_sensor import FrozenSensor, FrozenSensorSettings
+from simulator.fleet.faults.half_open import HalfOpen, HalfOpenSettings
 from simulator.fleet.faults.in_step_timers import InStepTimers, InStepTimersSettings
+from simulator.fleet.faults.keys import RevokedKeys, RevokedKeysSettings, RotatedKeys, RotatedKeysSettings
 from simulator.fleet.faults.late_batches import LateBatches, LateBatchesSettings
+from simulator.fleet.faults.link_profile import LinkProfile, LinkProfileSettings
 from simulator.fleet.faults.nan_sensor import NanSensor, NanSensorSettings
 from simulator.fleet.faults.out_of_order import OutOfOrder, OutOfOrderSettings
 from simulator.fleet.faults.oversized_json import OversizedJson, OversizedJsonSettings
 from simulator.fleet.faults.reboot_loop import RebootLoop, RebootLoopSettings
+from simulator.fleet.faults.rolling_restart import RollingRestart, RollingRestartSettings
 from simulator.fleet.faults.schema_drift import SchemaDrift, SchemaDriftSettings
+from simulator.fleet.faults.slow_loris import SlowLoris, SlowLorisSettings
 from simulator.fleet.faults.spiking_sensor import SpikingSensor, SpikingSensorSettings
+from simulator.fleet.faults.tls_failure import TlsFailure, TlsFailureSettings
 
 DeviceFaultSettings = Annotated[
     BadFirmwareSettings
@@ -41,10 +49,19 @@ DeviceFaultSettings = Annotated[
     | OversizedJsonSettings
     | RebootLoopSettings
     | SchemaDriftSettings
-    | SpikingSensorSettings,
+    | SpikingSensorSettings
+    | BlackoutSettings
+    | DisconnectStormSettings
+    | HalfOpenSettings
+    | LinkProfileSettings
+    | RevokedKeysSettings
+    | RollingRestartSettings
+    | RotatedKeysSettings
+    | SlowLorisSettings
+    | TlsFailureSettings,
     Field(discriminator="kind"),
 ]
-"""One fault of devices in a scenario."""
+"""One fault in a scenario."""
 
 _FAULTS: Final[Mapping[type, type[DeviceFault[Any]]]] = {
     BadFirmwareSettings: BadFirmware,
@@ -62,6 +79,15 @@ _FAULTS: Final[Mapping[type, type[DeviceFault[Any]]]] = {
     RebootLoopSettings: RebootLoop,
     SchemaDriftSettings: SchemaDrift,
     SpikingSensorSettings: SpikingSensor,
+    BlackoutSettings: Blackout,
+    DisconnectStormSettings: DisconnectStorm,
+    HalfOpenSettings: HalfOpen,
+    LinkProfileSettings: LinkProfile,
+    RevokedKeysSettings: RevokedKeys,
+    RollingRestartSettings: RollingRestart,
+    RotatedKeysSettings: RotatedKeys,
+    SlowLorisSettings: SlowLoris,
+    TlsFailureSettings: TlsFailure,
 }
 
 KINDS: Final = tuple(sorted(settings.model_fields["kind"].annotation.__args__[0] for settings in _FAULTS))  # type: ignore[attr-defined]  # pydantic's own attribute

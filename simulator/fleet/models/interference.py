@@ -8,7 +8,7 @@ nothing to do gives back what it got. Times are seconds since the epoch. Whoever
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final, Protocol
 
@@ -139,9 +139,10 @@ class Interferences:
         """What goes out instead of these bytes; see :meth:`Interference.bodies`."""
         bodies: Sequence[Body] = (Body(content),)
         for fault in self._by_hook[Hook.BODIES]:
-            # Copies are left as they are: they are copies of what went out.
             bodies = [*fault.bodies(device, time_s, bodies[0]), *bodies[1:]]
-        return bodies
+        first = bodies[0]
+        # Whatever came after the fault that made them: copies are copies of what goes out.
+        return [first, *(replace(copy, content=first.content, spoiled=first.spoiled) for copy in bodies[1:])]
 
 
 NO_INTERFERENCE: Final = Interferences()

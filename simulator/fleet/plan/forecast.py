@@ -31,6 +31,7 @@ _BODY_BYTES: Final[Mapping[str, tuple[int, int]]] = {
     "http.poll": (0, 60),
     "http.long_poll": (0, 250),
     "http.sensor_data": (0, 190),
+    "http.devices": (0, 400),
     "http.report": (160, 420),
     "http.send_command": (140, 420),
     "http.scan_qr": (180, 420),
@@ -203,8 +204,7 @@ def _rates(scenario: Scenario, online: float, asked: float, factor: float) -> Ra
             }
         case "limiter":
             limiter = scenario.limiter or LimiterSettings()
-            keys = max(len(scenario.target.keys), 1)
-            return {"http.poll": keys * limiter.quota * limiter.over / limiter.window_s}
+            return {"http.devices": limiter.quota * limiter.over / limiter.window_s}
         case "backfill":
             return {}
     if scenario.arrivals:

@@ -174,7 +174,10 @@ def _conditions(scenario: Scenario, timeline: Timeline, devices: range) -> Itera
     kinds = model_of(scenario)[devices.start : devices.stop]
     for index, model in enumerate(scenario.fleet.models):
         # Reboots are counted above, for all devices at once.
-        sources = power_sources(ModelParts(model.name, {}, states=model.states or {}, battery=model.battery))
+        states = model.states or {}
+        if all(state.powered for state in states.values()):
+            states = {}
+        sources = power_sources(ModelParts(model.name, {}, states=states, battery=model.battery))
         if not sources:
             continue
         device: list[int] = []

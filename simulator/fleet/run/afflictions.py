@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from simulator.fleet.device.circumstances import Circumstances
-from simulator.fleet.engine.wheel import Wheel
+from simulator.fleet.engine.wheel import Clock, Wheel
 from simulator.fleet.faults.base import DeviceFault
-from simulator.fleet.faults.kinds import KINDS, DeviceFaultSettings, build_faults, read_fault
+from simulator.fleet.faults.kinds import KINDS, DeviceFaultSettings, build_faults
 from simulator.fleet.models.condition import ALWAYS_ON
 from simulator.fleet.models.interference import Hook, Interferences
 from simulator.fleet.record import Span
@@ -19,12 +19,8 @@ from simulator.fleet.signals.base import Individual
 
 
 def read_device_faults(scenario: Scenario) -> tuple[DeviceFaultSettings, ...]:
-    """The faults of a scenario that concern devices, in its order; other kinds are other rooms' business.
-
-    Raises:
-        ConfigurationError: a key of one is wrong.
-    """
-    return tuple(read_fault(fault.model_dump()) for fault in scenario.faults if fault.kind in KINDS)
+    """The faults of a scenario that concern devices, in its order; other kinds are other rooms' business."""
+    return tuple(fault for fault in scenario.faults if fault.kind in KINDS)
 
 
 def device_faults(
@@ -52,17 +48,25 @@ class Afflictions:
     Args:
         devices: whose power it is.
         circumstances: with the faults.
-        wheel: of the worker.
+        wheel, clock: of the worker.
         seed: of the run.
         range_of: the worker's devices.
     """
 
     def __init__(
-        self, devices: Devices, circumstances: Circumstances, wheel: Wheel, seed: int, range_of: range
+        self,
+        devices: Devices,
+        circumstances: Circumstances,
+        wheel: Wheel,
+        clock: Clock,
+        *,
+        seed: int,
+        range_of: range,
     ) -> None:
         self._devices = devices
         self._around = circumstances
         self._wheel = wheel
+        self._clock = clock
         self._seed = seed
         self._range = range_of
         self._on: set[int] = set()
@@ -70,6 +74,7 @@ class Afflictions:
         self._turn = 0
         self.lose = devices.lose
         self.restore = devices.restore
+        self.afflict = devices.afflict
         self.arrive = devices.arrive
         self.sample = devices.sample
         self.unsettled = devices.unsettled
@@ -83,7 +88,7 @@ class Afflictions:
         for device in self._range:
             individual = Individual.at(self._seed, device)
             if any(Hook.CONDITION in fault.hooks and fault.chooses(individual) for fault in faults):
-                self._look(individual, self._turn, self._around.true_s(self._wheel.time()))
+                self._look(individual, self._turn, self._around.true_s(self._clock.time()))
 
     def end(self) -> None:
         """No fault takes any device's power any more; those without it have to be switched on."""
@@ -107,7 +112,7 @@ class Afflictions:
             return
         device = individual.index
         # Timers may fire a little early or late: what was waited for has come, what came since has come, too.
-        true_s = max(at_s, self._around.true_s(self._wheel.time()))
+        true_s = max(at_s, self._around.true_s(self._clock.time()))
         condition = self._around.faults.condition(individual, true_s, ALWAYS_ON)
         if not condition.powered:
             if device not in self._dead:

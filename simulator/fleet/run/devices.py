@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
@@ -22,10 +22,11 @@ from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.mqtt.engine import BrokerAddress, MqttSessions
 from simulator.fleet.engine.wheel import Clock, Wheel
+from simulator.fleet.faults.link import LinkFault
 from simulator.fleet.run.links import Links
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.target import BrokerSettings, TargetSettings
-from simulator.fleet.signals.base import SignalSet
+from simulator.fleet.signals.base import Individual, SignalSet
 from simulator.fleet.target.key_pool import headers_of
 from simulator.fleet.target.way import KeyPairFile, read_keys
 
@@ -102,6 +103,15 @@ class Devices(Protocol):
         """It can connect again."""
         ...
 
+    def afflict(
+        self,
+        faults: Sequence[LinkFault[Any]],
+        individual: Callable[[int], Individual],
+        true_s: Callable[[float], float],
+    ) -> None:
+        """From now on requests get through as these faults of the network let them."""
+        ...
+
     def arrive(self, stream: int, device: int, due_s: float) -> None:
         """A request of one of the scenario's open arrivals, due at that time on the worker's clock."""
         ...
@@ -176,7 +186,7 @@ class HttpDevices:
 
     def __init__(self, scenario: Scenario, address: Address, cast: Cast, ground: Ground) -> None:
         self._engine = _http_engine(scenario.target, address, ground)
-        self._links = Links(self._engine, ground.clock)
+        self._links = Links(self._engine, ground.clock, ground.wheel)
         self._driver = Driver(
             self._links,
             ground.wheel,
@@ -194,6 +204,7 @@ class HttpDevices:
         self.unsettled = self._driver.unsettled
         self.lose = self._links.lose
         self.restore = self._links.restore
+        self.afflict = self._links.afflict
 
     def arrive(self, stream: int, device: int, due_s: float) -> None:
         """Devices with a core have their own schedules; the scenario's check refuses arrivals for them."""
@@ -256,6 +267,15 @@ class MqttDevices:
         self.lose = self._driver.lose
         self.restore = self._driver.restore
 
+    def afflict(
+        self,
+        faults: Sequence[LinkFault[Any]],
+        individual: Callable[[int], Individual],
+        true_s: Callable[[float], float],
+    ) -> None:
+        """Over MQTT links are up or down, and no more; what is more was refused before the run."""
+        del faults, individual, true_s
+
     def arrive(self, stream: int, device: int, due_s: float) -> None:
         """See :meth:`HttpDevices.arrive`."""
         raise ValueError(f"arrival {stream} for device {device} at {due_s}: level core has no arrivals")
@@ -278,13 +298,17 @@ class WireDevices:
 
     def __init__(self, scenario: Scenario, address: Address, cast: Cast, ground: Ground) -> None:
         self._engine = _http_engine(scenario.target, address, ground)
+        self._links = Links(self._engine, ground.clock, ground.wheel)
         self._arrivals = scenario.arrivals
+        self.lose = self._links.lose
+        self.restore = self._links.restore
+        self.afflict = self._links.afflict
         subjects = [
             Subject(member.device_id, signals) for member, signals in zip(cast.members, cast.signals, strict=True)
         ]
         options = LoadOptions(timeout_s=scenario.target.timeout_s)
         self._load = Load(
-            self._engine,
+            self._links if scenario.faults else self._engine,
             ground.wheel,
             _letterheads(address, cast),
             subjects,
@@ -306,9 +330,6 @@ class WireDevices:
     def switch_off(self, device: int) -> None:
         """It does not count any more."""
         self._online.discard(device)
-
-    lose = switch_off
-    restore = switch_on
 
     def arrive(self, stream: int, device: int, due_s: float) -> None:
         """See :class:`Devices`."""

@@ -9,24 +9,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from simulator.fleet.audit.book import DeviceBook, NoBook
 from simulator.fleet.audit.frames import LedgerHeader
 from simulator.fleet.audit.ledger import Ledger
+from simulator.fleet.device.circumstances import Circumstances
 from simulator.fleet.device.driver import Member
 from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.wheel import LoopClock, Wheel
+from simulator.fleet.faults.base import DeviceFault
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.stages import CommandWays, Stage
+from simulator.fleet.models.interference import NO_INTERFERENCE
 from simulator.fleet.plan.events import Event, EventKind
 from simulator.fleet.plan.plan import Plan
+from simulator.fleet.run.afflictions import Afflictions, device_faults, read_device_faults, truths
 from simulator.fleet.run.devices import Address, Cast, Devices, Ground, make_devices
 from simulator.fleet.run.measurement import Measurement, StagedBook
 from simulator.fleet.run.models import build_models, device_model
+from simulator.fleet.run.network import NetworkFaults
 from simulator.fleet.run.operator import Operator, Way
 from simulator.fleet.run.play import Leftover, PlaySummary
 from simulator.fleet.scenario.model import Scenario
@@ -106,14 +111,9 @@ class FleetPlay:
         self._clock = LoopClock()
         self._wheel = Wheel(self._clock)
         self._recorder = recorder
-        target = job.scenario.target
-        settings = job.scenario.fleet.models
-        self._models = build_models(job.scenario, job.folder, job.origin_s)
-        held = target.transport != "http_poll"
-        defies = target.on_limited == "defy"
-        self._kinds = [
-            device_model(*pair, held=held, defies=defies) for pair in zip(settings, self._models, strict=True)
-        ]
+        self._origin_s = job.origin_s
+        self._build_models()
+        self._fault_settings = read_device_faults(job.scenario)
         self._measurement = Measurement(recorder)
         self._ways = CommandWays(recorder)
         self._ledger = Ledger(job.ledger.path, job.ledger.header) if job.ledger is not None else None
@@ -130,6 +130,9 @@ class FleetPlay:
         self._troupe: Devices | None = None
         self._operator: Operator | None = None
         self._operator_engine = Http1Engine(HttpOptions(read_origin(job.operator_url), pool=8), self._wheel)
+        self._afflictions: Afflictions | None = None
+        self._network: NetworkFaults | None = None
+        self._faults: tuple[DeviceFault[Any], ...] = ()
         self._is_draining = False
         self._news = asyncio.Event()
 
@@ -142,8 +145,19 @@ class FleetPlay:
         """Build the devices; the plan's events begin at ``at_s``."""
         job = self._job
         self._began_s = self._staged.began_s = at_s
+        self._origin_s = time.time() + at_s - time.monotonic()
+        if any(model.eventful for model in self._models):
+            self._build_models()
+        around = self._circumstances(at_s)
         fleet = Fleetwide(
-            job.offers, job.scenario.seed, job.run, numbered=job.ledger is not None, book=self._book, began_s=at_s
+            job.offers,
+            job.scenario.seed,
+            job.run,
+            numbered=job.ledger is not None and job.ledger.header.sequence_name is not None,
+            first_number=job.ledger.header.first_number if job.ledger is not None else 0,
+            book=self._book,
+            began_s=at_s,
+            circumstances=around,
         )
         members = [
             Member(device_id, job.product_id, self._kinds[number])
@@ -153,6 +167,21 @@ class FleetPlay:
         cast = Cast(job.devices.start, members, signals, fleet)
         ground = Ground(self._clock, self._wheel, self._measurement, self._news.set, job.connections)
         self._troupe = make_devices(job.scenario, job.address, cast, ground)
+        if around is not None:
+            self._afflictions = Afflictions(
+                self._troupe, around, self._wheel, self._clock, seed=job.scenario.seed, range_of=job.devices
+            )
+            self._network = NetworkFaults(
+                self._troupe,
+                around,
+                self._wheel,
+                seed=job.scenario.seed,
+                range_of=job.devices,
+                origin=read_origin(job.address.base_url),
+                part=len(job.device_ids) / job.scenario.fleet.devices,
+            )
+            self._troupe = self._afflictions
+            self._begin_faults()
         self._operator = self._make_operator(at_s)
         self._filing = asyncio.create_task(self._file_events(), name="plan")
         self._flushing = asyncio.create_task(self._flush(), name="ledger")
@@ -161,6 +190,7 @@ class FleetPlay:
         """The plan moves with the phase where the one before it waited at its barrier."""
         if index > 0:
             self._plan = self._plan.entered(index, at_s - self._began_s)
+            self._begin_faults()
         self._phase = index
 
     def gauges(self) -> Mapping[str, float]:
@@ -187,6 +217,10 @@ class FleetPlay:
             return Leftover()
         if self._filing is not None:
             self._filing.cancel()
+        if self._afflictions is not None:
+            self._afflictions.end()
+        if self._network is not None:
+            await self._network.end()
         # Whoever is off by the plan comes back, so that what its disk holds can be handed over, too.
         for device in self._job.devices:
             troupe.restore(device)
@@ -209,6 +243,8 @@ class FleetPlay:
                 task.cancel()
         await asyncio.gather(*(task for task in (self._filing, self._flushing) if task), return_exceptions=True)
         self._ways.give_up(time.monotonic(), 0.0)
+        if self._network is not None:
+            await self._network.end()
         if self._troupe is not None:
             for device in self._job.devices:
                 self._troupe.switch_off(device)
@@ -217,12 +253,51 @@ class FleetPlay:
         gaps = self._ledger.close() if self._ledger is not None else ()
         names = list(zip(self._job.device_ids, self._job.names, strict=True))
         refused = self._operator.tally.refused if self._operator is not None else {}
+        scenario = self._job.scenario
+        # Every worker would tell the same of the whole fleet: one does.
+        faults = () if self._job.worker else truths(self._faults, scenario.seed, scenario.fleet.devices)
         return PlaySummary(
+            faults=faults,
             slowest=self._measurement.slowest(names, self._job.devices.start),
             failures=tuple(f"{count} commands were refused: {why}" for why, count in refused.items()),
             missed=sum(gap.records for gap in gaps),
             extras={"faults": dict(self._measurement.sentences)} if self._measurement.sentences else {},
         )
+
+    def _build_models(self) -> None:
+        """The models, for a run that begins at ``self._origin_s``."""
+        job = self._job
+        target = job.scenario.target
+        self._models = build_models(job.scenario, job.folder, self._origin_s)
+        self._kinds = [
+            device_model(
+                settings,
+                model,
+                held=target.transport != "http_poll",
+                defies=target.on_limited == "defy",
+            )
+            for settings, model in zip(job.scenario.fleet.models, self._models, strict=True)
+        ]
+
+    def _circumstances(self, at_s: float) -> Circumstances | None:
+        """What devices have to ask for beside their signals; None where there is nothing."""
+        if self._job.scenario.level == "wire":
+            return None
+        eventful = any(model.states or model.clock for model in self._models)
+        if not eventful and not self._fault_settings:
+            return None
+        has_clocks = any(model.clock for model in self._models)
+        return Circumstances(at_s, self._origin_s, NO_INTERFERENCE, has_clocks=has_clocks)
+
+    def _begin_faults(self) -> None:
+        """The faults, where the phases stand now."""
+        if self._afflictions is None or self._network is None:
+            return
+        timeline, planned = self._plan.timeline, self._plan.planned
+        moved = partial(timeline.moved, planned=planned)
+        self._faults = device_faults(self._fault_settings, self._origin_s, moved)
+        self._afflictions.begin(self._faults)
+        self._network.begin(self._faults, self._clock.time())
 
     async def _file_events(self) -> None:
         """Keep the wheel filled a little ahead with what the plan says."""

@@ -1,18 +1,28 @@
-"""The devices' links: an engine in front of the engine, which loses a device's connection and gives it back.
+"""The devices' links: an engine in front of the engine, where connections are lost, slow, or somebody else's.
 
 Losing the connection is not losing the power: the device lives on, its requests under way end without an answer, and
-new ones do not get through.
+new ones do not get through. What faults of the network do to single requests is decided by them
+(:mod:`simulator.fleet.faults.link`) and done here.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
 
 from simulator.fleet.engine.ports import Caller, HttpEngine
-from simulator.fleet.engine.wheel import Clock
+from simulator.fleet.engine.wheel import Clock, Wheel
+from simulator.fleet.faults.link import FREE, LinkFault, Passage
 from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.signals.base import Individual
 
 _DOWN: Final = "the link is down"
+_PATIENCE: Final = "no answer within {:g} s"
+_SECRET: Final = re.compile(rb"(?im)^(x-secret-key|authorization):[^\r\n]*")
+_WRONG: Final = rb"\1: msk_not_the_one"
 
 
 class Links:
@@ -21,85 +31,191 @@ class Links:
     Args:
         engine: carries what gets through.
         clock: the engine's.
+        wheel: for what is late.
     """
 
-    def __init__(self, engine: HttpEngine, clock: Clock) -> None:
+    def __init__(self, engine: HttpEngine, clock: Clock, wheel: Wheel) -> None:
         self._engine = engine
         self._clock = clock
-        self._down: set[int] = set()
+        self._wheel = wheel
+        self._down: Counter[int] = Counter()
         self._under_way: dict[int, set[_Relay]] = {}
+        self._passage: Callable[[int, int, int], Passage] | None = None
+        self._numbers: Counter[int] = Counter()
 
     @property
     def down(self) -> int:
         """How many devices have no connection."""
         return len(self._down)
 
+    def afflict(
+        self,
+        faults: Sequence[LinkFault[Any]],
+        individual: Callable[[int], Individual],
+        true_s: Callable[[float], float],
+    ) -> None:
+        """From now on requests get through as these faults let them.
+
+        Args:
+            faults: of the network.
+            individual: a device as faults see it.
+            true_s: the worker's clock as seconds since the epoch.
+        """
+
+        def passage(device: int, which: int, size_bytes: int) -> Passage:
+            now_s = true_s(self._clock.time())
+            found = FREE
+            for fault in faults:
+                if fault.begin_s <= now_s < fault.end_s:
+                    found = found.then(fault.passage(individual(device), which, now_s, size_bytes))
+            return found
+
+        self._passage = passage if faults else None
+
     def send(self, device: int, message: bytes, caller: Caller, timeout_s: float) -> None:
         """See :class:`~simulator.fleet.engine.ports.HttpEngine`."""
         if device in self._down:
-            # Not from within: the caller expects its answer later.
-            self._clock.call_at(
-                self._clock.time(), lambda: caller.failed(OutcomeClass.TRANSPORT, _DOWN, None, self._clock.time())
-            )
+            self._refuse(caller, OutcomeClass.TRANSPORT, _DOWN)
             return
-        relay = _Relay(self._under_way.setdefault(device, set()), caller)
-        self._engine.send(device, message, relay, timeout_s)
+        relay = _Relay(self, self._under_way.setdefault(device, set()), caller)
+        if self._passage is None:
+            self._engine.send(device, message, relay, timeout_s)
+            return
+        self._numbers[device] += 1
+        passage = self._passage(device, self._numbers[device], len(message))
+        if passage is FREE:
+            self._engine.send(device, message, relay, timeout_s)
+        else:
+            self._pass(device, message, relay, timeout_s, passage)
 
     def lose(self, device: int) -> None:
         """The connection goes in this instant: what is under way may have arrived, and no answer comes."""
-        if device in self._down:
+        self._down[device] += 1
+        if self._down[device] > 1:
             return
-        self._down.add(device)
         self._engine.cut(device)
         now_s = self._clock.time()
         for relay in list(self._under_way.pop(device, ())):
-            relay.lose(now_s)
+            relay.lose(OutcomeClass.TRANSPORT, _DOWN, now_s)
 
     def restore(self, device: int) -> None:
-        """The device can connect again."""
-        self._down.discard(device)
+        """One cause of being down is over; the device can connect again when it was the last."""
+        self._down[device] -= 1
+        if self._down[device] <= 0:
+            del self._down[device]
+
+    def restore_all(self) -> None:
+        """Every device can connect again."""
+        self._down.clear()
+        self._passage = None
 
     def cut(self, device: int) -> None:
         """See :class:`~simulator.fleet.engine.ports.HttpEngine`."""
-        self._under_way.pop(device, None)
+        for relay in list(self._under_way.pop(device, ())):
+            relay.forget()
         self._engine.cut(device)
 
     async def close(self) -> None:
         """See :class:`~simulator.fleet.engine.ports.HttpEngine`."""
         await self._engine.close()
 
+    def now(self) -> float:
+        """On the engine's clock."""
+        return self._clock.time()
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+        """Call it after a while."""
+        self._wheel.at(self._clock.time() + delay_s, call)
+
+    def _refuse(self, caller: Caller, outcome: OutcomeClass, why: str) -> None:
+        # Not from within: the caller expects its answer later.
+        self._clock.call_at(self._clock.time(), lambda: caller.failed(outcome, why, None, self._clock.time()))
+
+    def _pass(self, device: int, message: bytes, relay: _Relay, timeout_s: float, passage: Passage) -> None:
+        now_s = self._clock.time()
+        if passage.refused is not None:
+            relay.forget()
+            self._refuse(relay.caller, passage.outcome, passage.refused)
+            return
+        relay.slow_down(now_s, passage)
+        if passage.request_lost or passage.answer_lost:
+            ended = partial(relay.give_up, _PATIENCE.format(timeout_s))
+            self.later(timeout_s, ended)
+        if passage.request_lost:
+            return
+        if passage.stranger is not None:
+            stranger = passage.stranger
+            answer = partial(relay.answered, stranger.status, list(stranger.headers), stranger.body, now_s)
+            self.later(passage.out_s, lambda: answer(self._clock.time()))
+            return
+        if passage.wrong_key:
+            message = _SECRET.sub(_WRONG, message, count=1)
+        go = partial(self._go, device, message, relay, timeout_s)
+        if passage.out_s > 0:
+            self.later(passage.out_s, go)
+        else:
+            go()
+
+    def _go(self, device: int, message: bytes, relay: _Relay, timeout_s: float) -> None:
+        if relay.is_wanted:
+            self._engine.send(device, message, relay, timeout_s)
+
 
 class _Relay:
     """Between a caller and the engine, as long as the link may be lost."""
 
-    __slots__ = ("_caller", "_place")
+    __slots__ = ("_links", "_passage", "_place", "_sent_s", "caller", "is_wanted")
 
-    def __init__(self, place: set[_Relay], caller: Caller) -> None:
+    def __init__(self, links: Links, place: set[_Relay], caller: Caller) -> None:
+        self._links = links
         self._place = place
-        self._caller: Caller | None = caller
+        self._passage: Passage = FREE
+        self._sent_s: float | None = None
+        self.caller = caller
+        self.is_wanted = True
         place.add(self)
+
+    def slow_down(self, now_s: float, passage: Passage) -> None:
+        """It goes out now, and gets through like this."""
+        self._sent_s = now_s
+        self._passage = passage
 
     def answered(
         self, status: int, headers: list[tuple[bytes, bytes]], body: bytes, sent_s: float, now_s: float
     ) -> None:
         """See :class:`~simulator.fleet.engine.ports.Caller`."""
-        caller = self._end()
-        if caller is not None:
-            caller.answered(status, headers, body, sent_s, now_s)
+        if self._passage.answer_lost:
+            return
+        if self._passage.back_s > 0 and self.is_wanted:
+            delay_s = self._passage.back_s
+            self._passage = FREE
+            late = partial(self.answered, status, headers, body, sent_s)
+            self._links.later(delay_s, lambda: late(now_s + delay_s))
+        elif self._end():
+            self.caller.answered(status, headers, body, sent_s if self._sent_s is None else self._sent_s, now_s)
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.ports.Caller`."""
-        caller = self._end()
-        if caller is not None:
-            caller.failed(outcome, reason, sent_s, now_s)
+        if self._passage.answer_lost:
+            return
+        if self._end():
+            self.caller.failed(outcome, reason, sent_s, now_s)
 
-    def lose(self, now_s: float) -> None:
+    def give_up(self, reason: str) -> None:
+        """The patience is over, and no answer came."""
+        if self._end():
+            self.caller.failed(OutcomeClass.TIMEOUT, reason, self._sent_s, self._links.now())
+
+    def lose(self, outcome: OutcomeClass, reason: str, now_s: float) -> None:
         """The link is lost: nobody knows whether the request arrived, so it counts as sent."""
-        caller = self._end()
-        if caller is not None:
-            caller.failed(OutcomeClass.TRANSPORT, _DOWN, now_s, now_s)
+        if self._end():
+            self.caller.failed(outcome, reason, now_s, now_s)
 
-    def _end(self) -> Caller | None:
+    def forget(self) -> None:
+        """Nobody waits any more."""
+        self._end()
+
+    def _end(self) -> bool:
         self._place.discard(self)
-        caller, self._caller = self._caller, None
-        return caller
+        wanted, self.is_wanted = self.is_wanted, False
+        return wanted

@@ -33,6 +33,7 @@ from simulator.fleet.report.writing import read_seconds
 from simulator.fleet.run.capacity import check_capacity
 from simulator.fleet.run.conductor import Conducted, Conductor, PlannedPhase, Score
 from simulator.fleet.run.crew import Crew, Gone
+from simulator.fleet.run.network import check_network_faults
 from simulator.fleet.run.preparing import Prepared, Setting, count_workers, prepare
 from simulator.fleet.run.verdict import Findings, judge_run
 from simulator.fleet.run.worker import work
@@ -83,6 +84,7 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
     scenario, plan = stage.file.scenario, Plan(stage.file.scenario)
     if scenario.target.tls is not None and scenario.target.tls.ca_file is not None:
         trust(stage.file.folder / scenario.target.tls.ca_file)
+    check_network_faults(scenario)
     workers = count_workers(scenario)
     needs = check_capacity(scenario, workers, target_is_here=is_here(stage.way.base_url))
     head = _head(scenario, stage.way, workers)
@@ -136,7 +138,7 @@ def _audit(
             return await audit_run(
                 setting.folder,
                 desk.pages,
-                AuditSettings(),
+                AuditSettings(late_after_s=setting.file.scenario.audit.late_after_s),
                 lambda done, whole: view.stage("reading everything back", done, whole),
             )
 

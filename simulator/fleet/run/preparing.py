@@ -14,7 +14,7 @@ from uuid import uuid4
 from agent.errors import ConfigurationError
 from agent.wire.auth import KeyPair
 from agent.wire.client import ServiceClient
-from simulator.fleet.audit.book import SEQUENCE_NAME
+from simulator.fleet.audit.book import SEQUENCE_NAME, first_number_of
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
 from simulator.fleet.audit.frames import LedgerHeader
 from simulator.fleet.backfill import BackfillJob, window_of
@@ -167,11 +167,12 @@ def _storm_job(scenario: Scenario, way: Way, provisioned: Provisioned, identifie
 
 def _fleet_jobs(setting: Setting, prepared: Prepared, provisioned: Provisioned) -> Iterator[FleetJob]:
     scenario, way, workers = setting.file.scenario, setting.way, setting.workers
-    address = _address(setting, provisioned)
+    address, first_number = _address(setting, provisioned), first_number_of(prepared.run)
+    name = SEQUENCE_NAME if scenario.audit.numbers else None
     for worker, devices in enumerate(deal(scenario.fleet.devices, workers)):
         ours = provisioned.devices[devices.start : devices.stop]
         offers = tuple(sorted(prepared.offers))
-        header = LedgerHeader(worker, devices.start, len(devices), prepared.began_ms, SEQUENCE_NAME, offers)
+        header = LedgerHeader(worker, devices.start, len(devices), prepared.began_ms, name, offers, first_number)
         yield FleetJob(
             scenario=scenario,
             address=address,

@@ -18,6 +18,7 @@ from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.phases import HoldPhase, RampPhase, StormPhase
 from simulator.fleet.scenario.section import shares_make_one
 
+_LIMITER_WINDOWS: Final = 4
 _SECTION_OF_KIND: Final = {"onboarding_storm": "onboarding", "limiter": "limiter", "backfill": "backfill"}
 
 
@@ -31,6 +32,7 @@ def check_scenario(scenario: Scenario, folder: Path) -> list[Finding]:
     checks: tuple[Callable[[Scenario], Iterator[Finding]], ...] = (
         _target,
         _models,
+        _sections,
         _kind,
         _level,
         _phases,
@@ -100,7 +102,7 @@ def _models(scenario: Scenario) -> Iterator[Finding]:
         )
 
 
-def _kind(scenario: Scenario) -> Iterator[Finding]:
+def _sections(scenario: Scenario) -> Iterator[Finding]:
     for kind, name in _SECTION_OF_KIND.items():
         is_there = getattr(scenario, name) is not None
         if is_there and scenario.kind != kind:
@@ -109,16 +111,37 @@ def _kind(scenario: Scenario) -> Iterator[Finding]:
             yield Finding.at(
                 ("kind",), (name,), issue=f"{kind} needs a section '{name}:'; 'fleet-simulator init' has one"
             )
+
+
+def _kind(scenario: Scenario) -> Iterator[Finding]:
     if scenario.kind == "onboarding_storm":
         yield from _labels(scenario)
     if scenario.kind == "command_round_trip" and not scenario.commands:
         yield Finding.at(("kind",), ("commands",), issue="command_round_trip needs 'commands:' to follow")
-    if scenario.kind == "limiter" and scenario.level != "wire":
-        yield Finding.at(("kind",), ("level",), issue="limiter needs 'level: wire': devices would slow down")
+    if scenario.kind == "limiter":
+        yield from _limiter(scenario)
+    if scenario.kind != "load" and scenario.arrivals:
+        yield Finding.at(("arrivals",), ("kind",), issue=f"kind {scenario.kind} makes requests of its own; remove them")
+    if not scenario.audit.numbers and (scenario.level != "core" or scenario.kind == "backfill"):
+        issue = "only devices with the agent's core make sure that no two readings have the same millisecond"
+        yield Finding.at(("audit", "numbers"), ("level",), issue=f"{issue}; leave it out, or take 'level: core'")
     if scenario.kind in {"onboarding_storm", "backfill"} and scenario.commands:
         yield Finding.at(("commands",), ("kind",), issue=f"kind {scenario.kind} sends no commands; remove them")
     if scenario.kind in {"backfill", "onboarding_storm", "limiter"} and scenario.target.transport == "mqtt":
         yield Finding.at(("kind",), ("target", "transport"), issue=f"{scenario.kind} goes over HTTP; not over mqtt")
+
+
+def _limiter(scenario: Scenario) -> Iterator[Finding]:
+    if scenario.level != "wire":
+        yield Finding.at(("kind",), ("level",), issue="limiter needs 'level: wire': devices would slow down")
+    if scenario.limiter is not None:
+        least_s = _LIMITER_WINDOWS * scenario.limiter.window_s
+        if scenario.duration_s < least_s:
+            yield Finding.at(
+                ("phases",),
+                ("limiter", "window_s"),
+                issue=f"the limiter's test takes four windows: let the phases last {least_s:g} s at least",
+            )
 
 
 def _labels(scenario: Scenario) -> Iterator[Finding]:

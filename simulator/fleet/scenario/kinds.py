@@ -36,6 +36,19 @@ class LimiterSettings(Section):
     )
 
 
+class AuditedSettings(Section):
+    """What the audit at the end goes by; 'run --no-audit' leaves it out."""
+
+    numbers: bool = Field(
+        default=True,
+        description="Each reading carries its sequence number as one more value, fleet_sequence. Without it, readings "
+        "of a device are told apart by their millisecond: for a service that takes no unknown names. Level core only.",
+    )
+    late_after_s: Seconds = Field(
+        default=300.0, description="A reading that is accepted longer than this after it was made is late."
+    )
+
+
 class BackfillSettings(Section):
     """History at full speed: the devices live through it in virtual time and send what they recorded."""
 

@@ -8,7 +8,7 @@ from pydantic import Discriminator, Field, Tag
 
 from simulator.fleet.scenario.faults import FaultSettings
 from simulator.fleet.scenario.fleet import FleetSettings
-from simulator.fleet.scenario.kinds import BackfillSettings, LimiterSettings, OnboardingSettings
+from simulator.fleet.scenario.kinds import AuditedSettings, BackfillSettings, LimiterSettings, OnboardingSettings
 from simulator.fleet.scenario.load import Arrivals, CommandSettings
 from simulator.fleet.scenario.phases import Phase
 from simulator.fleet.scenario.section import Name
@@ -59,6 +59,7 @@ class Scenario(Section):
     thresholds: tuple[str, ...] = Field(
         default=(), max_length=200, description="What has to hold, such as 'http.sensor_data.p99 < 250ms over 1m'."
     )
+    audit: AuditedSettings = Field(default_factory=AuditedSettings, description="What is proven at the end.")
     onboarding: OnboardingSettings | None = Field(default=None, description="For kind onboarding_storm.")
     limiter: LimiterSettings | None = Field(default=None, description="For kind limiter.")
     backfill: BackfillSettings | None = Field(default=None, description="For kind backfill.")

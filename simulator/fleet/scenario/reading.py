@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,22 +106,48 @@ def scenario_of(document: Document, folder: Path, source: str) -> Scenario:
 
 def _others(document: Document, folder: Path, wrong: list[KeyPath]) -> list[Fault]:
     """What is wrong beside the keys that are known to be: checked on what is left of the document without them."""
-    if any(isinstance(path[-1], int) for path in wrong if path):
-        return []  # without an item the others of its list would be counted differently
-    try:
-        rest = Scenario.model_validate_json(json.dumps(_without(document.value, (), set(wrong))), strict=True)
-    except ValidationError:
-        return []
-    findings = check_scenario(rest, folder)
-    return [_placed(f, document) for f in findings if not any(_touches(path, bad) for path in f.paths for bad in wrong)]
+    # Without its only item a list may be none any more: then the faulty keys alone are left out.
+    for left_out in ({_item_around(path) for path in wrong}, set(wrong)):
+        try:
+            rest = Scenario.model_validate_json(json.dumps(_without(document.value, (), left_out)), strict=True)
+        except ValidationError:
+            continue
+        findings = [
+            Finding(tuple(_counted_with(path, left_out) for path in finding.paths), finding.issue)
+            for finding in check_scenario(rest, folder)
+        ]
+        return [_placed(f, document) for f in findings if not any(_touches(p, bad) for p in f.paths for bad in wrong)]
+    return []
 
 
 def _without(value: Any, path: KeyPath, wrong: set[KeyPath]) -> Any:
     if isinstance(value, dict):
         return {key: _without(v, (*path, key), wrong) for key, v in value.items() if (*path, key) not in wrong}
     if isinstance(value, list):
-        return [_without(v, (*path, i), wrong) for i, v in enumerate(value)]
+        return [_without(v, (*path, i), wrong) for i, v in enumerate(value) if (*path, i) not in wrong]
     return value
+
+
+def _item_around(path: KeyPath) -> KeyPath:
+    """The item of a list that a key is in; the key itself where it is in none."""
+    numbers = [place for place, step in enumerate(path) if isinstance(step, int)]
+    return path[: numbers[-1] + 1] if numbers else path
+
+
+def _counted_with(path: KeyPath, left_out: set[KeyPath]) -> KeyPath:
+    """A path in a document without some items, as it is with them: the others of their lists were counted anew."""
+    found: KeyPath = ()
+    for step in path:
+        place = step
+        if isinstance(place, int):
+            for index in itertools.count():
+                missing = (*found, index) in left_out
+                if not missing and place == 0:
+                    place = index
+                    break
+                place -= not missing
+        found = (*found, place)
+    return found
 
 
 def _touches(one: KeyPath, other: KeyPath) -> bool:

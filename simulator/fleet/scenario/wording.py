@@ -213,7 +213,7 @@ def _nearest(spot: _Spot, root: type[BaseModel]) -> str:
 def _near(given: str, siblings: tuple[str, ...]) -> list[str]:
     # duration or duration_ms for duration_s, pool_size for pool: the unit or a word around is what people miss.
     stem = given.rsplit("_", 1)[0]
-    near = [key for key in siblings if key.rsplit("_", 1)[0] in {given, stem} or key == stem]
+    near = [key for key in siblings if key.startswith(f"{given}_") or key.rsplit("_", 1)[0] == stem or key == stem]
     return near[:1] or difflib.get_close_matches(given, siblings, n=1)
 
 

@@ -1,8 +1,8 @@
 """Chains of states with hashed lengths: which state a device is in at any instant, without having lived through it all.
 
-A chain is cut into blocks. In each block it begins in a state that is drawn by how much of its time the chain spends
-there, and is lived through from there; so any instant costs at most one block, and the next one after it costs nothing
-(the stay that was found is kept in the device's memo).
+A chain is cut into blocks of a hundred of its longest stays, or two thousand of any. In each block it begins in a state
+that is drawn by how much of its time the chain spends there, and is lived through from there; so any instant costs at
+most one block, and the next one after it costs nothing (the stay that was found is kept in the device's memo).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final
 
 from simulator.fleet.signals.base import Individual, salt_of, turn_at
 
-_DAY_S: Final = 86_400.0
-_STAYS_IN_A_BLOCK: Final = 100
+_LONGEST_STAYS: Final = 100
+_STAYS_MAX: Final = 2000
 _ROUNDS: Final = 2_000
 _SHORTEST_S: Final = 1e-3
 
@@ -76,7 +76,9 @@ class Chain:
         self._unsettling = unsettling
         self._states = dict(states)
         self._salt = salt_of("chain", name)
-        self._block_s = max(_DAY_S, _STAYS_IN_A_BLOCK * max(state.stay_s for state in states.values()))
+        visits = _visits(self._states)
+        mean_s = sum(visits[name] * state.stay_s for name, state in states.items())
+        self._block_s = min(_LONGEST_STAYS * max(state.stay_s for state in states.values()), _STAYS_MAX * mean_s)
         self._nexts = {name: _weighted(_ways(name, self._states)) for name in self._states}
         self._shares = _weighted(time_shares(self._states))
 
@@ -124,6 +126,14 @@ Weighted = tuple[tuple[str, float], ...]
 
 def time_shares(states: Mapping[str, ChainState]) -> dict[str, float]:
     """Which part of its time a chain spends in each state, in the long run."""
+    visits = _visits(states)
+    times = {name: visits[name] * state.stay_s for name, state in states.items()}
+    whole_s = sum(times.values())
+    return {name: time_s / whole_s for name, time_s in times.items()}
+
+
+def _visits(states: Mapping[str, ChainState]) -> dict[str, float]:
+    """Which part of its stays is in each state, in the long run."""
     visits = dict.fromkeys(states, 1.0 / len(states))
     ways = {name: _ways(name, states) for name in states}
     for _ in range(_ROUNDS):
@@ -137,9 +147,7 @@ def time_shares(states: Mapping[str, ChainState]) -> dict[str, float]:
         visits = following
         if settled:
             break
-    times = {name: visits[name] * state.stay_s for name, state in states.items()}
-    whole_s = sum(times.values())
-    return {name: time_s / whole_s for name, time_s in times.items()}
+    return visits
 
 
 def _ways(name: str, states: Mapping[str, ChainState]) -> Mapping[str, float]:

@@ -23,17 +23,21 @@ class AnswerReader:
     __slots__ = ("_more", "_parser", "body", "feed", "has_more", "headers", "is_whole", "keeps_alive", "status")
 
     def __init__(self) -> None:
-        self._parser = httptools.HttpResponseParser(self)
-        self.feed = self._parser.feed_data
-        self.clear()
-
-    def clear(self) -> None:
-        """Ready for the next answer."""
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
         self.body = b""
         self._more: list[bytes] = []
         self.is_whole = self.keeps_alive = self.has_more = False
+        self._parser = httptools.HttpResponseParser(self)
+        self.feed = self._parser.feed_data
+
+    def clear(self) -> None:
+        """Ready for the next answer; after a whole one that nothing came behind."""
+        self.headers = []
+        self.body = b""
+        self.is_whole = False
+        if self._more:
+            self._more = []
 
     def end(self) -> bool:
         """The other side is done; whether that makes the answer whole.

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from mqtt5 import PublishPacket
+
 from simulator.fleet.engine.mqtt import packets
 from simulator.fleet.engine.mqtt.ports import Publisher
 from simulator.fleet.metrics.outcomes import OutcomeClass
@@ -65,8 +67,15 @@ class Outgoing:
                 self._waiting = deque()
             self._waiting.append((topic, payload, retain, publisher, give_up_s))
             return
-        self._write(self.publication(topic, payload, retain=retain))
-        self._flying[self._last_id] = (publisher, now_s, give_up_s)
+        flying = self._flying
+        packet_id = self._last_id % _IDS + 1
+        if packet_id in flying or self._aliases is not None:
+            self._write(self.publication(topic, payload, retain=retain))
+            packet_id = self._last_id
+        else:  # the way of nearly every message
+            self._last_id = packet_id
+            self._write(PublishPacket(topic, payload, qos=packets.QOS_1, retain=retain, packet_id=packet_id).write())
+        flying[packet_id] = (publisher, now_s, give_up_s)
 
     def publication(self, topic: str, payload: bytes, *, retain: bool) -> bytes:
         """The packet, under the next packet id that is free."""

@@ -29,7 +29,7 @@ SUBSCRIBE_ID: Final = 1
 PING: Final = b"\xc0\x00"
 LEAVE: Final = DisconnectPacket().write()
 
-_QOS_1: Final = QoS.AT_LEAST_ONCE
+QOS_1: Final = QoS.AT_LEAST_ONCE
 
 
 def connect(opening: Opening) -> bytes:
@@ -41,7 +41,7 @@ def connect(opening: Opening) -> bytes:
         username=opening.client_id,
         password=None if password is None else password.reveal().encode(),
         clean_start=opening.clean_start,
-        will=None if will is None else WillMessage(will.topic, payload=will.payload, qos=_QOS_1, retain=True),
+        will=None if will is None else WillMessage(will.topic, payload=will.payload, qos=QOS_1, retain=True),
         keep_alive=opening.keep_alive_s,
         session_expiry_interval=opening.session_expiry_s,
         receive_max=opening.receive_maximum,
@@ -61,7 +61,7 @@ def subscribe(subscriptions: tuple[tuple[str, int], ...]) -> bytes:
 
 def publish(topic: str, payload: bytes, packet_id: int, *, retain: bool = False, alias: int | None = None) -> bytes:
     """PUBLISH with QoS 1; with an alias that the broker knows already, ``topic`` is empty."""
-    return PublishPacket(topic, payload, qos=_QOS_1, retain=retain, packet_id=packet_id, topic_alias=alias).write()
+    return PublishPacket(topic, payload, qos=QOS_1, retain=retain, packet_id=packet_id, topic_alias=alias).write()
 
 
 def puback(packet_id: int) -> bytes:

@@ -13,6 +13,7 @@ from mqtt5 import ConnAckPacket, DisconnectPacket, PingRespPacket, PubAckPacket,
 from simulator.fleet.engine.mqtt import faults, packets
 from simulator.fleet.engine.mqtt.faults import Trouble
 from simulator.fleet.engine.mqtt.outgoing import Outgoing
+from simulator.fleet.engine.mqtt.packets import PUBACK, PUBACK_BYTES, PUBACK_REST
 from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Publisher, SessionListener, Standing, Will
 from simulator.fleet.engine.wheel import Timer, Wheel
 from simulator.fleet.metrics.outcomes import OutcomeClass
@@ -56,6 +57,10 @@ class _State(IntEnum):
     UP = 3
     OVER = 4
 
+
+# What each message asks for, without the way through the class.
+_UP: Final = _State.UP
+_OVER: Final = _State.OVER
 
 _AWAITED: Final = {
     _State.CONNECTING: "take the connection",
@@ -117,7 +122,7 @@ class Session(asyncio.Protocol, Timer):
     @property
     def is_up(self) -> bool:
         """The subscriptions stand."""
-        return self._state is _State.UP
+        return self._state is _UP
 
     # --- what the engine asks for -------------------------------------------------------------------------------------
 
@@ -126,7 +131,7 @@ class Session(asyncio.Protocol, Timer):
     ) -> tuple[OutcomeClass, str] | None:
         """As :meth:`MqttEngine.publish`, but when it cannot go out at all, nobody is called, and this says why."""
         out = self._out
-        if out is None or self._state is not _State.UP:
+        if out is None or self._state is not _UP:
             return faults.NO_CONNECTION
         size_bytes = len(topic) + len(payload) + _HEAD_BYTES
         if size_bytes > (self._max_bytes or _LARGEST_BYTES):
@@ -164,7 +169,7 @@ class Session(asyncio.Protocol, Timer):
 
     def fail(self, trouble: Trouble) -> None:
         """The connection could not be made, or is of no use any more: everybody is told, once."""
-        if self._state is _State.OVER:
+        if self._state is _OVER:
             return
         now_s, transport, out = self._ground.time(), self._transport, self._out
         self._end()
@@ -211,10 +216,10 @@ class Session(asyncio.Protocol, Timer):
             data, self._rest = self._rest + data, b""
         at, end, out = 0, len(data), self._out
         while at < end:
-            if end - at >= packets.PUBACK_BYTES and data[at] == packets.PUBACK and data[at + 1] == packets.PUBACK_REST:
+            if end - at >= PUBACK_BYTES and data[at] == PUBACK and data[at + 1] == PUBACK_REST:
                 if out is not None:
                     out.settle(data[at + 2] << 8 | data[at + 3], 0, now_s)
-                at += packets.PUBACK_BYTES
+                at += PUBACK_BYTES
             else:
                 try:
                     packet, size = read(memoryview(data)[at:])
@@ -226,7 +231,7 @@ class Session(asyncio.Protocol, Timer):
                     break
                 at += size
                 self._take(packet, now_s)
-            if self._state is _State.OVER:
+            if self._state is _OVER:
                 return
         if out is not None and out.waits:
             out.send_waiting(now_s)
@@ -310,7 +315,7 @@ class Session(asyncio.Protocol, Timer):
     def fire(self) -> None:
         """What time alone brings: a connection that does not come, messages given up, pings."""
         now_s, out, ground = self._ground.time(), self._out, self._ground
-        if out is None or self._state is not _State.UP:
+        if out is None or self._state is not _UP:
             self.fail(faults.of_silence(_AWAITED[self._state], ground.connect_timeout_s, ground.where))
             return
         ping_s = self._keep_awake(now_s) if self._keep_alive_s else _NEVER_S

@@ -132,11 +132,14 @@ def test_a_command_that_expired_or_still_waits_is_not_lost(tmp_path):
     assert "3 commands never came to their device" in audit.sentences[-1]
 
 
-def test_commands_of_an_earlier_run_are_left_alone(tmp_path):
+def test_commands_of_other_runs_are_left_alone(tmp_path):
     with story(tmp_path, offers=OFFERS) as told:
         clean(told)
         listed(told, 0, "old", -100.0)
-        assert told.audit().findings == ()
+        listed(told, 0, "of the next run", 100.0)
+        audit = told.audit()
+    assert audit.findings == ()
+    assert audit.commands.stored == 12
 
 
 def test_a_plain_service_that_never_tells_a_state_alters_and_loses_nothing(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from agent.errors import ConfigurationError, TransportError
 from agent.wire.times import to_rfc3339
 from simulator.exit_codes import ExitCode
+from simulator.fleet.audit.book import first_number_of
 from simulator.fleet.audit.findings import AuditSettings, audit_run, exit_code_of_audit
 from simulator.fleet.audit.folder import ledger_path
 from simulator.fleet.record import DeviceFinding, StreamAudit
@@ -176,7 +177,26 @@ def test_a_service_that_keeps_whole_seconds_and_other_names_alters_nothing(tmp_p
     assert audit.readings == StreamAudit(4, 4, 4, 0, 0, 0, 0, 0, 0)
 
 
-def test_readings_of_another_run_are_left_alone(tmp_path):
+def test_readings_of_other_runs_with_the_same_devices_are_left_alone_whenever_they_were(tmp_path):
+    first = first_number_of("this run")
+    with story(tmp_path, first_number=first) as told:
+        clean(told)
+        for other in (0, first_number_of("the run before"), first_number_of("the run after"), first - 1, first + 2**32):
+            told.first_number = other
+            told.store(0, 1, 10.0, {"temperature": 1.0}, BEGAN_MS + 10_000)
+        del told.rows(1)[0]
+        audit = told.audit()
+    assert [(each.device_id, each.kind, each.keys) for each in audit.findings] == [("d-1", "lost", ("1",))]
+    assert audit.readings.stored == 19
+    assert "5 readings of other runs with the same devices were left out" in audit.sentences
+
+
+def test_the_largest_number_of_the_last_run_is_one_that_a_double_holds():
+    assert float(2**20 * 2**32 - 1) == 2**20 * 2**32 - 1
+    assert 0 <= first_number_of("any") <= (2**20 - 1) * 2**32
+
+
+def test_readings_of_another_time_are_left_alone(tmp_path):
     with story(tmp_path) as told:
         clean(told)
         told.store(0, 3, -7200.0, {"temperature": 1.0}, BEGAN_MS - 7_200_000)

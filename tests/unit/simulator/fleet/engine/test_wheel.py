@@ -77,6 +77,14 @@ def test_what_fires_may_make_the_next_appointment():
     assert [at_s for at_s, _ in rig.fired] == [1000.25 + 0.25 * n for n in range(8)]
 
 
+def test_a_timer_that_has_fired_has_no_appointment():
+    rig = Rig()
+    timer = rig.wheel.at(1001.0, rig.timer("once"))
+    assert timer.due_s == 1001.0
+    rig.clock.run_until(1002)
+    assert timer.due_s == math.inf
+
+
 def test_infinity_is_never():
     rig = Rig()
     rig.wheel.at(math.inf, rig.timer("never"))

@@ -311,8 +311,8 @@ def test_faults_come_one_after_the_other_and_copies_are_copies_of_the_result():
     changed = interferences.values(A, NOW + 100, read(A, NOW + 100), lambda t: read(A, t))
     assert changed == {**read(A, NOW + 60), "new": 1.0}
     first, copy = interferences.bodies(A, NOW + 100, a_body(A, 100))
-    assert first.spoiled
-    assert copy.content == a_body(A, 100)
+    assert first.content != a_body(A, 100)
+    assert (copy.content, copy.spoiled, copy.copy) == (first.content, True, True)
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,10 @@ SECTIONS = {
         WHOLE + "target: {transport: mqtt, through: gateway, broker: {ca_file: key.pem}}",
         "target.broker.ca_file: needs 'tls: true'",
     ),
+    "no numbers without devices": (
+        WHOLE + "level: wire\naudit: {numbers: false}\narrivals: [{operation: sensor_data, kind: open, rate_per_s: 1}]",
+        "audit.numbers: only devices with the agent's core",
+    ),
     "wire with commands": (WHOLE + PING + "level: wire", "commands: nobody would carry them out"),
     "wire with storms": (
         HEAD + FLEET + "level: wire\nphases: [{name: s, kind: storm, duration_s: 9}]",
@@ -58,7 +62,15 @@ SECTIONS = {
     ),
     "core with arrivals": (WHOLE + "arrivals: [{kind: open, rate_per_s: 1}]", "arrivals: devices of level core send"),
     "round trip of nothing": (WHOLE + "kind: command_round_trip", "kind: command_round_trip needs 'commands:'"),
-    "limiter at level core": (WHOLE + "kind: limiter\nlimiter: {}", "kind: limiter needs 'level: wire'"),
+    "limiter at level core": (WHOLE + "kind: limiter\nlimiter: {window_s: 9}", "kind: limiter needs 'level: wire'"),
+    "too few windows": (
+        WHOLE + "kind: limiter\nlevel: wire\nlimiter: {}",
+        "phases: the limiter's test takes four windows: let the phases last 240 s at least",
+    ),
+    "arrivals of another kind": (
+        WHOLE + "kind: limiter\nlevel: wire\nlimiter: {window_s: 9}\narrivals: [{kind: closed, users: 3}]",
+        "arrivals: kind limiter makes requests of its own; remove them",
+    ),
     "a section of another kind": (WHOLE + "limiter: {}", "limiter: does nothing without 'kind: limiter'"),
     "a kind without its section": (WHOLE + "kind: backfill", "kind: backfill needs a section 'backfill:'"),
     "a fault of level wire": (

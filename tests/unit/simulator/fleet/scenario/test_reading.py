@@ -156,3 +156,26 @@ def test_a_key_pair_in_the_wrong_place_is_not_shown():
 def test_a_file_that_is_not_there_is_one_line(tmp_path):
     with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
         read_scenario(tmp_path / "none.yaml")
+
+
+def test_an_item_that_is_left_out_does_not_move_the_places_of_the_others():
+    found = faults(
+        """\
+scenario: s
+fleet: {devices: 10}
+commands:
+  - {payload: {command: ping}, rate_per_s: 1}
+  - {payload: {command: ping}, rate: 1}
+  - {payload: {command: pong}, rate_per_s: 1}
+faults:
+  - {kind: nonsense, at_s: 3}
+  - {kind: frozen_sensor, at_s: 30s, duration_s: 3h}
+phases: [{name: hold, kind: hold, duration_s: 1m}]
+"""
+    )
+    assert [line.partition(": ")[0] for line in found] == [
+        "line 5, column 32",
+        "line 6, column 15",
+        "line 8, column 5",
+        "line 9, column 50",
+    ]

@@ -1,0 +1,43 @@
+"""Keys that the service does not take any more: revoked for a while, or rotated and handed out late."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from simulator.fleet.faults.base import LastingBasis
+from simulator.fleet.faults.link import FREE, LinkFault, Passage
+from simulator.fleet.signals.base import Individual, salt_of
+
+_TOLD = salt_of("fault", "rotated_keys", "told")
+_WRONG = Passage(wrong_key=True)
+
+
+class RevokedKeysSettings(LastingBasis):
+    """The service answers 401 to these devices until it is over: they speak with a key that is not valid."""
+
+    kind: Literal["revoked_keys"]
+
+
+class RevokedKeys(LinkFault[RevokedKeysSettings]):
+    """See the settings."""
+
+    def passage(self, device: Individual, which: int, time_s: float, size_bytes: int) -> Passage:
+        """With a wrong key."""
+        del which, size_bytes
+        return _WRONG if self.acts(device, time_s) else FREE
+
+
+class RotatedKeysSettings(LastingBasis):
+    """Keys are rotated at its begin; each device learns its new one at a hashed moment until its end."""
+
+    kind: Literal["rotated_keys"]
+
+
+class RotatedKeys(LinkFault[RotatedKeysSettings]):
+    """See the settings."""
+
+    def passage(self, device: Individual, which: int, time_s: float, size_bytes: int) -> Passage:
+        """With the old key until this device is told the new one."""
+        del which, size_bytes
+        told_s = self.begin_s + self.settings.duration_s * device.fraction(_TOLD)
+        return _WRONG if self.acts(device, time_s) and time_s < told_s else FREE

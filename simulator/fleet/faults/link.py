@@ -1,0 +1,86 @@
+"""What a fault of the network does: to one request on its way, or to a device's link for some time.
+
+Times are seconds since the epoch. Everything is a function of the device, the request's number and the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from simulator.fleet.faults.base import DeviceFault, FaultBasis
+from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.signals.base import Individual
+
+
+@dataclass(frozen=True, slots=True)
+class Stranger:
+    """Somebody else answers in the service's place: an HTTP answer."""
+
+    status: int
+    headers: tuple[tuple[bytes, bytes], ...]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """How one request gets through.
+
+    Attributes:
+        refused: nothing goes out; why, for a person. None lets it go out.
+        outcome: of a refused one.
+        request_lost: nothing arrives, and the device waits until its patience ends.
+        answer_lost: it arrives, and no answer comes back: the device waits until its patience ends.
+        out_s, back_s: how much longer the request and the answer are on their way.
+        stranger: who answers instead.
+        wrong_key: it goes out with a secret key that the service does not know.
+    """
+
+    refused: str | None = None
+    outcome: OutcomeClass = OutcomeClass.TRANSPORT
+    request_lost: bool = False
+    answer_lost: bool = False
+    out_s: float = 0.0
+    back_s: float = 0.0
+    stranger: Stranger | None = None
+    wrong_key: bool = False
+
+    def then(self, other: Passage) -> Passage:
+        """Through both."""
+        return Passage(
+            refused=self.refused if self.refused is not None else other.refused,
+            outcome=self.outcome if self.refused is not None else other.outcome,
+            request_lost=self.request_lost or other.request_lost,
+            answer_lost=self.answer_lost or other.answer_lost,
+            out_s=self.out_s + other.out_s,
+            back_s=self.back_s + other.back_s,
+            stranger=self.stranger or other.stranger,
+            wrong_key=self.wrong_key or other.wrong_key,
+        )
+
+
+FREE: Final = Passage()
+
+Settings = TypeVar("Settings", bound=FaultBasis)
+
+
+class LinkFault(DeviceFault[Settings], Generic[Settings]):
+    """A fault of the network, which does nothing yet."""
+
+    def passage(self, device: Individual, which: int, time_s: float, size_bytes: int) -> Passage:
+        """How a request gets through.
+
+        Args:
+            device: whose it is.
+            which: number of the request, among the device's.
+            time_s: now.
+            size_bytes: of the request.
+        """
+        del device, which, time_s, size_bytes
+        return FREE
+
+    def away(self, device: Individual) -> Sequence[tuple[float, float]]:
+        """When this device has no link at all: begins and ends, ascending; empty for one that it does not concern."""
+        del device
+        return ()

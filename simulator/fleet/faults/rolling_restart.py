@@ -1,0 +1,50 @@
+"""Devices restart one after the other, as in a rolled-out update: the power goes, and comes back a while later."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, Literal
+
+from simulator.fleet.faults.base import DeviceFault, LastingBasis
+from simulator.fleet.models.condition import Condition, PowerLoss
+from simulator.fleet.models.interference import Hook
+from simulator.fleet.settings import Seconds, key
+from simulator.fleet.signals.base import Individual, salt_of
+
+_TURN = salt_of("fault", "rolling_restart", "turn")
+
+
+class RollingRestartSettings(LastingBasis):
+    """Every device restarts once, each at its own moment of the fault."""
+
+    kind: Literal["rolling_restart"]
+    away_s: Seconds = key("how long a restart takes", unit="s", default=5.0)
+
+
+class RollingRestart(DeviceFault[RollingRestartSettings]):
+    """See the module."""
+
+    hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.CONDITION})
+
+    def __init__(self, settings: RollingRestartSettings, origin_s: float, number: int = 0) -> None:
+        super().__init__(settings, origin_s, number)
+        self.end_s += settings.away_s  # the last one is back
+
+    def condition(self, device: Individual, time_s: float, condition: Condition) -> Condition:
+        """Without power for a while from this device's turn on."""
+        if not self.chooses(device):
+            return condition
+        off_s = self.begin_s + self.settings.duration_s * device.fraction(_TURN)
+        on_s = off_s + self.settings.away_s
+        if time_s < off_s:
+            return dataclasses.replace(condition, until_s=min(condition.until_s, off_s))
+        if time_s < on_s:
+            return dataclasses.replace(
+                condition,
+                since_s=max(condition.since_s, off_s),
+                until_s=min(condition.until_s, on_s),
+                off=condition.off or PowerLoss.REBOOT,
+            )
+        return dataclasses.replace(
+            condition, since_s=max(condition.since_s, on_s), booted_s=max(condition.booted_s, on_s)
+        )

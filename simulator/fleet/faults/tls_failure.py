@@ -1,0 +1,30 @@
+"""TLS that fails, as with an expired certificate: the device refuses to speak, and nothing goes out.
+
+Made at the device's end: the certificate of the target is not touched.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from simulator.fleet.faults.base import LastingBasis
+from simulator.fleet.faults.link import FREE, LinkFault, Passage
+from simulator.fleet.signals.base import Individual
+
+
+class TlsFailureSettings(LastingBasis):
+    """Every handshake fails until it is over."""
+
+    kind: Literal["tls_failure"]
+    reason: Literal["certificate has expired", "self-signed certificate", "unknown protocol"] = (
+        "certificate has expired"
+    )
+
+
+class TlsFailure(LinkFault[TlsFailureSettings]):
+    """See the module."""
+
+    def passage(self, device: Individual, which: int, time_s: float, size_bytes: int) -> Passage:
+        """Nothing goes out."""
+        del which, size_bytes
+        return Passage(refused=f"TLS: {self.settings.reason}") if self.acts(device, time_s) else FREE
