@@ -15,6 +15,7 @@ import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Final, Self
 
 import numpy as np
@@ -259,7 +260,13 @@ def rank_of(percent: float, count: int) -> int:
     """The place of a percentile in a sorted log of so many values, from 1: the nearest rank, in whole numbers."""
     if not 0 <= percent <= 100:  # noqa: PLR2004
         raise ValueError(f"a percentile lies between 0 and 100, not at {percent}")
-    return max(math.ceil(Fraction(repr(float(percent))) * count / 100), 1)
+    return max(math.ceil(_exact(percent) * count / 100), 1)
+
+
+@lru_cache(maxsize=256)
+def _exact(percent: float) -> Fraction:
+    """99.9 as 999/10, which no float is."""
+    return Fraction(repr(float(percent)))
 
 
 def _width(largest: int) -> int:

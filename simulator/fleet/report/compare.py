@@ -13,7 +13,9 @@ from typing import Any, Final
 import numpy as np
 
 from agent.errors import ConfigurationError, InvalidMessage
+from simulator.fleet.metrics.histogram import SHORTEST_S
 from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.metrics.stages import STAGE_OPERATIONS
 from simulator.fleet.record import RunRecord, Second, Span, Word
 from simulator.fleet.report.making import unended
 from simulator.fleet.report.resampling import BLOCKS_MIN, DRAWINGS, Block, Drawings, Drawn, Sample, Stretch, blocks_of
@@ -241,7 +243,9 @@ def _differences(name: str, drawn_a: Drawings, drawn_b: Drawings, terms: Terms) 
         return Difference(name, label, figure, of_a, of_b, change, finding)
 
     ok, limited = (OutcomeClass.OK,), (OutcomeClass.LIMITED,)
-    yield made("ok per second", Figure.RATE, a.rate(ok), b.rate(ok), said=True)
+    # The stages of a command are no requests of their own: how many there are says nothing that commands do not.
+    if name not in STAGE_OPERATIONS:
+        yield made("ok per second", Figure.RATE, a.rate(ok), b.rate(ok), said=True)
     if a.rate(limited)[0] or b.rate(limited)[0]:
         yield made("limited (429)", Figure.SHARE, _limited(a), _limited(b), said=True)
     if a.error_share()[0] or b.error_share()[0]:
@@ -250,6 +254,8 @@ def _differences(name: str, drawn_a: Drawings, drawn_b: Drawings, terms: Terms) 
         return
     fewest = min(a.answers, b.answers)
     for percent, one, two in zip(COMPARED, a.percentiles(COMPARED), b.percentiles(COMPARED), strict=True):
+        if one[0] < SHORTEST_S and two[0] < SHORTEST_S:
+            continue
         beyond = fewest * (100 - percent) / 100
         yield made(percentile_name(percent), Figure.TIME, one, two, said=beyond >= _BEYOND_MIN)
 
