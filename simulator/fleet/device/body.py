@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from agent.core.values import Moment
 from simulator.fleet.device.chance import Chance
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from simulator.fleet.device.lanes import Lanes
     from simulator.fleet.device.model import DeviceModel, Fleetwide
     from simulator.fleet.device.store import Disk
+
+
+VERSION: Final = "firmware"
+"""The setting on the disk that holds the version after an update."""
 
 
 class Body:
@@ -93,4 +97,13 @@ class Body:
             values=self.values(now),
             interval_s=self.model.interval_s,
             service_s=now.wall_s if service_s is None else service_s,
+            version=self._version(now),
+            firmware=self.model.nature.firmware if self.model.nature is not None else None,
         )
+
+    def _version(self, now: Moment) -> str:
+        """Of its firmware: what an update left on the disk, else what it left the factory with."""
+        nature, around = self.model.nature, self.fleet.circumstances
+        factory = nature.firmware.factory_version(self.individual) if nature and nature.firmware else ""
+        version = self.disk.journal.settings.get(VERSION, factory)
+        return version if around is None else around.version(self.individual, version, now)

@@ -116,6 +116,11 @@ class Circumstances:
             at_s = until_s
         return self.monotonic_s(at_s)
 
+    def version(self, individual: Individual, own: str, now: Moment) -> str:
+        """The firmware that the device tells, where it has ``own``."""
+        true_s = self.true_s(now.monotonic_s)
+        return self.faults.condition(individual, true_s, replace(ALWAYS_ON, factory_firmware=own)).factory_firmware
+
     def held_until_s(self, individual: Individual, now: Moment) -> float:
         """Nothing is handed over before; on the monotonic clock, in the past where nothing is held."""
         true_s = self.true_s(now.monotonic_s)

@@ -32,7 +32,7 @@ class DeviceModel:
         batch: how many readings go at once where the service takes arrays.
         backoff: the pace of retries.
         defies_limit: go on after 429 instead of waiting as ``Retry-After`` says.
-        nature: its model, where that has states or a clock of its own; needs the fleet's circumstances.
+        nature: its model, where that has firmware, states or a clock; the last two need the fleet's circumstances.
     """
 
     signals: SignalSet = field(default_factory=lambda: CLIMATE)

@@ -23,7 +23,7 @@ from agent.errors import ServiceError
 from simulator.fleet.audit.book import SEQUENCE_NAME
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.device.answers import HttpAnswer
-from simulator.fleet.device.body import Body
+from simulator.fleet.device.body import VERSION, Body
 from simulator.fleet.device.exchange import Ask, Operation, values_text
 from simulator.fleet.device.handing_over import HandingOver
 from simulator.fleet.device.lanes import need_lanes
@@ -135,6 +135,8 @@ class VirtualDevice:
         lanes = body.lanes
         if lanes is not None and lanes.busy:
             for work in lanes.advance(now, body.time.at(now)):
+                if work.version is not None:
+                    body.disk.journal.put_setting(VERSION, work.version)
                 if work.interval_s is not None:
                     body.disk.journal.put_setting(_INTERVAL, repr(work.interval_s))
                     self._schedule = self._scheduled()

@@ -16,6 +16,7 @@ from agent.core.commands import CommandRules, HandlerRule
 from agent.core.values import Contract, JsonObject, Moment, Outcome, OutcomeStatus
 from agent.wire.base import describe_faults
 from agent.wire.times import to_rfc3339
+from simulator.fleet.models.firmware import Firmware
 
 HANDLER_KEY: Final = "command"
 SENSOR: Final = "climate"
@@ -47,6 +48,12 @@ class IntervalPayload(Payload):
     interval_s: float | None = Field(gt=0, allow_inf_nan=False)
 
 
+class UpdatePayload(Payload):
+    """Which firmware to have."""
+
+    version: str = Field(min_length=1, max_length=64)
+
+
 class SlowPayload(Payload):
     """How long the work takes."""
 
@@ -62,6 +69,8 @@ class Surroundings:
         values: what its sensors read now.
         interval_s: how often they are read by default.
         service_s: the service's clock, epoch seconds, as far as the device knows it.
+        version: of its firmware; empty where it does not tell.
+        firmware: how its updates go; None where there are none.
     """
 
     device_id: str
@@ -69,6 +78,8 @@ class Surroundings:
     values: Mapping[str, float]
     interval_s: float
     service_s: float
+    version: str = ""
+    firmware: Firmware | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +90,13 @@ class Work:
         duration_s: how long it takes.
         outcome: how it ends.
         interval_s: the new period of the sensors; None leaves it.
+        version: the new firmware at its end; None leaves it.
     """
 
     outcome: Outcome
     duration_s: float = 0.0
     interval_s: float | None = None
+    version: str | None = None
 
 
 Handle = Callable[[Any, Surroundings], Work]
@@ -114,6 +127,8 @@ def _rejected(code: str, sentence: str) -> Work:
 
 def _ping(payload: PingPayload, around: Surroundings) -> Work:
     result = {"pong": True, "echo": payload.echo, "agent_time": to_rfc3339(around.service_s)}
+    if around.version:
+        result["firmware"] = around.version
     return _succeeded({**result, "device_id": around.device_id})
 
 
@@ -139,6 +154,17 @@ def _self_test(payload: SlowPayload, around: Surroundings) -> Work:
     return _succeeded({"passed": True, "checked": sorted(around.values)}, duration_s=payload.seconds)
 
 
+def _update_firmware(payload: UpdatePayload, around: Surroundings) -> Work:
+    if around.firmware is None:
+        return _rejected("no_firmware", "this device has no firmware that could be updated")
+    update = around.firmware.update(around.device_id, payload.version)
+    if not update.succeeded:
+        sentence = f"version {payload.version} could not be written; it has {around.version} still"
+        return Work(Outcome(OutcomeStatus.FAILED, error=f"update_failed: {sentence}"), update.takes_s)
+    result = {"version": payload.version, "previous": around.version}
+    return Work(Outcome(OutcomeStatus.SUCCEEDED, result), update.takes_s, version=payload.version)
+
+
 VOCABULARY: Final[Mapping[str, VirtualHandler]] = MappingProxyType(
     {
         "ping": VirtualHandler(Contract.IDEMPOTENT, PingPayload, _ping),
@@ -146,6 +172,7 @@ VOCABULARY: Final[Mapping[str, VirtualHandler]] = MappingProxyType(
         "set_interval": VirtualHandler(Contract.IDEMPOTENT, IntervalPayload, _set_interval),
         "open_valve": VirtualHandler(Contract.ONCE, SlowPayload, _open_valve),
         "self_test": VirtualHandler(Contract.IDEMPOTENT, SlowPayload, _self_test),
+        "update_firmware": VirtualHandler(Contract.IDEMPOTENT, UpdatePayload, _update_firmware),
     }
 )
 """The climate node's handlers; each has a lane of its own."""

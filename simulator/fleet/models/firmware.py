@@ -48,7 +48,12 @@ class Firmware:
                 return version
         return list(self.versions)[-1]
 
-    def update(self, device: Individual, command_id: str) -> FirmwareUpdate:
-        """How the update that this command asks for goes; the same for the same device and command."""
-        chance = device.uniform(salt_of("firmware", "update", command_id), 0)
+    def update(self, device: str, version: str) -> FirmwareUpdate:
+        """How an update goes: where it fails on a device, it fails there each time.
+
+        Args:
+            device: its id.
+            version: the new one.
+        """
+        chance = Individual(0, device).uniform(salt_of("firmware", "update", version), 0)
         return FirmwareUpdate(self.update_s, chance >= self.failure_share)

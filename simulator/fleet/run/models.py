@@ -56,7 +56,7 @@ def device_model(settings: ModelSettings, model: Model, *, held: bool, defies: b
     every_s = settings.poll.every_s
     return DeviceModel(
         signals=model.signals,
-        nature=model if model.states or model.clock else None,
+        nature=model if model.states or model.clock or model.firmware else None,
         interval_s=settings.telemetry.every_s,
         in_step=settings.telemetry.phase == "in_step",
         polling=PollIntervals() if held else PollIntervals(every_s, every_s, every_s),

@@ -185,10 +185,10 @@ def test_firmware_comes_by_weight_and_an_update_fails_by_share():
     devices = [Individual(1, str(n)) for n in range(2000)]
     versions = [firmware.factory_version(device) for device in devices]
     assert versions.count("1.1") == pytest.approx(1500, abs=80)
-    updates = [firmware.update(device, "cmd-1") for device in devices]
+    updates = [firmware.update(device.name, "2.0") for device in devices]
     assert sum(update.succeeded for update in updates) == pytest.approx(1500, abs=80)
     assert {update.takes_s for update in updates} == {90}
-    assert firmware.update(devices[0], "cmd-1") == updates[0]
+    assert firmware.update(devices[0].name, "2.0") == updates[0]
 
 
 @pytest.mark.parametrize(

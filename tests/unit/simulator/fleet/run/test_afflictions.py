@@ -21,7 +21,7 @@ from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.models.build import ModelParts, build_model
 from simulator.fleet.models.interference import NO_INTERFERENCE
-from simulator.fleet.models.settings import StateSettings
+from simulator.fleet.models.settings import FirmwareSettings, StateSettings
 from simulator.fleet.run.afflictions import Afflictions, device_faults, read_device_faults, truths
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.signals.base import Individual
@@ -47,6 +47,8 @@ class Play:
     def __init__(self, faults=(), model=EVERY_TEN, offers=frozenset()) -> None:
         self.clock = VirtualClock(BEGAN_S)
         self.refuse = lambda body: False
+        self.orders: dict[int, list[dict]] = {}
+        self.results: dict[int, list[dict]] = {}
         self.engine = FakeEngine(self.clock, self._answer)
         self.book = RecordingBook()
         self.around = Circumstances(BEGAN_S, START_S + BEGAN_S, NO_INTERFERENCE, has_clocks=False)
@@ -69,7 +71,7 @@ class Play:
             observer=RecordingObserver(),
             clocks=Clocks(self.clock.time, lambda: START_S + self.clock.time()),
         )
-        for name in ("lose", "restore", "arrive", "gauges", "close"):
+        for name in ("lose", "restore", "afflict", "arrive", "gauges", "close"):
             setattr(self, name, None)
         self.unsettled, self.sample = self.driver.unsettled, self.driver.sample
         self.switch_on, self.switch_off = self.driver.switch_on, self.driver.switch_off
@@ -81,7 +83,13 @@ class Play:
 
     def _answer(self, request):
         if request.method == "GET":
-            return NOTHING
+            orders = self.orders.pop(request.device, None)
+            return NOTHING if orders is None else (200, {}, json.dumps({"data": orders}).encode())
+        if request.target.endswith("/result"):
+            result = request.json()
+            if result["status"] != "in_progress":
+                self.results.setdefault(request.device, []).append(result)
+            return (200, {}, b"{}")
         return (400, {}, b'{"error":"validation_error"}') if self.refuse(request.body) else (201, {}, b"{}")
 
     def run(self, until_s: float) -> None:
@@ -203,6 +211,34 @@ def test_a_clock_that_jumps_dates_readings_by_itself():
             assert abs(error_s) < 1 or error_s == pytest.approx(-3600, abs=1)
             off |= {request.device} if error_s < -1 else set()
     assert off == play.chosen()
+
+
+def test_an_update_changes_the_version_that_a_device_tells_or_fails_and_bad_firmware_tells_its_own():
+    settings = FirmwareSettings(versions={"1.0": 1}, update_s=20, failure_share=0.5)
+    model = build_model(ModelParts("m", {}, firmware=settings), folder=Path())
+    fault = {"kind": "bad_firmware", "at_s": 200, "duration_s": 50, "version": "9.9-bad"}
+    often = PollIntervals(10.0, 10.0, 10.0)
+    play = Play([fault], replace(EVERY_TEN, nature=model, polling=often), frozenset({extensions.COMMAND_RESULTS}))
+    update = {"command": "update_firmware", "version": "2.0"}
+    for device in range(20):
+        play.orders[device] = [{"id": f"u{device}", "command_payload": update, "status": "queued"}]
+    play.run(60)
+    outcomes = {device: results[-1] for device, results in play.results.items()}
+    statuses = Counter(outcome["status"] for outcome in outcomes.values())
+    assert set(statuses) == {"succeeded", "failed"}
+    assert {o["error"].split(":")[0] for o in outcomes.values() if o["status"] == "failed"} == {"update_failed"}
+    assert {str(o["result"]) for o in outcomes.values() if o["status"] == "succeeded"} == {
+        "{'version': '2.0', 'previous': '1.0'}"
+    }
+    for at_s in (100, 210, 300):
+        play.run(at_s)
+        for device in range(20):
+            ping = {"command": "ping"}
+            play.orders[device] = [{"id": f"p{device}-{at_s}", "command_payload": ping, "status": "queued"}]
+        play.run(at_s + 30)
+        told = {device: results[-1]["result"]["firmware"] for device, results in play.results.items()}
+        own = {device: "2.0" if outcome["status"] == "succeeded" else "1.0" for device, outcome in outcomes.items()}
+        assert told == (dict.fromkeys(own, "9.9-bad") if at_s == 210 else own)
 
 
 def test_a_state_has_its_own_pace_and_readings():
