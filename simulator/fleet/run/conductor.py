@@ -56,11 +56,7 @@ class Workers(Protocol):
         ...
 
     def hear(self, timeout_s: float) -> Iterator[FromWorker | Gone]:
-        """What they say."""
-        ...
-
-    def release(self, worker: int) -> None:
-        """This one has said its last word."""
+        """What they say; who has said its last word, :class:`Finished`, is not living any more."""
         ...
 
 
@@ -298,7 +294,6 @@ class Conductor:
                 self._drained[worker] = message
             case Finished(worker, summary):
                 self._done.summaries[worker] = summary
-                self._workers.release(worker)
                 self._merger.ended(worker)
             case Trouble(_, sentence):
                 self._done.troubles.append(sentence)

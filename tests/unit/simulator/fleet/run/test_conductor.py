@@ -67,9 +67,6 @@ class Rehearsal:
         if isinstance(message, Begin):
             self.began_s = message.at_s
 
-    def release(self, worker: int) -> None:
-        self.alive.discard(worker)
-
     def hear(self, timeout_s: float) -> Iterator[FromWorker | Gone]:
         self.now_s += timeout_s
         last = self.told[-1] if self.told else None
@@ -79,6 +76,7 @@ class Rehearsal:
             elif isinstance(last, Drain):
                 yield Drained(worker, (f"late-{worker}",), 2)
             elif isinstance(last, Stop):
+                self.alive.discard(worker)
                 yield Finished(worker, PlaySummary())
         while self.began_s is not None and self.now_s >= self.began_s + self.second + 1:
             happening = self.happenings.get(self.second)
