@@ -119,6 +119,8 @@ def run_locust(target: Target, seconds: float, core: int) -> Result:
             total = next(row for row in csv.DictReader(table) if row["Name"] == "Aggregated")
     used_s = after.ru_utime + after.ru_stime - own.ru_utime - own.ru_stime
     per_s = float(total["Requests/s"])
+    if per_s <= 0:
+        raise RuntimeError("Locust made no requests in time: give it more --seconds")
     return Result(per_s, used_s / (seconds + 2), (target.cpu_s() - before_s) / (seconds + 2), USERS)
 
 

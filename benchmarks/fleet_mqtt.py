@@ -7,8 +7,8 @@ acknowledged. Each body is made anew and each latency written down, by the same 
 figure is acknowledgements per second of the *generator's* CPU time: what one core is good for, whatever else the
 machine is doing and whether or not mosquitto keeps up. The rate on the clock stands beside it.
 
-aiomqtt takes part where it is installed, with up to 1,000 messages on their way. gmqtt does not: its wheel brings packages named ``tests`` and ``examples``,
-which would hide ours.
+aiomqtt takes part where it is installed, with up to 1,000 messages on their way. gmqtt does not: its wheel brings
+packages named ``tests`` and ``examples``, which would hide ours.
 
 *Sessions*: one process opens as many sessions as are asked for, 64 at a time (mosquitto's backlog is 100), each with
 the subscriptions and the will of a device, holds them over several keep-alives and lets each publish once.

@@ -26,6 +26,7 @@ from agent.wire.products import NewProduct
 from simulator.config import DEFAULT_PORT, DEVICES_MAX, UpSettings, quota_needed
 from simulator.exit_codes import ExitCode, exit_code_of
 from simulator.fleet.device.model import DeviceModel
+from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.products import load_product
 from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
 from simulator.fleet.target.standing import StandingService, forget_standing, tell_standing
@@ -164,6 +165,7 @@ def run_up(
 
     if settings.product and not settings.devices:
         raise ConfigurationError(["--product is the product of the virtual devices: give --devices too"], "up")
+    raise_descriptor_limit()  # also of broker and gateway, its children: a fleet may come with ten thousand sockets
     product = load_product(settings.product)
     keys = keep_keys(settings.data_dir / "keys") if settings.data_dir else make_keys()
     config = ServiceConfig(

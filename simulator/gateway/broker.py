@@ -27,6 +27,13 @@ AMQTT_LIMITS: Final = (
     "restart, and made for trying out"
 )
 _READY_S: Final = 20.0
+# As the gateway's own configuration for mosquitto has them: a fleet sends more at once than its defaults let wait.
+_LIMITS: Final = (
+    "max_queued_messages 20000",
+    "max_queued_bytes 67108864",
+    "max_inflight_messages 100",
+    "set_tcp_nodelay true",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +70,7 @@ def running_broker(folder: Path, log: Path) -> Iterator[Broker]:
         return
     folder.mkdir(parents=True, exist_ok=True)
     configuration = folder / "mosquitto.conf"
-    lines = [f"listener {port} 127.0.0.1", "allow_anonymous true"]
+    lines = [f"listener {port} 127.0.0.1", "allow_anonymous true", *_LIMITS]
     if os.geteuid() == 0:
         lines.append("user root")  # it would give root up for a user that may not read this folder
     configuration.write_text("\n".join(lines) + "\n")

@@ -39,4 +39,6 @@ def report_command(*, folder: Path, as_json: bool) -> ExitCode:
     else:
         print_summary(Console(), made.record)
         click.echo(f"report: {made.page}")
-    return ExitCode.GOOD
+    for sentence in made.missing:
+        click.echo(f"Error: {sentence}", err=True)
+    return ExitCode.UNREACHABLE if made.missing else ExitCode.GOOD

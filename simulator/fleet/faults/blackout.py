@@ -31,5 +31,5 @@ class Blackout(LinkFault[BlackoutSettings]):
         """From the begin until this device's own moment of the recovery."""
         if not self.chooses(device):
             return ()
-        back_s = self.begin_s + self.settings.duration_s + self.settings.recovery_s * device.fraction(_BACK)
+        back_s = self.begin_s + self.settings.duration_s + self.settings.recovery_s * device.uniform(_BACK, 0)
         return [(self.begin_s, back_s)]

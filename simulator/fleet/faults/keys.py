@@ -39,5 +39,5 @@ class RotatedKeys(LinkFault[RotatedKeysSettings]):
     def passage(self, device: Individual, which: int, time_s: float, size_bytes: int) -> Passage:
         """With the old key until this device is told the new one."""
         del which, size_bytes
-        told_s = self.begin_s + self.settings.duration_s * device.fraction(_TOLD)
+        told_s = self.begin_s + self.settings.duration_s * device.uniform(_TOLD, 0)
         return _WRONG if self.acts(device, time_s) and time_s < told_s else FREE

@@ -26,16 +26,13 @@ class RollingRestart(DeviceFault[RollingRestartSettings]):
 
     hooks: ClassVar[frozenset[Hook]] = frozenset({Hook.CONDITION})
 
-    def __init__(self, settings: RollingRestartSettings, origin_s: float, number: int = 0) -> None:
-        super().__init__(settings, origin_s, number)
-        self.end_s += settings.away_s  # the last one is back
-
     def condition(self, device: Individual, time_s: float, condition: Condition) -> Condition:
         """Without power for a while from this device's turn on."""
         if not self.chooses(device):
             return condition
-        off_s = self.begin_s + self.settings.duration_s * device.fraction(_TURN)
-        on_s = off_s + self.settings.away_s
+        away_s = min(self.settings.away_s, self.settings.duration_s)  # the last one is back at the fault's end
+        off_s = self.begin_s + (self.settings.duration_s - away_s) * device.uniform(_TURN, 0)
+        on_s = off_s + away_s
         if time_s < off_s:
             return dataclasses.replace(condition, until_s=min(condition.until_s, off_s))
         if time_s < on_s:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from simulator.fleet.faults.base import LastingBasis
 from simulator.fleet.faults.link import FREE, LinkFault, Passage
+from simulator.fleet.settings import key
 from simulator.fleet.signals.base import Individual
 
 
@@ -16,8 +17,8 @@ class TlsFailureSettings(LastingBasis):
     """Every handshake fails until it is over."""
 
     kind: Literal["tls_failure"]
-    reason: Literal["certificate has expired", "self-signed certificate", "unknown protocol"] = (
-        "certificate has expired"
+    reason: Literal["certificate has expired", "self-signed certificate", "unknown protocol"] = key(
+        "what the handshake fails with", default="certificate has expired"
     )
 
 

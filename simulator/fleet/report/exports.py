@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from typing import IO, Any, Final
+from typing import Any, Final, Protocol
 
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.record import AuditRecord, Operations, RunRecord, Second, Tally, ThresholdResult, Word
@@ -39,6 +39,14 @@ _HEALTH: Final = (
 _INCOMPLETE: Final = {Word.INCONCLUSIVE, Word.UNREACHABLE, Word.INTERRUPTED}
 
 
+class Pieces(Protocol):
+    """Whatever takes text piece by piece."""
+
+    def write(self, text: str, /) -> object:
+        """Take a piece."""
+        ...
+
+
 def summary_csv(operations: Operations) -> str:
     """A row for each operation and outcome over the whole run; times in seconds, empty where nothing was measured."""
     out = io.StringIO()
@@ -48,7 +56,7 @@ def summary_csv(operations: Operations) -> str:
     return out.getvalue()
 
 
-def passed_on_as_csv(seconds: Iterable[Second], out: IO[str]) -> Iterator[Second]:
+def passed_on_as_csv(seconds: Iterable[Second], out: Pieces) -> Iterator[Second]:
     """The same seconds again, each written on the way: a row for each operation and outcome of each second."""
     rows = csv.writer(out, lineterminator="\n")
     rows.writerow(("second", *_COLUMNS))
@@ -57,7 +65,7 @@ def passed_on_as_csv(seconds: Iterable[Second], out: IO[str]) -> Iterator[Second
         yield second
 
 
-def passed_on_as_generator_csv(seconds: Iterable[Second], out: IO[str]) -> Iterator[Second]:
+def passed_on_as_generator_csv(seconds: Iterable[Second], out: Pieces) -> Iterator[Second]:
     """The same seconds again, each written on the way: the generator's health and the gauges, a row a second.
 
     Gauges share a column, since nobody knows all of them before the end: ``connections=256;online=9998``.

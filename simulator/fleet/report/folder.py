@@ -57,7 +57,7 @@ class RunFolder:
         self._seconds.append(second)
 
     def finish(self, record: RunRecord) -> None:
-        """Write the record of the run that ended. The reports are made of it by :mod:`simulator.fleet.report.making`.
+        """Write the record of the run that ended; :func:`~simulator.fleet.report.making.finish_run` makes reports, too.
 
         Raises:
             StorageError: it could not be written.

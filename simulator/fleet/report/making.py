@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Final
@@ -19,7 +18,7 @@ from simulator.fleet.report.exports import (
     summary_csv,
     summary_json,
 )
-from simulator.fleet.report.folder import write_whole
+from simulator.fleet.report.folder import RunFolder, write_whole
 from simulator.fleet.report.page import fleet_page
 from simulator.fleet.report.prometheus import record_metrics
 from simulator.fleet.report.timeline import Totals, slice_width_s, slices_of
@@ -43,49 +42,75 @@ FILES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What :func:`make_reports` made.
+    """What was made.
 
     Attributes:
         record: the run; of one that did not end, what its seconds tell.
         page: ``report.html``.
+        missing: what could not be written and why, a sentence each, such as on a full disk.
     """
 
     record: RunRecord
     page: Path
+    missing: tuple[str, ...] = ()
+
+
+def finish_run(folder: RunFolder, record: RunRecord) -> Made:
+    """Write the record of a run that ended, and all its reports; what the disk does not take is told as missing.
+
+    Raises:
+        ConfigurationError: somebody damaged the folder during the run.
+    """
+    missing = []
+    try:
+        folder.finish(record)
+    except StorageError as error:
+        missing.append(str(error))
+    made = _make(folder.path, record)
+    return replace(made, missing=(*missing, *made.missing))
 
 
 def make_reports(folder: Path) -> Made:
-    """Make every report of the run in a folder anew.
+    """Make every report of the run in a folder anew; see :func:`finish_run` for what cannot be written.
 
     Raises:
         ConfigurationError: the folder holds no run, or a damaged one.
-        StorageError: a report could not be written; those before it are.
     """
+    record = read_record(folder)
+    return _make(folder, record)
+
+
+def _make(folder: Path, record: RunRecord) -> Made:
     try:
-        return _make_reports(folder)
+        return _make_each(folder, record if record.ended_at else unended(record, folder))
     except InvalidMessage as error:
         raise ConfigurationError([f"{folder}: run.json or seconds.jsonl is damaged: {error}"]) from None
 
 
-def _make_reports(folder: Path) -> Made:
-    record = read_record(folder)
-    if not record.ended_at:
-        record = unended(record, folder)
+def _make_each(folder: Path, record: RunRecord) -> Made:
     width_s = slice_width_s(record.duration_s)
-    with _growing(folder / "seconds.csv") as by_second, _growing(folder / "generator.csv") as generator:
-        seconds = passed_on_as_generator_csv(passed_on_as_csv(read_seconds(folder), by_second), generator)
+    tables = [_Growing(folder / name) for name in ("seconds.csv", "generator.csv")]
+    try:
+        seconds = passed_on_as_generator_csv(passed_on_as_csv(read_seconds(folder), tables[0]), tables[1])
         slices = tuple(slices_of(seconds, width_s))
+    finally:
+        for table in tables:
+            table.close()
+    missing = [table.trouble for table in tables if table.trouble]
     files = tuple((name, what) for name, what in FILES.items() if name != "report.html")
     texts = {
+        "junit.xml": junit_xml(checks_of(record)),
         "summary.csv": summary_csv(record.operations),
         "summary.json": summary_json(record),
-        "junit.xml": junit_xml(checks_of(record)),
         "metrics.prom": record_metrics(record),
         "report.html": fleet_page(record, slices, width_s, files),
     }
     for name, text in texts.items():
-        write_whole(folder / name, text)
-    return Made(record, folder / "report.html")
+        try:
+            write_whole(folder / name, text)
+        except StorageError as error:
+            missing.append(str(error))
+    return Made(record, folder / "report.html", tuple(missing))
 
 
 def unended(record: RunRecord, folder: Path) -> RunRecord:
@@ -113,16 +138,47 @@ def unended(record: RunRecord, folder: Path) -> RunRecord:
     )
 
 
-@contextlib.contextmanager
-def _growing(path: Path) -> Iterator[IO[str]]:
-    """A file that is written line by line and has its name only when it is whole."""
-    new = path.with_name(f".{path.name}.new")
-    try:
-        with new.open("w", encoding="utf-8", newline="") as file:
-            yield file
-        new.replace(path)
-    except OSError as error:
-        raise StorageError(f"{path}: cannot be written: {error}") from None
-    finally:
+class _Growing:
+    """A file that is written piece by piece and has its name only when it is whole.
+
+    Trouble of the disk ends the file and is told in the end: whoever writes has other things to do as well.
+
+    Attributes:
+        trouble: why the file is not there; empty when it is.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._new = path.with_name(f".{path.name}.new")
+        self._file: IO[str] | None = None
+        self.trouble = ""
+        try:
+            self._file = self._new.open("w", encoding="utf-8", newline="")
+        except OSError as error:
+            self._give_up(error)
+
+    def write(self, text: str) -> None:
+        """Add a piece."""
+        if self._file is not None:
+            try:
+                self._file.write(text)
+            except OSError as error:
+                self._give_up(error)
+
+    def close(self) -> None:
+        """Give the file its name."""
+        if self._file is not None:
+            try:
+                self._file.close()
+                self._new.replace(self._path)
+            except OSError as error:
+                self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        self.trouble = f"{self._path}: cannot be written: {error}"
         with contextlib.suppress(OSError):
-            new.unlink(missing_ok=True)
+            if self._file is not None:
+                self._file.close()
+        with contextlib.suppress(OSError):
+            self._new.unlink(missing_ok=True)
+        self._file = None

@@ -29,7 +29,6 @@ DRAWINGS: Final = 1000
 BLOCKS_MAX: Final = 200
 BLOCKS_MIN: Final = 5
 """Fewer blocks say nothing about how they vary."""
-_CHUNK: Final = 100
 _JUST_BELOW: Final = 1 - 1e-12
 """Sums of fractions are a little off; a rank that falls on a boundary belongs to what is below."""
 
@@ -142,14 +141,29 @@ class Sample:
     def percentiles(self, percents: Sequence[float]) -> list[tuple[float, Drawn]]:
         """Of the response time, in seconds; each as it was, and drawn."""
         counts, middles, whole = self._matrix()
-        found = np.full((len(percents), len(self._weights)), math.nan)
-        shares = np.array(percents) / 100
-        for begin in range(0, len(self._weights) if whole.count else 0, _CHUNK):
-            cumulated = np.cumsum(self._weights[begin : begin + _CHUNK] @ counts, axis=1)
-            for row, sums in enumerate(cumulated, begin):
-                if sums[-1] > 0:
-                    found[:, row] = middles[np.searchsorted(sums, shares * sums[-1] * _JUST_BELOW)]
-        return list(zip(whole.percentiles(percents), found, strict=True))
+        if not whole.count:
+            return [(math.nan, np.full(len(self._weights), math.nan)) for _ in percents]
+        cumulated = np.cumsum(counts, axis=1)
+        some = self._weights @ cumulated[:, -1] > 0
+        return [
+            (value, np.where(some, middles[self._buckets_at(percent / 100, cumulated)], math.nan))
+            for percent, value in zip(percents, whole.percentiles(percents), strict=True)
+        ]
+
+    def _buckets_at(self, share: float, cumulated: Drawn) -> NDArray[np.int64]:
+        """The first bucket of each drawing up to which this share of its answers lies.
+
+        By bisection of all drawings at once: a dozen columns are weighted instead of thousands.
+        """
+        wanted = share * (self._weights @ cumulated[:, -1]) * _JUST_BELOW
+        low = np.zeros(len(wanted), np.int64)
+        high = np.full(len(wanted), cumulated.shape[1] - 1)
+        while np.any(low < high):
+            middle = (low + high) // 2
+            enough = np.einsum("db,bd->d", self._weights, cumulated[:, middle]) >= wanted
+            high = np.where(enough, middle, high)
+            low = np.where(enough, low, np.minimum(middle + 1, high))
+        return low
 
     def _counted(self, kinds: Sequence[OutcomeClass]) -> Drawn:
         counts = [block.counts.get(self._operation, {}) for block in self._blocks]

@@ -6,6 +6,7 @@ It decides by the workers' messages and the clock, and does no I/O of its own bu
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -55,11 +56,7 @@ class Workers(Protocol):
         ...
 
     def hear(self, timeout_s: float) -> Iterator[FromWorker | Gone]:
-        """What they say."""
-        ...
-
-    def release(self, worker: int) -> None:
-        """This one has said its last word."""
+        """What they say; who has said its last word, :class:`Finished`, is not living any more."""
         ...
 
 
@@ -279,7 +276,8 @@ class Conductor:
             self._done.troubles.append(f"worker {number} did not end in time")
             self._merger.lost(number, "did not end in time")
         with contextlib.suppress(_TargetGone):
-            self._show(self._merger.finish())
+            # To the run's end, so that a worker that died last leaves its gap as well.
+            self._show(self._merger.finish(math.ceil(self._done.duration_s)))
 
     def _hear(self, timeout_s: float) -> None:
         for message in self._workers.hear(timeout_s):
@@ -296,7 +294,6 @@ class Conductor:
                 self._drained[worker] = message
             case Finished(worker, summary):
                 self._done.summaries[worker] = summary
-                self._workers.release(worker)
                 self._merger.ended(worker)
             case Trouble(_, sentence):
                 self._done.troubles.append(sentence)

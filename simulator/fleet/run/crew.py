@@ -18,7 +18,7 @@ from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any, Final, Self
 
-from simulator.fleet.run.messages import FromWorker, ToWorker
+from simulator.fleet.run.messages import Finished, FromWorker, ToWorker
 from simulator.interrupts import without_interrupts
 
 SILENCE_S: Final = 15.0
@@ -134,15 +134,12 @@ class Crew:
                 member.process.kill()
                 yield self._bury(member, f"not heard for {patience_s:g} s, ended")
 
-    def release(self, worker: int) -> None:
-        """This worker has said its last word: that its process ends now is no trouble."""
-        self._members[worker].done = True
-
     def _read(self, member: _Member) -> Iterator[FromWorker | Gone]:
         try:
             while member.gone is None and not member.done and member.pipe.poll():
                 message: FromWorker = member.pipe.recv()
                 member.heard_s, member.has_spoken = self._now(), True
+                member.done = isinstance(message, Finished)  # that its process ends now is no trouble
                 yield message
         except (EOFError, OSError):
             member.process.join(_END_S)

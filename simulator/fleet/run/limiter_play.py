@@ -48,9 +48,11 @@ class LimiterPlay:
     Args:
         job: what is to be tested.
         recorder: of the worker.
+        pace: time; the machine's by default.
     """
 
-    def __init__(self, job: LimiterJob, recorder: Recorder) -> None:
+    def __init__(self, job: LimiterJob, recorder: Recorder, pace: Pace | None = None) -> None:
+        self._pace = pace or Pace(time.monotonic, time.time, asyncio.sleep)
         self._job = job
         self._recorder = recorder
         self._pool = HttpPool(job.base_url, {}, connections=_CONNECTIONS, timeout_s=job.timeout_s)
@@ -66,9 +68,8 @@ class LimiterPlay:
         """The test begins."""
         del at_s
         keys = read_keys(self._job.keys)
-        desk = LimiterDesk(self._pool, keys, time.monotonic, self._measure)
-        pace = Pace(time.monotonic, time.time, asyncio.sleep)
-        trial = LimiterTrial(desk.ask, len(keys), self._job.rules, pace, self._tell)
+        desk = LimiterDesk(self._pool, keys, self._pace.now, self._measure)
+        trial = LimiterTrial(desk.ask, len(keys), self._job.rules, self._pace, self._tell)
         self._task = asyncio.create_task(trial.run(), name="limiter")
 
     def enter_phase(self, index: int, at_s: float) -> None:

@@ -27,7 +27,7 @@ from simulator.fleet.plan.plan import Plan
 from simulator.fleet.record import AuditRecord, RunRecord, Second, Span, Verdict, Word
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.live import RunView
-from simulator.fleet.report.making import make_reports
+from simulator.fleet.report.making import finish_run
 from simulator.fleet.report.standing import RunHead, Standing, StreamSoFar, WorkerStanding, WorkerState
 from simulator.fleet.report.writing import read_seconds
 from simulator.fleet.run.capacity import check_capacity
@@ -106,8 +106,8 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
         conducted, merger = _conduct(scenario, prepared, hall)
         audit, trouble = _audit(setting, prepared, conducted, view)
         record = _last_record(hall, conducted, merger, audit, trouble)
-        folder.finish(record)
-        make_reports(stage.folder)
+        for sentence in finish_run(folder, record).missing:
+            view.note(sentence, Tone.BAD)
         view.end(record)
     return record
 

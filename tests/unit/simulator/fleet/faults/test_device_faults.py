@@ -51,6 +51,7 @@ def bodies(fault, device, at_s, *seconds):
 EXAMPLES = {
     "bad_firmware": {"restarts_every_s": 20, "factors": {"temperature_celsius": 1.8}},
     "clock_jump": {"jump_s": -3600},
+    "link_profile": {"profile": "2g"},
     "schema_drift": {"rename": {"temperature_celsius": "temp"}, "retype": {"humidity_percent": "text"}},
 }
 

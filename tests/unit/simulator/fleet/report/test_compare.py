@@ -157,6 +157,15 @@ def test_an_interval_covers_the_chance_between_blocks_and_not_that_between_answe
     assert np.allclose(rates, 50)
 
 
+def test_a_drawing_without_an_answer_has_no_percentile():
+    seconds = [second_of(at, 5 if at == 3 else 0, 0.02) for at in range(6)]
+    sample = Sample(Drawings(blocks_of(seconds, lambda _: (("hold",), 6)), 1), "http.poll")
+    (value, drawn) = sample.percentiles((99,))[0]
+    assert value == pytest.approx(0.02, rel=1e-3)
+    assert 0 < np.isnan(drawn).sum() < len(drawn)
+    assert np.allclose(drawn[~np.isnan(drawn)], 0.02, rtol=1e-3)
+
+
 def test_drawings_keep_each_stretch_as_long_as_it_was():
     """A storm of the plan is no chance: with one rate in each phase the rate of the run never varies."""
     seconds = [second_of(at, 10 if at < 30 else 200, 0.01) for at in range(40)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import html
 import io
 import json
@@ -25,7 +26,7 @@ from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.record import GeneratorHealth, RunRecord, Second, Tally, ThresholdResult, Verdict, Word
 from simulator.fleet.report.exports import checks_of, summary_csv, summary_json
 from simulator.fleet.report.folder import RunFolder
-from simulator.fleet.report.making import FILES, make_reports
+from simulator.fleet.report.making import FILES, finish_run, make_reports
 from simulator.fleet.report.page.plots import curve
 from simulator.fleet.report.prometheus import BOUNDS_S, MetricsAddress, record_metrics
 from simulator.fleet.report.timeline import ALL, Totals, slice_width_s, slices_of
@@ -114,6 +115,38 @@ def test_what_is_no_run_is_told_in_one_line(tmp_path):
     code, said = report(folder)
     assert code == 2
     assert "damaged: not an encoded histogram" in said
+
+
+def test_a_full_disk_costs_the_reports_that_do_not_fit_and_no_verdict(tmp_path, monkeypatch):
+    real = Path.open
+
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def opened(self, *arguments, **options):
+        full = self.name in {".seconds.csv.new", ".report.html.new", ".run.json.new"}
+        return Full() if full and "w" in (*arguments[:1], options.get("mode")) else real(self, *arguments, **options)
+
+    with RunFolder(tmp_path / "run") as run:
+        run.append(SECONDS[0])
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "open", opened)
+            made = finish_run(run, RECORD)
+    assert made.record == RECORD
+    assert [sentence.split(":")[0].rpartition("/")[2] for sentence in made.missing] == [
+        "run.json",
+        "seconds.csv",
+        "report.html",
+    ]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
+        "generator.csv", "junit.xml", "metrics.prom", "seconds.jsonl", "summary.csv", "summary.json",
+    ]  # fmt: skip
+    kept(tmp_path / "later")
+    monkeypatch.setattr(Path, "open", opened)
+    code, said = report(tmp_path / "later")
+    assert code == 5
+    assert "Data was lost or changed." in said
 
 
 def test_the_figures_as_json(tmp_path):

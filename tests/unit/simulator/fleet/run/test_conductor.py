@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -66,9 +67,6 @@ class Rehearsal:
         if isinstance(message, Begin):
             self.began_s = message.at_s
 
-    def release(self, worker: int) -> None:
-        self.alive.discard(worker)
-
     def hear(self, timeout_s: float) -> Iterator[FromWorker | Gone]:
         self.now_s += timeout_s
         last = self.told[-1] if self.told else None
@@ -78,6 +76,7 @@ class Rehearsal:
             elif isinstance(last, Drain):
                 yield Drained(worker, (f"late-{worker}",), 2)
             elif isinstance(last, Stop):
+                self.alive.discard(worker)
                 yield Finished(worker, PlaySummary())
         while self.began_s is not None and self.now_s >= self.began_s + self.second + 1:
             happening = self.happenings.get(self.second)
@@ -176,6 +175,15 @@ def test_a_killed_worker_is_a_declared_gap_and_the_others_go_on():
     assert set(done.summaries) == {0}
     (gap,) = merger.gaps
     assert gap == Gap(1, 4, len(stage.seconds), "its process ended with signal 9")
+
+
+def test_the_last_worker_that_dies_leaves_a_gap_to_the_end_of_the_run():
+    died = {4: lambda: Gone(0, "signal 9", 104.0), 5: lambda: Gone(1, "signal 9", 105.0)}
+    done, merger = conduct(Rehearsal(happenings=died), RAMP, HOLD)
+    assert done.unreachable is None
+    end = math.ceil(done.duration_s)
+    assert end > 5
+    assert set(merger.gaps) == {Gap(0, 4, end, "signal 9"), Gap(1, 5, end, "signal 9")}
 
 
 def test_a_target_that_goes_away_ends_the_run_without_waiting_for_what_nobody_takes():

@@ -13,7 +13,10 @@ from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.run.links import Links
 from simulator.fleet.signals.base import Individual
 
-HEAD = b"POST /sensor-data HTTP/1.1\r\nhost: x\r\nx-api-key: mk_1\r\nx-secret-key: msk_secret\r\ncontent-length: 2\r\n\r\n{}"
+HEAD = (
+    b"POST /sensor-data HTTP/1.1\r\nhost: x\r\nx-api-key: mk_1\r\nx-secret-key: msk_secret\r\n"
+    b"content-length: 2\r\n\r\n{}"
+)
 
 
 @dataclass
