@@ -49,7 +49,7 @@ class Bench:
         offers = extensions.ALL - {extensions.LONG_POLL}
         has_clocks = nature is not None and nature.clock is not None
         around = Circumstances(1000.0, START_S + 1000.0, Interferences(built), has_clocks=has_clocks)
-        fleet = Fleetwide(offers, 1, "run", True, self.book, began_s=1000.0, circumstances=around)
+        fleet = Fleetwide(offers, 1, "run", numbered=True, book=self.book, began_s=1000.0, circumstances=around)
         self.driver = Driver(
             self.engine,
             Wheel(self.clock),
