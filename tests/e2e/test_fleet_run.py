@@ -165,3 +165,31 @@ def test_a_target_that_goes_away_ends_the_run_with_the_report_kept(service, tmp_
     assert not record.audit.complete
     assert read_record(tmp_path / "run") == record
     assert len(list(read_seconds(tmp_path / "run"))) > 3
+
+
+def test_faults_of_the_network_are_made_and_told_and_nothing_is_lost(service, tmp_path):
+    kinds = [
+        {"kind": "disconnect_storm", "at_s": 0.5, "duration_s": 1, "away_s": 0.5},
+        {"kind": "half_open", "at_s": 1.5, "duration_s": 1, "share": 0.5, "arrives": 0.5},
+        {"kind": "revoked_keys", "at_s": 2.5, "duration_s": 0.5, "share": 0.3},
+        {"kind": "slow_loris", "at_s": 2.5, "duration_s": 1, "connections": 10, "every_s": 0.1},
+        {"kind": "rolling_restart", "at_s": 3, "duration_s": 1, "away_s": 0.2},
+    ]
+    record = run(
+        service,
+        tmp_path,
+        target={"transport": "http_poll", "timeout_s": 1},
+        phases=[{"name": "hold", "kind": "hold", "duration_s": 4}],
+        commands=[],
+        faults=kinds,
+        drain_s=40,
+        thresholds=["audit.lost == 0", "audit.doubled == 0"],
+    )
+    assert record.verdict.word is Word.PASSED, record.verdict
+    assert [fault.kind for fault in record.faults] == [fault["kind"] for fault in kinds]
+    assert record.faults[0].devices == 30
+    assert 0 < record.faults[1].devices < 30
+    outcomes = record.operations["http.sensor_data"]
+    assert {"transport", "timeout"} <= set(outcomes)
+    refused = [tallies.get("refused") for tallies in record.operations.values()]
+    assert any(tally is not None and tally.count for tally in refused), "revoked keys were never tried"

@@ -38,7 +38,8 @@ def report_command(*, folder: Path, as_json: bool) -> ExitCode:
         click.echo(summary_json(made.record), nl=False)
     else:
         print_summary(Console(), made.record)
-        click.echo(f"report: {made.page}")
+        if made.page.exists():
+            click.echo(f"report: {made.page}")
     for sentence in made.missing:
         click.echo(f"Error: {sentence}", err=True)
     return ExitCode.UNREACHABLE if made.missing else ExitCode.GOOD

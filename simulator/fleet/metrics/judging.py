@@ -129,7 +129,9 @@ class _Watch:
             return _Observed(None, reason=f"no whole second of a phase {threshold.phase!r} (phases: {there})")
         subject = threshold.subject
         if subject.source is Source.OPERATIONS and not any(map(subject.names_operation, totals)):
-            ran = ", ".join(sorted(totals)) or "nothing"
+            families = {name.partition(".")[0] for name in subject.names}
+            near = [name for name in totals if name.partition(".")[0] in families]
+            ran = ", ".join(sorted(near or totals)) or "nothing"
             return _Observed(None, reason=f"{' '.join(subject.names)} never ran (what did: {ran})")
         if threshold.over_s:
             short = f"no {threshold.over_s} s in one piece, the longest is {self._longest} s"

@@ -118,6 +118,9 @@ def test_what_was_not_measured_never_holds():
         result = result_of(expression, quiet)
         assert (result.held, result.observed, result.reason) == (False, None, reason)
     assert result_of("http.poll.timeout.count == 0", quiet).held
+    stages = {"round_trip": ""}
+    near = result_of("http.report.count == 0", quiet, command_stages=stages)
+    assert near.reason == "http.report never ran (what did: http.poll)"
 
 
 def test_a_phase_is_judged_by_its_own_whole_seconds():
