@@ -18,6 +18,7 @@ from simulator.fleet.device.circumstances import Circumstances
 from simulator.fleet.device.driver import Member
 from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.model import Fleetwide
+from simulator.fleet.device.quiet_heap import QuietHeap
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.wheel import LoopClock, Wheel
@@ -333,9 +334,12 @@ class FleetPlay:
                 troupe.arrive(event.number, event.device, due_s)
 
     async def _flush(self) -> None:
-        while self._ledger is not None:
+        heap = QuietHeap()
+        while True:
             await asyncio.sleep(1.0)
-            self._ledger.flush()
+            heap.look(0 if self._troupe is None else round(self._troupe.gauges().get("online", 0.0)))
+            if self._ledger is not None:
+                self._ledger.flush()
 
     def _make_operator(self, began_s: float) -> Operator:
         job = self._job
