@@ -34,7 +34,7 @@ HELD: Final = frozenset({"http.long_poll"})
 VERDICT_WORDS: Final[dict[Word, str]] = {
     Word.PASSED: "Everything held.",
     Word.FAILED: "Not everything held.",
-    Word.INCONCLUSIVE: "No verdict: the generator was the limit.",
+    Word.INCONCLUSIVE: "No verdict: the run proves nothing.",
     Word.LOST: "Data was lost or changed.",
     Word.UNREACHABLE: "The target could not be reached.",
     Word.INTERRUPTED: "The run was cut short.",

@@ -36,6 +36,7 @@ from simulator.fleet.scenario.conditions import Condition
 
 _LEAD_S: Final = 0.25
 """Between the word to begin and the begin: every worker has heard it by then."""
+_BUILT_PER_S: Final = 20_000
 _LOOK_S: Final = 0.1
 _BUILD_S: Final = 120.0
 _DEVICES_PER_S: Final = 1000
@@ -190,7 +191,8 @@ class Conductor:
         done = self._done
         try:
             self._gather()
-            done.began_s = self._now() + _LEAD_S
+            # Each worker builds its devices between the word and the begin.
+            done.began_s = self._now() + _LEAD_S + self._score.devices / _BUILT_PER_S
             self._workers.tell(Begin(done.began_s))
             self._play_phases()
             self._drain(self._score.drain_s)

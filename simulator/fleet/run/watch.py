@@ -33,6 +33,7 @@ class TargetWatch:
             self._silent_since = None
         elif made and self._silent_since is None:
             self._silent_since = second.second
-        if self._silent_since is not None and second.second - self._silent_since >= GONE_AFTER_S:
+        # A second without any request proves nothing: perhaps nobody is left to make one.
+        if made and self._silent_since is not None and second.second - self._silent_since >= GONE_AFTER_S:
             return f"the target went away: nothing was answered from second {self._silent_since} on"
         return None
