@@ -33,8 +33,8 @@ from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.engine.wheel import LoopClock, Wheel
 from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.metrics.recorder import Recorder
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.signals.base import Shaped, SignalSet
 from simulator.fleet.signals.day import Diurnal
 

@@ -28,8 +28,8 @@ from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.engine.wheel import LoopClock, Timer, Wheel
 from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.metrics.outcomes import OutcomeClass, class_of
 from simulator.fleet.metrics.recorder import Cut, Recorder
+from simulator.fleet.outcomes import OutcomeClass, class_of
 
 OPERATION = "http.sensor_data"
 TIMEOUT_S = 30.0

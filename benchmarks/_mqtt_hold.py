@@ -29,7 +29,7 @@ from benchmarks._mqtt_load import Gate
 from simulator.fleet.engine.addresses import loopback_addresses
 from simulator.fleet.engine.mqtt.engine import BrokerAddress, MqttSessions
 from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Standing, Will
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 
 _PAGE_KB = os.sysconf("SC_PAGE_SIZE") // 1024
 _PATIENCE_S = 60.0

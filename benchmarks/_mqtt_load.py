@@ -33,7 +33,7 @@ from agent.errors import Offline
 from agent.wire import topics
 from simulator.fleet.engine.mqtt.engine import BrokerAddress, MqttSessions
 from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Standing
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 
 # mosquitto listens with a backlog of 100: more at once wait for TCP's own retries.
 CONNECTING_MAX = 64

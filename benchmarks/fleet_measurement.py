@@ -40,8 +40,8 @@ from numpy.typing import NDArray
 
 from simulator.fleet.metrics.histogram import Histogram, rank_of
 from simulator.fleet.metrics.merging import Merger
-from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.metrics.recorder import Recorder
+from simulator.fleet.outcomes import OutcomeClass
 
 PERCENTS = (50.0, 90.0, 99.0, 99.9, 99.99)
 ERROR_BAR = 0.001

@@ -10,7 +10,7 @@ import numpy as np
 
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.merging import merge_operations
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import (
     AuditRecord,
     DeviceFinding,

@@ -22,7 +22,7 @@ from agent.wire import topics
 from agent.wire.secret import Secret
 from simulator.fleet.engine.mqtt.engine import BrokerAddress, MqttSessions
 from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Standing, Will
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 from tests.amqtt_running import amqtt
 from tests.certificates import Authority
 from tests.mosquitto import Mosquitto, end_client, free_port

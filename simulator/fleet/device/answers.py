@@ -11,7 +11,7 @@ import httpx
 from agent.errors import ErrorAnswer, ServiceError, UnexpectedAnswer
 from agent.wire.answers import Answer, raise_for_status
 from agent.wire.secret import redact
-from simulator.fleet.metrics.outcomes import OutcomeClass, class_of
+from simulator.fleet.outcomes import OutcomeClass, class_of
 
 SOURCE: Final = "the service"
 _GOOD_JSON: Final = re.compile(rb"[ \t\r\n]*[\[{]")

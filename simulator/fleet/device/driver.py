@@ -27,7 +27,7 @@ from simulator.fleet.device.store import Disk
 from simulator.fleet.device.virtual_device import Channel, VirtualDevice
 from simulator.fleet.engine.ports import HttpEngine
 from simulator.fleet.engine.wheel import Timer, Wheel
-from simulator.fleet.metrics.outcomes import OutcomeClass, class_of
+from simulator.fleet.outcomes import OutcomeClass, class_of
 from simulator.fleet.signals.base import Individual
 
 _COMMANDS: Final = Channel.COMMANDS

@@ -14,7 +14,7 @@ from simulator.fleet.device.exchange import IN_PROGRESS, Ask, Operation, read_re
 from simulator.fleet.device.glance import stamps_of
 from simulator.fleet.device.patience import Patience
 from simulator.fleet.device.store import Row
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 
 _ONE: Final = 1
 _NEVER_S: Final = float("-inf")

@@ -14,7 +14,7 @@ from agent.core.values import Contract
 from simulator.fleet.audit.book import NoBook
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.audit.readings import ReadingAccount, ReadingFact
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 
 _FAULTS_KEPT = 10
 _DIGEST = "digest"

@@ -12,7 +12,7 @@ from simulator.fleet.device.exchange import Ask, read_listing
 from simulator.fleet.device.glance import Stamps, stamps_of
 from simulator.fleet.device.intake import take_in
 from simulator.fleet.device.patience import Patience
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 
 
 class Listening:

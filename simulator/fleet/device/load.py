@@ -27,7 +27,7 @@ from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.device.observer import NoObserver, Observer
 from simulator.fleet.engine.ports import HttpEngine
 from simulator.fleet.engine.wheel import Timer, Wheel
-from simulator.fleet.metrics.outcomes import OutcomeClass, class_of
+from simulator.fleet.outcomes import OutcomeClass, class_of
 from simulator.fleet.signals.base import Individual, SignalSet
 from simulator.fleet.signals.climate import CLIMATE
 

@@ -30,7 +30,7 @@ from simulator.fleet.device.virtual_device import Channel
 from simulator.fleet.engine.mqtt.faults import class_of_reason
 from simulator.fleet.engine.mqtt.ports import Arrival, MqttEngine, Standing
 from simulator.fleet.engine.wheel import Timer, Wheel
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.signals.base import Individual
 
 RECEIPT_TIMEOUT_S: Final = 30.0

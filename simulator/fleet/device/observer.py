@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 
 
 class Observer(Protocol):

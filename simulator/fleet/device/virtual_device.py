@@ -28,7 +28,7 @@ from simulator.fleet.device.exchange import Ask, Operation, values_text
 from simulator.fleet.device.handing_over import HandingOver
 from simulator.fleet.device.lanes import need_lanes
 from simulator.fleet.device.listening import Listening
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.signals.base import READING, device_key
 
 _INTERVAL: Final = "interval_s"

@@ -13,7 +13,7 @@ from typing import Final
 from agent.errors import ConfigurationError, ServiceError, TransportError, UnexpectedAnswer
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 
 ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from simulator.fleet.faults.base import DeviceFault, FaultBasis
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.signals.base import Individual
 
 

@@ -23,4 +23,4 @@ class SlowLorisSettings(LastingBasis):
 
 
 class SlowLoris(LinkFault[SlowLorisSettings]):
-    """See the module; the connections are made by :mod:`simulator.fleet.run.loris`."""
+    """See the module; the connections are made by :mod:`simulator.fleet.play.loris`."""

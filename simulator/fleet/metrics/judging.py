@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.metrics.sliding import Measure, measure_of
 from simulator.fleet.metrics.stages import FAMILY
 from simulator.fleet.metrics.subjects import Source, Unit
 from simulator.fleet.metrics.thresholds import Threshold
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import AuditRecord, Operations, RunRecord, Second, Span, Tally, ThresholdResult
 
 _COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from simulator.fleet.metrics.histogram import Histogram, merged
-from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.metrics.recorder import Delta, WorkerHealth
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import Gap, GeneratorHealth, Operations, Second, Tally
 
 PATIENCE: Final = 10

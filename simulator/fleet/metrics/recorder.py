@@ -16,7 +16,7 @@ import numpy as np
 
 from simulator.fleet.metrics.health import ProcessHealth
 from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import Operations, Tally
 
 HEALTHY: Final = ProcessHealth()

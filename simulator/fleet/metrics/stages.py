@@ -12,8 +12,8 @@ from enum import IntEnum
 from typing import Final
 
 from simulator.fleet.metrics.histogram import merged
-from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.metrics.recorder import Recorder
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import Operations
 
 FAMILY: Final = "commands"

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from simulator.fleet.metrics.operations import HELD
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 
 FAILED: Final = frozenset(OutcomeClass) - {OutcomeClass.OK, OutcomeClass.LIMITED}
 WAITED: Final = frozenset({OutcomeClass.OK, OutcomeClass.TIMEOUT})

@@ -14,8 +14,8 @@ import numpy as np
 
 from agent.errors import ConfigurationError, InvalidMessage
 from simulator.fleet.metrics.histogram import SHORTEST_S
-from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.metrics.stages import STAGE_OPERATIONS
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, Second, Span, Word
 from simulator.fleet.report.making import unended
 from simulator.fleet.report.resampling import BLOCKS_MIN, DRAWINGS, Block, Drawings, Drawn, Sample, Stretch, blocks_of

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.metrics.subjects import WAITED
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import Tally
 from simulator.fleet.report.words import percentile_name
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from rich.text import Text
 
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import Gap, Span
 from simulator.fleet.report.standing import RunHead, Standing, StreamSoFar, WorkerState
 from simulator.fleet.report.window import SHOWN_PERCENTILES, OperationRow, Window

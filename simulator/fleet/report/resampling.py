@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.metrics.subjects import WAITED
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import Second
 from simulator.fleet.report.figures import waited
 from simulator.fleet.report.words import ERRORS

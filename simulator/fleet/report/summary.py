@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from simulator.fleet.metrics.histogram import merged
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import AuditRecord, Operations, RunRecord, StreamAudit, ThresholdResult, Word
 from simulator.fleet.report.figures import waited
 from simulator.fleet.report.window import SHOWN_PERCENTILES

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.metrics.stages import without_stages
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import GeneratorHealth, Operations, Second, Tally
 from simulator.fleet.report.figures import times_at, waited
 from simulator.fleet.report.window import worst_health

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from simulator.fleet.metrics.histogram import Histogram, merged
-from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.metrics.stages import without_stages
 from simulator.fleet.metrics.subjects import WAITED
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import GeneratorHealth, Second, Tally
 from simulator.fleet.report.figures import waited
 from simulator.fleet.report.words import ERRORS, HELD

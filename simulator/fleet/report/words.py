@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import Word
 
 DASH: Final = "\u2013"

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from agent.errors import StorageError, TransportError
 from simulator.fleet.metrics.merging import Merger
+from simulator.fleet.play.base import PlaySummary
 from simulator.fleet.record import Second, Span
 from simulator.fleet.run.crew import Gone
 from simulator.fleet.run.messages import (
@@ -30,7 +31,6 @@ from simulator.fleet.run.messages import (
     ToWorker,
     Trouble,
 )
-from simulator.fleet.run.play import PlaySummary
 from simulator.fleet.run.watch import TargetWatch
 from simulator.fleet.scenario.conditions import Condition
 

@@ -24,6 +24,7 @@ from simulator.fleet.metrics.stages import stages_of, without_stages
 from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.plan.digest import digest_of
 from simulator.fleet.plan.plan import Plan
+from simulator.fleet.play.network import check_network_faults
 from simulator.fleet.record import AuditRecord, RunRecord, Second, Span, Verdict, Word
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.live import RunView
@@ -33,7 +34,6 @@ from simulator.fleet.report.writing import read_seconds
 from simulator.fleet.run.capacity import check_capacity
 from simulator.fleet.run.conductor import Conducted, Conductor, PlannedPhase, Score
 from simulator.fleet.run.crew import Crew, Gone
-from simulator.fleet.run.network import check_network_faults
 from simulator.fleet.run.preparing import Prepared, Setting, count_workers, prepare
 from simulator.fleet.run.verdict import Findings, judge_run
 from simulator.fleet.run.worker import work

@@ -17,19 +17,19 @@ from agent.wire.client import ServiceClient
 from simulator.fleet.audit.book import SEQUENCE_NAME, first_number_of
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
 from simulator.fleet.audit.frames import LedgerHeader
-from simulator.fleet.backfill import BackfillJob, window_of
 from simulator.fleet.plan.digest import deal
 from simulator.fleet.plan.plan import Plan
+from simulator.fleet.play.backfill import BackfillJob, window_of
+from simulator.fleet.play.devices import Address
+from simulator.fleet.play.fleet import FleetJob, LedgerTarget
+from simulator.fleet.play.limiter import LimiterJob
+from simulator.fleet.play.storm import StormJob
 from simulator.fleet.products import load_product
-from simulator.fleet.run.devices import Address
-from simulator.fleet.run.fleet_play import FleetJob, LedgerTarget
-from simulator.fleet.run.limiter_play import LimiterJob
 from simulator.fleet.run.worker import Job
 from simulator.fleet.scenario.identities import read_identifiers
 from simulator.fleet.scenario.kinds import LimiterSettings
 from simulator.fleet.scenario.model import AUTO, Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
-from simulator.fleet.storm.play import StormJob
 from simulator.fleet.target.asking import Keyring, open_desk
 from simulator.fleet.target.gateway_tokens import issue_gateway_tokens
 from simulator.fleet.target.limiter.values import LimiterRules

@@ -23,6 +23,7 @@ from agent.errors import AgentError
 from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.metrics.health import HealthProbe, ProcessHealth
 from simulator.fleet.metrics.recorder import Cut, Recorder
+from simulator.fleet.play.base import Play
 from simulator.fleet.run.messages import (
     Begin,
     Drain,
@@ -37,7 +38,6 @@ from simulator.fleet.run.messages import (
     ToWorker,
     Trouble,
 )
-from simulator.fleet.run.play import Play
 
 _PULSE_S: Final = 1.0
 _LOST_CONDUCTOR: Final = 70

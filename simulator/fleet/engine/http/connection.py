@@ -14,7 +14,7 @@ import httptools
 from simulator.fleet.engine.http.reading import AnswerReader
 from simulator.fleet.engine.ports import Caller
 from simulator.fleet.engine.wheel import NEVER, Timer, Wheel
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 
 if TYPE_CHECKING:
     from simulator.fleet.engine.http.pool import ConnectionPool

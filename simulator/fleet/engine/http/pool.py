@@ -10,7 +10,7 @@ from typing import Final, cast
 from simulator.fleet.engine.http.connection import Connection, Shared
 from simulator.fleet.engine.ports import Caller
 from simulator.fleet.engine.wheel import Timer
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 
 _NOTHING_SENT: Final = None
 

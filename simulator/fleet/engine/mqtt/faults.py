@@ -12,7 +12,7 @@ from typing import Final
 
 from agent.errors import LockedOut, Offline, TakenOver
 from simulator.fleet.engine.addresses import explain
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 
 FAILURES_FROM: Final = 0x80
 NOBODY_LISTENS: Final = 0x10

@@ -11,7 +11,7 @@ from mqtt5 import PublishPacket
 
 from simulator.fleet.engine.mqtt import packets
 from simulator.fleet.engine.mqtt.ports import Publisher
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 
 # Who published (None once it was given up), when it was sent, when it is given up.
 _Flying = tuple[Publisher | None, float, float]

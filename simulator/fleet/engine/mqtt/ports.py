@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from agent.errors import Offline
 from agent.wire.secret import Secret
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 
 KEEP_ALIVE_S: Final = 60
 SESSION_EXPIRY_S: Final = 3600

@@ -16,7 +16,7 @@ from simulator.fleet.engine.mqtt.outgoing import Outgoing
 from simulator.fleet.engine.mqtt.packets import PUBACK, PUBACK_BYTES, PUBACK_REST
 from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Publisher, SessionListener, Standing, Will
 from simulator.fleet.engine.wheel import Timer, Wheel
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 
 # Beyond this the codec gives up, and no broker takes it (MQTT 5.0, section 1.5.5: 268,435,455).
 _LARGEST_BYTES: Final = 268_000_000

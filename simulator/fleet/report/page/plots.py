@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from simulator.fleet.metrics.histogram import Histogram, merged
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import Operations, RunRecord, Span
 from simulator.fleet.report.figures import name_of, times_at, waited
 from simulator.fleet.report.timeline import ALL, BAND, Percentiles, Slice

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from simulator.fleet.metrics.histogram import Histogram, merged
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, StreamAudit, Word
 from simulator.fleet.report.figures import TABLE, name_of, times_at, waited
 from simulator.fleet.report.summary import WRONGS, observed_text, streams_of

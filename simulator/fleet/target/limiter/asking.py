@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from agent.errors import ServiceError
 from agent.wire import paths
 from simulator.fleet.device.answers import Answered
-from simulator.fleet.metrics.outcomes import OutcomeClass, class_of
+from simulator.fleet.outcomes import OutcomeClass, class_of
 from simulator.fleet.target.key_pool import headers_of
 from simulator.fleet.target.limiter.values import Reply
 from simulator.keys import Keys

@@ -9,7 +9,7 @@ from typing import Any
 
 from simulator.fleet.engine.ports import Caller
 from simulator.fleet.engine.virtual_time import VirtualClock
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 
 START_S = 1_767_225_600.0
 

@@ -14,7 +14,7 @@ from simulator.fleet.device.model import DeviceModel, Fleetwide
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 from tests.unit.simulator.fleet.device.fleet_fakes import START_S, FakeEngine, RecordingBook, RecordingObserver
 
 NOTHING = (200, {}, b'{"data":[],"next_cursor":null,"has_more":false}')

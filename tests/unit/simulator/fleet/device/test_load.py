@@ -15,7 +15,7 @@ from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 from tests.unit.simulator.fleet.device.fleet_fakes import START_S, FakeEngine, RecordingBook, RecordingObserver
 
 

@@ -23,7 +23,7 @@ from simulator.fleet.device.mqtt_driver import SPREAD_S, MqttDriver
 from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Publisher, SessionListener, Standing, Will
 from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 
 ID = "dev-1"
 EPOCH_S = 1_790_000_000.0

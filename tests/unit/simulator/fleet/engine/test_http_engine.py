@@ -16,7 +16,7 @@ from agent.errors import ConfigurationError
 from simulator.fleet.engine.addresses import loopback_addresses
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 from tests.certificates import Authority
 from tests.http_server import OK, Server
 

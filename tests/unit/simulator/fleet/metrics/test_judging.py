@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.judging import judge
 from simulator.fleet.metrics.merging import Merger
-from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.sliding import SlidingHistogram
 from simulator.fleet.metrics.thresholds import parse
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import (
     AuditRecord,
     GeneratorHealth,

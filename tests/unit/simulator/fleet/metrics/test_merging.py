@@ -7,8 +7,8 @@ import random
 from simulator.fleet.metrics.health import ProcessHealth
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.merging import Merger
-from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.metrics.recorder import Delta, Recorder, WorkerHealth
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import Gap, GeneratorHealth
 
 OK, LIMITED = OutcomeClass.OK, OutcomeClass.LIMITED

@@ -12,8 +12,8 @@ from simulator.fleet.metrics import recorder as module
 from simulator.fleet.metrics.health import ProcessHealth
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.merging import merge_operations
-from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.metrics.recorder import Recorder
+from simulator.fleet.outcomes import OutcomeClass
 
 OK, LIMITED, TRANSPORT = OutcomeClass.OK, OutcomeClass.LIMITED, OutcomeClass.TRANSPORT
 

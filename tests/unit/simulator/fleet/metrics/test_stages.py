@@ -6,9 +6,9 @@ import pytest
 
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.operations import OPERATIONS
-from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.stages import STAGE_OPERATIONS, CommandWays, Stage, stages_of, without_stages
+from simulator.fleet.outcomes import OutcomeClass
 
 AT = {
     Stage.PLANNED: 10.0,

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.fleet.metrics.operations import OPERATIONS
-from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.metrics.subjects import FAILED, WAITED, Source, Unit
 from simulator.fleet.metrics.thresholds import ThresholdError, parse
+from simulator.fleet.outcomes import OutcomeClass
 
 OK = OutcomeClass.OK
 RATE, SHARE, TIME, COUNT = Unit.RATE, Unit.SHARE, Unit.TIME, Unit.COUNT

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from agent.errors import ConfigurationError
 from simulator.cli import program
 from simulator.fleet.metrics.histogram import Histogram, merged
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import GeneratorHealth, RunRecord, Second, Tally, Verdict, Word
 from simulator.fleet.report.compare import Finding, Terms, compare_runs, scenario_differences
 from simulator.fleet.report.folder import RunFolder

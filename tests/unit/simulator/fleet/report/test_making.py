@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from agent.errors import ConfigurationError
 from simulator.cli import program
 from simulator.fleet.metrics.histogram import Histogram, merged
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import GeneratorHealth, RunRecord, Second, Tally, ThresholdResult, Verdict, Word
 from simulator.fleet.report.exports import checks_of, summary_csv, summary_json
 from simulator.fleet.report.folder import RunFolder

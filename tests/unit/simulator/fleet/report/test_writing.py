@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from agent.errors import ConfigurationError, StorageError
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import GeneratorHealth, RunRecord, Second, Span, Tally, Verdict, Word
 from simulator.fleet.report import writing
 from simulator.fleet.report.folder import RunFolder

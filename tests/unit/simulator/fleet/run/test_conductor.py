@@ -8,8 +8,9 @@ import pytest
 
 from agent.errors import StorageError, TransportError
 from simulator.fleet.metrics.merging import Merger
-from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.metrics.recorder import Recorder
+from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.play.base import PlaySummary
 from simulator.fleet.record import Gap, Second, Span
 from simulator.fleet.run.conductor import Conducted, Conductor, PlannedPhase, Score
 from simulator.fleet.run.crew import Gone
@@ -26,7 +27,6 @@ from simulator.fleet.run.messages import (
     ToWorker,
     Trouble,
 )
-from simulator.fleet.run.play import PlaySummary
 from simulator.fleet.run.watch import GONE_AFTER_S
 from simulator.fleet.scenario.conditions import parse_condition
 

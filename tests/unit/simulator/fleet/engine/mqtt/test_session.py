@@ -24,7 +24,7 @@ from mqtt5 import (
 
 from agent.errors import LockedOut, TakenOver
 from simulator.fleet.engine.mqtt.ports import Will
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 from tests.unit.simulator.fleet.engine.mqtt.virtual import GRANTED, Line, Publisher
 
 

@@ -13,7 +13,7 @@ from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Standing, Will
 from simulator.fleet.engine.mqtt.session import Ground, Session
 from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 
 WHERE = "mqtt://127.0.0.1:1883"
 GRANTED = SubAckReasonCode.GRANTED_QOS_AT_LEAST_ONCE

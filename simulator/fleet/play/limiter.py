@@ -11,9 +11,9 @@ from typing import Final
 
 from agent.errors import TransportError
 from simulator.fleet.engine.pool import HttpPool
-from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.run.play import Leftover, PlaySummary
+from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.play.base import Leftover, PlaySummary
 from simulator.fleet.target.limiter.asking import OPERATION, LimiterDesk
 from simulator.fleet.target.limiter.trial import LimiterTrial, Pace
 from simulator.fleet.target.limiter.values import CheckResult, LimiterRules, Outcome
@@ -43,7 +43,7 @@ class LimiterJob:
 
 
 class LimiterPlay:
-    """See :class:`~simulator.fleet.run.play.Play`.
+    """See :class:`~simulator.fleet.play.base.Play`.
 
     Args:
         job: what is to be tested.

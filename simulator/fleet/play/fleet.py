@@ -29,13 +29,13 @@ from simulator.fleet.metrics.stages import CommandWays, Stage
 from simulator.fleet.models.interference import NO_INTERFERENCE
 from simulator.fleet.plan.events import Event, EventKind
 from simulator.fleet.plan.plan import Plan
-from simulator.fleet.run.afflictions import Afflictions, device_faults, read_device_faults, truths
-from simulator.fleet.run.devices import Address, Cast, Devices, Ground, make_devices
-from simulator.fleet.run.measurement import Measurement, StagedBook
-from simulator.fleet.run.models import build_models, device_model
-from simulator.fleet.run.network import NetworkFaults
-from simulator.fleet.run.operator import Operator, Way
-from simulator.fleet.run.play import Leftover, PlaySummary
+from simulator.fleet.play.afflictions import Afflictions, device_faults, read_device_faults, truths
+from simulator.fleet.play.base import Leftover, PlaySummary
+from simulator.fleet.play.devices import Address, Cast, Devices, Ground, make_devices
+from simulator.fleet.play.measurement import Measurement, StagedBook
+from simulator.fleet.play.models import build_models, device_model
+from simulator.fleet.play.network import NetworkFaults
+from simulator.fleet.play.operator import Operator, Way
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.target.asking import Keyring
 from simulator.fleet.target.way import KeyPairFile, read_keys
@@ -100,7 +100,7 @@ class LedgerTarget:
 
 
 class FleetPlay:
-    """See :class:`~simulator.fleet.run.play.Play`.
+    """See :class:`~simulator.fleet.play.base.Play`.
 
     Args:
         job: what to play.
@@ -140,7 +140,7 @@ class FleetPlay:
 
     @property
     def devices(self) -> int:
-        """See :class:`~simulator.fleet.run.play.Play`."""
+        """See :class:`~simulator.fleet.play.base.Play`."""
         return len(self._job.device_ids)
 
     def begin(self, at_s: float) -> None:
@@ -199,7 +199,7 @@ class FleetPlay:
         self._phase = index
 
     def gauges(self) -> Mapping[str, float]:
-        """See :class:`~simulator.fleet.run.play.Play`."""
+        """See :class:`~simulator.fleet.play.base.Play`."""
         if self._troupe is None:
             return {}
         found = {**self._troupe.gauges(), "open_commands": float(len(self._ways))}
@@ -242,7 +242,7 @@ class FleetPlay:
         return Leftover(tuple(names[device - first] for device in late[:_LATE_SHOWN]), len(late))
 
     async def close(self) -> PlaySummary:
-        """See :class:`~simulator.fleet.run.play.Play`."""
+        """See :class:`~simulator.fleet.play.base.Play`."""
         for task in (self._filing, self._flushing):
             if task is not None:
                 task.cancel()

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from simulator.fleet.play.storm_journeys import Course, Journey, judge_storm, plan_course
 from simulator.fleet.record import StreamAudit
-from simulator.fleet.storm.journeys import Course, Journey, judge_storm, plan_course
 
 
 def gone_through(number: int, *winners: str, removals: int = 0, raced: bool = False, unsure: bool = False) -> Journey:

@@ -36,13 +36,13 @@ from simulator.fleet.device.answers import judge, outcome_of
 from simulator.fleet.device.chance import Chance
 from simulator.fleet.device.exchange import Ask, Operation, Speaker, read_refusals, values_text
 from simulator.fleet.engine.pool import HttpPool
-from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.models.history import PastReading, history_of
 from simulator.fleet.models.model import Model
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.plan.plan import Plan
-from simulator.fleet.run.models import build_models
-from simulator.fleet.run.play import Leftover, PlaySummary
+from simulator.fleet.play.base import Leftover, PlaySummary
+from simulator.fleet.play.models import build_models
 from simulator.fleet.scenario.kinds import BackfillSettings
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.signals.base import Individual
@@ -119,7 +119,7 @@ class _Refused(Exception):
 
 
 class BackfillPlay:
-    """See :class:`~simulator.fleet.run.play.Play`.
+    """See :class:`~simulator.fleet.play.base.Play`.
 
     Args:
         job: what is to be done.
@@ -149,7 +149,7 @@ class BackfillPlay:
 
     @property
     def devices(self) -> int:
-        """See :class:`~simulator.fleet.run.play.Play`."""
+        """See :class:`~simulator.fleet.play.base.Play`."""
         return len(self._job.device_ids)
 
     def begin(self, at_s: float) -> None:
@@ -188,7 +188,7 @@ class BackfillPlay:
         return Leftover(tuple(names[:_NAMES_SHOWN]), self._left)
 
     async def close(self) -> PlaySummary:
-        """See :class:`~simulator.fleet.run.play.Play`."""
+        """See :class:`~simulator.fleet.play.base.Play`."""
         for lane in self._lanes:
             lane.cancel()
         ended = await asyncio.gather(*self._lanes, return_exceptions=True)

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from agent.core.values import Contract, OutcomeStatus
 from simulator.fleet.audit.book import DeviceBook
 from simulator.fleet.device.exchange import HELD_POLL
-from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.stages import CommandWays, Stage
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import DeviceFinding
 
 _SLOWEST_KEPT = 20

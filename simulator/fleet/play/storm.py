@@ -22,10 +22,10 @@ from agent.wire.onboarding import RegisterDevice, ScanAnswer, ScanQr
 from agent.wire.qr import LabelText, encode_label
 from simulator.fleet.device.answers import judge
 from simulator.fleet.engine.pool import HttpAnswer, HttpPool
-from simulator.fleet.metrics.outcomes import OutcomeClass, class_of
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.run.play import Leftover, PlaySummary
-from simulator.fleet.storm.journeys import Journey, judge_storm, plan_course
+from simulator.fleet.outcomes import OutcomeClass, class_of
+from simulator.fleet.play.base import Leftover, PlaySummary
+from simulator.fleet.play.storm_journeys import Journey, judge_storm, plan_course
 from simulator.fleet.target.asking import Keyring, TargetDesk
 from simulator.fleet.target.provisioning import MARK
 from simulator.fleet.target.way import KeyPairFile, read_keys
@@ -86,7 +86,7 @@ class StormJob:
 
 
 class StormPlay:
-    """See :class:`~simulator.fleet.run.play.Play`.
+    """See :class:`~simulator.fleet.play.base.Play`.
 
     Args:
         job: what is to be done.

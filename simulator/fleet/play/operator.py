@@ -24,7 +24,7 @@ from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.observer import Observer
 from simulator.fleet.engine.ports import HttpEngine
 from simulator.fleet.engine.wheel import Wheel
-from simulator.fleet.metrics.outcomes import OutcomeClass, class_of
+from simulator.fleet.outcomes import OutcomeClass, class_of
 
 OPERATION: Final = Operation.ORDER
 _TRIES: Final = 8

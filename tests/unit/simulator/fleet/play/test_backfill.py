@@ -17,7 +17,6 @@ from simulator.fleet.audit.book import SEQUENCE_NAME
 from simulator.fleet.audit.findings import AuditSettings, audit_run
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
 from simulator.fleet.audit.frames import LedgerHeader
-from simulator.fleet.backfill import BackfillJob, BackfillPlay, window_of
 from simulator.fleet.faults.kinds import build_faults, read_fault
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.models.build import ModelParts, build_model
@@ -25,8 +24,9 @@ from simulator.fleet.models.history import history_of
 from simulator.fleet.models.interference import Interferences
 from simulator.fleet.models.settings import BatterySettings, StateSettings
 from simulator.fleet.plan.plan import Plan
+from simulator.fleet.play.backfill import BackfillJob, BackfillPlay, window_of
+from simulator.fleet.play.base import Leftover, PlaySummary
 from simulator.fleet.products import load_product
-from simulator.fleet.run.play import Leftover, PlaySummary
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.signals.base import Individual
 from simulator.fleet.signals.settings import ConstantSettings

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.run.limiter_play import EXTRA, LimiterJob, LimiterPlay
-from simulator.fleet.run.play import Leftover
+from simulator.fleet.play.base import Leftover
+from simulator.fleet.play.limiter import EXTRA, LimiterJob, LimiterPlay
 from simulator.fleet.target.limiter.trial import Pace
 from simulator.fleet.target.limiter.values import LimiterRules
 from simulator.fleet.target.way import KeyPairFile

@@ -23,7 +23,7 @@ from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.mqtt.engine import BrokerAddress, MqttSessions
 from simulator.fleet.engine.wheel import Clock, Wheel
 from simulator.fleet.faults.link import LinkFault
-from simulator.fleet.run.links import Links
+from simulator.fleet.play.links import Links
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.target import BrokerSettings, TargetSettings
 from simulator.fleet.signals.base import Individual, SignalSet

@@ -9,8 +9,8 @@ from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.faults.kinds import build_faults, read_fault
 from simulator.fleet.faults.link import LinkFault
-from simulator.fleet.metrics.outcomes import OutcomeClass
-from simulator.fleet.run.links import Links
+from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.play.links import Links
 from simulator.fleet.signals.base import Individual
 
 HEAD = (

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from agent.wire.secret import Secret
 from simulator.fleet.metrics.recorder import Recorder
+from simulator.fleet.play.base import Leftover, PlaySummary
+from simulator.fleet.play.storm import StormJob, StormPlay
 from simulator.fleet.products import load_product
-from simulator.fleet.run.play import Leftover, PlaySummary
-from simulator.fleet.storm.play import StormJob, StormPlay
 from simulator.fleet.target.asking import Keyring, open_desk
 from simulator.fleet.target.provisioning import Wanted, provision
 from simulator.fleet.target.way import KeyPairFile

@@ -12,8 +12,8 @@ from simulator.fleet.faults.base import DeviceFault
 from simulator.fleet.faults.kinds import KINDS, DeviceFaultSettings, build_faults
 from simulator.fleet.models.condition import ALWAYS_ON
 from simulator.fleet.models.interference import Hook, Interferences
+from simulator.fleet.play.devices import Devices
 from simulator.fleet.record import Span
-from simulator.fleet.run.devices import Devices
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.signals.base import Individual
 
@@ -96,13 +96,13 @@ class Afflictions:
         self._dead.clear()
 
     def switch_on(self, device: int) -> None:
-        """See :class:`~simulator.fleet.run.devices.Devices`."""
+        """See :class:`~simulator.fleet.play.devices.Devices`."""
         self._on.add(device)
         if device not in self._dead:
             self._devices.switch_on(device)
 
     def switch_off(self, device: int) -> None:
-        """See :class:`~simulator.fleet.run.devices.Devices`."""
+        """See :class:`~simulator.fleet.play.devices.Devices`."""
         self._on.discard(device)
         self._devices.switch_off(device)
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from simulator.fleet.engine.ports import Caller, HttpEngine
 from simulator.fleet.engine.wheel import Clock, Wheel
 from simulator.fleet.faults.link import FREE, LinkFault, Passage
-from simulator.fleet.metrics.outcomes import OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.signals.base import Individual
 
 _DOWN: Final = "the link is down"

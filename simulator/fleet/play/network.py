@@ -14,8 +14,8 @@ from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.faults.base import DeviceFault
 from simulator.fleet.faults.link import LinkFault
 from simulator.fleet.faults.slow_loris import SlowLoris
-from simulator.fleet.run.devices import Devices
-from simulator.fleet.run.loris import SlowConnections
+from simulator.fleet.play.devices import Devices
+from simulator.fleet.play.loris import SlowConnections
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.signals.base import Individual
 

@@ -22,7 +22,7 @@ from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.models.build import ModelParts, build_model
 from simulator.fleet.models.interference import NO_INTERFERENCE
 from simulator.fleet.models.settings import FirmwareSettings, StateSettings
-from simulator.fleet.run.afflictions import Afflictions, device_faults, read_device_faults, truths
+from simulator.fleet.play.afflictions import Afflictions, device_faults, read_device_faults, truths
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.signals.base import Individual
 from simulator.fleet.signals.settings import ConstantSettings

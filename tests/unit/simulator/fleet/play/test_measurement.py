@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from simulator.fleet.metrics.outcomes import OutcomeClass
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.run.measurement import Measurement
+from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.play.measurement import Measurement
 
 
 def exchanged(measurement: Measurement, device: int, sent_s: float | None) -> None:
