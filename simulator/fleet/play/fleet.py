@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -185,9 +184,6 @@ class FleetPlay:
             self._troupe = self._afflictions
             self._begin_faults()
         self._operator = self._make_operator(at_s)
-        # The collector would look through every device again and again, for seconds where there are many.
-        gc.collect()
-        gc.freeze()
         self._filing = asyncio.create_task(self._file_events(), name="plan")
         self._flushing = asyncio.create_task(self._flush(), name="ledger")
 
