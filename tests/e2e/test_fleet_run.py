@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
 from simulator.fleet.record import RunRecord, Word
 from simulator.fleet.report.live import RunView, SilentView
@@ -21,7 +22,7 @@ from simulator.fleet.report.writing import read_record, read_seconds
 from simulator.fleet.run import watch
 from simulator.fleet.run.performing import Stage, perform
 from simulator.fleet.scenario.reading import read_scenario_file
-from simulator.fleet.target.safety import permit
+from simulator.fleet.target.safety import Permission, permit
 from simulator.fleet.target.way import TargetOptions, find_way
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
@@ -66,13 +67,17 @@ def scenario(tmp_path: Path, **changes: Any) -> Path:
 def run(
     service: RunningService, tmp_path: Path, view: Callable[[RunHead], RunView] | None = None, **changes: Any
 ) -> RunRecord:
+    way = find_way(TargetOptions(service.base_url, API_KEY, secret_file(tmp_path)))
+    file = read_scenario_file(scenario(tmp_path, **changes))
+    permission = permit(way.base_url, (), owned=False)
+    return perform(Stage(file, way, tmp_path / "run", (permission,)), view or (lambda _head: SilentView()))
+
+
+def secret_file(tmp_path: Path) -> Path:
     secret = tmp_path / "secret"
     secret.write_text(SECRET_KEY)
     secret.chmod(0o600)
-    way = find_way(TargetOptions(service.base_url, API_KEY, secret))
-    file = read_scenario_file(scenario(tmp_path, **changes))
-    permission = permit(way.base_url, (), owned=False)
-    return perform(Stage(file, way, tmp_path / "run", permission), view or (lambda _head: SilentView()))
+    return secret
 
 
 class Onlooker(SilentView):
@@ -193,3 +198,15 @@ def test_faults_of_the_network_are_made_and_told_and_nothing_is_lost(service, tm
     assert {"transport", "timeout"} <= set(outcomes)
     refused = [tallies.get("refused") for tallies in record.operations.values()]
     assert any(tally is not None and tally.count for tally in refused), "revoked keys were never tried"
+
+
+def test_a_target_with_caps_is_not_loaded_beyond_them(service, tmp_path):
+    way = find_way(TargetOptions(service.base_url, API_KEY, secret_file(tmp_path)))
+    file = read_scenario_file(scenario(tmp_path))
+    for permission, fault in (
+        (Permission("listed", max_devices=29), "30 devices are more than the 29"),
+        (Permission("listed", max_requests_per_s=3.0), r"requests/s are more than the 3 "),
+    ):
+        with pytest.raises(ConfigurationError, match=fault):
+            perform(Stage(file, way, tmp_path / "run", (permission,)), lambda _head: SilentView())
+    assert not (tmp_path / "run").exists()

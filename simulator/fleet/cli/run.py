@@ -75,14 +75,17 @@ def run_command(
             way = way_to(ends.enter_context(running_local(folder / "up", rate_limit=rate_limit, gateway=gateway)))
         else:
             way = _find(target, file)
-        permission = permit(way.base_url, read_targets(targets) if targets else (), owned=owned)
+        listed = read_targets(targets) if targets else ()
+        broker = file.scenario.target.broker
+        addresses = {*way.addresses, *([f"mqtt://{broker.host}"] if broker else [])}
+        permissions = tuple(permit(address, listed, owned=owned) for address in sorted(addresses))
         console = Console(stderr=as_json)
 
         def make_view(head: RunHead) -> RunView:
             view = run_view(console, head, quiet=quiet)
             return view if metrics_port is None else MeteredView(view, MetricsAddress(metrics_port))
 
-        record = perform(Stage(file, way, folder, permission, audit), make_view)
+        record = perform(Stage(file, way, folder, permissions, audit), make_view)
     if as_json:
         click.echo(record_text(record), nl=False)
     elif not quiet:

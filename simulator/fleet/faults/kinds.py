@@ -23,6 +23,7 @@ from simulator.fleet.faults.half_open import HalfOpen, HalfOpenSettings
 from simulator.fleet.faults.in_step_timers import InStepTimers, InStepTimersSettings
 from simulator.fleet.faults.keys import RevokedKeys, RevokedKeysSettings, RotatedKeys, RotatedKeysSettings
 from simulator.fleet.faults.late_batches import LateBatches, LateBatchesSettings
+from simulator.fleet.faults.link import LinkFault
 from simulator.fleet.faults.link_profile import LinkProfile, LinkProfileSettings
 from simulator.fleet.faults.nan_sensor import NanSensor, NanSensorSettings
 from simulator.fleet.faults.out_of_order import OutOfOrder, OutOfOrderSettings
@@ -92,6 +93,16 @@ _FAULTS: Final[Mapping[type, type[DeviceFault[Any]]]] = {
 
 KINDS: Final = tuple(sorted(settings.model_fields["kind"].annotation.__args__[0] for settings in _FAULTS))  # type: ignore[attr-defined]  # pydantic's own attribute
 """The words."""
+
+LINK_KINDS: Final = frozenset(
+    settings.model_fields["kind"].annotation.__args__[0]  # type: ignore[attr-defined]  # as above
+    for settings, fault in _FAULTS.items()
+    if issubclass(fault, LinkFault)
+)
+"""Those of the network."""
+
+REQUEST_KINDS: Final = LINK_KINDS - {"disconnect_storm", "blackout"}
+"""Those of the network that are made on single HTTP requests, or on connections of their own."""
 
 _READER: Final[TypeAdapter[Any]] = TypeAdapter(DeviceFaultSettings)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
-from agent.errors import ConfigurationError
 from simulator.fleet.device.circumstances import Circumstances
 from simulator.fleet.engine.http.origin import Origin
 from simulator.fleet.engine.wheel import Wheel
@@ -16,28 +15,7 @@ from simulator.fleet.faults.link import LinkFault
 from simulator.fleet.faults.slow_loris import SlowLoris
 from simulator.fleet.play.devices import Devices
 from simulator.fleet.play.loris import SlowConnections
-from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.signals.base import Individual
-
-_REQUESTS: Final = frozenset({"half_open", "link_profile", "revoked_keys", "rotated_keys", "slow_loris", "tls_failure"})
-
-
-def check_network_faults(scenario: Scenario) -> None:
-    """Return when the scenario's transport can suffer its faults.
-
-    Raises:
-        ConfigurationError: it cannot; each fault with the fix.
-    """
-    if scenario.target.transport != "mqtt":
-        return
-    faults = [
-        f"faults: {fault.kind} is made on HTTP requests: use transport http_poll or http_long_poll, or the kinds "
-        "disconnect_storm, blackout and rolling_restart"
-        for fault in scenario.faults
-        if fault.kind in _REQUESTS
-    ]
-    if faults:
-        raise ConfigurationError(faults, "scenario")
 
 
 class NetworkFaults:

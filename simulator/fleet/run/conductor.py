@@ -136,6 +136,10 @@ class Audience(Protocol):
         """A phase begins, the last one of the list."""
         ...
 
+    def heard(self, message: FromWorker) -> None:
+        """A worker said something."""
+        ...
+
     def lost(self, gone: Gone) -> None:
         """A worker is gone."""
         ...
@@ -287,6 +291,8 @@ class Conductor:
         self._show(self._merger.ready())
 
     def _take(self, message: FromWorker | Gone) -> None:
+        if not isinstance(message, Gone):
+            self._audience.heard(message)
         match message:
             case Measured(_, _, delta):
                 self._merger.add(delta)

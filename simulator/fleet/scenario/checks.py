@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from simulator.fleet.faults.kinds import LINK_KINDS, REQUEST_KINDS
 from simulator.fleet.metrics.subjects import ThresholdError
 from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.scenario.conditions import Condition, ConditionError, parse_condition
@@ -164,6 +165,9 @@ def _level(scenario: Scenario) -> Iterator[Finding]:
             ("level",),
             issue="devices of level core send by their own schedules; give 'level: wire', or use models and commands",
         )
+    if scenario.level == "wire" and scenario.target.transport == "mqtt":
+        issue = "level wire speaks HTTP alone; take http_poll, or 'level: core'"
+        yield Finding.at(("target", "transport"), ("level",), issue=issue)
     if scenario.level == "wire":
         if scenario.commands:
             yield Finding.at(
@@ -249,8 +253,11 @@ def _unreachable(condition: Condition, online: float, scenario: Scenario, index:
 def _faults(scenario: Scenario) -> Iterator[Finding]:
     for index, fault in enumerate(scenario.faults):
         here = ("faults", index)
-        if scenario.level == "wire":
+        if scenario.level == "wire" and fault.kind not in LINK_KINDS:
             yield Finding.at((*here, "kind"), ("level",), issue=f"level wire has no devices for {fault.kind}")
+        if scenario.target.transport == "mqtt" and fault.kind in REQUEST_KINDS:
+            issue = f"{fault.kind} is made on HTTP requests; take http_poll or http_long_poll, or disconnect_storm"
+            yield Finding.at((*here, "kind"), ("target", "transport"), issue=issue)
         end_s = fault_end_s(fault)
         if end_s > scenario.duration_s:
             yield Finding.at(

@@ -62,6 +62,12 @@ class Way:
     broker: str | None = None
 
     @property
+    def addresses(self) -> frozenset[str]:
+        """Of everything that a run may load."""
+        broker = f"mqtt://{self.broker_host}" if self.broker_host else None
+        return frozenset(filter(None, (self.base_url, self.gateway_url, broker)))
+
+    @property
     def key_files(self) -> tuple[KeyPairFile, ...]:
         """The keys as they travel."""
         return tuple(KeyPairFile(pair.api_key, pair.secret_path) for pair in self.keys if pair.secret_path is not None)

@@ -104,6 +104,9 @@ class Rehearsal:
     def phase(self, conducted: Conducted) -> None:
         self.sentences.append(f"phase {conducted.phases[-1].name}")
 
+    def heard(self, message: FromWorker) -> None:
+        assert message.worker in {0, 1}
+
     def gone(self, gone: Gone) -> None:
         self.sentences.append(f"gone {gone.worker}")
 
@@ -117,6 +120,7 @@ class Listener:
     def __init__(self, rehearsal: Rehearsal) -> None:
         self.second = rehearsal.on_second
         self.phase = rehearsal.phase
+        self.heard = rehearsal.heard
         self.lost = rehearsal.gone
         self.trouble = rehearsal.trouble
 

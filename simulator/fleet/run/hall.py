@@ -1,0 +1,83 @@
+"""Where a run is heard while it goes on: its folder, and whoever watches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from simulator.fleet.metrics.histogram import Histogram
+from simulator.fleet.metrics.saturation import Saturation
+from simulator.fleet.record import RunRecord, Second, Span
+from simulator.fleet.report.folder import RunFolder
+from simulator.fleet.report.live import RunView
+from simulator.fleet.report.standing import Standing, StreamSoFar, WorkerStanding, WorkerState
+from simulator.fleet.run.conductor import Conducted
+from simulator.fleet.run.crew import Gone
+from simulator.fleet.run.messages import Drained, Finished, FromWorker, Measured, Ready
+from simulator.fleet.run.preparing import Prepared
+from simulator.fleet.scenario.model import Scenario
+from simulator.report.values import Tone
+
+
+@dataclass(slots=True)
+class Hall:
+    """Where the run is heard: its folder and its view (:class:`~simulator.fleet.run.conductor.Audience`)."""
+
+    folder: RunFolder
+    view: RunView
+    record: RunRecord
+    prepared: Prepared
+    scenario: Scenario
+    saturation: Saturation = field(default_factory=Saturation)
+    workers: dict[int, WorkerStanding] = field(default_factory=dict)
+
+    def second(self, second: Second, phase: Span | None, waiting_for: str) -> None:
+        """See :class:`~simulator.fleet.run.conductor.Audience`."""
+        self.saturation.feed(second)
+        self.view.show(second, self._standing(second, phase, waiting_for))
+        self.folder.append(second)
+
+    def phase(self, conducted: Conducted) -> None:
+        """See :class:`~simulator.fleet.run.conductor.Audience`."""
+        self.record = replace(self.record, phases=tuple(conducted.phases))
+        self.folder.keep(self.record)
+
+    def lost(self, gone: Gone) -> None:
+        """See :class:`~simulator.fleet.run.conductor.Audience`."""
+        self.workers[gone.worker] = replace(self._worker(gone.worker), state=WorkerState.DEAD)
+        self.view.note(f"worker {gone.worker}: {gone.reason}", Tone.BAD)
+
+    def heard(self, message: FromWorker) -> None:
+        """See :class:`~simulator.fleet.run.conductor.Audience`."""
+        standing = self._worker(message.worker)
+        match message:
+            case Ready(_, devices):
+                standing = replace(standing, state=WorkerState.RUNNING, devices=devices)
+            case Measured(_, _, delta):
+                lag = Histogram.decode(delta.health.send_lag)
+                lag_s = lag.max_s if lag.count else 0.0
+                standing = replace(standing, send_lag_s=lag_s, cpu_percent=delta.health.process.cpu_percent)
+            case Drained():
+                standing = replace(standing, state=WorkerState.DRAINING)
+            case Finished():
+                standing = replace(standing, state=WorkerState.DONE)
+        self.workers[message.worker] = standing
+
+    def _worker(self, number: int) -> WorkerStanding:
+        return self.workers.get(number) or WorkerStanding(number, WorkerState.STARTING)
+
+    def trouble(self, sentence: str) -> None:
+        """See :class:`~simulator.fleet.run.conductor.Audience`."""
+        self.view.note(sentence, Tone.WARN)
+
+    def _standing(self, second: Second, phase: Span | None, waiting_for: str) -> Standing:
+        gauges = second.gauges
+        workers = tuple(map(self._worker, range(len(self.prepared.jobs))))
+        audit = {}
+        if "readings_sent" in gauges:
+            audit["readings"] = StreamSoFar(
+                int(gauges["readings_sent"]), int(gauges["readings_accepted"]), int(gauges["readings_unanswered"])
+            )
+            ordered, reported = int(gauges["commands_ordered"]), int(gauges["commands_reported"])
+            audit["commands"] = StreamSoFar(ordered, reported, ordered - reported)
+        faults = tuple(f for f in self.record.faults if f.begin_s <= second.second < f.end_s)
+        return Standing(phase, waiting_for, faults, workers, audit)

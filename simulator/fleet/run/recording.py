@@ -1,0 +1,183 @@
+"""The record of a run: what is known before it begins, and everything that came of it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.metadata import version
+from typing import Any, Final
+
+from agent.wire.times import to_rfc3339
+from simulator.fleet.metrics.judging import judge
+from simulator.fleet.metrics.merging import Merger
+from simulator.fleet.metrics.stages import stages_of, without_stages
+from simulator.fleet.metrics.thresholds import parse
+from simulator.fleet.plan.digest import digest_of
+from simulator.fleet.plan.plan import Plan
+from simulator.fleet.record import AuditRecord, RunRecord, Span, Verdict, Word
+from simulator.fleet.report.standing import RunHead
+from simulator.fleet.report.writing import read_seconds
+from simulator.fleet.run.conductor import Conducted, PlannedPhase, Score
+from simulator.fleet.run.hall import Hall
+from simulator.fleet.run.verdict import Findings, judge_run
+from simulator.fleet.scenario.conditions import parse_condition
+from simulator.fleet.scenario.faults import fault_end_s
+from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.scenario.reading import ScenarioFile
+
+_SLOWEST_KEPT: Final = 20
+_NOT_YET: Final = Verdict(Word.INTERRUPTED, 130, ("the run has not ended",))
+
+
+def head_of(scenario: Scenario, target: str, workers: int) -> RunHead:
+    """What a view is told before the first second.
+
+    Args:
+        scenario: to be run.
+        target: its address.
+        workers: processes.
+    """
+    score = score_of(scenario)
+    begin_s, phases = 0.0, []
+    for phase in score.phases:
+        phases.append(Span(phase.name, phase.kind, begin_s, begin_s + phase.duration_s, phase.devices))
+        begin_s += phase.duration_s
+    return RunHead(
+        name=scenario.scenario,
+        level=scenario.level,
+        transport=scenario.target.transport,
+        target=target,
+        devices=scenario.fleet.devices,
+        workers=workers,
+        phases=tuple(phases),
+        faults=score.faults,
+        duration_s=begin_s,
+    )
+
+
+def score_of(scenario: Scenario) -> Score:
+    """What the conductor conducts."""
+    devices = scenario.fleet.devices
+    phases = tuple(
+        PlannedPhase(
+            name=phase.name,
+            kind=phase.kind,
+            duration_s=phase.duration_s,
+            devices=devices,
+            until=parse_condition(phase.until) if phase.until else None,
+            within_s=phase.until_within_s,
+        )
+        for phase in scenario.phases
+    )
+    faults = tuple(
+        Span(fault.kind, fault.kind, fault.at_s, fault_end_s(fault), round(fault.share * devices))
+        for fault in scenario.faults
+    )
+    return Score(phases, devices, faults, scenario.drain_s)
+
+
+def first_record(file: ScenarioFile, target: str, plan: Plan, head: RunHead) -> RunRecord:
+    """What is known before the first second.
+
+    Args:
+        file: the scenario.
+        target: its address.
+        plan: of the scenario.
+        head: what a view is told.
+    """
+    scenario = file.scenario
+    return RunRecord(
+        name=scenario.scenario,
+        seed=scenario.seed,
+        digest=digest_of(plan),
+        level=scenario.level,
+        transport=scenario.target.transport,
+        workers=head.workers,
+        devices=scenario.fleet.devices,
+        began_at=to_rfc3339(time.time()),
+        ended_at="",
+        duration_s=0.0,
+        machine=_machine(),
+        version=version("device-agent"),
+        target=target,
+        verdict=_NOT_YET,
+        phases=head.phases,
+        faults=head.faults,
+        operations={},
+        health=Merger(()).health,
+        scenario_text=file.text,
+    )
+
+
+def last_record(
+    hall: Hall, conducted: Conducted, merger: Merger, audit: AuditRecord | None, audit_trouble: str | None
+) -> RunRecord:
+    """Everything that came of it, judged.
+
+    Args:
+        hall: where it was heard.
+        conducted: how it went.
+        merger: what the workers measured.
+        audit: what was read back; None without books.
+        audit_trouble: why it could not be read to its end.
+    """
+    scenario = hall.scenario
+    is_open = any(arrivals.kind == "open" for arrivals in scenario.arrivals)
+    assessment = hall.saturation.assess(is_open=is_open)
+    totals = merger.totals
+    summaries = [conducted.summaries[number] for number in sorted(conducted.summaries)]
+    record = replace(
+        hall.record,
+        ended_at=to_rfc3339(time.time()),
+        duration_s=conducted.duration_s,
+        phases=tuple(conducted.phases),
+        faults=tuple(span for summary in summaries for span in summary.faults) or hall.record.faults,
+        operations=without_stages(totals),
+        health=merger.health,
+        audit=audit,
+        command_stages=stages_of(totals),
+        slowest=tuple(
+            sorted((found for summary in summaries for found in summary.slowest), key=lambda found: -found.count)
+        )[:_SLOWEST_KEPT],
+        gaps=merger.gaps,
+        extras=_extras(conducted, assessment.notes),
+    )
+    phases = [phase.name for phase in scenario.phases]
+    wanted = [parse(expression, phases=phases) for expression in scenario.thresholds]
+    results = judge(wanted, replace(record, operations=totals), read_seconds(hall.folder.path))
+    failures = [*conducted.failures, *(failure for summary in summaries for failure in summary.failures)]
+    failures += [*assessment.failures, *([audit_trouble] if audit_trouble else [])]
+    if conducted.late_count:
+        names = ", ".join(conducted.late[:3])
+        failures.append(f"{conducted.late_count} devices still held something after {scenario.drain_s:g} s ({names})")
+    verdict = judge_run(
+        Findings(
+            audit=audit,
+            thresholds=results,
+            unreachable=conducted.unreachable,
+            interrupted=conducted.interrupted,
+            saturated=assessment.saturated,
+            gaps=merger.gaps,
+            failures=failures,
+        )
+    )
+    return replace(record, thresholds=results, verdict=verdict)
+
+
+def _extras(conducted: Conducted, notes: tuple[str, ...]) -> Mapping[str, Any]:
+    extras: dict[str, Any] = {}
+    for summary in conducted.summaries.values():
+        for name, value in summary.extras.items():
+            if isinstance(value, Mapping) and isinstance(extras.get(name), Mapping):
+                extras[name] = {**extras[name], **value}
+            else:
+                extras[name] = value
+    told = [*notes, *conducted.troubles]
+    return {**extras, **({"notes": told} if told else {})}
+
+
+def _machine() -> str:
+    return f"{platform.system()} {platform.release()}, {os.cpu_count()} cores, Python {platform.python_version()}"
