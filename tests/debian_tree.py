@@ -79,23 +79,23 @@ def _make(tree: Path) -> None:
     if cache:
         kept = Path(cache, "debian-12")
         if not kept.exists():
-            _debootstrap(kept.with_name("debian-12.making"))
+            _bare_debian(kept.with_name("debian-12.making"))
             kept.with_name("debian-12.making").rename(kept)
         _run("cp", "--archive", str(kept), str(tree))
     else:
-        _debootstrap(tree)
+        _bare_debian(tree)
     _install_product(tree)
 
 
-def _debootstrap(tree: Path) -> None:
+def _bare_debian(tree: Path) -> None:
     for attempt in range(1, _ATTEMPTS + 1):
         shutil.rmtree(tree, ignore_errors=True)
         try:
-            packages = f"--include={_PACKAGES}"
-            _run(*_APART, "debootstrap", "--foreign", "--variant=minbase", packages, "bookworm", str(tree))
-            (tree / "etc/dpkg/dpkg.cfg.d").mkdir(parents=True, exist_ok=True)
-            (tree / "etc/dpkg/dpkg.cfg.d/tree").write_text(_DPKG)
-            _run(*_APART, "chroot", str(tree), "/debootstrap/debootstrap", "--second-stage")
+            # Half the time, where it is installed; what it cannot do, the older program does at the next attempt.
+            if attempt == 1 and shutil.which("mmdebstrap"):
+                _with_mmdebstrap(tree)
+            else:
+                _with_debootstrap(tree)
         except RuntimeError:
             if attempt == _ATTEMPTS:
                 raise
@@ -106,6 +106,20 @@ def _debootstrap(tree: Path) -> None:
     # Each boot takes the machine's own name otherwise, and asks the host's resolver for it.
     (tree / "etc/hostname").write_text("device\n")
     (tree / "etc/machine-id").write_text("")
+
+
+def _with_mmdebstrap(tree: Path) -> None:
+    options = [f"--dpkgopt={option}" for option in _DPKG.splitlines()]
+    what = ("--quiet", "--mode=root", "--variant=minbase", f"--include={_PACKAGES}")
+    _run(*_APART, "mmdebstrap", *what, *options, "bookworm", str(tree))
+
+
+def _with_debootstrap(tree: Path) -> None:
+    packages = f"--include={_PACKAGES}"
+    _run(*_APART, "debootstrap", "--foreign", "--variant=minbase", packages, "bookworm", str(tree))
+    (tree / "etc/dpkg/dpkg.cfg.d").mkdir(parents=True, exist_ok=True)
+    (tree / "etc/dpkg/dpkg.cfg.d/tree").write_text(_DPKG)
+    _run(*_APART, "chroot", str(tree), "/debootstrap/debootstrap", "--second-stage")
 
 
 def _install_product(tree: Path) -> None:

@@ -135,7 +135,7 @@ def test_under_a_service_manager_restart_agent_ends_with_its_own_code(bench, tmp
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(SOON_S)
-        agent = bench.start(NOTIFY_SOCKET=str(tmp_path / "notify"), WATCHDOG_USEC="200000")
+        agent = bench.start(NOTIFY_SOCKET=str(tmp_path / "notify"), WATCHDOG_USEC="2000000")
         told = b""
         while b"WATCHDOG=1" not in told:
             told += manager.recv(4096)
