@@ -180,11 +180,14 @@ def test_each_command_is_effected_once_each_poll_is_made_by_one_and_what_one_mis
     site.send_readings("before")
     site.wait_until(lambda: len(site.stored("before")) >= DEVICES)
 
+    crossed: set[str] = set()
     for index, each in enumerate(site.witnesses):
         polled = {path.split("/")[2] for path in each.paths("GET") if path.endswith("/commands")}
         assert polled == site.own(index), "a gateway asks about its own devices only"
         told = {path.split("/")[2] for path in each.paths("POST") if path.endswith("/result")}
-        assert told - site.own(index), "results of the other's commands go through this one, too"
+        crossed |= told - site.own(index)
+    # Which of the two takes a result is the broker's choice; on a busy machine one of them may take them all.
+    assert crossed, "results of one's commands go through the other, too"
 
     # The holder learns from its next list that a command has ended, whoever took the result: it is not sent again.
     site.let_both_ask_again()
