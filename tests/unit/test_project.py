@@ -209,7 +209,7 @@ def test_every_package_ships_its_types():
 # --- what must never be in the tree -----------------------------------------------------------------------------
 
 TEXT_FILES = {".py", ".md", ".toml", ".txt", ".yaml", ".yml", ".json", ".service", ".conf", ".sh", ".cfg", ".html", ""}
-LEAVE_OUT = {"build", "dist", "demo-output", "node_modules", "__pycache__"}
+LEAVE_OUT = {"build", "dist", "demo-output", ".locust", "node_modules", "__pycache__"}
 
 
 def project_files() -> list[Path]:
