@@ -206,7 +206,7 @@ STEPS = st.lists(
 TROUBLE = st.sampled_from(["none", "none", "none", "request lost", "answer lost", "500", "429", "portal"])
 
 
-@settings(max_examples=50)
+@settings(max_examples=150)
 @given(STEPS, st.lists(TROUBLE, max_size=60))
 def test_whatever_fails_every_command_ends_and_every_reading_is_stored_once(steps, troubles):
     waiting = iter(troubles)
