@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from simulator.fleet.plan.plan import Plan
 from simulator.fleet.plan.schedules import poll_period_s
 from simulator.fleet.plan.streams import streams_of
 from simulator.fleet.plan.timeline import PhaseSpan
+from simulator.fleet.plan.workers import count_workers
 from simulator.fleet.scenario.faults import fault_end_s
 from simulator.fleet.scenario.fleet import FROM_PRODUCT, ModelSettings
 from simulator.fleet.scenario.kinds import LimiterSettings, OnboardingSettings
@@ -148,7 +148,7 @@ def forecast(plan: Plan, digest: str, cores: int | None = None) -> Forecast:
         digest=digest,
         devices=scenario.fleet.devices,
         models=_models(plan),
-        workers=scenario.workers if isinstance(scenario.workers, int) else cores or os.cpu_count() or 1,
+        workers=count_workers(scenario, cores),
         phases=phases,
         faults=tuple(_faults(plan)),
         peak_rates=peaks,

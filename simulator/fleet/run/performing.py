@@ -15,6 +15,7 @@ from simulator.fleet.audit.findings import AuditSettings, audit_run
 from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.plan.forecast import forecast
 from simulator.fleet.plan.plan import Plan
+from simulator.fleet.plan.workers import count_workers
 from simulator.fleet.record import AuditRecord, RunRecord
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.live import RunView
@@ -24,7 +25,7 @@ from simulator.fleet.run.capacity import check_capacity
 from simulator.fleet.run.conductor import Conducted, Conductor
 from simulator.fleet.run.crew import Crew
 from simulator.fleet.run.hall import Hall
-from simulator.fleet.run.preparing import Prepared, Setting, count_workers, prepare
+from simulator.fleet.run.preparing import Prepared, Setting, prepare
 from simulator.fleet.run.recording import first_record, head_of, last_record, score_of
 from simulator.fleet.run.worker import work
 from simulator.fleet.scenario.model import Scenario

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +27,7 @@ from simulator.fleet.products import load_product
 from simulator.fleet.run.worker import Job
 from simulator.fleet.scenario.identities import read_identifiers
 from simulator.fleet.scenario.kinds import LimiterSettings
-from simulator.fleet.scenario.model import AUTO, Scenario
+from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.asking import Keyring, open_desk
 from simulator.fleet.target.gateway_tokens import issue_gateway_tokens
@@ -37,7 +36,6 @@ from simulator.fleet.target.provisioning import Provisioned, Wanted, provision
 from simulator.fleet.target.way import Way
 from simulator.keys import write_secret
 
-_DEVICES_OF_ONE_WORKER: Final = 2_500
 _BACKFILL_CONNECTIONS: Final = 32
 """Arrays of readings are large: more of them at once only wait for each other."""
 _SECOND_PERSON: Final = "-2"
@@ -85,16 +83,6 @@ class Prepared:
     began_ms: int
     offers: frozenset[str]
     is_audited: bool
-
-
-def count_workers(scenario: Scenario) -> int:
-    """How many processes make the load."""
-    if scenario.kind not in {"load", "command_round_trip"}:
-        return 1
-    if scenario.workers != AUTO:
-        return min(int(scenario.workers), scenario.fleet.devices)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores, -(-scenario.fleet.devices // _DEVICES_OF_ONE_WORKER)))
 
 
 async def prepare(setting: Setting, told: Told) -> Prepared:
