@@ -117,7 +117,7 @@ def test_a_campaign_through_a_bad_network_registers_each_label_once(fresh, keys,
     fault, plain = kind
     folder = labels(16)
     with fault_proxy(int(fresh.service.base_url.rpartition(":")[2]), seed=3, plain=plain) as network:
-        network.fail(fault, share=0.2, seconds=0.6)
+        network.fail(fault, share=0.4, seconds=0.6)
         wanted = ["--base-url", network.url, *keys, "--user-id", "u-1", "--out", tmp_path / "out", "--timeout-s", "0.3"]
         for _ in range(4):  # a label may be left unsettled, for the next start
             result = onboard("campaign", folder, *wanted)

@@ -62,6 +62,7 @@ class Fault(StrEnum):
     """500 for everything."""
 
 
+_OF_ANSWERS: Final = frozenset({Fault.LOST_ANSWER, Fault.TRUNCATED, Fault.DELAY, Fault.DRIP})
 _PAGE: Final = b"<html><body>Please sign in</body></html>"
 _ERROR: Final = b'{"error":"storm","message":"made by a test"}'
 _INSTEAD: Final = {
@@ -237,9 +238,9 @@ class FaultProxy:
     def _draw(self, *, only_answers: bool = False) -> Fault | None:
         with self._lock:
             fault = self._fault
-            if fault is None or self._chance.random() >= self._share:
-                return None
-            if only_answers and fault not in {Fault.LOST_ANSWER, Fault.TRUNCATED, Fault.DELAY, Fault.DRIP}:
+            if fault is None or (only_answers and fault not in _OF_ANSWERS):
+                return None  # before the die is cast: the nth exchange meets the same in every run
+            if self._chance.random() >= self._share:
                 return None
             self.met[fault] += 1
             return fault
