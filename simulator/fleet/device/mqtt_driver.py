@@ -12,17 +12,18 @@ from typing import Final
 
 from agent.core.schedule import phase_s
 from agent.core.values import Moment
-from agent.errors import Offline, TransportError
+from agent.errors import Offline
 from agent.wire.extensions import BATCH_SENSOR_DATA
 from agent.wire.secret import Secret
 from simulator.fleet.device.body import Body
 from simulator.fleet.device.chance import Chance
+from simulator.fleet.device.copies import Unawaited, send_copies
 from simulator.fleet.device.driver import Clocks, Member
 from simulator.fleet.device.exchange import Ask
 from simulator.fleet.device.glance import Familiar
 from simulator.fleet.device.model import Fleetwide, Gauges
-from simulator.fleet.device.mqtt_life import MqttDevice, no_receipt
-from simulator.fleet.device.mqtt_speech import OPERATIONS, MqttOperation, MqttSpeaker
+from simulator.fleet.device.mqtt_life import MqttDevice, no_receipt, why_unsent
+from simulator.fleet.device.mqtt_speech import OPERATIONS, MqttOperation, MqttSpeaker, renamed
 from simulator.fleet.device.observer import NoObserver, Observer
 from simulator.fleet.device.patience import Patience
 from simulator.fleet.device.store import Disk
@@ -39,7 +40,6 @@ SPREAD_S: Final = 2.0
 _STABLE_S: Final = 10.0
 """A connection that stood this long shows that all is well: the next failure is the first of its row."""
 _NEVER_S: Final = float("inf")
-_LINK_DOWN: Final = "the link is down"
 
 
 class MqttDriver:
@@ -107,14 +107,6 @@ class MqttDriver:
         """The power of a device goes in this instant: the broker is not told, and only its disk remains."""
         self._places[index - self._first].switch_off()
 
-    def lose(self, index: int) -> None:
-        """The connection goes in this instant, and no other one can be made; the device lives on."""
-        self._places[index - self._first].lose_link()
-
-    def restore(self, index: int) -> None:
-        """The device can connect again; it finds out at its next attempt."""
-        self._places[index - self._first].is_cut_off = False
-
     def sample(self, *, on: bool) -> None:
         """Read the sensors, or stop reading them; also holds for devices that are switched on later."""
         self._sampling = on
@@ -153,7 +145,6 @@ class _Place(Timer):
         "device",
         "driver",
         "index",
-        "is_cut_off",
     )
 
     def __init__(self, driver: MqttDriver, index: int, member: Member, *, receipts: bool) -> None:
@@ -161,7 +152,6 @@ class _Place(Timer):
         self.driver = driver
         self.index = index
         self.device: MqttDevice | None = None
-        self.is_cut_off = False
         self._model = member.model
         self._speaker = MqttSpeaker(member.device_id, member.product_id, driver.fleet.offers, receipts=receipts)
         self._disk = Disk.empty()
@@ -175,7 +165,7 @@ class _Place(Timer):
         self._attempt_s = 0.0  # when the connection that stands or is being made was due
         self._connected_s = 0.0
 
-    # --- power and link -----------------------------------------------------------------------------------------------
+    # --- power --------------------------------------------------------------------------------------------------------
 
     def switch_on(self, *, sampling: bool) -> None:
         if self.device is not None:
@@ -212,25 +202,6 @@ class _Place(Timer):
         self._connect_s = _NEVER_S
         driver.fleet.gauges.online -= 1
 
-    def lose_link(self) -> None:
-        self.is_cut_off = True
-        device = self.device
-        if device is None or self._connect_s != _NEVER_S:
-            return
-        driver = self.driver
-        driver.engine.cut(self.index)
-        now = self.moment(driver.clocks.now())
-        ask = self._busy
-        if ask is not None:
-            # Nobody knows how far it got, so it counts as sent.
-            device.gone_wrong(ask, TransportError(_LINK_DOWN), now)
-            if self._receipt_due_s == _NEVER_S:
-                self._count(OPERATIONS[ask.operation], OutcomeClass.TRANSPORT, ask, now.monotonic_s, now)
-        if not self._is_up:
-            self._count_connect(OutcomeClass.TRANSPORT, now.monotonic_s)
-        self._connect_later(Offline("closed", _LINK_DOWN), now)
-        self._turn(device, now)
-
     def sample(self, *, on: bool) -> None:
         if self.device is not None:
             self.device.sample(on=on)
@@ -248,7 +219,9 @@ class _Place(Timer):
         driver.connections += 1
         self._count_connect(OutcomeClass.OK, now_s, standing.began_s)
         status = self._speaker.status(online=True)
-        driver.engine.publish(self.index, status.topic, status.payload, _Status(self), driver.timeout_s, retain=True)
+        # It is said again at the next connection, so nobody waits for its end.
+        greeting = Unawaited(driver.observer, MqttOperation.STATUS, self.index, None, first=True)
+        driver.engine.publish(self.index, status.topic, status.payload, greeting, driver.timeout_s, retain=True)
         now = self.moment(driver.clocks.moment(now_s))
         device.connected(now)
         self._turn(device, now)
@@ -268,7 +241,7 @@ class _Place(Timer):
             self._receipted(device, self._busy, now)
         self._turn(device, now)
 
-    def lost(self, error: Offline, outcome: OutcomeClass, began_s: float, now_s: float) -> None:
+    def lost(self, error: Offline, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`."""
         device, driver = self.device, self.driver
         if device is None:
@@ -297,6 +270,8 @@ class _Place(Timer):
         if device.puback(ask, code, now):
             self._sent_s = sent_s
             self._receipt_due_s = now_s + driver.receipt_timeout_s
+            if not device.awaited:
+                self._receipted(device, ask, now)
         else:
             self._settle_fault(device, operation)
         self._turn(device, now)
@@ -310,7 +285,7 @@ class _Place(Timer):
         now = self.moment(driver.clocks.moment(now_s))
         operation = OPERATIONS[ask.operation]
         self._count(operation, outcome, ask, sent_s, now)
-        device.gone_wrong(ask, TransportError(reason), now, left=sent_s is not None)
+        device.gone_wrong(ask, why_unsent(outcome, reason), now, left=sent_s is not None)
         self._settle_fault(device, operation)
         if outcome is not OutcomeClass.TRANSPORT:  # else the session is over, and the next word is that
             self._turn(device, now)
@@ -342,7 +317,7 @@ class _Place(Timer):
         """Do what is due, and wake up for what is not."""
         device.advance(now)
         if now.monotonic_s >= self._connect_s:
-            self._connect(now)
+            self._connect()
         if self._is_up and self._busy is None:
             ask = device.out(now)
             if ask is not None:
@@ -355,13 +330,9 @@ class _Place(Timer):
             else:
                 self.driver.wheel.at(due_s, self)
 
-    def _connect(self, now: Moment) -> None:
+    def _connect(self) -> None:
         driver = self.driver
         self._attempt_s, self._connect_s = self._connect_s, _NEVER_S
-        if self.is_cut_off:
-            self._count_connect(OutcomeClass.TRANSPORT, now.monotonic_s)
-            self._connect_later(Offline("unreachable", _LINK_DOWN), now)
-            return
         driver.engine.open(self.index, self._speaker.opening(driver.tokens(self.index)), self)
 
     def _connect_later(self, error: Offline, now: Moment) -> None:
@@ -383,9 +354,17 @@ class _Place(Timer):
         driver = self.driver
         body = ask.body or b""
         driver.engine.publish(self.index, ask.target, body, _Publication(self, ask), driver.timeout_s)
+        if ask.copies:
+
+            def send(copy: Ask, due_s: float) -> None:
+                nobody = Unawaited(driver.observer, MqttOperation.READINGS, self.index, due_s, first=False)
+                driver.engine.publish(self.index, copy.target, copy.body or b"", nobody, driver.timeout_s)
+
+            now_s = driver.clocks.monotonic()
+            send_copies(ask, self.index, driver.fleet, driver.wheel, now_s, renamed=renamed, send=send)
 
     def _receipted(self, device: MqttDevice, ask: Ask, now: Moment) -> None:
-        outcome = OutcomeClass.REFUSED if any(device.told.values()) else OutcomeClass.OK
+        outcome = OutcomeClass.REFUSED if device.not_understood or any(device.told.values()) else OutcomeClass.OK
         self._count(MqttOperation.RECEIPT, outcome, ask, self._sent_s, now)
         device.receipted(ask, now)
         self._settle_fault(device, MqttOperation.RECEIPT)
@@ -446,35 +425,3 @@ class _Publication:
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
         self._place.failed(self._ask, outcome, reason, sent_s, now_s)
-
-
-class _Status:
-    """The greeting on its way: only measured, since it is said again at the next connection."""
-
-    __slots__ = ("_place",)
-
-    def __init__(self, place: _Place) -> None:
-        self._place = place
-
-    def acknowledged(self, code: int, sent_s: float, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
-        self._count(class_of_reason(code), sent_s, now_s)
-
-    def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
-        del reason  # the end of the session tells it
-        self._count(outcome, sent_s, now_s)
-
-    def _count(self, outcome: OutcomeClass, sent_s: float | None, now_s: float) -> None:
-        place = self._place
-        due_s = now_s if sent_s is None else sent_s
-        place.driver.observer.exchanged(
-            MqttOperation.STATUS,
-            outcome,
-            place.index,
-            intended_s=due_s,
-            ready_s=due_s,
-            sent_s=sent_s,
-            now_s=now_s,
-            first=True,
-        )

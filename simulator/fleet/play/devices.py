@@ -24,8 +24,10 @@ from simulator.fleet.engine.mqtt.engine import BrokerAddress, MqttSessions
 from simulator.fleet.engine.wheel import Clock, Wheel
 from simulator.fleet.faults.link import LinkFault
 from simulator.fleet.play.links import Links
+from simulator.fleet.play.loris import SlowTarget, over_http, over_mqtt
+from simulator.fleet.play.mqtt_links import MqttLinks
 from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.scenario.target import BrokerSettings, TargetSettings
+from simulator.fleet.scenario.target import TargetSettings
 from simulator.fleet.signals.base import Individual, SignalSet
 from simulator.fleet.target.key_pool import headers_of
 from simulator.fleet.target.way import KeyPairFile, read_keys
@@ -40,6 +42,7 @@ class Address:
         keys: the devices are dealt out over them by their number; unused where there are tokens.
         tokens: file with the device tokens by device id, JSON; None where devices use the keys.
         broker_host, broker_port: for MQTT.
+        broker_ca_file: whom to trust there over TLS; None trusts whom the system trusts.
     """
 
     base_url: str
@@ -47,6 +50,7 @@ class Address:
     tokens: Path | None = None
     broker_host: str | None = None
     broker_port: int | None = None
+    broker_ca_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,11 @@ class Devices(Protocol):
         individual: Callable[[int], Individual],
         true_s: Callable[[float], float],
     ) -> None:
-        """From now on requests get through as these faults of the network let them."""
+        """From now on what is said gets through as these faults of the network let it."""
+        ...
+
+    def is_afflicted(self, device: int) -> bool:
+        """Whether what this device does not get out is its link's doing, and not the generator's."""
         ...
 
     def arrive(self, stream: int, device: int, due_s: float) -> None:
@@ -203,8 +211,9 @@ class HttpDevices:
         self.sample = self._driver.sample
         self.unsettled = self._driver.unsettled
         self.lose = self._links.lose
-        self.restore = self._links.restore
-        self.afflict = self._links.afflict
+        self.restore = self._links.state.restore
+        self.afflict = self._links.state.afflict
+        self.is_afflicted = self._links.state.is_afflicted
 
     def arrive(self, stream: int, device: int, due_s: float) -> None:
         """Devices with a core have their own schedules; the scenario's check refuses arrivals for them."""
@@ -214,7 +223,7 @@ class HttpDevices:
         """See :class:`Devices`."""
         gauges = self._driver.gauges
         return {
-            "online": float(gauges.online - self._links.down),
+            "online": float(gauges.online - self._links.state.down),
             "waiting_readings": float(gauges.waiting_readings),
             "connections": float(self._engine.connections),
         }
@@ -224,33 +233,43 @@ class HttpDevices:
         await self._links.close()
 
 
-def _broker_tls(settings: BrokerSettings | None) -> ssl.SSLContext | None:
-    """One context for all sessions; None for connections in the clear."""
-    if settings is None or not settings.tls:
-        return None
-    try:
-        return ssl.create_default_context(cafile=settings.ca_file)
-    except OSError as error:
-        source = f"target.broker.ca_file {settings.ca_file}"
-        raise ConfigurationError([f"it is no file with an authority to trust: {error}"], source) from None
+def _broker(scenario: Scenario, address: Address) -> BrokerAddress:
+    """Where sessions go; one TLS context for all of them, None for connections in the clear."""
+    if address.broker_host is None or address.broker_port is None:
+        raise ConfigurationError(["transport mqtt needs target.broker, or --up of a service with a broker"], "fleet")
+    settings, tls = scenario.target.broker, None
+    if settings is not None and settings.tls:
+        try:
+            tls = ssl.create_default_context(cafile=address.broker_ca_file)
+        except OSError as error:
+            source = f"target.broker.ca_file {address.broker_ca_file}"
+            raise ConfigurationError([f"it is no file with an authority to trust: {error}"], source) from None
+    return BrokerAddress(address.broker_host, address.broker_port, tls)
+
+
+def _sessions(scenario: Scenario, address: Address, ground: Ground) -> MqttSessions:
+    target = scenario.target
+    broker = _broker(scenario, address)
+    return MqttSessions(broker, ground.wheel, sources=_sources(target), connect_timeout_s=target.timeout_s)
+
+
+def slow_target(scenario: Scenario, address: Address) -> SlowTarget:
+    """Where the slow connections of a slow loris go: where the devices go."""
+    if scenario.target.transport == "mqtt":
+        return over_mqtt(_broker(scenario, address))
+    return over_http(read_origin(address.base_url))
 
 
 class MqttDevices:
     """Devices with the agent's core, over MQTT through the gateway's broker."""
 
     def __init__(self, scenario: Scenario, address: Address, cast: Cast, ground: Ground) -> None:
-        if address.broker_host is None or address.broker_port is None:
-            raise ConfigurationError(
-                ["transport mqtt needs target.broker, or --up of a service with a broker"], "fleet"
-            )
-        broker = BrokerAddress(address.broker_host, address.broker_port, _broker_tls(scenario.target.broker))
-        self._engine = MqttSessions(
-            broker, ground.wheel, sources=_sources(scenario.target), connect_timeout_s=scenario.target.timeout_s
-        )
+        self._engine = _sessions(scenario, address, ground)
         tokens = _read_tokens(address.tokens) if address.tokens is not None else {}
         members, first = cast.members, cast.first_index
+        self._links = MqttLinks(self._engine, ground.clock, ground.wheel, connect_timeout_s=scenario.target.timeout_s)
         self._driver = MqttDriver(
-            self._engine,
+            self._links,
             ground.wheel,
             members,
             cast.fleet,
@@ -264,8 +283,9 @@ class MqttDevices:
         self.switch_off = self._driver.switch_off
         self.sample = self._driver.sample
         self.unsettled = self._driver.unsettled
-        self.lose = self._driver.lose
-        self.restore = self._driver.restore
+        self.lose = self._links.lose
+        self.restore = self._links.state.restore
+        self.is_afflicted = self._links.state.is_afflicted
 
     def afflict(
         self,
@@ -273,8 +293,8 @@ class MqttDevices:
         individual: Callable[[int], Individual],
         true_s: Callable[[float], float],
     ) -> None:
-        """Over MQTT links are up or down, and no more; what is more was refused before the run."""
-        del faults, individual, true_s
+        """See :class:`Devices`."""
+        self._links.afflict(faults, individual, true_s)
 
     def arrive(self, stream: int, device: int, due_s: float) -> None:
         """See :meth:`HttpDevices.arrive`."""
@@ -301,8 +321,9 @@ class WireDevices:
         self._links = Links(self._engine, ground.clock, ground.wheel)
         self._arrivals = scenario.arrivals
         self.lose = self._links.lose
-        self.restore = self._links.restore
-        self.afflict = self._links.afflict
+        self.restore = self._links.state.restore
+        self.afflict = self._links.state.afflict
+        self.is_afflicted = self._links.state.is_afflicted
         subjects = [
             Subject(member.device_id, signals) for member, signals in zip(cast.members, cast.signals, strict=True)
         ]

@@ -30,7 +30,7 @@ from simulator.fleet.plan.events import Event, EventKind
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.play.afflictions import Afflictions, device_faults, read_device_faults, truths
 from simulator.fleet.play.base import Leftover, PlaySummary
-from simulator.fleet.play.devices import Address, Cast, Devices, Ground, make_devices
+from simulator.fleet.play.devices import Address, Cast, Devices, Ground, make_devices, slow_target
 from simulator.fleet.play.measurement import Measurement, StagedBook
 from simulator.fleet.play.models import build_models, device_model
 from simulator.fleet.play.network import NetworkFaults
@@ -158,7 +158,7 @@ class FleetPlay:
             first_number=job.ledger.header.first_number if job.ledger is not None else 0,
             book=self._book,
             began_s=at_s,
-            circumstances=around,
+            circumstances=None if job.scenario.level == "wire" else around,
         )
         members = [
             Member(device_id, job.product_id, self._kinds[number])
@@ -168,6 +168,7 @@ class FleetPlay:
         cast = Cast(job.devices.start, members, signals, fleet)
         ground = Ground(self._clock, self._wheel, self._measurement, self._news.set, job.connections)
         self._troupe = make_devices(job.scenario, job.address, cast, ground)
+        self._measurement.is_excused = self._troupe.is_afflicted
         if around is not None:
             self._afflictions = Afflictions(
                 self._troupe, around, self._wheel, self._clock, seed=job.scenario.seed, range_of=job.devices
@@ -178,7 +179,7 @@ class FleetPlay:
                 self._wheel,
                 seed=job.scenario.seed,
                 range_of=job.devices,
-                origin=read_origin(job.address.base_url),
+                slow=slow_target(job.scenario, job.address),
                 part=len(job.device_ids) / job.scenario.fleet.devices,
             )
             self._troupe = self._afflictions
@@ -281,9 +282,7 @@ class FleetPlay:
         ]
 
     def _circumstances(self, at_s: float) -> Circumstances | None:
-        """What devices have to ask for beside their signals; None where there is nothing."""
-        if self._job.scenario.level == "wire":
-            return None
+        """What is the case beside the signals, None for nothing. Pure load meets faults of the network only."""
         eventful = any(model.states or model.clock for model in self._models)
         if not eventful and not self._fault_settings:
             return None
@@ -323,10 +322,8 @@ class FleetPlay:
             case EventKind.SWITCH_OFF:
                 troupe.switch_off(event.device)
             case EventKind.RECONNECT:
-                self._measurement.cut_off.discard(event.device)
                 troupe.restore(event.device)
             case EventKind.DISCONNECT:
-                self._measurement.cut_off.add(event.device)
                 troupe.lose(event.device)
             case EventKind.COMMAND:
                 operator.send(event.device, event.number, event.serial, due_s)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from simulator.fleet.faults.kinds import LINK_KINDS, REQUEST_KINDS
+from simulator.fleet.faults.kinds import LINK_KINDS
 from simulator.fleet.metrics.subjects import ThresholdError
 from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.scenario.conditions import Condition, ConditionError, parse_condition
@@ -32,6 +32,7 @@ def check_scenario(scenario: Scenario, folder: Path) -> list[Finding]:
     """
     checks: tuple[Callable[[Scenario], Iterator[Finding]], ...] = (
         _target,
+        _connections,
         _models,
         _sections,
         _kind,
@@ -63,17 +64,26 @@ def _target(scenario: Scenario) -> Iterator[Finding]:
         )
     if target.broker is not None and target.broker.ca_file is not None and not target.broker.tls:
         yield Finding.at(("target", "broker", "ca_file"), ("target", "broker", "tls"), issue="needs 'tls: true'")
-    if target.connections == "per_device" and "pool" in target.model_fields_set:
-        yield Finding.at(
-            ("target", "pool"),
-            ("target", "connections"),
-            issue="does nothing with 'connections: per_device'; remove one",
-        )
     if target.tls is not None and not target.base_url.startswith("https:"):
         yield Finding.at(("target", "tls"), ("target", "base_url"), issue="needs a base_url that begins with https://")
     twice = [key for key, count in Counter(pair.api_key for pair in target.keys).items() if count > 1]
     if twice:
         yield Finding.at(("target", "keys"), issue="holds a key pair twice; each pair of a pool is another one")
+
+
+def _connections(scenario: Scenario) -> Iterator[Finding]:
+    target = scenario.target
+    given = target.model_fields_set
+    if target.transport == "mqtt":
+        for name in sorted(given & {"connections", "pool"}):
+            issue = "does nothing with 'transport: mqtt': every device has a session of its own; remove it"
+            yield Finding.at(("target", name), ("target", "transport"), issue=issue)
+    elif target.connections == "per_device" and "pool" in given:
+        yield Finding.at(
+            ("target", "pool"),
+            ("target", "connections"),
+            issue="does nothing with 'connections: per_device'; remove one",
+        )
 
 
 def _models(scenario: Scenario) -> Iterator[Finding]:
@@ -255,9 +265,6 @@ def _faults(scenario: Scenario) -> Iterator[Finding]:
         here = ("faults", index)
         if scenario.level == "wire" and fault.kind not in LINK_KINDS:
             yield Finding.at((*here, "kind"), ("level",), issue=f"level wire has no devices for {fault.kind}")
-        if scenario.target.transport == "mqtt" and fault.kind in REQUEST_KINDS:
-            issue = f"{fault.kind} is made on HTTP requests; take http_poll or http_long_poll, or disconnect_storm"
-            yield Finding.at((*here, "kind"), ("target", "transport"), issue=issue)
         end_s = fault_end_s(fault)
         if end_s > scenario.duration_s:
             yield Finding.at(

@@ -42,6 +42,10 @@ SECTIONS = {
     ),
     "broker without mqtt": (WHOLE + "target: {broker: {}}", "target.broker: does nothing without 'transport: mqtt'"),
     "pool without pool": (WHOLE + "target: {connections: per_device, pool: 9}", "target.pool: does nothing with"),
+    "a pool of sessions": (
+        WHOLE + "target: {transport: mqtt, through: gateway, broker: {}, pool: 9}",
+        "target.pool: does nothing with 'transport: mqtt': every device has a session of its own",
+    ),
     "tls of http": (WHOLE + "target: {tls: {}}", "target.tls: needs a base_url that begins with https://"),
     "a broker's authority without tls": (
         WHOLE + "target: {transport: mqtt, through: gateway, broker: {ca_file: key.pem}}",
