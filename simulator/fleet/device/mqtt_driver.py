@@ -22,10 +22,10 @@ from simulator.fleet.device.driver import Clocks, Member
 from simulator.fleet.device.exchange import Ask
 from simulator.fleet.device.glance import Familiar
 from simulator.fleet.device.model import Fleetwide, Gauges
+from simulator.fleet.device.mqtt_attempts import Attempts
 from simulator.fleet.device.mqtt_life import MqttDevice, no_receipt, why_unsent
 from simulator.fleet.device.mqtt_speech import OPERATIONS, MqttOperation, MqttSpeaker, renamed
 from simulator.fleet.device.observer import NoObserver, Observer
-from simulator.fleet.device.patience import Patience
 from simulator.fleet.device.store import Disk
 from simulator.fleet.device.virtual_device import Channel
 from simulator.fleet.engine.mqtt.faults import class_of_reason
@@ -37,8 +37,6 @@ from simulator.fleet.signals.base import Individual
 RECEIPT_TIMEOUT_S: Final = 30.0
 SPREAD_S: Final = 2.0
 """After the power came a device connects within this, each at its own place: the real agent's default."""
-_STABLE_S: Final = 10.0
-"""A connection that stood this long shows that all is well: the next failure is the first of its row."""
 _NEVER_S: Final = float("inf")
 
 
@@ -130,15 +128,11 @@ class _Place(Timer):
     """One device's place: its disk for ever, its life while the power is on. Its engine's session tells it."""
 
     __slots__ = (
-        "_attempt_s",
+        "_attempts",
         "_busy",
         "_chance",
-        "_connect_s",
-        "_connected_s",
         "_disk",
-        "_is_up",
         "_model",
-        "_patience",
         "_receipt_due_s",
         "_sent_s",
         "_speaker",
@@ -156,14 +150,10 @@ class _Place(Timer):
         self._speaker = MqttSpeaker(member.device_id, member.product_id, driver.fleet.offers, receipts=receipts)
         self._disk = Disk.empty()
         self._chance = Chance(driver.fleet.seed, index)
-        self._patience = Patience(member.model.backoff, self._chance)
+        self._attempts = Attempts(driver.observer, index, member.model.backoff, self._chance)
         self._busy: Ask | None = None  # what was published and is not settled
         self._sent_s = 0.0
         self._receipt_due_s = _NEVER_S
-        self._is_up = False
-        self._connect_s = _NEVER_S  # when to connect
-        self._attempt_s = 0.0  # when the connection that stands or is being made was due
-        self._connected_s = 0.0
 
     # --- power --------------------------------------------------------------------------------------------------------
 
@@ -185,9 +175,8 @@ class _Place(Timer):
         self.device = MqttDevice(body, self._speaker, now)
         if not sampling:
             self.device.sample(on=False)
-        self._patience = Patience(self._model.backoff, self._chance)
         driver.fleet.gauges.online += 1
-        self._connect_s = now.monotonic_s + phase_s(self._speaker.device_id, "first contact", SPREAD_S)
+        self._attempts.begin(now.monotonic_s + phase_s(self._speaker.device_id, "first contact", SPREAD_S))
         self._turn(self.device, now)
 
     def switch_off(self) -> None:
@@ -199,7 +188,7 @@ class _Place(Timer):
         self.device.power_lost(self.moment(driver.clocks.now()), uplink_busy=self._busy is not None)
         self.device = None
         self._went_down()
-        self._connect_s = _NEVER_S
+        self._attempts.stop()
         driver.fleet.gauges.online -= 1
 
     def sample(self, *, on: bool) -> None:
@@ -214,10 +203,8 @@ class _Place(Timer):
         device, driver = self.device, self.driver
         if device is None:
             return
-        self._is_up = True
-        self._connected_s = now_s
         driver.connections += 1
-        self._count_connect(OutcomeClass.OK, now_s, standing.began_s)
+        self._attempts.stood(standing.began_s, now_s)
         status = self._speaker.status(online=True)
         # It is said again at the next connection, so nobody waits for its end.
         greeting = Unawaited(driver.observer, MqttOperation.STATUS, self.index, None, first=True)
@@ -247,13 +234,11 @@ class _Place(Timer):
         if device is None:
             return
         now = self.moment(driver.clocks.moment(now_s))
-        if not self._is_up:
-            self._count_connect(outcome, now_s, began_s)
-        driver.observer.faulted(MqttOperation.CONNECT, self.index, str(error))
         if self._busy is not None:  # its receipt was awaited; what had no PUBACK was told before
             self._count(MqttOperation.RECEIPT, OutcomeClass.TRANSPORT, self._busy, self._sent_s, now)
             device.gone_wrong(self._busy, error, now)
-        self._connect_later(error, now)
+        self._went_down()
+        self._attempts.ended(error, outcome, began_s, now_s)
         self._turn(device, now)
         self._tell()
 
@@ -316,36 +301,26 @@ class _Place(Timer):
     def _turn(self, device: MqttDevice, now: Moment) -> None:
         """Do what is due, and wake up for what is not."""
         device.advance(now)
-        if now.monotonic_s >= self._connect_s:
-            self._connect()
-        if self._is_up and self._busy is None:
+        attempts = self._attempts
+        if now.monotonic_s >= attempts.due_s:
+            attempts.take()
+            driver = self.driver
+            driver.engine.open(self.index, self._speaker.opening(driver.tokens(self.index)), self)
+        if attempts.is_up and self._busy is None:
             ask = device.out(now)
             if ask is not None:
                 self._publish(ask)
-        out_s = device.out_due_s if self._is_up and self._busy is None else device.own_due_s
-        due_s = min(out_s, self._connect_s, self._receipt_due_s)
+        out_s = device.out_due_s if attempts.is_up and self._busy is None else device.own_due_s
+        due_s = min(out_s, attempts.due_s, self._receipt_due_s)
         if due_s != self.due_s:
             if due_s == _NEVER_S:
                 self.driver.wheel.put_off(self)
             else:
                 self.driver.wheel.at(due_s, self)
 
-    def _connect(self) -> None:
-        driver = self.driver
-        self._attempt_s, self._connect_s = self._connect_s, _NEVER_S
-        driver.engine.open(self.index, self._speaker.opening(driver.tokens(self.index)), self)
-
-    def _connect_later(self, error: Offline, now: Moment) -> None:
-        lasted_s = now.monotonic_s - self._connected_s if self._is_up else 0.0
-        self._went_down()
-        if lasted_s >= _STABLE_S:
-            self._patience.succeeded()
-        self._connect_s = now.monotonic_s + self._patience.failed(error)
-
     def _went_down(self) -> None:
-        if self._is_up:
+        if self._attempts.is_up:
             self.driver.connections -= 1
-        self._is_up = False
         self._busy = None
         self._receipt_due_s = _NEVER_S
 
@@ -390,18 +365,6 @@ class _Place(Timer):
             sent_s=sent_s,
             now_s=now.monotonic_s,
             first=ask.first,
-        )
-
-    def _count_connect(self, outcome: OutcomeClass, now_s: float, began_s: float | None = None) -> None:
-        self.driver.observer.exchanged(
-            MqttOperation.CONNECT,
-            outcome,
-            self.index,
-            intended_s=self._attempt_s,
-            ready_s=self._attempt_s,
-            sent_s=began_s,
-            now_s=now_s,
-            first=True,
         )
 
     def _tell(self) -> None:

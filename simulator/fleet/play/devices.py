@@ -13,9 +13,11 @@ from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
 from simulator.fleet.device.driver import Driver, Member
 from simulator.fleet.device.letterhead import Letterhead
-from simulator.fleet.device.load import Load, LoadOptions, Request, Subject
+from simulator.fleet.device.load import Load, LoadOptions
+from simulator.fleet.device.load_parts import Request, Subject
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.device.mqtt_driver import MqttDriver
+from simulator.fleet.device.mqtt_load import MqttLoad
 from simulator.fleet.device.observer import Observer
 from simulator.fleet.engine.addresses import loopback_addresses
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
@@ -212,8 +214,8 @@ class HttpDevices:
         self.unsettled = self._driver.unsettled
         self.lose = self._links.lose
         self.restore = self._links.state.restore
-        self.afflict = self._links.state.afflict
-        self.is_afflicted = self._links.state.is_afflicted
+        self.afflict = self._links.afflict
+        self.is_afflicted = self._links.is_afflicted
 
     def arrive(self, stream: int, device: int, due_s: float) -> None:
         """Devices with a core have their own schedules; the scenario's check refuses arrivals for them."""
@@ -253,6 +255,13 @@ def _sessions(scenario: Scenario, address: Address, ground: Ground) -> MqttSessi
     return MqttSessions(broker, ground.wheel, sources=_sources(target), connect_timeout_s=target.timeout_s)
 
 
+def _tokens(address: Address, cast: Cast) -> Callable[[int], Secret | None]:
+    """Each device's password at the broker."""
+    tokens = _read_tokens(address.tokens) if address.tokens is not None else {}
+    members, first = cast.members, cast.first_index
+    return lambda device: tokens.get(members[device - first].device_id)
+
+
 def slow_target(scenario: Scenario, address: Address) -> SlowTarget:
     """Where the slow connections of a slow loris go: where the devices go."""
     if scenario.target.transport == "mqtt":
@@ -265,16 +274,14 @@ class MqttDevices:
 
     def __init__(self, scenario: Scenario, address: Address, cast: Cast, ground: Ground) -> None:
         self._engine = _sessions(scenario, address, ground)
-        tokens = _read_tokens(address.tokens) if address.tokens is not None else {}
-        members, first = cast.members, cast.first_index
         self._links = MqttLinks(self._engine, ground.clock, ground.wheel, connect_timeout_s=scenario.target.timeout_s)
         self._driver = MqttDriver(
             self._links,
             ground.wheel,
-            members,
+            cast.members,
             cast.fleet,
-            tokens=lambda index: tokens.get(members[index - first].device_id),
-            first_index=first,
+            tokens=_tokens(address, cast),
+            first_index=cast.first_index,
             observer=ground.observer,
             timeout_s=scenario.target.timeout_s,
             on_news=ground.on_news,
@@ -285,16 +292,8 @@ class MqttDevices:
         self.unsettled = self._driver.unsettled
         self.lose = self._links.lose
         self.restore = self._links.state.restore
-        self.is_afflicted = self._links.state.is_afflicted
-
-    def afflict(
-        self,
-        faults: Sequence[LinkFault[Any]],
-        individual: Callable[[int], Individual],
-        true_s: Callable[[float], float],
-    ) -> None:
-        """See :class:`Devices`."""
-        self._links.afflict(faults, individual, true_s)
+        self.afflict = self._links.afflict
+        self.is_afflicted = self._links.is_afflicted
 
     def arrive(self, stream: int, device: int, due_s: float) -> None:
         """See :meth:`HttpDevices.arrive`."""
@@ -314,43 +313,75 @@ class MqttDevices:
 
 
 class WireDevices:
-    """Pure load: requests as devices make them, without devices."""
+    """Pure load: requests or messages as devices send them, without devices."""
 
     def __init__(self, scenario: Scenario, address: Address, cast: Cast, ground: Ground) -> None:
-        self._engine = _http_engine(scenario.target, address, ground)
-        self._links = Links(self._engine, ground.clock, ground.wheel)
-        self._arrivals = scenario.arrivals
-        self.lose = self._links.lose
-        self.restore = self._links.state.restore
-        self.afflict = self._links.state.afflict
-        self.is_afflicted = self._links.state.is_afflicted
+        self._engine: MqttSessions | Http1Engine
+        self._load: Load | MqttLoad
+        self._links: Links | MqttLinks
+        self._online: set[int] = set()
         subjects = [
             Subject(member.device_id, signals) for member, signals in zip(cast.members, cast.signals, strict=True)
         ]
-        options = LoadOptions(timeout_s=scenario.target.timeout_s)
+        if scenario.target.transport == "mqtt":
+            self._over_mqtt(scenario, address, cast, ground, subjects)
+        else:
+            self._over_http(scenario, address, cast, ground, subjects)
+        self._arrivals = scenario.arrivals
+        self.lose = self._links.lose
+        self.restore = self._links.state.restore
+        self.afflict = self._links.afflict
+        self.is_afflicted = self._links.is_afflicted
+        self._share = len(cast.members) / scenario.fleet.devices
+        self._users_are_on = False
+
+    def _over_http(
+        self, scenario: Scenario, address: Address, cast: Cast, ground: Ground, subjects: Sequence[Subject]
+    ) -> None:
+        engine = self._engine = _http_engine(scenario.target, address, ground)
+        links = self._links = Links(engine, ground.clock, ground.wheel)
         self._load = Load(
-            self._links if scenario.faults else self._engine,
+            links if scenario.faults else engine,
             ground.wheel,
             _letterheads(address, cast),
             subjects,
             cast.fleet,
             first_index=cast.first_index,
             observer=ground.observer,
-            options=options,
+            options=LoadOptions(timeout_s=scenario.target.timeout_s),
             on_news=ground.on_news,
         )
-        self._share = len(cast.members) / scenario.fleet.devices
-        self._online: set[int] = set()
-        self._users_are_on = False
+
+    def _over_mqtt(
+        self, scenario: Scenario, address: Address, cast: Cast, ground: Ground, subjects: Sequence[Subject]
+    ) -> None:
+        engine = self._engine = _sessions(scenario, address, ground)
+        timeout_s = scenario.target.timeout_s
+        links = self._links = MqttLinks(engine, ground.clock, ground.wheel, connect_timeout_s=timeout_s)
+        self._load = MqttLoad(
+            links if scenario.faults else engine,
+            ground.wheel,
+            subjects,
+            cast.fleet,
+            tokens=_tokens(address, cast),
+            first_index=cast.first_index,
+            observer=ground.observer,
+            timeout_s=timeout_s,
+            on_news=ground.on_news,
+        )
 
     def switch_on(self, device: int) -> None:
         """A device counts from now on; the plan's arrivals go by it. The first one brings the closed users."""
         self._online.add(device)
+        if isinstance(self._load, MqttLoad):
+            self._load.switch_on(device)
         self.sample(on=True)
 
     def switch_off(self, device: int) -> None:
         """It does not count any more."""
         self._online.discard(device)
+        if isinstance(self._load, MqttLoad):
+            self._load.switch_off(device)
 
     def arrive(self, stream: int, device: int, due_s: float) -> None:
         """See :class:`Devices`."""
@@ -375,10 +406,14 @@ class WireDevices:
 
     def gauges(self) -> Mapping[str, float]:
         """See :class:`Devices`."""
+        if isinstance(self._engine, Http1Engine):
+            online, connections = len(self._online), self._engine.connections
+        else:
+            online = connections = self._engine.standing
         return {
-            "online": float(len(self._online)),
+            "online": float(online),
             "waiting_readings": float(self._load.under_way),
-            "connections": float(self._engine.connections),
+            "connections": float(connections),
         }
 
     async def close(self) -> None:

@@ -39,6 +39,8 @@ class Links:
         self._under_way: dict[int, set[_Relay]] = {}
         self.state = LinkState(clock)
         """Who has a link, and what faults make of it."""
+        self.afflict = self.state.afflict
+        self.is_afflicted = self.state.is_afflicted
 
     def send(self, device: int, message: bytes, caller: Caller, timeout_s: float) -> None:
         """See :class:`~simulator.fleet.engine.ports.HttpEngine`."""

@@ -55,6 +55,11 @@ class MqttLinks:
         self._clock = clock
         self._wheel = wheel
         self._lines: dict[int, _Line] = {}
+        self._recovering: set[int] = set()
+
+    def is_afflicted(self, device: int) -> bool:
+        """See :meth:`LinkState.is_afflicted`; also until a session stands again that the link's doing has ended."""
+        return device in self._recovering or self.state.is_afflicted(device)
 
     def lose(self, device: int) -> None:
         """The connection goes in this instant: what is under way may have arrived, and nobody says so."""
@@ -137,8 +142,14 @@ class MqttLinks:
         """Call it after a while, and never from within."""
         self._clock.call_at(self.now(), call) if delay_s <= 0 else self._wheel.at(self.now() + delay_s, call)
 
-    def over(self, line: _Line) -> None:
-        """This line has ended."""
+    def stands(self, device: int) -> None:
+        """Whatever the link did to this device is over and done with."""
+        self._recovering.discard(device)
+
+    def over(self, line: _Line, *, is_our_doing: bool) -> None:
+        """This line has ended, by the link or by the broker."""
+        if is_our_doing:
+            self._recovering.add(line.device)
         if self._lines.get(line.device) is line:
             del self._lines[line.device]
 
@@ -220,6 +231,7 @@ class _Line:
         """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`."""
         del now_s
         told = replace(standing, began_s=self._began_s)
+        self._links.stands(self.device)
         self._hear(_CONNECT_BYTES, lambda: self._listener.connected(told, self._links.now()))
 
     def arrived(self, arrival: Arrival, now_s: float) -> None:
@@ -230,7 +242,7 @@ class _Line:
     def lost(self, error: Offline, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`."""
         del began_s, now_s
-        self.end(error, outcome)
+        self.end(error, outcome, is_our_doing=self._is_dead)
 
     def acknowledged(self, message: _Message, code: int, sent_s: float) -> None:
         """PUBACK came, for a message of this line."""
@@ -260,12 +272,12 @@ class _Line:
         """Nobody waits for this message any more."""
         self._messages.pop(message, None)
 
-    def end(self, error: Offline, outcome: OutcomeClass, *, sent: bool = True) -> None:
+    def end(self, error: Offline, outcome: OutcomeClass, *, sent: bool = True, is_our_doing: bool = True) -> None:
         """It is over, and everybody is told, once."""
         if self._is_over:
             return
         self._is_over = True
-        self._links.over(self)
+        self._links.over(self, is_our_doing=is_our_doing)
         now_s = self._links.now()
         for message in list(self._messages):
             message.end_badly(OutcomeClass.TRANSPORT, str(error), message.begun_s)

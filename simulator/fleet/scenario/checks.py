@@ -20,6 +20,15 @@ from simulator.fleet.scenario.phases import HoldPhase, RampPhase, StormPhase
 from simulator.fleet.scenario.section import shares_make_one
 
 _LIMITER_WINDOWS: Final = 4
+_NOT_OVER_MQTT: Final = {
+    "poll": "nobody polls over MQTT, since commands are pushed; take sensor_data, or transport http_poll",
+    "send_command": "the operator orders over HTTP whatever devices speak; take sensor_data, or transport http_poll",
+}
+_ONLY_OVER_HTTP: Final = {
+    "onboarding_storm": "labels are scanned and devices registered over HTTP, whatever they speak later",
+    "limiter": "the limiter counts HTTP requests",
+    "backfill": "history goes as arrays straight to the service, which speaks no MQTT",
+}
 _SECTION_OF_KIND: Final = {"onboarding_storm": "onboarding", "limiter": "limiter", "backfill": "backfill"}
 
 
@@ -52,7 +61,7 @@ def _target(scenario: Scenario) -> Iterator[Finding]:
             yield Finding.at(
                 ("target", "transport"), ("target", "broker"), issue="mqtt needs a section 'broker:' with host and port"
             )
-        if scenario.level == "core" and target.through == "service":
+        if target.through == "service":
             yield Finding.at(
                 ("target", "transport"),
                 ("target", "through"),
@@ -138,8 +147,9 @@ def _kind(scenario: Scenario) -> Iterator[Finding]:
         yield Finding.at(("audit", "numbers"), ("level",), issue=f"{issue}; leave it out, or take 'level: core'")
     if scenario.kind in {"onboarding_storm", "backfill"} and scenario.commands:
         yield Finding.at(("commands",), ("kind",), issue=f"kind {scenario.kind} sends no commands; remove them")
-    if scenario.kind in {"backfill", "onboarding_storm", "limiter"} and scenario.target.transport == "mqtt":
-        yield Finding.at(("kind",), ("target", "transport"), issue=f"{scenario.kind} goes over HTTP; not over mqtt")
+    if scenario.kind in _ONLY_OVER_HTTP and scenario.target.transport == "mqtt":
+        issue = f"{_ONLY_OVER_HTTP[scenario.kind]}; take transport http_poll"
+        yield Finding.at(("kind",), ("target", "transport"), issue=issue)
 
 
 def _limiter(scenario: Scenario) -> Iterator[Finding]:
@@ -175,9 +185,10 @@ def _level(scenario: Scenario) -> Iterator[Finding]:
             ("level",),
             issue="devices of level core send by their own schedules; give 'level: wire', or use models and commands",
         )
-    if scenario.level == "wire" and scenario.target.transport == "mqtt":
-        issue = "level wire speaks HTTP alone; take http_poll, or 'level: core'"
-        yield Finding.at(("target", "transport"), ("level",), issue=issue)
+    for index, arrivals in enumerate(scenario.arrivals):
+        if scenario.target.transport == "mqtt" and arrivals.operation in _NOT_OVER_MQTT:
+            issue = _NOT_OVER_MQTT[arrivals.operation]
+            yield Finding.at(("arrivals", index, "operation"), ("target", "transport"), issue=issue)
     if scenario.level == "wire":
         if scenario.commands:
             yield Finding.at(

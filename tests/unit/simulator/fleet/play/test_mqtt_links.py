@@ -120,10 +120,13 @@ def test_on_a_half_open_connection_the_device_waits_and_the_end_of_the_fault_res
     assert rig.driver.connections == 1
     expected = [] if published else [TIMEOUT]  # with one that arrives it is the engine that gives up
     assert rig.observed.of("mqtt.sensor_data")[-1:] == (expected or [OK])
+    assert rig.links.is_afflicted(0)
     rig.clock.run_until(1090.5)
     assert rig.driver.connections == 0
     until(rig, lambda: len(rig.engine.openings) == 2, 10)
+    assert rig.links.is_afflicted(0), "it is not back yet"
     rig.engine.stand()
+    assert not rig.links.is_afflicted(0)
     rig.engine.puback()
     assert rig.readings()
 

@@ -42,6 +42,20 @@ SECTIONS = {
     ),
     "broker without mqtt": (WHOLE + "target: {broker: {}}", "target.broker: does nothing without 'transport: mqtt'"),
     "pool without pool": (WHOLE + "target: {connections: per_device, pool: 9}", "target.pool: does nothing with"),
+    "polls over mqtt": (
+        WHOLE + "level: wire\ntarget: {transport: mqtt, through: gateway, broker: {}}\n"
+        "arrivals: [{kind: open, rate_per_s: 1, operation: poll}]",
+        "arrivals[0].operation: nobody polls over MQTT, since commands are pushed",
+    ),
+    "orders over mqtt": (
+        WHOLE + "level: wire\ntarget: {transport: mqtt, through: gateway, broker: {}}\n"
+        "arrivals: [{kind: closed, users: 1, operation: send_command}]",
+        "arrivals[0].operation: the operator orders over HTTP whatever devices speak",
+    ),
+    "history over mqtt": (
+        WHOLE + "kind: backfill\nbackfill: {}\ntarget: {transport: mqtt, through: gateway, broker: {}}",
+        "kind: history goes as arrays straight to the service, which speaks no MQTT",
+    ),
     "a pool of sessions": (
         WHOLE + "target: {transport: mqtt, through: gateway, broker: {}, pool: 9}",
         "target.pool: does nothing with 'transport: mqtt': every device has a session of its own",
