@@ -334,12 +334,12 @@ class FleetPlay:
                 troupe.arrive(event.number, event.device, due_s)
 
     async def _flush(self) -> None:
-        heap = QuietHeap()
-        while True:
-            await asyncio.sleep(1.0)
-            heap.look(0 if self._troupe is None else round(self._troupe.gauges().get("online", 0.0)))
-            if self._ledger is not None:
-                self._ledger.flush()
+        with contextlib.closing(QuietHeap()) as heap:
+            while True:
+                await asyncio.sleep(1.0)
+                heap.look(0 if self._troupe is None else round(self._troupe.gauges().get("online", 0.0)))
+                if self._ledger is not None:
+                    self._ledger.flush()
 
     def _make_operator(self, began_s: float) -> Operator:
         job = self._job
