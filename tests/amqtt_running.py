@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from amqtt.broker import Broker
 
-from tests.mosquitto import free_port
+from tests.ports import free_port
 
 SOON_S = 15.0
 

@@ -17,7 +17,8 @@ from tests.canary import DEVICE_TOKEN as TOKEN
 from tests.contract.test_command_source_port import Answer, ScriptedServer
 from tests.e2e.agent_bench import SOON_S, AgentProcess
 from tests.gateway_stand_in import GatewayStandIn
-from tests.mosquitto import Mosquitto, end_client, free_port, write_passwords
+from tests.mosquitto import Mosquitto, end_client, write_passwords
+from tests.ports import free_port
 
 SENSORS = "sensors: [{name: s, type: simulated, interval_s: 0.1}]\n"
 

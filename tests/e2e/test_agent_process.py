@@ -15,6 +15,7 @@ import pytest
 
 from tests.contract.test_command_source_port import Answer, ScriptedServer
 from tests.e2e.agent_bench import SECRET_KEY, SOON_S, wait_until
+from tests.ports import free_port
 
 
 def program(path: Path, text: str) -> Path:
@@ -156,9 +157,7 @@ def test_only_one_agent_uses_a_state_directory(bench):
 
 
 def test_with_the_service_down_the_agent_waits_and_goes_on_when_it_is_there(bench, service):
-    with socket.socket() as reserved:
-        reserved.bind(("127.0.0.1", 0))
-        nobody = f"http://127.0.0.1:{reserved.getsockname()[1]}"
+    nobody = f"http://127.0.0.1:{free_port()}"
     bench.write_config(nobody, more="sensors:\n  - {name: board, type: system, interval_s: 0.5}\n")
     agent = bench.start()
     agent.wait_for("commands=unreachable")

@@ -23,7 +23,8 @@ from agent.gateway.store.service import StoreService
 from agent.gateway.store.values import Bounds, StoredCommand
 from agent.wire import topics
 from agent.wire.times import to_rfc3339
-from tests.mosquitto import Mosquitto, end_client, free_port
+from tests.mosquitto import Mosquitto, end_client
+from tests.ports import free_port
 
 SOON_S = 15.0
 DEVICE = "d1"

@@ -27,16 +27,11 @@ from simulator.cli import program
 from simulator.exit_codes import ExitCode
 from simulator.login.cli import login_command
 from tests.partner import PlainBrowser
+from tests.ports import free_port
 from tests.service_running import Bench, running
 
 EMAIL, PASSWORD = "ada@example.com", "correct horse battery staple"
 SCOPE = "manufacturer:devices manufacturer:commands manufacturer:data"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture(scope="module")

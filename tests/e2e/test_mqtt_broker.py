@@ -20,7 +20,8 @@ from agent.wire import topics
 from agent.wire.secret import Secret
 from tests.amqtt_running import amqtt
 from tests.certificates import Authority
-from tests.mosquitto import Mosquitto, end_client, free_port, write_passwords
+from tests.mosquitto import Mosquitto, end_client, write_passwords
+from tests.ports import free_port
 
 SOON_S = 15.0
 COMMANDS = topics.commands_filter("d1")

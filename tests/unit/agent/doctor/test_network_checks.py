@@ -18,7 +18,8 @@ from agent.app.status_file import StatusFile, write_status
 from agent.doctor.findings import Finding, Verdict
 from agent.runtime.health import Part
 from tests.certificates import Authority, Pair
-from tests.mosquitto import free_port, write_passwords
+from tests.mosquitto import write_passwords
+from tests.ports import free_port
 from tests.service_running import running
 
 DAY_S = 86_400.0

@@ -26,6 +26,7 @@ from agent.wire.auth import KeyPair
 from agent.wire.client import Interrupted, ServiceClient
 from agent.wire.connection import Connection
 from agent.wire.secret import Secret
+from tests.ports import free_port
 
 SOON_S = 3.0
 
@@ -270,8 +271,7 @@ def test_an_answer_without_a_length_is_read_to_its_end():
 
 
 def test_a_service_that_is_down_is_told_with_its_address():
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        port = gone.getsockname()[1]
+    port = free_port()
     with (
         ServiceClient(f"http://127.0.0.1:{port}", KeyPair("mk_a", Secret("msk_made_up"))) as client,
         pytest.raises(TransportError) as caught,
