@@ -12,7 +12,7 @@ from amqtt.broker import Broker
 
 from tests.ports import free_port
 
-SOON_S = 15.0
+SOON_S = 60.0
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ import paho.mqtt.client as paho
 
 from tests.ports import free_port
 
-START_S = 20.0
+START_S = 60.0
 
 
 def find_mosquitto() -> str | None:

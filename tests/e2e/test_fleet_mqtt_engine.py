@@ -28,8 +28,8 @@ from tests.certificates import Authority
 from tests.mosquitto import Mosquitto, end_client
 from tests.ports import free_port
 
-SOON_S = 20.0
-TIMEOUT_S = 15.0
+SOON_S = 60.0
+TIMEOUT_S = 60.0
 
 
 class Device:

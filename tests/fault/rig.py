@@ -33,7 +33,7 @@ from tests.ports import free_port
 
 API_KEY = "mk_fault_0123456789"
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)")
-_READY_S = 30.0
+_READY_S = 60.0
 
 
 @dataclass(slots=True)
