@@ -83,8 +83,8 @@ class Bench:
 
     def close(self) -> None:
         end_client(self.device)
-        assert self.front.stop(10)
-        assert self.store.stop(10)
+        assert self.front.stop(60)
+        assert self.store.stop(60)
 
     def _join(self) -> paho.Client:
         client = self.broker.client(self._device_id)
