@@ -50,7 +50,7 @@ def bench(service, tmp_path) -> Iterator[AgentBench]:
 
 def write_config(bench: AgentBench, base_url: str) -> None:
     bench.config.write_text(
-        f"service: {{base_url: '{base_url}', timeout_s: 3}}\n"
+        f"service: {{base_url: '{base_url}', timeout_s: 30}}\n"
         f"device: {{device_id: '{bench.device_id}'}}\n"
         f"auth: {{mode: bearer, token_file: '{bench.folder}/token.json'}}\n"
         f"state_dir: '{bench.state_dir}'\n"
