@@ -29,6 +29,12 @@ _ONLY_OVER_HTTP: Final = {
     "limiter": "the limiter counts HTTP requests",
     "backfill": "history goes as arrays straight to the service, which speaks no MQTT",
 }
+_NOT_OF_WIRE: Final = {
+    "reboots": "to reboot",
+    "states": "that could have states",
+    "firmware": "with firmware",
+    "clock": "with a clock of their own",
+}
 _SECTION_OF_KIND: Final = {"onboarding_storm": "onboarding", "limiter": "limiter", "backfill": "backfill"}
 
 
@@ -198,12 +204,10 @@ def _level(scenario: Scenario) -> Iterator[Finding]:
                 "or arrivals with 'operation: send_command'",
             )
         for index, model in enumerate(scenario.fleet.models):
-            if model.reboots is not None:
-                yield Finding.at(
-                    ("fleet", "models", index, "reboots"),
-                    ("level",),
-                    issue="level wire has no devices to reboot",
-                )
+            for name, lack in _NOT_OF_WIRE.items():
+                if getattr(model, name) is not None:
+                    issue = f"level wire has no devices {lack}"
+                    yield Finding.at(("fleet", "models", index, name), ("level",), issue=issue)
 
 
 def _phases(scenario: Scenario) -> Iterator[Finding]:

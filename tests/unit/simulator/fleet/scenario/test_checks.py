@@ -78,6 +78,10 @@ SECTIONS = {
         HEAD + PHASES + "level: wire\nfleet: {devices: 9, models: [{reboots: {every_s: 1h}}]}",
         "fleet.models[0].reboots: level wire has no devices to reboot",
     ),
+    "wire with clocks": (
+        HEAD + PHASES + "level: wire\nfleet: {devices: 9, models: [{clock: {offset_s: 60}}]}",
+        "fleet.models[0].clock: level wire has no devices with a clock of their own",
+    ),
     "core with arrivals": (WHOLE + "arrivals: [{kind: open, rate_per_s: 1}]", "arrivals: devices of level core send"),
     "round trip of nothing": (WHOLE + "kind: command_round_trip", "kind: command_round_trip needs 'commands:'"),
     "limiter at level core": (WHOLE + "kind: limiter\nlimiter: {window_s: 9}", "kind: limiter needs 'level: wire'"),
