@@ -195,6 +195,8 @@ class FleetPlay:
             self._plan = self._plan.entered(index, at_s - self._began_s)
             self._begin_faults()
         self._phase = index
+        if index > 0 and not self._is_draining:
+            self._file()  # what the phase begins with is due now
 
     def gauges(self) -> Mapping[str, float]:
         """See :class:`~simulator.fleet.play.base.Play`."""
@@ -302,15 +304,19 @@ class FleetPlay:
         self._network.begin(self._faults, self._clock.time())
 
     async def _file_events(self) -> None:
-        """Keep the wheel filled a little ahead with what the plan says."""
+        """Keep the wheel filled."""
         while True:
-            now_s = time.monotonic() - self._began_s
-            horizon_s = min(now_s + _AHEAD_S, self._plan.timeline.spans[self._phase].end_s)
-            if horizon_s > self._filed_s:
-                for event in self._plan.events(self._job.devices, self._filed_s, horizon_s, _KINDS):
-                    self._wheel.at(self._began_s + event.time_s, partial(self.happen, event))
-                self._filed_s = horizon_s
+            self._file()
             await asyncio.sleep(_AHEAD_S / 8)
+
+    def _file(self) -> None:
+        """Put on the wheel what the plan says for a little ahead, as far as the phase goes."""
+        now_s = time.monotonic() - self._began_s
+        horizon_s = min(now_s + _AHEAD_S, self._plan.timeline.spans[self._phase].end_s)
+        if horizon_s > self._filed_s:
+            for event in self._plan.events(self._job.devices, self._filed_s, horizon_s, _KINDS):
+                self._wheel.at(self._began_s + event.time_s, partial(self.happen, event))
+            self._filed_s = horizon_s
 
     def happen(self, event: Event) -> None:
         """An event's time has come."""
