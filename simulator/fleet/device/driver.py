@@ -7,7 +7,7 @@ channel of a device has at most one request on its way.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
@@ -21,8 +21,9 @@ from simulator.fleet.device.copies import Unawaited, send_copies
 from simulator.fleet.device.exchange import HELD_POLL, Ask, Operation, Speaker
 from simulator.fleet.device.glance import Familiar
 from simulator.fleet.device.letterhead import Letterhead
-from simulator.fleet.device.model import DeviceModel, Fleetwide, Gauges
+from simulator.fleet.device.model import DeviceModel, Fleetwide
 from simulator.fleet.device.observer import NoObserver, Observer
+from simulator.fleet.device.places import Places
 from simulator.fleet.device.store import Disk
 from simulator.fleet.device.virtual_device import Channel, VirtualDevice
 from simulator.fleet.engine.ports import HttpEngine
@@ -77,7 +78,7 @@ class Clocks:
         return Moment(now_s, self._wall(), self._boot_id)
 
 
-class Driver:
+class Driver(Places["_Place"]):
     """Runs devices; all calls come from the loop's thread.
 
     Args:
@@ -116,40 +117,8 @@ class Driver:
         self.timeout_s = timeout_s
         self.familiar = Familiar()
         self.on_news = on_news
-        self._first = first_index
-        self._sampling = True
-        self._places = [_Place(self, first_index + number, member) for number, member in enumerate(members)]
-
-    @property
-    def gauges(self) -> Gauges:
-        """What the devices are at."""
-        return self.fleet.gauges
-
-    def switch_on(self, index: int) -> None:
-        """Power for a device; nothing happens when it has it."""
-        self._places[index - self._first].switch_on(sampling=self._sampling)
-
-    def switch_off(self, index: int) -> None:
-        """The power of a device goes in this instant: what was in flight is cut off, and only its disk remains."""
-        self._places[index - self._first].switch_off()
-
-    def sample(self, *, on: bool) -> None:
-        """Read the sensors, or stop reading them; also holds for devices that are switched on later."""
-        self._sampling = on
-        for place in self._places:
-            place.sample(on=on)
-
-    @property
-    def settled(self) -> bool:
-        """Whether every device that is on has handed over everything."""
-        return next(self._unsettled(), None) is None
-
-    def unsettled(self) -> list[int]:
-        """The devices that are on and have something to hand over."""
-        return list(self._unsettled())
-
-    def _unsettled(self) -> Iterator[int]:
-        return (place.index for place in self._places if place.device is not None and not place.device.settled)
+        places = [_Place(self, first_index + number, member) for number, member in enumerate(members)]
+        super().__init__(places, first_index, fleet.gauges)
 
 
 class _Place(Timer):

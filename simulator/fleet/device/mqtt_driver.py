@@ -6,7 +6,7 @@ most one message on its way, as the real agent's uplink.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -21,11 +21,12 @@ from simulator.fleet.device.copies import Unawaited, send_copies
 from simulator.fleet.device.driver import Clocks, Member
 from simulator.fleet.device.exchange import Ask
 from simulator.fleet.device.glance import Familiar
-from simulator.fleet.device.model import Fleetwide, Gauges
+from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.device.mqtt_attempts import Attempts
 from simulator.fleet.device.mqtt_life import MqttDevice, no_receipt, why_unsent
 from simulator.fleet.device.mqtt_speech import OPERATIONS, MqttOperation, MqttSpeaker, renamed
 from simulator.fleet.device.observer import NoObserver, Observer
+from simulator.fleet.device.places import Places
 from simulator.fleet.device.store import Disk
 from simulator.fleet.device.virtual_device import Channel
 from simulator.fleet.engine.mqtt.faults import class_of_reason
@@ -40,8 +41,8 @@ SPREAD_S: Final = 2.0
 _NEVER_S: Final = float("inf")
 
 
-class MqttDriver:
-    """Runs devices; all calls come from the loop's thread. The same face as :class:`~.driver.Driver`'s.
+class MqttDriver(Places["_Place"]):
+    """Runs devices; all calls come from the loop's thread. A device connects within ``SPREAD_S`` of its power.
 
     Args:
         engine: carries the messages.
@@ -86,42 +87,10 @@ class MqttDriver:
         self.on_news = on_news
         self.connections = 0
         """Sessions whose subscriptions stand."""
-        self._first = first_index
-        self._sampling = True
-        self._places = [
+        places = [
             _Place(self, first_index + number, member, receipts=receipts) for number, member in enumerate(members)
         ]
-
-    @property
-    def gauges(self) -> Gauges:
-        """What the devices are at."""
-        return self.fleet.gauges
-
-    def switch_on(self, index: int) -> None:
-        """Power for a device; nothing happens when it has it. It connects within ``SPREAD_S``."""
-        self._places[index - self._first].switch_on(sampling=self._sampling)
-
-    def switch_off(self, index: int) -> None:
-        """The power of a device goes in this instant: the broker is not told, and only its disk remains."""
-        self._places[index - self._first].switch_off()
-
-    def sample(self, *, on: bool) -> None:
-        """Read the sensors, or stop reading them; also holds for devices that are switched on later."""
-        self._sampling = on
-        for place in self._places:
-            place.sample(on=on)
-
-    @property
-    def settled(self) -> bool:
-        """Whether every device that is on has handed over everything."""
-        return next(self._unsettled(), None) is None
-
-    def unsettled(self) -> list[int]:
-        """The devices that are on and have something to hand over."""
-        return list(self._unsettled())
-
-    def _unsettled(self) -> Iterator[int]:
-        return (place.index for place in self._places if place.device is not None and not place.device.settled)
+        super().__init__(places, first_index, fleet.gauges)
 
 
 class _Place(Timer):
