@@ -183,7 +183,7 @@ class Writers:
         self.life += 1
         self.enough, self.enough_at = asyncio.Event(), len(self.answered["readings"]) + WRITERS
         writers = [asyncio.create_task(self._write_on_its_own(url, number)) for number in range(WRITERS)]
-        await asyncio.wait_for(self.enough.wait(), 30)
+        await asyncio.wait_for(self.enough.wait(), 120)
         await asyncio.sleep(random.uniform(0, 0.2))  # any moment between two commits is a good one to die at
         process.send_signal(signal.SIGKILL)
         await asyncio.gather(*writers)
