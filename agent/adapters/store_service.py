@@ -28,12 +28,13 @@ from agent.adapters.store.reserve import Reserve
 from agent.adapters.store.room import FreeBytes
 from agent.adapters.store.schema import load_bytes
 from agent.adapters.store.shared import SharedBootTimes, SharedJournal, SharedOutbox
-from agent.adapters.store.waiting import Buffer, Load, Request, Rider, putting
+from agent.adapters.store.waiting import Buffer, Load, Request, putting
 from agent.core.outbox import Bounds
 from agent.core.values import SendOutcome
 from agent.errors import AgentError, StorageError
 
 if TYPE_CHECKING:
+    from agent.adapters.store.ports import Rider
     from agent.ports import Clock
 
 _log = logging.getLogger(__name__)
