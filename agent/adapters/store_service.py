@@ -173,8 +173,7 @@ class StoreService:
         """For how long one turn has lasted beyond patience; 0 when the writer is healthy or waits for work."""
         if self._has_crashed:
             return math.inf
-        mark_s = self._mark_s
-        return 0.0 if mark_s is None else max(0.0, now_s - mark_s - _PATIENCE_S)
+        return 0.0 if (mark_s := self._mark_s) is None else max(0.0, now_s - mark_s - _PATIENCE_S)
 
     def _run(self) -> None:
         try:
