@@ -115,7 +115,7 @@ class PlainBrowser:
 
     def __init__(self, base_url: str) -> None:
         self.http = httpx.Client(
-            base_url=base_url, trust_env=False, timeout=20, headers={"accept": "text/html,application/xhtml+xml"}
+            base_url=base_url, trust_env=False, timeout=60, headers={"accept": "text/html,application/xhtml+xml"}
         )
 
     def open(self, address: str) -> Page:

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import psycopg
 
+from tests.ports import free_port
+
 _USERS = ("postgres", "nobody")
 _START_S = 60
 
@@ -182,7 +184,7 @@ def cluster(programs: Path, *, durable: bool = False) -> Iterator[Cluster]:
     try:
         if as_user:
             shutil.chown(folder, as_user[2])
-        made = Cluster(folder, _free_port(), programs, as_user)
+        made = Cluster(folder, free_port(), programs, as_user)
         options = ["-U", "tester", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8"]
         subprocess.run(
             [
@@ -227,12 +229,6 @@ def _not_root() -> list[str]:
     known = Path("/etc/passwd").read_text().splitlines()
     user = next(user for user in _USERS if any(line.startswith(f"{user}:") for line in known))
     return ["runuser", "-u", user, "--"]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_until_gone(port: int, timeout_s: float = 10) -> None:

@@ -20,7 +20,7 @@ from agent.cli import device_agent
 from agent.config import load_config
 from tests.fakes import FakeClock
 
-SOON_S = 15.0
+SOON_S = 60.0
 
 
 @pytest.fixture

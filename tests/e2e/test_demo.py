@@ -105,12 +105,12 @@ def send_and_look(kept: str) -> str:
     look = re.search(r"look\s+(curl .*)", kept)
     assert send
     assert look
-    sent = json.loads(run_program(["sh", "-c", send.group(1)], timeout=20).stdout)
+    sent = json.loads(run_program(["sh", "-c", send.group(1)], timeout=60).stdout)
     assert sent["status"] == "queued"
     deadline = time.monotonic() + 20
     status = ""
     while status != "succeeded" and time.monotonic() < deadline:
-        listed = json.loads(run_program(["sh", "-c", look.group(1)], timeout=20).stdout)
+        listed = json.loads(run_program(["sh", "-c", look.group(1)], timeout=60).stdout)
         status = next(command["status"] for command in listed["data"] if command["id"] == sent["id"])
     return status
 

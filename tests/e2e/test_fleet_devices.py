@@ -18,6 +18,7 @@ from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
+from tests.ports import free_port
 
 MODEL = DeviceModel(interval_s=0.2, polling=PollIntervals(0.2, 0.4, 0.8))
 
@@ -99,9 +100,9 @@ def test_a_device_that_was_off_gets_its_command_when_it_is_on_again(service, cli
 
 
 def test_a_fleet_outlives_its_service_and_loses_nothing(tmp_path):
-    config = ServiceConfig(rate_limit=0, data_dir=tmp_path)
+    port = free_port()
+    config = ServiceConfig(rate_limit=0, data_dir=tmp_path, port=port)
     with RunningService(config) as service:
-        port = int(service.base_url.rsplit(":", 1)[1])
         key, secret = service.api_key, service.secret_key
         client = ServiceClient(service.base_url, KeyPair(key, secret))
         (device,) = registered(client, 1)

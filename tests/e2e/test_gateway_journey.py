@@ -19,7 +19,8 @@ from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from tests.conftest import require_program
 from tests.e2e.agent_bench import API_KEY, SECRET_KEY, AgentProcess, wait_until
-from tests.mosquitto import Mosquitto, find_mosquitto, free_port
+from tests.mosquitto import Mosquitto, find_mosquitto
+from tests.ports import free_port
 
 # So that nothing here waits for half a minute.
 AGENT = {"DEVICE_AGENT_COMMANDS__LONG_POLL_WAIT_S": "1", "DEVICE_AGENT_COMMANDS__POLL__IDLE_S": "10"}

@@ -15,7 +15,8 @@ from agent.gateway.token_file import TokenFile
 from agent.gateway.tokens import make_token
 from simulator.children import ChildProcess, program_path
 from tests.fault.rig import Rig
-from tests.mosquitto import Mosquitto, free_port
+from tests.mosquitto import Mosquitto
+from tests.ports import free_port
 
 _READY_S = 60.0
 

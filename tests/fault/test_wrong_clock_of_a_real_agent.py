@@ -17,7 +17,7 @@ from tests.e2e.agent_bench import wait_until
 from tests.fault import shifted_agent
 from tests.fault.rig import Rig
 
-SOON_S = 40.0
+SOON_S = 60.0
 YEAR_S = 365.25 * 86_400.0
 _TRUE = "import json, time\nprint(json.dumps({'true_s': time.time()}))\n"
 

@@ -136,6 +136,7 @@ class FleetPlay:
         self._faults: tuple[DeviceFault[Any], ...] = ()
         self._is_draining = False
         self._news = asyncio.Event()
+        self._heap = QuietHeap()  # before the run begins: it takes a moment, in which nothing could be sent
 
     @property
     def devices(self) -> int:
@@ -243,6 +244,7 @@ class FleetPlay:
             if task is not None:
                 task.cancel()
         await asyncio.gather(*(task for task in (self._filing, self._flushing) if task), return_exceptions=True)
+        self._heap.close()
         self._ways.give_up(time.monotonic(), 0.0)
         if self._network is not None:
             await self._network.end()
@@ -334,10 +336,9 @@ class FleetPlay:
                 troupe.arrive(event.number, event.device, due_s)
 
     async def _flush(self) -> None:
-        heap = QuietHeap()
         while True:
             await asyncio.sleep(1.0)
-            heap.look(0 if self._troupe is None else round(self._troupe.gauges().get("online", 0.0)))
+            self._heap.look(0 if self._troupe is None else round(self._troupe.gauges().get("online", 0.0)))
             if self._ledger is not None:
                 self._ledger.flush()
 
