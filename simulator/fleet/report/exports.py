@@ -35,6 +35,7 @@ _HEALTH: Final = (
     "cpu_percent",
     "intended",
     "sent",
+    "undelivered",
 )
 _INCOMPLETE: Final = {Word.INCONCLUSIVE, Word.UNREACHABLE, Word.INTERRUPTED}
 
@@ -142,8 +143,9 @@ def _finite(value: Any) -> Any:
 
 def _threshold(result: ThresholdResult) -> Check:
     where = f", worst at {clock_text(result.at_s)}" if result.at_s is not None else ""
-    mark = Mark.GOOD if result.held else Mark.BAD
-    return Check("thresholds", result.expression, result.expression, mark, f"observed {observed_text(result)}{where}")
+    mark = Mark.GOOD if result.held else Mark.BAD if result.judged else Mark.SKIPPED
+    told = f"observed {observed_text(result)}{where}" if result.judged else f"not judged: {result.reason}"
+    return Check("thresholds", result.expression, result.expression, mark, told)
 
 
 def _audit(audit: AuditRecord | None) -> list[Check]:

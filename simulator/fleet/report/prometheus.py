@@ -45,7 +45,7 @@ def record_metrics(record: RunRecord) -> str:
     verdict = GaugeMetricFamily("fleet_run_exit_code", "Exit code of the run", labels=["scenario", "verdict"])
     verdict.add_metric([record.name, record.verdict.word], record.verdict.exit_code)
     held = GaugeMetricFamily("fleet_threshold_held", "1 where the threshold held", labels=["threshold"])
-    for result in record.thresholds:
+    for result in (result for result in record.thresholds if result.judged):
         held.add_metric([result.expression], float(result.held))
     audit = GaugeMetricFamily("fleet_audit", "What the audit counted", labels=["stream", "what"])
     for name, stream in streams_of(record.audit) if record.audit else ():
@@ -81,6 +81,8 @@ def _health(health: GeneratorHealth) -> Iterator[Metric]:
         yield GaugeMetricFamily(f"fleet_generator_{name}", text, value=getattr(health, member))
     yield CounterMetricFamily("fleet_generator_intended", "Requests that the plan asked for", value=health.intended)
     yield CounterMetricFamily("fleet_generator_sent", "Requests that went out", value=health.sent)
+    text = "Requests that fell due and never ended"
+    yield CounterMetricFamily("fleet_generator_undelivered", text, value=health.undelivered)
 
 
 def _gauges(gauges: Mapping[str, float]) -> Metric:
@@ -152,11 +154,14 @@ class MetricsAddress:
         """The figures so far; the generator's health and the gauges are those of the last second."""
         with self._lock:
             operations, latest = without_stages(self._totals.operations), self._latest
-            intended, sent = self._totals.requests
+            intended, sent, undelivered = self._totals.requests
         if latest is None:
             return _text(_operations(operations))
         health = GeneratorHealth(
-            **{name: getattr(latest.health, name) for name in _HEALTH}, intended=intended, sent=sent
+            **{name: getattr(latest.health, name) for name in _HEALTH},
+            intended=intended,
+            sent=sent,
+            undelivered=undelivered,
         )
         return _text([*_operations(operations), *_health(health), _gauges(latest.gauges)])
 

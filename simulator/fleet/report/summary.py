@@ -108,8 +108,9 @@ def _stream(name: str, stream: StreamAudit) -> Text:
 
 
 def _threshold(result: ThresholdResult) -> Text:
-    mark, style = ("✓", "green") if result.held else ("✕", "bold red")
-    text = Text.assemble((f"{mark} ", style), result.expression, (f"  observed {observed_text(result)}", "dim"))
+    mark, style = ("✓", "green") if result.held else ("✕", "bold red") if result.judged else ("-", "yellow")
+    observed = f"observed {observed_text(result)}" if result.judged else f"not judged: {result.reason}"
+    text = Text.assemble((f"{mark} ", style), result.expression, (f"  {observed}", "dim"))
     if result.at_s is not None and not result.held:
         text.append(f", worst at {clock_text(result.at_s)}", "dim")
     return text

@@ -24,6 +24,7 @@ from simulator.fleet.report.words import (
     percent_text,
     plural,
     short_count,
+    state_word,
     time_text,
 )
 from simulator.report.page import duration_text
@@ -111,7 +112,7 @@ class Story:
     stages: tuple[StageRow, ...]
     audit: tuple[AuditRow, ...]
     wrongs: tuple[str, ...]
-    thresholds: tuple[tuple[bool, str, str, str], ...]
+    thresholds: tuple[tuple[str, str, str, str], ...]
     has_held: bool
     slowest: tuple[tuple[str, str, str, str], ...]
     spans: tuple[tuple[str, str, str, str, str, str], ...]
@@ -142,8 +143,13 @@ def story_of(record: RunRecord, slices: Sequence[Slice], width_s: int) -> Story:
         ),
         wrongs=WRONGS,
         thresholds=tuple(
-            (each.held, each.expression, observed_text(each), DASH if each.at_s is None else clock_text(each.at_s))
-            for each in sorted(record.thresholds, key=lambda each: each.held)
+            (
+                state_word(each),
+                each.expression,
+                observed_text(each),
+                DASH if each.at_s is None else clock_text(each.at_s),
+            )
+            for each in sorted(record.thresholds, key=lambda each: each.held or 0.5 * (not each.judged))
         ),
         has_held=bool(HELD & set(record.operations)),
         slowest=_slowest(record),
@@ -171,7 +177,8 @@ def count_of(record: RunRecord, *kinds: OutcomeClass) -> int:
 
 def _pill(record: RunRecord) -> str:
     held = sum(each.held for each in record.thresholds)
-    parts = [f"{held} of {len(record.thresholds)} thresholds held"] if record.thresholds else []
+    so_far = " so far" if record.partial else ""
+    parts = [f"{held} of {len(record.thresholds)} thresholds held{so_far}"] if record.thresholds else []
     streams = streams_of(record.audit) if record.audit else []
     counts = {word: sum(getattr(stream, word) for _, stream in streams) for word in WRONGS}
     wrong = ", ".join(f"{count:,} {word}" for word, count in counts.items() if count)
@@ -210,6 +217,8 @@ def _figures(record: RunRecord, slices: Sequence[Slice]) -> tuple[Figure, ...]:
         figures.append(Figure(count_text(max(online)), "devices online at most", f"of {record.devices:,}"))
     share = percent_text(health.sent / health.intended) if health.intended else DASH
     lag = f"of the intended load; lag p99 {time_text(health.send_lag_p99_s)}"
+    if health.undelivered:
+        lag += f"; {health.undelivered:,} never ended"
     return (*figures, Figure(share, "sent by the generator", lag))
 
 
