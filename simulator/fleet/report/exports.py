@@ -24,6 +24,7 @@ _COLUMNS: Final = (
     "outcome",
     "count",
     "first_attempts",
+    "resends",
     *(f"{measure}_{name}_s" for measure in _MEASURES for name in _NAMES),
 )
 _HEALTH: Final = (
@@ -120,12 +121,14 @@ def _rows(operations: Operations) -> Iterator[tuple[object, ...]]:
                 for measure in _MEASURES
                 for value in times_at(Histogram.decode(getattr(tally, measure)), TABLE)
             ]
-            yield (name, outcome.value, tally.count, tally.first_attempts, *times)
+            resends = tally.count - tally.first_attempts
+            yield (name, outcome.value, tally.count, tally.first_attempts, resends, *times)
 
 
 def _tally(tally: Tally) -> dict[str, Any]:
     measured = {f"{name}_s": _times(Histogram.decode(getattr(tally, name))) for name in _MEASURES}
-    return {"count": tally.count, "first_attempts": tally.first_attempts, **measured}
+    resends = tally.count - tally.first_attempts
+    return {"count": tally.count, "first_attempts": tally.first_attempts, "resends": resends, **measured}
 
 
 def _times(histogram: Histogram) -> dict[str, float]:

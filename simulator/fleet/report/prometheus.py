@@ -56,6 +56,8 @@ def record_metrics(record: RunRecord) -> str:
 
 def _operations(operations: Operations) -> Iterator[Metric]:
     counts = CounterMetricFamily("fleet_exchanges", "Exchanges that ended", labels=["operation", "outcome"])
+    text = "Exchanges that were no first attempt"
+    resends = CounterMetricFamily("fleet_resends", text, labels=["operation", "outcome"])
     times = {
         measure: HistogramMetricFamily(f"fleet_{measure}_seconds", text, labels=["operation"])
         for measure, text in (
@@ -66,6 +68,7 @@ def _operations(operations: Operations) -> Iterator[Metric]:
     for name, classes in sorted(operations.items()):
         for outcome, tally in sorted(classes.items()):
             counts.add_metric([name, outcome.value], tally.count)
+            resends.add_metric([name, outcome.value], tally.count - tally.first_attempts)
         for measure, family in times.items():
             if texts := waited(classes, measure):
                 histogram = merged(texts)
@@ -73,6 +76,7 @@ def _operations(operations: Operations) -> Iterator[Metric]:
                 whole = histogram.mean() * histogram.count if histogram.count else 0.0
                 family.add_metric([name], [*buckets, ("+Inf", float(histogram.count))], sum_value=whole)
     yield counts
+    yield resends
     yield from times.values()
 
 

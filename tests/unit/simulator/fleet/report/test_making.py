@@ -18,6 +18,7 @@ import pytest
 import xmlschema
 from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console
 
 from agent.errors import ConfigurationError
 from simulator.cli import program
@@ -29,6 +30,7 @@ from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.making import FILES, finish_run, make_reports
 from simulator.fleet.report.page.plots import curve
 from simulator.fleet.report.prometheus import BOUNDS_S, MetricsAddress, record_metrics
+from simulator.fleet.report.summary import print_summary
 from simulator.fleet.report.timeline import ALL, Totals, slice_width_s, slices_of
 from simulator.fleet.report.words import state_word
 from simulator.report.junit import junit_xml
@@ -197,6 +199,17 @@ def test_tables_of_the_run_and_of_its_seconds_agree(tmp_path):
         parts = [r for r in by_second if (r["operation"], r["outcome"]) == (row["operation"], row["outcome"])]
         assert sum(int(part["count"]) for part in parts) == int(row["count"])
         assert max(float(part["response_max_s"] or 0) for part in parts) == float(row["response_max_s"])
+    resends = {(row["operation"], row["outcome"]): int(row["resends"]) for row in whole}
+    assert sum(resends.values()) > 0
+    for (name, outcome), count in resends.items():
+        tally = RECORD.operations[name][OutcomeClass(outcome)]
+        assert count == tally.count - tally.first_attempts
+        assert json.loads((folder / "summary.json").read_text())["operations"][name][outcome]["resends"] == count
+    assert ">sent again<" in (folder / "report.html").read_text()
+    assert "fleet_resends_total" in (folder / "metrics.prom").read_text()
+    console = Console(file=io.StringIO(), width=200)
+    print_summary(console, RECORD)
+    assert "again" in console.file.getvalue()
     generator = table(folder / "generator.csv")
     assert [int(row["second"]) for row in generator] == [second.second for second in SECONDS]
     assert "online=" in generator[0]["gauges"]
