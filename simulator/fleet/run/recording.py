@@ -194,12 +194,23 @@ def _extras(conducted: Conducted, notes: tuple[str, ...]) -> Mapping[str, Any]:
     extras: dict[str, Any] = {}
     for summary in conducted.summaries.values():
         for name, value in summary.extras.items():
-            if isinstance(value, Mapping) and isinstance(extras.get(name), Mapping):
-                extras[name] = {**extras[name], **value}
+            before = extras.get(name)
+            if isinstance(value, Mapping) and isinstance(before, Mapping):
+                extras[name] = joined(before, value)
             else:
                 extras[name] = value
     told = [*notes, *conducted.troubles]
     return {**extras, **({"notes": told} if told else {})}
+
+
+def joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What two workers found of the same: counts are added up, anything else is the same for both."""
+    joined = {**one, **other}
+    for name in one.keys() & other.keys():
+        counts = one[name], other[name]
+        if all(type(count) is int for count in counts):
+            joined[name] = sum(counts)
+    return joined
 
 
 def _machine() -> str:
