@@ -19,7 +19,7 @@ from simulator.fleet.device.answers import HttpAnswer, judge, outcome_of
 from simulator.fleet.device.driver import TIMEOUT_S, Clocks
 from simulator.fleet.device.exchange import Ask, Operation, Speaker
 from simulator.fleet.device.letterhead import Letterhead
-from simulator.fleet.device.load_parts import CLEAR, Readings, Request, Subject, Users
+from simulator.fleet.device.load_parts import CLEAR, RUN_OVER, Readings, Request, Subject, Users
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.device.observer import NoObserver, Observer
 from simulator.fleet.engine.ports import HttpEngine
@@ -61,6 +61,8 @@ class Load:
 
     Attributes:
         under_way: requests that have no answer yet.
+        is_over: the run is over; what ends from now on has not come to an end by itself.
+        undelivered: open arrivals that were under way then.
     """
 
     def __init__(
@@ -83,7 +85,9 @@ class Load:
         self.observer = observer or NoObserver()
         self.clocks = clocks or Clocks()
         self.on_news = on_news
-        self.under_way = 0
+        self.under_way: set[_Sending] = set()
+        self.is_over = False
+        self.undelivered = 0
         self._options = options or LoadOptions()
         self._letterheads = letterheads
         self._first = first_index
@@ -113,10 +117,15 @@ class Load:
             on_end: called with the time of the end.
         """
         ask, sequence = self._makers[request](device - self._first, device, due_s)
-        self.under_way += 1
         sending = _Sending(self, ask, device, sequence, on_end)
+        self.under_way.add(sending)
         letterhead = self._letterheads[device % len(self._letterheads)]
         self.engine.send(device, letterhead.message(ask), sending, self._options.timeout_s)
+
+    def end(self) -> None:
+        """The run is over: whatever the engine ends from now on was never answered."""
+        self.stop_users()
+        self.is_over = True
 
     # --- bodies -------------------------------------------------------------------------------------------------------
 
@@ -140,7 +149,7 @@ class Load:
     def settle(self, sending: _Sending, outcome: OutcomeClass, sent_s: float | None, now_s: float, fault: str) -> None:
         """A request ended."""
         ask = sending.ask
-        self.under_way -= 1
+        self.under_way.discard(sending)
         self.observer.exchanged(
             ask.operation,
             outcome,
@@ -202,6 +211,10 @@ class _Sending:
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        if self._load.is_over:
+            # Neither the target nor the network ended it: it has waited until now, like any that has no answer in time.
+            outcome, reason = OutcomeClass.TIMEOUT, RUN_OVER
+            self._load.undelivered += self.on_end is None
         self._load.write_down(self, outcome, b"", sent_s, now_s)
         self._load.settle(self, outcome, sent_s, now_s, reason)
 

@@ -25,6 +25,8 @@ CLEAR: Final = frozenset({OutcomeClass.OK, OutcomeClass.REFUSED, OutcomeClass.LI
 _NOBODY_THERE_S: Final = 0.1
 """So long a user waits who finds no device to make a request for."""
 
+RUN_OVER: Final = "the run was over before the answer"
+
 
 class Request(StrEnum):
     """What is asked for; the words of a scenario's ``arrivals``."""
@@ -127,7 +129,7 @@ class Users:
         self.is_there = is_there
         self._users: list[_User] = []
 
-    def start(self, request: Request, users: int, pause_s: float) -> None:
+    def start(self, request: Request, users: int, pause_s: float = 0.0) -> None:
         """So many more."""
         now_s = self.time()
         for number in range(users):

@@ -18,7 +18,7 @@ from agent.wire.secret import Secret
 from simulator.fleet.device.chance import Chance
 from simulator.fleet.device.driver import TIMEOUT_S, Clocks
 from simulator.fleet.device.exchange import Ask
-from simulator.fleet.device.load_parts import Readings, Request, Subject, Users
+from simulator.fleet.device.load_parts import RUN_OVER, Readings, Request, Subject, Users
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.device.mqtt_attempts import Attempts
 from simulator.fleet.device.mqtt_life import error_of, no_receipt
@@ -55,6 +55,8 @@ class MqttLoad:
 
     Attributes:
         under_way: messages that have not ended.
+        is_over: the run is over; what ends from now on has not come to an end by itself.
+        undelivered: open arrivals that were under way then.
         connections: sessions that stand.
     """
 
@@ -82,7 +84,9 @@ class MqttLoad:
         self.timeout_s = timeout_s
         self.receipt_timeout_s = receipt_timeout_s
         self.readings = Readings(fleet, first_index, subjects)
-        self.under_way = 0
+        self.under_way: set[_Sending] = set()
+        self.is_over = False
+        self.undelivered = 0
         self.connections = 0
         self.devices = range(first_index, first_index + len(subjects))
         self._on_news = on_news
@@ -114,8 +118,14 @@ class MqttLoad:
         reading = self.readings.make(device, self.clocks.now())
         ask = line.speaker.readings((reading,), name, due_s, due_s)
         [key] = line.speaker.awaited(ask, name)
-        self.under_way += 1
-        line.take(_Sending(line, ask, key, on_end))
+        sending = _Sending(line, ask, key, on_end)
+        self.under_way.add(sending)
+        line.take(sending)
+
+    def end(self) -> None:
+        """The run is over: whatever ends from now on was never answered."""
+        self.stop_users()
+        self.is_over = True
 
     def tell(self) -> None:
         """Something happened."""
@@ -183,7 +193,7 @@ class _Line(Timer):
     def ended(self, sending: _Sending) -> None:
         """This message is not under way any more."""
         self._awaited.pop(sending.key, None)
-        self.load.under_way -= 1
+        self.load.under_way.discard(sending)
 
     # --- SessionListener ----------------------------------------------------------------------------------------------
 
@@ -315,6 +325,7 @@ class _Sending:
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
         if not self._is_over:
+            outcome, reason = self._at_the_end(outcome, reason)
             self._measure(MqttOperation.READINGS, outcome, sent_s, now_s)
             self._end(outcome, reason, sent_s, now_s)
 
@@ -332,8 +343,22 @@ class _Sending:
         if self.sent_s is None:
             self.failed(outcome, reason, now_s, now_s)
         elif not self._is_over:
+            outcome, reason = self._at_the_end(outcome, reason)
             self._measure(MqttOperation.RECEIPT, outcome, self.sent_s, now_s)
             self._end(outcome, reason, self.sent_s, now_s)
+
+    @property
+    def device(self) -> int:
+        """Whose it is, an index in the fleet."""
+        return self._line.device
+
+    def _at_the_end(self, outcome: OutcomeClass, reason: str) -> tuple[OutcomeClass, str]:
+        """What ends with the run has waited until now, like any that has no answer in time."""
+        load = self._line.load
+        if not load.is_over:
+            return outcome, reason
+        load.undelivered += self._on_end is None
+        return OutcomeClass.TIMEOUT, RUN_OVER
 
     def _measure(self, operation: str, outcome: OutcomeClass, sent_s: float | None, now_s: float) -> None:
         ask, line = self.ask, self._line

@@ -138,8 +138,12 @@ class Devices(Protocol):
         """What they are at."""
         ...
 
-    async def close(self) -> None:
-        """Close every connection."""
+    async def close(self) -> int:
+        """Close every connection.
+
+        Returns:
+            How many open arrivals were still without an answer; they count as timeouts.
+        """
         ...
 
 
@@ -230,9 +234,10 @@ class HttpDevices:
             "connections": float(self._engine.connections),
         }
 
-    async def close(self) -> None:
+    async def close(self) -> int:
         """See :class:`Devices`."""
         await self._links.close()
+        return 0
 
 
 def _broker(scenario: Scenario, address: Address) -> BrokerAddress:
@@ -307,9 +312,10 @@ class MqttDevices:
             "connections": float(self._driver.connections),
         }
 
-    async def close(self) -> None:
+    async def close(self) -> int:
         """See :class:`Devices`."""
         await self._engine.close()
+        return 0
 
 
 class WireDevices:
@@ -381,6 +387,8 @@ class WireDevices:
         """It does not count any more."""
         self._online.discard(device)
         if isinstance(self._load, MqttLoad):
+            if not self._users_are_on:  # everything was drained, so the run is over
+                self._load.end()
             self._load.switch_off(device)
 
     def arrive(self, stream: int, device: int, due_s: float) -> None:
@@ -401,8 +409,8 @@ class WireDevices:
                 self._load.start_users(Request(arrivals.operation), users, arrivals.pause_s)
 
     def unsettled(self) -> list[int]:
-        """See :class:`Devices`; nobody knows whose the requests under way are, and they end by themselves."""
-        return [self._load.devices.start] if self._load.under_way else []
+        """See :class:`Devices`: those whose requests are under way, which end by themselves."""
+        return list({sending.device for sending in self._load.under_way})
 
     def gauges(self) -> Mapping[str, float]:
         """See :class:`Devices`."""
@@ -412,10 +420,12 @@ class WireDevices:
             online = connections = self._engine.standing
         return {
             "online": float(online),
-            "waiting_readings": float(self._load.under_way),
+            "waiting_readings": float(len(self._load.under_way)),
             "connections": float(connections),
         }
 
-    async def close(self) -> None:
+    async def close(self) -> int:
         """See :class:`Devices`."""
-        await self._engine.close()
+        self._load.end()
+        await self._links.close()
+        return self._load.undelivered

@@ -18,6 +18,7 @@ from simulator.fleet.faults.link import FREE, Passage
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.play.link_state import DOWN, LinkState
 
+_CLOSED: Final = "the engine was closed"
 _PATIENCE: Final = "no answer within {:g} s"
 _SECRET: Final = re.compile(rb"(?im)^(x-secret-key|authorization):[^\r\n]*")
 _WRONG: Final = rb"\1: msk_not_the_one"
@@ -71,8 +72,10 @@ class Links:
         self._engine.cut(device)
 
     async def close(self) -> None:
-        """See :class:`~simulator.fleet.engine.ports.HttpEngine`."""
+        """See :class:`~simulator.fleet.engine.ports.HttpEngine`; what was lost on the way ends with it."""
         await self._engine.close()
+        for relay in [relay for place in self._under_way.values() for relay in place]:
+            relay.give_up(_CLOSED)
 
     def now(self) -> float:
         """On the engine's clock."""

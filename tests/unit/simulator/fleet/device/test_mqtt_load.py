@@ -97,10 +97,10 @@ def test_a_message_is_accepted_once_the_gateway_says_so(bench):
     assert bench.written() == SENT
     assert digest_values(message["sensor_data"]) == bench.book.calls[1][3]
     bench.engine.puback()
-    assert (bench.load.under_way, bench.written()) == (1, SENT)
+    assert (len(bench.load.under_way), bench.written()) == (1, SENT)
     bench.pass_s(0.5)
     bench.confirm("run-10-1")
-    assert bench.load.under_way == 0
+    assert not bench.load.under_way
     assert bench.told() == [CONNECTED, ("mqtt.sensor_data", OK), ("mqtt.receipt", OK)]
     assert bench.book.calls[2][:3] == ("readings_accepted", 10, (1,))
     assert len(bench.engine.acknowledged) == 1
@@ -111,7 +111,7 @@ def test_a_receipt_may_overtake_the_acknowledgement_and_come_twice(bench):
     bench.up()
     bench.send()
     bench.confirm("run-10-1")
-    assert bench.load.under_way == 1
+    assert len(bench.load.under_way) == 1
     bench.engine.puback()
     bench.confirm("run-10-1")
     assert bench.told() == [CONNECTED, ("mqtt.sensor_data", OK), ("mqtt.receipt", OK)]
@@ -142,7 +142,7 @@ def test_a_broker_that_takes_no_message_ends_it(bench, code, outcome, written):
     bench.up()
     bench.send()
     bench.engine.puback(code)
-    assert bench.load.under_way == 0
+    assert not bench.load.under_way
     assert bench.told() == [CONNECTED, ("mqtt.sensor_data", outcome)]
     assert bench.written() == [*SENT, *written]
     bench.pass_s(100)
@@ -155,9 +155,9 @@ def test_without_a_receipt_a_message_ends_in_time_and_is_not_sent_again(bench):
     bench.pass_s(1)
     bench.engine.puback()
     bench.pass_s(29.9)
-    assert bench.load.under_way == 1
+    assert len(bench.load.under_way) == 1
     bench.pass_s(0.2)
-    assert bench.load.under_way == 0
+    assert not bench.load.under_way
     assert bench.told()[-1] == ("mqtt.receipt", TIMEOUT)
     assert bench.written() == [*SENT, "readings_unanswered"]
     assert len(bench.engine.published) == 1
@@ -182,7 +182,7 @@ def test_a_session_that_takes_too_long_costs_what_waits_for_it(bench):
     bench.pass_s(10.1)
     assert bench.told() == [("mqtt.sensor_data", TIMEOUT)]
     assert bench.written() == SENT, "it never went out"
-    assert bench.load.under_way == 0
+    assert not bench.load.under_way
 
 
 def test_a_lost_session_ends_what_is_under_way_and_comes_back(bench):
@@ -191,7 +191,7 @@ def test_a_lost_session_ends_what_is_under_way_and_comes_back(bench):
     bench.engine.puback()
     bench.send()
     bench.engine.lose(Offline("closed", "gone"))
-    assert bench.load.under_way == bench.load.connections == 0
+    assert (len(bench.load.under_way), bench.load.connections) == (0, 0)
     assert bench.told()[2:] == [("mqtt.sensor_data", TRANSPORT), ("mqtt.receipt", TRANSPORT)]
     assert bench.written().count("readings_unanswered") == 2
     bench.pass_s(30)
@@ -204,10 +204,22 @@ def test_without_power_there_is_no_session_and_nothing_under_way(bench):
     bench.up()
     bench.send()
     bench.load.switch_off(10)
-    assert (bench.load.under_way, bench.load.connections, bench.engine.cuts) == (0, 0, 1)
+    assert (len(bench.load.under_way), bench.load.connections, bench.engine.cuts) == (0, 0, 1)
     assert bench.written() == [*SENT, "readings_unanswered"]
     bench.pass_s(100)
     assert len(bench.engine.openings) == 1
+
+
+def test_what_is_under_way_when_the_run_is_over_was_never_delivered(bench):
+    bench.up()
+    bench.send()
+    bench.engine.puback()
+    bench.send()
+    bench.load.end()
+    bench.load.switch_off(10)
+    assert bench.load.undelivered == 2
+    assert bench.told()[2:] == [("mqtt.receipt", TIMEOUT), ("mqtt.sensor_data", TIMEOUT)]
+    assert bench.written().count("readings_unanswered") == 2
 
 
 def test_a_closed_user_passes_over_devices_without_a_session(bench):
@@ -216,7 +228,7 @@ def test_a_closed_user_passes_over_devices_without_a_session(bench):
     assert bench.written() == []
     bench.up()
     bench.pass_s(0.15)
-    assert bench.load.under_way == len(bench.engine.published) == 2
+    assert len(bench.load.under_way) == len(bench.engine.published) == 2
     lags = []
     for _ in range(2):
         bench.engine.puback()
