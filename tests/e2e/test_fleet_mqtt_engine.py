@@ -81,7 +81,7 @@ class Device:
         self.arrivals.append(arrival)
         self._changed.set()
 
-    def lost(self, error: Offline, outcome: OutcomeClass, began_s: float, now_s: float) -> None:
+    def lost(self, error: Offline, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
         self.losses.append((error, outcome))
         self._changed.set()
 

@@ -61,7 +61,7 @@ class Listener:
     def arrived(self, arrival: Arrival, now_s: float) -> None:
         self.arrivals.append(arrival)
 
-    def lost(self, error: Offline, outcome: OutcomeClass, began_s: float, now_s: float) -> None:
+    def lost(self, error: Offline, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
         self.losses.append((error, outcome))
 
 
