@@ -128,5 +128,5 @@ def write_passwords(folder: Path, users: Mapping[str, str]) -> list[str]:
     path.write_text("".join(f"{user}:{password}\n" for user, password in users.items()))
     path.chmod(0o600)
     program = shutil.which("mosquitto_passwd") or "/usr/bin/mosquitto_passwd"
-    subprocess.run([program, "-U", path], check=True, capture_output=True, timeout=30)
+    subprocess.run([program, "-U", path], check=True, capture_output=True, timeout=120)
     return ["allow_anonymous false", f"password_file {path}"]

@@ -172,5 +172,5 @@ def exchange_code(base_url: str, client_id: str, redirect_uri: str, code: str) -
             "code_verifier": VERIFIER,
         },
         trust_env=False,
-        timeout=20,
+        timeout=60,
     )

@@ -22,17 +22,17 @@ from tests.service_running import running
 def job(tmp_path):
     def make(base_url, keys=("mk_a", "msk_a")):
         pair = KeyPairFile(keys[0], write_secret(tmp_path / "secret_key", keys[1]))
-        return LimiterJob(base_url, (pair,), LimiterRules(20), timeout_s=5.0)
+        return LimiterJob(base_url, (pair,), LimiterRules(20), timeout_s=60.0)
 
     return make
 
 
-def play(job, *, patience_s=10.0, pace=None):
+def play(job, *, patience_s=60.0, pace=None):
     async def run():
         recorder = Recorder(0)
         played = LimiterPlay(job, recorder, pace)
         played.begin(time.monotonic())
-        left = await played.drain(time.monotonic() + patience_s)
+        left = await played.drain(time.monotonic(), time.monotonic() + patience_s)
         return left, await played.close(), recorder
 
     return asyncio.run(run())
