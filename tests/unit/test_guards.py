@@ -62,7 +62,7 @@ def run_pytest(folder: Path, source: str, **environment: str) -> subprocess.Comp
         env={**os.environ, "CI": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 
