@@ -95,6 +95,8 @@ class GeneratorHealth:
         cpu_percent: of one core, the busiest worker.
         intended, sent: requests that the plan asked for, and those that went out.
         send_lag: encoded histogram from intended to sent, which several seconds are merged by.
+        undelivered: of the intended requests the open arrivals that never ended: not sent when the run was over, or
+            still without an answer.
     """
 
     send_lag_p99_s: float = 0.0
@@ -106,6 +108,7 @@ class GeneratorHealth:
     intended: int = 0
     sent: int = 0
     send_lag: str = ""
+    undelivered: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +118,15 @@ class Second:
     Attributes:
         second: since the run's begin.
         gauges: ``online``, ``waiting_readings``, ``open_commands``, ``connections`` and the like.
+        late: of the operations of a second after the phases, those that fell due in the phases: what they waited
+            belongs to the phases, which thresholds are about. Empty in all other seconds.
     """
 
     second: int
     operations: Operations
     gauges: Mapping[str, float]
     health: GeneratorHealth
+    late: Operations = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +137,7 @@ class ThresholdResult:
         observed: the value that it was held against; the worst window's where it names one.
         at_s: the end of the worst window; None for the run as a whole.
         reason: why nothing was observed; empty when something was.
+        judged: False when the run ended before anything of it was measured: it neither held nor failed.
     """
 
     expression: str
@@ -139,6 +146,7 @@ class ThresholdResult:
     unit: str = ""
     at_s: float | None = None
     reason: str = ""
+    judged: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +237,9 @@ class RunRecord:
         slowest: the devices with the longest answers.
         scenario_text: the scenario as it was given.
         extras: what a scenario of its own kind found, such as the limiter's conformance, by name.
+        drained_from_s: when the phases were over and devices only handed over what they had; None when there was no
+            such time, or when the work goes on in it.
+        partial: why the run did not reach its end, and what of it there is; empty for one that did.
     """
 
     name: str
@@ -256,4 +267,6 @@ class RunRecord:
     gaps: tuple[Gap, ...] = ()
     scenario_text: str = ""
     extras: Mapping[str, Any] = field(default_factory=dict)
+    drained_from_s: float | None = None
+    partial: str = ""
     format: str = RECORD_FORMAT

@@ -144,6 +144,7 @@ def test_a_killed_worker_makes_the_run_inconclusive_and_declares_the_gap(service
     record = run(service, tmp_path, lambda _head: onlooker)
     assert record.verdict.word is Word.INCONCLUSIVE, record.verdict
     assert record.verdict.exit_code == 3
+    assert record.partial == "1 of 2 workers did not come to their end"
     assert [(gap.worker, "signal 9" in gap.reason) for gap in record.gaps] == [(0, True)]
     assert record.audit is not None
     assert not record.audit.complete
@@ -158,6 +159,9 @@ def test_ctrl_c_ends_a_run_in_order_with_an_audit(service, tmp_path):
     record = run(service, tmp_path, lambda _head: onlooker, phases=phases)
     assert time.monotonic() - begun < 300
     assert (record.verdict.word, record.verdict.exit_code) == (Word.INTERRUPTED, 130)
+    assert record.verdict.sentences[1].startswith("partial: it ended after ")
+    assert [result.judged for result in record.thresholds] == [True, True]
+    assert record.drained_from_s == record.phases[-1].end_s
     assert record.audit is not None
     assert record.audit.complete
     assert record.audit.readings is not None
@@ -175,6 +179,8 @@ def test_a_target_that_goes_away_ends_the_run_with_the_report_kept(service, tmp_
     )
     stop.join()
     assert (record.verdict.word, record.verdict.exit_code) == (Word.UNREACHABLE, 5)
+    assert "of 600 s" in record.partial
+    assert len(record.thresholds) == 2  # judged by what was measured until then
     assert record.audit is not None
     assert not record.audit.complete
     assert read_record(tmp_path / "run") == record

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from agent.cli import device_agent
+from agent.cli.program import device_agent
 from agent.wire.commands import SendCommand
 from agent.wire.signed_keys import SigningKey, read_signing_key
 from simulator.command.counter import CounterFile

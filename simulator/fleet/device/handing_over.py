@@ -32,7 +32,7 @@ class HandingOver:
         fault: why the last answer was no good one, for a person.
     """
 
-    __slots__ = ("_backed_off_s", "_body", "_limit", "_patience", "fault", "not_before_s")
+    __slots__ = ("_backed_off_s", "_body", "_limit", "_patience", "_told_before", "fault", "not_before_s")
 
     def __init__(self, body: Body) -> None:
         self._body = body
@@ -41,6 +41,7 @@ class HandingOver:
         self._backed_off_s = _NEVER_S
         self.not_before_s = _NEVER_S
         self.fault = ""
+        self._told_before = ("", "")  # the report that went out and was not answered for good: command and status
 
     @property
     def has_work(self) -> bool:
@@ -121,6 +122,8 @@ class HandingOver:
             settled = judge_report(error) is Disposition.SET_ASIDE
             if settled:
                 self._take_report(ask, now)
+            elif left and ask.report is not None:
+                self._told_before = (ask.report.command_id, ask.report.status)
         if settled:
             self.not_before_s = now.monotonic_s
         else:
@@ -159,7 +162,10 @@ class HandingOver:
 
     def _report(self, report: Report, since: Moment) -> Ask | None:
         intended_s = max(since.monotonic_s, self._backed_off_s)
-        return self._body.speaker.report(report, intended_s, max(intended_s, self.not_before_s))
+        ask = self._body.speaker.report(report, intended_s, max(intended_s, self.not_before_s))
+        if ask is not None and (report.command_id, report.status) == self._told_before:
+            ask = ask._replace(first=False)
+        return ask
 
     def _take_report(self, ask: Ask, now: Moment) -> None:
         if ask.report is None or ask.report.status == IN_PROGRESS:

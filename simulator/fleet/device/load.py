@@ -32,6 +32,7 @@ from simulator.fleet.signals.base import Individual, SignalSet
 from simulator.fleet.signals.climate import CLIMATE
 
 _CLEAR: Final = frozenset({OutcomeClass.OK, OutcomeClass.REFUSED, OutcomeClass.LIMITED})
+RUN_OVER: Final = "the run was over before the answer"
 _PING: Final[Mapping[str, Any]] = {"command": "ping"}
 
 
@@ -88,6 +89,8 @@ class Load:
 
     Attributes:
         under_way: requests that have no answer yet.
+        is_over: the run is over; what ends from now on has not come to an end by itself.
+        undelivered: open arrivals that were under way then.
     """
 
     def __init__(
@@ -110,7 +113,9 @@ class Load:
         self.observer = observer or NoObserver()
         self.clocks = clocks or Clocks()
         self.on_news = on_news
-        self.under_way = 0
+        self.under_way: set[_Sending] = set()
+        self.is_over = False
+        self.undelivered = 0
         self._options = options or LoadOptions()
         self._letterheads = letterheads
         self._first = first_index
@@ -140,8 +145,8 @@ class Load:
             on_end: called with the time of the end.
         """
         ask, sequence = self._makers[request](device - self._first, device, due_s)
-        self.under_way += 1
         sending = _Sending(self, ask, device, sequence, on_end)
+        self.under_way.add(sending)
         letterhead = self._letterheads[device % len(self._letterheads)]
         self.engine.send(device, letterhead.message(ask), sending, self._options.timeout_s)
 
@@ -158,6 +163,11 @@ class Load:
         for user in self._users:
             user.stop()
         self._users.clear()
+
+    def end(self) -> None:
+        """The run is over: whatever the engine ends from now on was never answered."""
+        self.stop_users()
+        self.is_over = True
 
     # --- bodies -------------------------------------------------------------------------------------------------------
 
@@ -199,7 +209,7 @@ class Load:
     def settle(self, sending: _Sending, outcome: OutcomeClass, sent_s: float | None, now_s: float, fault: str) -> None:
         """A request ended."""
         ask = sending.ask
-        self.under_way -= 1
+        self.under_way.discard(sending)
         self.observer.exchanged(
             ask.operation,
             outcome,
@@ -268,6 +278,10 @@ class _Sending:
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        if self._load.is_over:
+            # Neither the target nor the network ended it: it has waited until now, like any that has no answer in time.
+            outcome, reason = OutcomeClass.TIMEOUT, RUN_OVER
+            self._load.undelivered += self.on_end is None
         self._load.write_down(self, outcome, b"", sent_s, now_s)
         self._load.settle(self, outcome, sent_s, now_s, reason)
 

@@ -1,23 +1,37 @@
 """Thresholds held against a run: as a whole, by phase, or over every window of a length.
 
+Judged are the phases. What devices do in the drain after them is the audit's business, with one exception: what fell
+due in the phases and ended in the drain has waited in the phases, and its times, counts and shares are theirs. Rates
+are what was done while the phases lasted.
+
 What was not measured never holds: a threshold about an operation that never ran, a window without an exchange, a run
-shorter than the window, an audit that could not read everything back.
+shorter than the window, an audit that could not read everything back. In a run that ended early it is not judged.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from simulator.fleet.metrics.histogram import Histogram
+from simulator.fleet.metrics.merging import merge_operations
 from simulator.fleet.metrics.sliding import Measure, measure_of
 from simulator.fleet.metrics.stages import FAMILY
 from simulator.fleet.metrics.subjects import Source, Unit
 from simulator.fleet.metrics.thresholds import Threshold
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import AuditRecord, Operations, RunRecord, Second, Span, Tally, ThresholdResult
+from simulator.fleet.record import (
+    AuditRecord,
+    GeneratorHealth,
+    Operations,
+    RunRecord,
+    Second,
+    Span,
+    Tally,
+    ThresholdResult,
+)
 
 _COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<": operator.lt,
@@ -27,6 +41,8 @@ _COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "==": operator.eq,
     "!=": operator.ne,
 }
+_CLOCKS_S: Final = 0.001
+"""Sums of durations are not exact; no phase is this short."""
 # What only grows when more is read back: what was found counts, that nothing was found does not.
 _FOUND: Final = frozenset({"lost", "doubled", "reordered", "altered", "late", "unknown"})
 
@@ -45,17 +61,59 @@ def judge(thresholds: Sequence[Threshold], record: RunRecord, seconds: Iterable[
 
     Args:
         thresholds: as :func:`~simulator.fleet.metrics.thresholds.parse` gave them.
-        record: the run; of it totals, phases, audit.
+        record: the run; of it totals, phases, audit, where its drain began and whether it reached its end.
         seconds: its seconds in order; read once, none is kept beyond the longest window.
     """
     watches = [_Watch(threshold, record.phases) for threshold in thresholds]
     count = 0
-    for second in seconds:
+    for second, whole in _of_phases(seconds, record.drained_from_s):
         count += 1
         for watch in watches:
-            watch.feed(second)
+            watch.feed(second if watch.threshold.unit is Unit.RATE else whole)
     totals = _totals(record)
-    return tuple(_result(watch.threshold, watch.observed(record, totals, count)) for watch in watches)
+    return tuple(
+        _result(watch.threshold, watch.observed(record, totals, count), is_partial=bool(record.partial))
+        for watch in watches
+    )
+
+
+def _of_phases(seconds: Iterable[Second], until_s: float | None) -> Iterator[tuple[Second, Second]]:
+    """The seconds of the phases, each as it was and with what fell due in it and ended after the phases.
+
+    Only the last one differs: nobody knows any more in which second something fell due that ended late.
+
+    Args:
+        seconds: of the run.
+        until_s: where the drain began; None where there was none.
+    """
+    last: Second | None = None
+    late: list[Operations] = []
+    drain: list[GeneratorHealth] = []
+    for second in seconds:
+        if until_s is not None and second.second + 1 > until_s + _CLOCKS_S:
+            late.append(second.late)
+            drain.append(second.health)
+            continue
+        if last is not None:
+            yield last, last
+        last = second
+    if last is not None:
+        health = _with_requests(last.health, drain)
+        yield last, replace(last, operations=merge_operations([last.operations, *late]), health=health)
+    elif any(late):
+        # Phases that are shorter than a second: all that is known of them.
+        short = Second(0, merge_operations(late), {}, _with_requests(GeneratorHealth(), drain))
+        yield short, short
+
+
+def _with_requests(health: GeneratorHealth, drain: Sequence[GeneratorHealth]) -> GeneratorHealth:
+    """The same with the requests that ended in the drain: of those that never do nobody knows before."""
+    return replace(
+        health,
+        intended=health.intended + sum(each.intended for each in drain),
+        sent=health.sent + sum(each.sent for each in drain),
+        undelivered=health.undelivered + sum(each.undelivered for each in drain),
+    )
 
 
 class _Watch:
@@ -73,7 +131,8 @@ class _Watch:
 
     def _new_measure(self) -> Measure | None:
         subject = self.threshold.subject
-        return None if subject.source is Source.AUDIT else measure_of(subject, self.threshold.unit)
+        is_window = bool(self.threshold.over_s)
+        return None if subject.source is Source.AUDIT else measure_of(subject, self.threshold.unit, forgets=is_window)
 
     def feed(self, second: Second) -> None:
         if self._measure is None or (self.threshold.phase is not None and not self._is_in_phase(second)):
@@ -136,12 +195,16 @@ class _Watch:
         if threshold.over_s:
             short = f"no {threshold.over_s} s in one piece, the longest is {self._longest} s"
             return self._worst or _Observed(None, reason=short)
-        if threshold.phase is None and threshold.unit is not Unit.RATE and subject.source is Source.OPERATIONS:
-            # Of the run as a whole the totals tell, which also have what came too late for its second.
-            self._measure = measure_of(subject, threshold.unit)
-            self._measure.take(Second(0, totals, {}, record.health))
         value = self._measure.value()
         return _Observed(value, reason="" if value is not None else f"nothing was measured in {seconds} s")
+
+
+def missed_text(result: ThresholdResult) -> str:
+    """How a threshold did not hold, in a sentence."""
+    if result.observed is None:
+        return f"{result.expression}: {result.reason or 'nothing was measured'}"
+    at = "" if result.at_s is None else f" at {result.at_s:.0f} s"
+    return f"{result.expression}: it was {result.observed:.4g} {result.unit}".rstrip() + at
 
 
 def _audited(threshold: Threshold, audit: AuditRecord | None) -> _Observed:
@@ -158,10 +221,17 @@ def _audited(threshold: Threshold, audit: AuditRecord | None) -> _Observed:
     return _Observed(value)
 
 
-def _result(threshold: Threshold, observed: _Observed) -> ThresholdResult:
+def _result(threshold: Threshold, observed: _Observed, *, is_partial: bool) -> ThresholdResult:
     held = observed.value is not None and _COMPARE[threshold.operator](observed.value, threshold.limit)
     return ThresholdResult(
-        threshold.expression, held, observed.value, threshold.unit.value, observed.at_s, observed.reason
+        threshold.expression,
+        held,
+        observed.value,
+        threshold.unit.value,
+        observed.at_s,
+        observed.reason,
+        # Nobody can blame a run for what it had no time to measure.
+        judged=observed.value is not None or not is_partial,
     )
 
 

@@ -46,15 +46,19 @@ class _TotalHealth:
     def __init__(self) -> None:
         self.send_lag = Histogram()
         self.loop_lag_max_s = self.gc_pause_max_s = 0.0
-        self.intended = self.sent = 0
+        self.requests = (0, 0, 0)
         self._shares: dict[int, _Shares] = defaultdict(_Shares)
 
     def add(self, worker: int, health: WorkerHealth) -> None:
         self.send_lag.add_encoded(health.send_lag)
         self.loop_lag_max_s = max(self.loop_lag_max_s, health.process.loop_lag_max_s)
         self.gc_pause_max_s = max(self.gc_pause_max_s, health.process.gc_pause_max_s)
-        self.intended += health.intended
-        self.sent += health.sent
+        intended, sent, undelivered = self.requests
+        self.requests = (
+            intended + health.intended,
+            sent + health.sent,
+            undelivered + health.undelivered,
+        )
         self._shares[worker].add(health)
 
     def health(self) -> GeneratorHealth:
@@ -67,7 +71,7 @@ class _TotalHealth:
             self.gc_pause_max_s,
             steal_percent=max(steal),
             cpu_percent=max(cpu),
-            requests=(self.intended, self.sent),
+            requests=self.requests,
         )
 
 
@@ -231,7 +235,8 @@ def second_of(second: int, deltas: Sequence[Delta]) -> Second:
         for name, value in delta.gauges.items():
             gauges[name] += value
     operations = merge_operations([delta.operations for delta in deltas])
-    return Second(second, operations, dict(gauges), _health_of_second([delta.health for delta in deltas]))
+    health = _health_of_second([delta.health for delta in deltas])
+    return Second(second, operations, dict(gauges), health, merge_operations([delta.late for delta in deltas]))
 
 
 def merge_operations(parts: Sequence[Operations]) -> Operations:
@@ -265,7 +270,11 @@ def _health_of_second(parts: Sequence[WorkerHealth]) -> GeneratorHealth:
         max((part.process.gc_pause_max_s for part in parts), default=0.0),
         steal_percent=max((part.process.steal_percent for part in parts), default=0.0),
         cpu_percent=max((part.process.cpu_percent for part in parts), default=0.0),
-        requests=(sum(part.intended for part in parts), sum(part.sent for part in parts)),
+        requests=(
+            sum(part.intended for part in parts),
+            sum(part.sent for part in parts),
+            sum(part.undelivered for part in parts),
+        ),
     )
 
 
@@ -276,9 +285,10 @@ def _health_of(
     *,
     steal_percent: float,
     cpu_percent: float,
-    requests: tuple[int, int],
+    requests: tuple[int, int, int],
 ) -> GeneratorHealth:
     is_known = send_lag.count > 0
+    intended, sent, undelivered = requests
     return GeneratorHealth(
         send_lag.percentile(99) if is_known else 0.0,
         send_lag.max_s if is_known else 0.0,
@@ -286,6 +296,8 @@ def _health_of(
         gc_pause_max_s,
         steal_percent,
         cpu_percent,
-        *requests,
+        intended,
+        sent,
         send_lag=send_lag.encode(),
+        undelivered=undelivered,
     )

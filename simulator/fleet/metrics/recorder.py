@@ -32,13 +32,15 @@ class WorkerHealth:
     Attributes:
         send_lag: encoded histogram of how long the generator kept waiting what ended in this second, until it was sent.
         process: what it knows of itself.
-        intended, sent: requests that fell due in this second, and those that went out.
+        intended, sent: requests that fell due, and those that went out; each counts in the second in which it ended.
+        undelivered: open arrivals that fell due and never ended; in a worker's last second, among ``intended``.
     """
 
     send_lag: str = ""
     process: ProcessHealth = field(default_factory=ProcessHealth)
     intended: int = 0
     sent: int = 0
+    undelivered: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Delta:
         epoch: counted up when a worker is started again under the same number.
         second: since the run's begin.
         gauges: the worker's part; the parts of all workers are added up.
+        late: of the operations what fell due in the phases and ended after them; as in a second of the record.
     """
 
     worker: int
@@ -58,6 +61,7 @@ class Delta:
     operations: Operations
     gauges: Mapping[str, float] = field(default_factory=dict)
     health: WorkerHealth = field(default_factory=WorkerHealth)
+    late: Operations = field(default_factory=dict)
 
 
 class _Cell:
@@ -78,6 +82,16 @@ class _Cell:
         folded.take(self.response, self.service, self.held)
         self.response, self.service, self.held = array("d"), array("d"), array("d")
 
+    def copy(self) -> _Cell:
+        """The same once more; nothing is shared."""
+        twin = _Cell()
+        twin.response, twin.service, twin.held = self.response[:], self.service[:], self.held[:]
+        twin.first_attempts = self.first_attempts
+        if self.folded is not None:
+            twin.folded = _Folded()
+            twin.folded.add(self.folded)
+        return twin
+
 
 class _Folded:
     """The histograms of a cell."""
@@ -94,6 +108,11 @@ class _Folded:
         self.service.record_many(served[sent])
         self.lag.record_many(np.maximum(waited - served - own, 0.0)[sent])
 
+    def add(self, other: _Folded) -> None:
+        self.response.add(other.response)
+        self.service.add(other.service)
+        self.lag.add(other.lag)
+
     def clear(self) -> None:
         self.response.clear()
         self.service.clear()
@@ -103,21 +122,36 @@ class _Folded:
 class Recorder:
     """Counts exchanges; one for each worker, used from its loop's thread only.
 
-    ``intended`` and ``sent`` are for the driver: it adds 1 to ``intended`` when a request falls due by the plan, sent
-    or not, and to ``sent`` when its bytes went to the socket. The difference is load that was not made.
+    ``intended`` and ``sent`` are for the driver: when a request that fell due by the plan has ended, or when it is
+    clear that it never will, it adds 1 to ``intended``, and to ``sent`` if its bytes went to the socket. The difference
+    is load that was not made. ``undelivered`` are those of them that never ended.
 
     Args:
         worker, epoch: see :class:`Delta`.
     """
 
-    __slots__ = ("_cells", "_gauges", "_scratch", "epoch", "intended", "sent", "worker")
+    __slots__ = (
+        "_cells",
+        "_drain_s",
+        "_gauges",
+        "_late",
+        "_scratch",
+        "epoch",
+        "intended",
+        "sent",
+        "undelivered",
+        "worker",
+    )
 
     def __init__(self, worker: int = 0, epoch: int = 0) -> None:
         self.worker = worker
         self.epoch = epoch
         self.intended = 0
         self.sent = 0
+        self.undelivered = 0
         self._cells: dict[str, dict[OutcomeClass, _Cell]] = {}
+        self._drain_s = math.inf
+        self._late: Recorder | None = None
         self._gauges: dict[str, float] = {}
         self._scratch = _Folded()
 
@@ -131,6 +165,7 @@ class Recorder:
         now_s: float,
         ready_s: float | None = None,
         first: bool = True,
+        due_s: float | None = None,
     ) -> None:
         """Count one exchange that ended. All times are on the loop's monotonic clock.
 
@@ -143,6 +178,7 @@ class Recorder:
             ready_s: from when on only the generator kept it waiting, and not an earlier request of the same device;
                 ``intended_s`` where that is never so. The generator's lag counts from here, the response does not.
             first: it is no resend.
+            due_s: what decides whether it belongs to the phases or to the drain; None for ``intended_s``.
         """
         try:
             cell = self._cells[operation][outcome]
@@ -156,10 +192,28 @@ class Recorder:
             cell.first_attempts += 1
         if len(response) >= _CHUNK:
             cell.fold()
+        late = self._late
+        if late is not None and (intended_s if due_s is None else due_s) < self._drain_s:
+            late.record(
+                operation, outcome, intended_s=intended_s, sent_s=sent_s, now_s=now_s, ready_s=ready_s, first=first
+            )
 
     def gauge(self, name: str, value: float) -> None:
         """Set what is the case now, such as ``online``; it stays until it is set again."""
         self._gauges[name] = value
+
+    def drain(self, at_s: float) -> None:
+        """The phases are over: what falls due from ``at_s`` on belongs to the drain.
+
+        What fell due before and ends from now on is counted as ``late`` as well, so that it can be judged with the
+        phases that it belongs to. A second under way counts so as a whole: all of it ended before this was known.
+        """
+        self._drain_s = at_s
+        self._late = Recorder(self.worker, self.epoch)
+        self._late._cells = {  # noqa: SLF001 - another of the same class
+            operation: {outcome: cell.copy() for outcome, cell in cells.items()}
+            for operation, cells in self._cells.items()
+        }
 
     def cut(self, second: int) -> Cut:
         """Take out everything since the last cut. Quick: the work is :meth:`Cut.delta`, which any thread may do."""
@@ -169,14 +223,14 @@ class Recorder:
             second,
             {operation: dict(cells) for operation, cells in self._cells.items()},
             dict(self._gauges),
-            self.intended,
-            self.sent,
+            (self.intended, self.sent, self.undelivered),
             self._scratch,
+            self._late.cut(second).cells if self._late is not None else {},
         )
         for cells in self._cells.values():
             for outcome in cells:
                 cells[outcome] = _Cell()
-        self.intended = self.sent = 0
+        self.intended = self.sent = self.undelivered = 0
         return taken
 
 
@@ -189,22 +243,27 @@ class Cut:
     second: int
     cells: Mapping[str, Mapping[OutcomeClass, _Cell]]
     gauges: Mapping[str, float]
-    intended: int
-    sent: int
+    requests: tuple[int, int, int]
+    """Intended, sent, undelivered."""
     scratch: _Folded
+    late: Mapping[str, Mapping[OutcomeClass, _Cell]]
 
     def delta(self, process: ProcessHealth = HEALTHY) -> Delta:
         """The second as histograms, with what the process knows of its own health."""
         lag = Histogram()
+        operations = self._operations(self.cells, lag)
+        health = WorkerHealth(lag.encode(), process, *self.requests)
+        late = self._operations(self.late, Histogram())
+        return Delta(self.worker, self.epoch, self.second, operations, self.gauges, health, late)
+
+    def _operations(self, cells_of: Mapping[str, Mapping[OutcomeClass, _Cell]], lag: Histogram) -> Operations:
         operations = {
             operation: {
                 outcome: self._tally(cell, lag) for outcome, cell in cells.items() if cell.response or cell.folded
             }
-            for operation, cells in self.cells.items()
+            for operation, cells in cells_of.items()
         }
-        health = WorkerHealth(lag.encode(), process, self.intended, self.sent)
-        kept = {operation: tallies for operation, tallies in operations.items() if tallies}
-        return Delta(self.worker, self.epoch, self.second, kept, self.gauges, health)
+        return {operation: tallies for operation, tallies in operations.items() if tallies}
 
     def _tally(self, cell: _Cell, lag: Histogram) -> Tally:
         if cell.folded is None:

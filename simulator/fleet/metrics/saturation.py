@@ -80,7 +80,7 @@ class Saturation:
     def __init__(self, limits: Limits = LIMITS) -> None:
         self._limits = limits
         self._seconds = self._strained = self._held = 0
-        self._intended = self._sent = 0
+        self._intended = self._sent = self._undelivered = 0
         self._lag = Histogram()
         self._worst = _Worst()
 
@@ -90,6 +90,7 @@ class Saturation:
         self._seconds += 1
         self._intended += health.intended
         self._sent += health.sent
+        self._undelivered += health.undelivered
         self._lag.add_encoded(health.send_lag)
         if not self._left_late(health):
             return
@@ -105,14 +106,17 @@ class Saturation:
         Args:
             is_open: the scenario has open arrivals, which keep their rate whatever the target does.
         """
-        kept = self._rate_sentences()
+        kept, lost = self._rate_sentences(), self._undelivered_sentences()
         if self._strained > max(1.0, self._limits.strained_share * self._seconds):
-            return Assessment(saturated=(self._strain_sentence(), *kept))
+            return Assessment(saturated=(self._strain_sentence(), *kept, *lost))
         notes = (self._strain_sentence(),) if self._strained else ()
         late = self._lag.count > 0 and self._lag.percentile(99) > self._limits.send_lag_p99_s
         if late and self._held:
             kept = (self._held_sentence(), *kept)
-        return Assessment(failures=kept, notes=notes) if is_open else Assessment(notes=(*kept, *notes))
+        if is_open:
+            return Assessment(failures=(*kept, *lost), notes=notes)
+        # Commands come at their time as well, whatever else the scenario has.
+        return Assessment(failures=lost, notes=(*kept, *notes))
 
     def _left_late(self, health: GeneratorHealth) -> bool:
         missing = health.intended - health.sent
@@ -134,6 +138,12 @@ class Saturation:
         return (
             f"the rate was not kept: {self._sent:,} of {self._intended:,} intended requests went out ({share:.1f} %)",
         )
+
+    def _undelivered_sentences(self) -> tuple[str, ...]:
+        if self._undelivered <= self._limits.rate_error * self._intended:
+            return ()
+        requests = f"{self._undelivered:,} of {self._intended:,} intended requests"
+        return (f"{requests} never ended: when the run was over they were not sent, or had no answer",)
 
     def _strain_sentence(self) -> str:
         worst, limits = self._worst, self._limits

@@ -34,18 +34,29 @@ class Measure(Protocol):
 
 
 class SlidingHistogram:
-    """The histogram of a window."""
+    """The histogram of a window.
 
-    def __init__(self) -> None:
+    Args:
+        forgets: the oldest second can leave; without that, memory does not grow with the seconds.
+    """
+
+    def __init__(self, *, forgets: bool = True) -> None:
+        self._forgets = forgets
         self._counts: Counts = np.zeros(BUCKETS, np.int64)
         self._parts: deque[list[tuple[Counts, Counts, float, float]]] = deque()
+        self._ends: tuple[float, float] | None = None
 
     def take(self, texts: Sequence[str]) -> None:
         """The encoded histograms of the newest second."""
         parts = [unpacked(text) for text in texts if text]
         for buckets, counts, _, _ in parts:
             self._counts[buckets] += counts
-        self._parts.append(parts)
+        if self._forgets:
+            self._parts.append(parts)
+            return
+        for _, _, shortest, longest in parts:
+            before = self._ends or (shortest, longest)
+            self._ends = min(before[0], shortest), max(before[1], longest)
 
     def drop(self) -> None:
         """The oldest second leaves."""
@@ -55,6 +66,7 @@ class SlidingHistogram:
     def histogram(self) -> Histogram:
         """All values of the window, to the last bit."""
         ends = [(shortest, longest) for parts in self._parts for _, _, shortest, longest in parts]
+        ends += [self._ends] if self._ends else []
         shortest_s = min((shortest for shortest, _ in ends), default=math.nan)
         longest_s = max((longest for _, longest in ends), default=math.nan)
         return Histogram.of(self._counts, shortest_s, longest_s)
@@ -63,9 +75,9 @@ class SlidingHistogram:
 class Times:
     """Percentile, shortest, longest and mean of operations, or of the send lag."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: Subject, *, forgets: bool = True) -> None:
         self._subject = subject
-        self._window = SlidingHistogram()
+        self._window = SlidingHistogram(forgets=forgets)
 
     def take(self, second: Second) -> None:
         """See :class:`Measure`."""
@@ -102,7 +114,9 @@ class Pieces:
     def take(self, second: Second) -> None:
         """See :class:`Measure`."""
         if self._subject.source is Source.GENERATOR:
-            part = (second.health.sent, second.health.intended)
+            health = second.health
+            done = health.sent if "sent" in self._subject.names else health.intended - health.undelivered
+            part = (done, health.intended)
         else:
             everything = sum(
                 tally.count
@@ -159,11 +173,11 @@ class Levels:
         return {"min": min(values), "max": max(values), "last": values[-1]}[self._subject.measure]
 
 
-def measure_of(subject: Subject, unit: Unit) -> Measure:
-    """The measure of a subject other than the audit's, over an empty window."""
+def measure_of(subject: Subject, unit: Unit, *, forgets: bool = True) -> Measure:
+    """The measure of a subject other than the audit's, over an empty window; ``forgets`` when seconds leave it."""
     is_lag = subject.source is Source.GENERATOR and "send_lag" in subject.names
     if unit is Unit.TIME and (subject.source is Source.OPERATIONS or is_lag):
-        return Times(subject)
+        return Times(subject, forgets=forgets)
     if subject.source is Source.OPERATIONS or subject.measure == "rate":
         return Pieces(subject, unit)
     return Levels(subject)

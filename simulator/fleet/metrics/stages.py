@@ -70,9 +70,9 @@ class CommandWays:
         way[stage] = at_s
         for later in _MEASURED:
             if stage in (later, later - 1):
-                self._measure(later.operation, way[later - 1], way[later])
+                self._measure(later.operation, way[later - 1], way[later], way[Stage.PLANNED])
         if stage in (Stage.PLANNED, Stage.REPORTED):
-            self._measure(_ROUND_TRIP_OPERATION, way[Stage.PLANNED], way[Stage.REPORTED])
+            self._measure(_ROUND_TRIP_OPERATION, way[Stage.PLANNED], way[Stage.REPORTED], way[Stage.PLANNED])
         if None not in way:
             del self._ways[command_id]
 
@@ -89,16 +89,19 @@ class CommandWays:
             planned_s = way[Stage.PLANNED]
             if planned_s is not None and way[Stage.REPORTED] is None:
                 given_up += 1
-                self._note(_ROUND_TRIP_OPERATION, OutcomeClass.TIMEOUT, planned_s, now_s)
+                self._note(_ROUND_TRIP_OPERATION, OutcomeClass.TIMEOUT, planned_s, now_s, planned_s)
         return given_up
 
-    def _measure(self, operation: str, begun_s: float | None, ended_s: float | None) -> None:
+    def _measure(self, operation: str, begun_s: float | None, ended_s: float | None, planned_s: float | None) -> None:
         if begun_s is not None and ended_s is not None:
-            self._note(operation, OutcomeClass.OK, begun_s, max(ended_s, begun_s))
+            self._note(operation, OutcomeClass.OK, begun_s, max(ended_s, begun_s), planned_s)
 
-    def _note(self, operation: str, outcome: OutcomeClass, begun_s: float, ended_s: float) -> None:
-        # Nothing was sent by this alone: it has no part in the send lag.
-        self._recorder.record(operation, outcome, intended_s=begun_s, sent_s=None, now_s=ended_s)
+    def _note(
+        self, operation: str, outcome: OutcomeClass, begun_s: float, ended_s: float, planned_s: float | None
+    ) -> None:
+        # Nothing was sent by this alone: it has no part in the send lag. A command belongs to the phase that planned
+        # it, however far it came in there.
+        self._recorder.record(operation, outcome, intended_s=begun_s, sent_s=None, now_s=ended_s, due_s=planned_s)
 
 
 def stages_of(operations: Operations) -> Mapping[str, str]:

@@ -95,6 +95,7 @@ _GENERATOR: Final = {
     "steal": ("max", "mean"),
     "cpu": ("max", "mean"),
     "sent": (),
+    "delivered": (),
 }
 _OF_GAUGES: Final = ("min", "max", "mean", "last")
 _PERCENTILE: Final = re.compile(r"p(\d{1,2}(?:\.\d+)?|100)")
@@ -145,7 +146,7 @@ class SubjectNames:
 
     def _generator(self) -> tuple[Subject, tuple[Unit, ...]]:
         name = self._one_of(tuple(_GENERATOR))
-        if name == "sent":
+        if name in {"sent", "delivered"}:
             self._done()
             return Subject(Source.GENERATOR, frozenset({name}), measure="rate"), (Unit.SHARE,)
         measure, percent = self._measure(_GENERATOR[name], percentiles=name == "send_lag")

@@ -180,8 +180,9 @@ class BackfillPlay:
             "commands_reported": 0.0,
         }
 
-    async def drain(self, until_s: float) -> Leftover:
+    async def drain(self, from_s: float, until_s: float) -> Leftover:
         """Wait for the rest of the history."""
+        del from_s
         if self._lanes:
             await asyncio.wait(self._lanes, timeout=max(0.0, until_s - time.monotonic()))
         names = [self._job.names[number] for number in sorted(self._under_way)]
@@ -319,13 +320,16 @@ class BackfillPlay:
         recorder.intended += 1
         recorder.sent += 1
         self._sums.requests += 1
-        outcome = OutcomeClass.OK
+        outcome = OutcomeClass.TIMEOUT  # unless something else is known: the run may end before the answer
         try:
             headers = {**self._keys.headers(self._sums.requests), **ask.headers}
-            return judge(await self._pool.request(ask.method, ask.target, body=ask.body, headers=headers))
+            answer = judge(await self._pool.request(ask.method, ask.target, body=ask.body, headers=headers))
         except ServiceError as error:
             outcome = outcome_of(error)
             raise
+        else:
+            outcome = OutcomeClass.OK
+            return answer
         finally:
             now_s = time.monotonic()
             recorder.record(operation, outcome, intended_s=due_s, sent_s=sent_s, now_s=now_s, first=first)

@@ -65,8 +65,13 @@ class Play(Protocol):
         """What is the case now, such as ``online``; asked once a second."""
         ...
 
-    async def drain(self, until_s: float) -> Leftover:
-        """Take on nothing new, and return when nothing waits any more or the time is over."""
+    async def drain(self, from_s: float, until_s: float) -> Leftover:
+        """Take on nothing new, and return when nothing waits any more or the time is over.
+
+        Args:
+            from_s: when the phases were over: what fell due before is not new.
+            until_s: when the time is over.
+        """
         ...
 
     async def close(self) -> PlaySummary:

@@ -128,8 +128,12 @@ class Devices(Protocol):
         """What they are at."""
         ...
 
-    async def close(self) -> None:
-        """Close every connection."""
+    async def close(self) -> int:
+        """Close every connection.
+
+        Returns:
+            How many open arrivals were still without an answer; they count as timeouts.
+        """
         ...
 
 
@@ -219,9 +223,10 @@ class HttpDevices:
             "connections": float(self._engine.connections),
         }
 
-    async def close(self) -> None:
+    async def close(self) -> int:
         """See :class:`Devices`."""
         await self._links.close()
+        return 0
 
 
 def _broker_tls(settings: BrokerSettings | None) -> ssl.SSLContext | None:
@@ -288,9 +293,10 @@ class MqttDevices:
             "connections": float(self._driver.connections),
         }
 
-    async def close(self) -> None:
+    async def close(self) -> int:
         """See :class:`Devices`."""
         await self._engine.close()
+        return 0
 
 
 class WireDevices:
@@ -349,17 +355,19 @@ class WireDevices:
                 self._load.start_users(Request(arrivals.operation), users, arrivals.pause_s)
 
     def unsettled(self) -> list[int]:
-        """See :class:`Devices`; nobody knows whose the requests under way are, and they end by themselves."""
-        return [self._load.devices.start] if self._load.under_way else []
+        """See :class:`Devices`: those whose requests are under way, which end by themselves."""
+        return list({sending.device for sending in self._load.under_way})
 
     def gauges(self) -> Mapping[str, float]:
         """See :class:`Devices`."""
         return {
             "online": float(len(self._online)),
-            "waiting_readings": float(self._load.under_way),
+            "waiting_readings": float(len(self._load.under_way)),
             "connections": float(self._engine.connections),
         }
 
-    async def close(self) -> None:
+    async def close(self) -> int:
         """See :class:`Devices`."""
-        await self._engine.close()
+        self._load.end()
+        await self._links.close()
+        return self._load.undelivered

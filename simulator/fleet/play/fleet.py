@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -44,6 +45,8 @@ _KINDS: Final = frozenset(
     {EventKind.SWITCH_ON, EventKind.SWITCH_OFF, EventKind.RECONNECT, EventKind.DISCONNECT}
     | {EventKind.COMMAND, EventKind.ARRIVAL}
 )
+_OPEN: Final = frozenset({EventKind.COMMAND, EventKind.ARRIVAL})
+"""What comes at its time whatever the target does; a device's own requests wait for each other."""
 _LATE_SHOWN: Final = 10
 
 
@@ -134,7 +137,9 @@ class FleetPlay:
         self._afflictions: Afflictions | None = None
         self._network: NetworkFaults | None = None
         self._faults: tuple[DeviceFault[Any], ...] = ()
-        self._is_draining = False
+        self._drained_from_s: float | None = None
+        self._owed: deque[float] = deque()
+        self._is_over = False
         self._news = asyncio.Event()
         self._heap = QuietHeap()  # before the run begins: it takes a moment, in which nothing could be sent
 
@@ -211,14 +216,15 @@ class FleetPlay:
             }
         return found
 
-    async def drain(self, until_s: float) -> Leftover:
-        """No new readings and commands; what waits is handed over."""
-        self._is_draining = True
+    async def drain(self, from_s: float, until_s: float) -> Leftover:
+        """No new readings and commands; what fell due and what waits is handed over."""
+        self._drained_from_s = from_s
         troupe, operator = self._troupe, self._operator
         if troupe is None or operator is None:
             return Leftover()
         if self._filing is not None:
             self._filing.cancel()
+        self._file(from_s - self._began_s)
         if self._afflictions is not None:
             self._afflictions.end()
         if self._network is not None:
@@ -230,7 +236,7 @@ class FleetPlay:
         troupe.sample(on=False)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, until_s - time.monotonic())):
-                while troupe.unsettled() or operator.tally.under_way or self._ways:
+                while self._owes(from_s) or troupe.unsettled() or operator.tally.under_way or self._ways:
                     self._news.clear()
                     await self._news.wait()
         late = troupe.unsettled()
@@ -240,18 +246,24 @@ class FleetPlay:
 
     async def close(self) -> PlaySummary:
         """See :class:`~simulator.fleet.play.base.Play`."""
+        self._is_over = True
         for task in (self._filing, self._flushing):
             if task is not None:
                 task.cancel()
         await asyncio.gather(*(task for task in (self._filing, self._flushing) if task), return_exceptions=True)
         self._heap.close()
         self._ways.give_up(time.monotonic(), 0.0)
+        never_sent = self._never_sent(time.monotonic())
+        self._recorder.intended += never_sent
+        self._recorder.undelivered += never_sent
         if self._network is not None:
             await self._network.end()
         if self._troupe is not None:
             for device in self._job.devices:
                 self._troupe.switch_off(device)
-            await self._troupe.close()
+            self._recorder.undelivered += await self._troupe.close()
+        if self._operator is not None:
+            self._recorder.undelivered += self._operator.end()
         await self._operator_engine.close()
         gaps = self._ledger.close() if self._ledger is not None else ()
         names = list(zip(self._job.device_ids, self._job.names, strict=True))
@@ -284,12 +296,12 @@ class FleetPlay:
 
     def _circumstances(self, at_s: float) -> Circumstances | None:
         """What devices have to ask for beside their signals; None where there is nothing."""
-        if self._job.scenario.level == "wire":
-            return None
-        eventful = any(model.states or model.clock for model in self._models)
+        # Without devices nothing has a state or a clock; faults of the network go by the requests.
+        is_wire = self._job.scenario.level == "wire"
+        eventful = not is_wire and any(model.states or model.clock for model in self._models)
         if not eventful and not self._fault_settings:
             return None
-        has_clocks = any(model.clock for model in self._models)
+        has_clocks = not is_wire and any(model.clock for model in self._models)
         return Circumstances(at_s, self._origin_s, NO_INTERFERENCE, has_clocks=has_clocks)
 
     def _begin_faults(self) -> None:
@@ -306,19 +318,44 @@ class FleetPlay:
         """Keep the wheel filled a little ahead with what the plan says."""
         while True:
             now_s = time.monotonic() - self._began_s
-            horizon_s = min(now_s + _AHEAD_S, self._plan.timeline.spans[self._phase].end_s)
-            if horizon_s > self._filed_s:
-                for event in self._plan.events(self._job.devices, self._filed_s, horizon_s, _KINDS):
-                    self._wheel.at(self._began_s + event.time_s, partial(self.happen, event))
-                self._filed_s = horizon_s
+            self._file(now_s + _AHEAD_S)
             await asyncio.sleep(_AHEAD_S / 8)
+
+    def _file(self, horizon_s: float) -> None:
+        """The events until then, or until the phase's end by the plan."""
+        horizon_s = min(horizon_s, self._plan.timeline.spans[self._phase].end_s)
+        if horizon_s <= self._filed_s:
+            return
+        for event in self._plan.events(self._job.devices, self._filed_s, horizon_s, _KINDS):
+            due_s = self._began_s + event.time_s
+            if event.kind in _OPEN:
+                self._owed.append(due_s)
+            self._wheel.at(due_s, partial(self.happen, event))
+        self._filed_s = horizon_s
+
+    def _owes(self, until_s: float) -> bool:
+        """Whether something that was due by then has not gone out."""
+        return bool(self._owed) and self._owed[0] < until_s
+
+    def _never_sent(self, now_s: float) -> int:
+        """How many open arrivals and commands fell due and never went out; once, at the end."""
+        if self._troupe is None:
+            return 0
+        until_s = now_s if self._drained_from_s is None else self._drained_from_s
+        self._file(until_s - self._began_s)
+        return sum(due_s < until_s for due_s in self._owed)
 
     def happen(self, event: Event) -> None:
         """An event's time has come."""
         troupe, operator = self._troupe, self._operator
-        if troupe is None or operator is None or self._is_draining:
+        if troupe is None or operator is None or self._is_over:
             return
         due_s = self._began_s + event.time_s
+        # In the drain only what was due before it still happens: commands and arrivals, late.
+        if self._drained_from_s is not None and (event.kind not in _OPEN or due_s >= self._drained_from_s):
+            return
+        if event.kind in _OPEN:
+            self._owed.popleft()
         match event.kind:
             case EventKind.SWITCH_ON:
                 troupe.switch_on(event.device)

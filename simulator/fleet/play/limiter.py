@@ -79,8 +79,9 @@ class LimiterPlay:
         """Nothing that a number could tell."""
         return {}
 
-    async def drain(self, until_s: float) -> Leftover:
+    async def drain(self, from_s: float, until_s: float) -> Leftover:
         """Wait for the test's end."""
+        del from_s
         if self._task is not None:
             await asyncio.wait([self._task], timeout=max(0.0, until_s - time.monotonic()))
         unfinished = self._task is not None and not self._task.done()

@@ -19,6 +19,7 @@ from simulator.fleet.faults.link import FREE, LinkFault, Passage
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.signals.base import Individual
 
+_CLOSED: Final = "the engine was closed"
 _DOWN: Final = "the link is down"
 _PATIENCE: Final = "no answer within {:g} s"
 _SECRET: Final = re.compile(rb"(?im)^(x-secret-key|authorization):[^\r\n]*")
@@ -116,8 +117,10 @@ class Links:
         self._engine.cut(device)
 
     async def close(self) -> None:
-        """See :class:`~simulator.fleet.engine.ports.HttpEngine`."""
+        """See :class:`~simulator.fleet.engine.ports.HttpEngine`; what was lost on the way ends with it."""
         await self._engine.close()
+        for relay in [relay for place in self._under_way.values() for relay in place]:
+            relay.give_up(_CLOSED)
 
     def now(self) -> float:
         """On the engine's clock."""

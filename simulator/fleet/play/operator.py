@@ -21,6 +21,7 @@ from simulator.fleet.audit.book import DeviceBook
 from simulator.fleet.device.chance import Chance
 from simulator.fleet.device.exchange import Ask, Operation
 from simulator.fleet.device.letterhead import Letterhead
+from simulator.fleet.device.load import RUN_OVER
 from simulator.fleet.device.observer import Observer
 from simulator.fleet.engine.ports import HttpEngine
 from simulator.fleet.engine.wheel import Wheel
@@ -85,6 +86,9 @@ class Operator:
         observer: for the measurement.
         began_s: the run's begin on the engine's clock: the book's times count from it.
         on_ordered: told of each command that the service took: its id, and when it was due, on the engine's clock.
+
+    Attributes:
+        is_over: the run is over; what ends from now on has not come to an end by itself, and nothing goes out again.
     """
 
     def __init__(
@@ -105,6 +109,7 @@ class Operator:
         self.began_s = began_s
         self.on_ordered = on_ordered
         self.tally = Tally(0, 0, {}, 0)
+        self.is_over = False
         self._device_ids = device_ids
         self._first = first_index
         self._payloads = payloads
@@ -132,6 +137,15 @@ class Operator:
         self.tally.under_way += 1
         _Order(self, device, self.way.letterhead.message(ask), due_s, repeatable=once).go()
 
+    def end(self) -> int:
+        """The run is over.
+
+        Returns:
+            Orders that never came to their end: without an answer, or waiting to go out again.
+        """
+        self.is_over = True
+        return self.tally.under_way
+
     def pause_s(self, patience: Backoff, retry_after_s: float | None) -> tuple[Backoff, float]:
         """How long an order waits before it goes out again."""
         return patience.failed(self._chance(), retry_after_s)
@@ -152,6 +166,8 @@ class _Order:
         self._tries = 0
 
     def go(self) -> None:
+        if self._operator.is_over:
+            return
         self._tries += 1
         way = self._operator.way
         way.engine.send(self._device, self._message, self, way.timeout_s)
@@ -179,9 +195,12 @@ class _Order:
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        if self._operator.is_over:
+            # Neither the target nor the network ended it: it has waited until now.
+            outcome, reason = OutcomeClass.TIMEOUT, RUN_OVER
         self._note(outcome, sent_s, now_s)
         self._operator.observer.faulted(OPERATION, self._device, reason)
-        if (self._repeatable or sent_s is None) and self._tries < _TRIES:
+        if not self._operator.is_over and (self._repeatable or sent_s is None) and self._tries < _TRIES:
             self._again(None, now_s)
         else:
             self._forget(now_s)

@@ -105,6 +105,8 @@ class StormPlay:
         self._arrivals: asyncio.Task[None] | None = None
         self._factor = 1.0
         self._requests = 0
+        self._due_s = 0.0
+        self._unbegun = 0
 
     @property
     def devices(self) -> int:
@@ -128,15 +130,24 @@ class StormPlay:
             "registered": sum(1 for journey in self._journeys if journey.should_be_there),
         }
 
-    async def drain(self, until_s: float) -> Leftover:
+    async def drain(self, from_s: float, until_s: float) -> Leftover:
         """No new label; those under way come to their end."""
         if self._arrivals is not None:
             self._arrivals.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._arrivals
+            self._count_unbegun(from_s)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=max(0.0, until_s - self._now()))
         return Leftover(tuple(sorted(task.get_name() for task in self._tasks)[:10]), len(self._tasks))
+
+    def _count_unbegun(self, until_s: float) -> None:
+        """Labels that were due by then and never begun; their scans are load that was not made."""
+        while self._due_s < until_s and len(self._journeys) + self._unbegun < self.devices and self._factor > 0:
+            self._unbegun += 1
+            self._recorder.intended += 1
+            self._recorder.undelivered += 1
+            self._due_s += 1.0 / (self._job.rate_per_s * self._factor)
 
     async def close(self) -> PlaySummary:
         """Read back what is listed for both people, judge it, and close the connections."""
@@ -157,19 +168,20 @@ class StormPlay:
 
     async def _arrive(self, at_s: float) -> None:
         """Labels at the scenario's rate, whatever the target does."""
-        job, due_s = self._job, at_s
+        job = self._job
+        self._due_s = at_s
         for number, identifier in enumerate(job.identifiers):
-            await asyncio.sleep(max(0.0, due_s - self._now()))
+            await asyncio.sleep(max(0.0, self._due_s - self._now()))
             while self._factor <= 0:  # a phase of rest
                 await asyncio.sleep(0.05)
-                due_s = self._now()
+                self._due_s = self._now()
             course = plan_course(job.seed, number, identifier, races=job.races, remove=job.remove)
             journey = Journey(course)
             self._journeys.append(journey)
-            task = asyncio.create_task(self._travel(journey, due_s), name=identifier)
+            task = asyncio.create_task(self._travel(journey, self._due_s), name=identifier)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-            due_s += 1.0 / (job.rate_per_s * self._factor)
+            self._due_s += 1.0 / (job.rate_per_s * self._factor)
 
     async def _travel(self, journey: Journey, due_s: float) -> None:
         """Scan, register, and for some: remove."""
@@ -254,6 +266,10 @@ class StormPlay:
             outcome = class_of(answer.status)
         except UnexpectedAnswer:
             outcome = OutcomeClass.UNEXPECTED
+            raise
+        except asyncio.CancelledError:
+            outcome = OutcomeClass.TIMEOUT  # the run was over before the answer
+            self._recorder.undelivered += 1
             raise
         except TransportError as error:
             outcome = OutcomeClass.TIMEOUT if "no answer within" in str(error) else OutcomeClass.TRANSPORT

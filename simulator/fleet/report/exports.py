@@ -24,6 +24,7 @@ _COLUMNS: Final = (
     "outcome",
     "count",
     "first_attempts",
+    "resends",
     *(f"{measure}_{name}_s" for measure in _MEASURES for name in _NAMES),
 )
 _HEALTH: Final = (
@@ -35,6 +36,7 @@ _HEALTH: Final = (
     "cpu_percent",
     "intended",
     "sent",
+    "undelivered",
 )
 _INCOMPLETE: Final = {Word.INCONCLUSIVE, Word.UNREACHABLE, Word.INTERRUPTED}
 
@@ -119,12 +121,14 @@ def _rows(operations: Operations) -> Iterator[tuple[object, ...]]:
                 for measure in _MEASURES
                 for value in times_at(Histogram.decode(getattr(tally, measure)), TABLE)
             ]
-            yield (name, outcome.value, tally.count, tally.first_attempts, *times)
+            resends = tally.count - tally.first_attempts
+            yield (name, outcome.value, tally.count, tally.first_attempts, resends, *times)
 
 
 def _tally(tally: Tally) -> dict[str, Any]:
     measured = {f"{name}_s": _times(Histogram.decode(getattr(tally, name))) for name in _MEASURES}
-    return {"count": tally.count, "first_attempts": tally.first_attempts, **measured}
+    resends = tally.count - tally.first_attempts
+    return {"count": tally.count, "first_attempts": tally.first_attempts, "resends": resends, **measured}
 
 
 def _times(histogram: Histogram) -> dict[str, float]:
@@ -142,8 +146,9 @@ def _finite(value: Any) -> Any:
 
 def _threshold(result: ThresholdResult) -> Check:
     where = f", worst at {clock_text(result.at_s)}" if result.at_s is not None else ""
-    mark = Mark.GOOD if result.held else Mark.BAD
-    return Check("thresholds", result.expression, result.expression, mark, f"observed {observed_text(result)}{where}")
+    mark = Mark.GOOD if result.held else Mark.BAD if result.judged else Mark.SKIPPED
+    told = f"observed {observed_text(result)}{where}" if result.judged else f"not judged: {result.reason}"
+    return Check("thresholds", result.expression, result.expression, mark, told)
 
 
 def _audit(audit: AuditRecord | None) -> list[Check]:

@@ -22,6 +22,11 @@ def times_at(histogram: Histogram, percents: Sequence[float]) -> tuple[float, ..
     return tuple(histogram.max_s if at == _LONGEST else value for at, value in zip(percents, found, strict=True))
 
 
+def resends_of(classes: Mapping[OutcomeClass, Tally]) -> int:
+    """Exchanges of an operation that were no first attempt: an earlier one was not answered for good."""
+    return sum(tally.count - tally.first_attempts for tally in classes.values())
+
+
 def waited(classes: Mapping[OutcomeClass, Tally], measure: str = "response") -> list[str]:
     """The encoded histograms that an operation's times are made of: good answers, and answers that never came.
 

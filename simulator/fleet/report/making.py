@@ -9,7 +9,10 @@ from typing import IO, Final
 
 from agent.errors import ConfigurationError, InvalidMessage, StorageError
 from simulator.exit_codes import ExitCode
+from simulator.fleet.metrics.judging import judge, missed_text
 from simulator.fleet.metrics.stages import stages_of, without_stages
+from simulator.fleet.metrics.subjects import ThresholdError
+from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.record import RunRecord, Verdict, Word
 from simulator.fleet.report.exports import (
     checks_of,
@@ -83,7 +86,7 @@ def make_reports(folder: Path) -> Made:
 def _make(folder: Path, record: RunRecord) -> Made:
     try:
         return _make_each(folder, record if record.ended_at else unended(record, folder))
-    except InvalidMessage as error:
+    except (InvalidMessage, ThresholdError) as error:
         raise ConfigurationError([f"{folder}: run.json or seconds.jsonl is damaged: {error}"]) from None
 
 
@@ -126,7 +129,7 @@ def unended(record: RunRecord, folder: Path) -> RunRecord:
     told = (
         f"the run did not end: it was killed, or it still goes on; this is what {plural(seconds, 'second')} of it tell"
     )
-    return replace(
+    found = replace(
         record,
         duration_s=float(seconds),
         operations=without_stages(totals.operations),
@@ -134,7 +137,15 @@ def unended(record: RunRecord, folder: Path) -> RunRecord:
         health=totals.health,
         phases=tuple(replace(each, end_s=min(each.end_s, seconds)) for each in record.phases if each.begin_s < seconds),
         faults=tuple(replace(each, end_s=min(each.end_s, seconds)) for each in record.faults if each.begin_s < seconds),
-        verdict=Verdict(Word.INTERRUPTED, int(ExitCode.INTERRUPTED), (told, "nothing was audited")),
+        partial=f"{plural(seconds, 'second')} were written down",
+    )
+    wanted = [parse(result.expression) for result in record.thresholds]
+    results = judge(wanted, replace(found, operations=totals.operations), read_seconds(folder))
+    missed = tuple(map(missed_text, (result for result in results if result.judged and not result.held)))
+    return replace(
+        found,
+        thresholds=results,
+        verdict=Verdict(Word.INTERRUPTED, int(ExitCode.INTERRUPTED), (told, *missed, "nothing was audited")),
     )
 
 

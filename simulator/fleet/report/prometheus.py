@@ -45,7 +45,7 @@ def record_metrics(record: RunRecord) -> str:
     verdict = GaugeMetricFamily("fleet_run_exit_code", "Exit code of the run", labels=["scenario", "verdict"])
     verdict.add_metric([record.name, record.verdict.word], record.verdict.exit_code)
     held = GaugeMetricFamily("fleet_threshold_held", "1 where the threshold held", labels=["threshold"])
-    for result in record.thresholds:
+    for result in (result for result in record.thresholds if result.judged):
         held.add_metric([result.expression], float(result.held))
     audit = GaugeMetricFamily("fleet_audit", "What the audit counted", labels=["stream", "what"])
     for name, stream in streams_of(record.audit) if record.audit else ():
@@ -56,6 +56,8 @@ def record_metrics(record: RunRecord) -> str:
 
 def _operations(operations: Operations) -> Iterator[Metric]:
     counts = CounterMetricFamily("fleet_exchanges", "Exchanges that ended", labels=["operation", "outcome"])
+    text = "Exchanges that were no first attempt"
+    resends = CounterMetricFamily("fleet_resends", text, labels=["operation", "outcome"])
     times = {
         measure: HistogramMetricFamily(f"fleet_{measure}_seconds", text, labels=["operation"])
         for measure, text in (
@@ -66,6 +68,7 @@ def _operations(operations: Operations) -> Iterator[Metric]:
     for name, classes in sorted(operations.items()):
         for outcome, tally in sorted(classes.items()):
             counts.add_metric([name, outcome.value], tally.count)
+            resends.add_metric([name, outcome.value], tally.count - tally.first_attempts)
         for measure, family in times.items():
             if texts := waited(classes, measure):
                 histogram = merged(texts)
@@ -73,6 +76,7 @@ def _operations(operations: Operations) -> Iterator[Metric]:
                 whole = histogram.mean() * histogram.count if histogram.count else 0.0
                 family.add_metric([name], [*buckets, ("+Inf", float(histogram.count))], sum_value=whole)
     yield counts
+    yield resends
     yield from times.values()
 
 
@@ -81,6 +85,8 @@ def _health(health: GeneratorHealth) -> Iterator[Metric]:
         yield GaugeMetricFamily(f"fleet_generator_{name}", text, value=getattr(health, member))
     yield CounterMetricFamily("fleet_generator_intended", "Requests that the plan asked for", value=health.intended)
     yield CounterMetricFamily("fleet_generator_sent", "Requests that went out", value=health.sent)
+    text = "Requests that fell due and never ended"
+    yield CounterMetricFamily("fleet_generator_undelivered", text, value=health.undelivered)
 
 
 def _gauges(gauges: Mapping[str, float]) -> Metric:
@@ -152,11 +158,14 @@ class MetricsAddress:
         """The figures so far; the generator's health and the gauges are those of the last second."""
         with self._lock:
             operations, latest = without_stages(self._totals.operations), self._latest
-            intended, sent = self._totals.requests
+            intended, sent, undelivered = self._totals.requests
         if latest is None:
             return _text(_operations(operations))
         health = GeneratorHealth(
-            **{name: getattr(latest.health, name) for name in _HEALTH}, intended=intended, sent=sent
+            **{name: getattr(latest.health, name) for name in _HEALTH},
+            intended=intended,
+            sent=sent,
+            undelivered=undelivered,
         )
         return _text([*_operations(operations), *_health(health), _gauges(latest.gauges)])
 

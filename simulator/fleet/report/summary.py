@@ -11,7 +11,7 @@ from rich.text import Text
 from simulator.fleet.metrics.histogram import merged
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import AuditRecord, Operations, RunRecord, StreamAudit, ThresholdResult, Word
-from simulator.fleet.report.figures import waited
+from simulator.fleet.report.figures import resends_of, waited
 from simulator.fleet.report.window import SHOWN_PERCENTILES
 from simulator.fleet.report.words import (
     DASH,
@@ -47,10 +47,15 @@ def print_summary(console: Console, record: RunRecord) -> None:
 
 
 def operations_table(operations: Operations, duration_s: float) -> Table:
-    """Counts by outcome, rate and percentiles of the response time, a row for each operation."""
+    """Counts by outcome, rate and percentiles of the response time, a row for each operation.
+
+    How many of all these were sent again stands there where there are any.
+    """
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("operation", no_wrap=True)
-    for name in ("ok", "per s", "429", "errors", *map(percentile_name, SHOWN_PERCENTILES)):
+    has_resends = any(map(resends_of, operations.values()))
+    again = ("again",) if has_resends else ()
+    for name in ("ok", "per s", "429", "errors", *again, *map(percentile_name, SHOWN_PERCENTILES)):
         table.add_column(name, justify="right", no_wrap=True)
     for name, classes in sorted(operations.items()):
         good = classes.get(OutcomeClass.OK)
@@ -64,6 +69,7 @@ def operations_table(operations: Operations, duration_s: float) -> Table:
             count_text(count / duration_s) if duration_s > 0 else DASH,
             Text(f"{limited:,}", "yellow" if limited else ""),
             Text(f"{errors:,}", "red" if errors else ""),
+            *((f"{resends_of(classes):,}",) if has_resends else ()),
             *(time_text(value) for value in response.percentiles(SHOWN_PERCENTILES)),
         )
     return table
@@ -102,14 +108,18 @@ def _stream(name: str, stream: StreamAudit) -> Text:
             text.append(f", {count:,} {word}", "bold red")
     if not any(count for _, count in wrong):
         text.append(", nothing lost, doubled or altered", "green")
+    if stream.resent:
+        twice = f", {stream.doubled_by_resend:,} of them stored more than once" if stream.doubled_by_resend else ""
+        text.append(f"; {stream.resent:,} sent again{twice}")
     if stream.ambiguous:
         text.append(f", {stream.ambiguous:,} unanswered and counted as neither", "yellow")
     return text
 
 
 def _threshold(result: ThresholdResult) -> Text:
-    mark, style = ("✓", "green") if result.held else ("✕", "bold red")
-    text = Text.assemble((f"{mark} ", style), result.expression, (f"  observed {observed_text(result)}", "dim"))
+    mark, style = ("✓", "green") if result.held else ("✕", "bold red") if result.judged else ("-", "yellow")
+    observed = f"observed {observed_text(result)}" if result.judged else f"not judged: {result.reason}"
+    text = Text.assemble((f"{mark} ", style), result.expression, (f"  {observed}", "dim"))
     if result.at_s is not None and not result.held:
         text.append(f", worst at {clock_text(result.at_s)}", "dim")
     return text

@@ -77,8 +77,8 @@ class Totals:
         self._sums: dict[str, dict[OutcomeClass, _Sum]] = {}
         self._healths: list[GeneratorHealth] = []
         self.last_second = -1
-        self.requests = (0, 0)
-        """Intended and sent."""
+        self.requests = (0, 0, 0)
+        """Intended, sent and undelivered."""
 
     def take(self, second: Second) -> None:
         """Add a second."""
@@ -89,8 +89,8 @@ class Totals:
                     sums[outcome] = _Sum()
                 sums[outcome].add(tally)
         self._healths.append(second.health)
-        intended, sent = self.requests
-        self.requests = (intended + second.health.intended, sent + second.health.sent)
+        (intended, sent, undelivered), health = self.requests, second.health
+        self.requests = (intended + health.intended, sent + health.sent, undelivered + health.undelivered)
         self.last_second = second.second
 
     @property

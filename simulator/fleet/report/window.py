@@ -157,5 +157,6 @@ def worst_health(parts: Sequence[GeneratorHealth]) -> GeneratorHealth:
         cpu_percent=max(part.cpu_percent for part in parts),
         intended=sum(part.intended for part in parts),
         sent=sum(part.sent for part in parts),
+        undelivered=sum(part.undelivered for part in parts),
         send_lag=lag.encode(),
     )

@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import Word
+from simulator.fleet.record import ThresholdResult, Word
 
 DASH: Final = "\u2013"
 _MINUTE_S: Final = 60
@@ -71,6 +71,13 @@ def short_count(number: float) -> str:
         if abs(number) >= size * 0.9995:
             return f"{_three_digits(number / size)}{unit}"
     return count_text(number)
+
+
+def state_word(result: ThresholdResult) -> str:
+    """What became of a threshold: ``held``, ``not held``, or ``not judged`` where a run ended too early for it."""
+    if not result.judged:
+        return "not judged"
+    return "held" if result.held else "not held"
 
 
 def clock_text(seconds: float) -> str:

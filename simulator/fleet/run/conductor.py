@@ -106,6 +106,7 @@ class Conducted:
         troubles: what workers had to tell.
         unreachable: why the target counts as gone; None when it was there.
         interrupted: somebody ended it.
+        drained_from_s: when the drain began, since the run's begin; None when there was none.
         late: devices that still held something at the end, and how many.
     """
 
@@ -117,6 +118,7 @@ class Conducted:
     troubles: list[str] = field(default_factory=list)
     unreachable: str | None = None
     interrupted: bool = False
+    drained_from_s: float | None = None
     late: tuple[str, ...] = ()
     late_count: int = 0
 
@@ -134,6 +136,10 @@ class Audience(Protocol):
 
     def phase(self, conducted: Conducted) -> None:
         """A phase begins, the last one of the list."""
+        ...
+
+    def drain(self, conducted: Conducted) -> None:
+        """The phases are over."""
         ...
 
     def heard(self, message: FromWorker) -> None:
@@ -207,7 +213,8 @@ class Conductor:
             pass  # nobody is there to hand anything over to
         done.duration_s = max(0.0, self._now() - done.began_s) if done.began_s else 0.0
         if done.phases:
-            done.phases[-1] = _ended(done.phases[-1], min(done.phases[-1].end_s, done.duration_s))
+            over_s = done.duration_s if done.drained_from_s is None else done.drained_from_s
+            done.phases[-1] = _ended(done.phases[-1], min(done.phases[-1].end_s, over_s))
         self._close()
         return done
 
@@ -254,8 +261,13 @@ class Conductor:
         self._waiting_for = ""
 
     def _drain(self, seconds: float) -> None:
-        until_s = self._now() + seconds
-        self._workers.tell(Drain(until_s))
+        done, now_s = self._done, self._now()
+        # The phases' end by the plan, not when it was noticed: what fell due in between is the drain's.
+        from_s = min(done.began_s + done.phases[-1].end_s, now_s) if done.phases else now_s
+        done.drained_from_s = max(0.0, from_s - done.began_s)
+        until_s = now_s + seconds
+        self._workers.tell(Drain(from_s, until_s))
+        self._audience.drain(done)
         while set(self._workers.living) - self._drained.keys() and self._now() < until_s + _HASTY_DRAIN_S:
             self._hear(_LOOK_S)
         self._done.late = tuple(name for drained in self._drained.values() for name in drained.late)

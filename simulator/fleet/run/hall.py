@@ -41,6 +41,11 @@ class Hall:
         self.record = replace(self.record, phases=tuple(conducted.phases))
         self.folder.keep(self.record)
 
+    def drain(self, conducted: Conducted) -> None:
+        """See :class:`~simulator.fleet.run.conductor.Audience`."""
+        self.record = replace(self.record, phases=tuple(conducted.phases), drained_from_s=conducted.drained_from_s)
+        self.folder.keep(self.record)
+
     def lost(self, gone: Gone) -> None:
         """See :class:`~simulator.fleet.run.conductor.Audience`."""
         self.workers[gone.worker] = replace(self._worker(gone.worker), state=WorkerState.DEAD)

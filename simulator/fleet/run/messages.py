@@ -30,8 +30,14 @@ class EnterPhase:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """To a worker: no new work; hand over what is waiting until then."""
+    """To a worker: no new work; hand over what is waiting.
 
+    Attributes:
+        from_s: when the phases were over; what fell due before still belongs to them.
+        until_s: how long it may take.
+    """
+
+    from_s: float
     until_s: float
 
 

@@ -17,7 +17,7 @@ from simulator.fleet.metrics.stages import stages_of, without_stages
 from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.plan.digest import digest_of
 from simulator.fleet.plan.plan import Plan
-from simulator.fleet.record import AuditRecord, RunRecord, Span, Verdict, Word
+from simulator.fleet.record import AuditRecord, RunRecord, Span, ThresholdResult, Verdict, Word
 from simulator.fleet.report.standing import RunHead
 from simulator.fleet.report.writing import read_seconds
 from simulator.fleet.run.conductor import Conducted, PlannedPhase, Score
@@ -29,6 +29,8 @@ from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
 
 _SLOWEST_KEPT: Final = 20
+_WITH_DRAIN: Final = frozenset({"load", "command_round_trip", "onboarding_storm"})
+"""Kinds whose phases make all the load; history and a limiter's test just take their time."""
 _NOT_YET: Final = Verdict(Word.INTERRUPTED, 130, ("the run has not ended",))
 
 
@@ -108,6 +110,10 @@ def first_record(file: ScenarioFile, target: str, plan: Plan, head: RunHead) -> 
         faults=head.faults,
         operations={},
         health=Merger(()).health,
+        thresholds=tuple(
+            ThresholdResult(expression, held=False, observed=None, reason=_NOT_YET.sentences[0], judged=False)
+            for expression in scenario.thresholds
+        ),
         scenario_text=file.text,
     )
 
@@ -129,6 +135,7 @@ def last_record(
     assessment = hall.saturation.assess(is_open=is_open)
     totals = merger.totals
     summaries = [conducted.summaries[number] for number in sorted(conducted.summaries)]
+    partial = _partial(conducted, hall)
     record = replace(
         hall.record,
         ended_at=to_rfc3339(time.time()),
@@ -144,6 +151,8 @@ def last_record(
         )[:_SLOWEST_KEPT],
         gaps=merger.gaps,
         extras=_extras(conducted, assessment.notes),
+        drained_from_s=conducted.drained_from_s if scenario.kind in _WITH_DRAIN else None,
+        partial=partial,
     )
     phases = [phase.name for phase in scenario.phases]
     wanted = [parse(expression, phases=phases) for expression in scenario.thresholds]
@@ -162,21 +171,46 @@ def last_record(
             saturated=assessment.saturated,
             gaps=merger.gaps,
             failures=failures,
+            partial=partial,
         )
     )
     return replace(record, thresholds=results, verdict=verdict)
+
+
+def _partial(conducted: Conducted, hall: Hall) -> str:
+    """Why a run did not reach its end, and what of it there is; empty for one that did."""
+    planned_s = hall.scenario.duration_s
+    played_s = min(conducted.duration_s if conducted.drained_from_s is None else conducted.drained_from_s, planned_s)
+    workers = len(hall.prepared.jobs)
+    missing = workers - len(conducted.summaries)
+    if conducted.interrupted or conducted.unreachable:
+        return f"it ended after {played_s:.0f} s of {planned_s:.0f} s"
+    if missing:
+        return f"{missing} of {workers} workers did not come to their end"
+    return ""
 
 
 def _extras(conducted: Conducted, notes: tuple[str, ...]) -> Mapping[str, Any]:
     extras: dict[str, Any] = {}
     for summary in conducted.summaries.values():
         for name, value in summary.extras.items():
-            if isinstance(value, Mapping) and isinstance(extras.get(name), Mapping):
-                extras[name] = {**extras[name], **value}
+            before = extras.get(name)
+            if isinstance(value, Mapping) and isinstance(before, Mapping):
+                extras[name] = joined(before, value)
             else:
                 extras[name] = value
     told = [*notes, *conducted.troubles]
     return {**extras, **({"notes": told} if told else {})}
+
+
+def joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What two workers found of the same: counts are added up, anything else is the same for both."""
+    joined = {**one, **other}
+    for name in one.keys() & other.keys():
+        counts = one[name], other[name]
+        if all(type(count) is int for count in counts):
+            joined[name] = sum(counts)
+    return joined
 
 
 def _machine() -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from simulator.exit_codes import ExitCode
+from simulator.fleet.metrics.judging import missed_text
 from simulator.fleet.record import AuditRecord, Gap, StreamAudit, ThresholdResult, Verdict, Word
 
 _CODES: Final = {
@@ -29,6 +30,7 @@ class Findings:
         saturated: why the generator itself was the limit; empty when it was not.
         gaps: seconds that a worker did not report.
         failures: what else did not come out as the scenario says, such as a barrier that never opened.
+        partial: why the run did not reach its end, and what of it there is; empty for one that did.
     """
 
     audit: AuditRecord | None = None
@@ -38,6 +40,7 @@ class Findings:
     saturated: Sequence[str] = ()
     gaps: Sequence[Gap] = ()
     failures: Sequence[str] = ()
+    partial: str = ""
 
 
 def judge_run(found: Findings) -> Verdict:
@@ -45,19 +48,22 @@ def judge_run(found: Findings) -> Verdict:
 
     Lost data outweighs everything: nobody needs a longer run to know that. A target that went away, then a run that
     somebody ended, outweigh figures that are incomplete; a generator at its limit outweighs a threshold, since nobody
-    knows whose fault it was that it failed.
+    knows whose fault it was that it failed. A run that ended early keeps the word of its cause; what was measured
+    until then is judged all the same, and the second sentence says so.
     """
     reasons = (
         (Word.LOST, _losses(found.audit)),
         (Word.UNREACHABLE, [found.unreachable] if found.unreachable else []),
         (Word.INTERRUPTED, ["ended by hand before its time"] if found.interrupted else []),
         (Word.INCONCLUSIVE, [*found.saturated, *map(_gap, found.gaps), *_unaudited(found)]),
-        (Word.FAILED, [*found.failures, *map(_threshold, (t for t in found.thresholds if not t.held))]),
+        (Word.FAILED, [*found.failures, *map(missed_text, (t for t in found.thresholds if t.judged and not t.held))]),
     )
     given = [(word, sentences) for word, sentences in reasons if sentences]
     word = given[0][0] if given else Word.PASSED
-    told = tuple(sentence for _, sentences in given for sentence in sentences)
-    return Verdict(word, int(_CODES[word]), told or (_all_well(found),))
+    told = [sentence for _, sentences in given for sentence in sentences]
+    if found.partial:
+        told.insert(1, _partial(found))
+    return Verdict(word, int(_CODES[word]), tuple(told) or (_all_well(found),))
 
 
 def _losses(audit: AuditRecord | None) -> list[str]:
@@ -91,11 +97,16 @@ def _gap(gap: Gap) -> str:
     return f"worker {gap.worker} did not report from {gap.from_s:.0f} s to {gap.to_s:.0f} s: {gap.reason}"
 
 
-def _threshold(result: ThresholdResult) -> str:
-    if result.observed is None:
-        return f"{result.expression}: {result.reason or 'nothing was measured'}"
-    at = "" if result.at_s is None else f" at {result.at_s:.0f} s"
-    return f"{result.expression}: it was {result.observed:.4g} {result.unit}".rstrip() + at
+def _partial(found: Findings) -> str:
+    """What the figures of a run that did not reach its end are worth."""
+    thresholds = found.thresholds
+    if not thresholds:
+        return f"partial: {found.partial}"
+    judged = [result for result in thresholds if result.judged]
+    held = sum(result.held for result in judged)
+    left = len(thresholds) - len(judged)
+    words = f"of {len(thresholds)} thresholds {held} held so far, {len(judged) - held} did not"
+    return f"partial: {found.partial}; {words}" + (f", {left} could not be judged" if left else "")
 
 
 def _all_well(found: Findings) -> str:

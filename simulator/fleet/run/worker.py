@@ -88,7 +88,8 @@ async def _perform(number: int, job: Job, pipe: Connection, teller: _Teller) -> 
     orders: asyncio.Queue[ToWorker] = asyncio.Queue()
     recorder = Recorder(number)
     play = job.make(recorder)
-    teller.watch(HealthProbe(loop))
+    probe = HealthProbe(loop)
+    teller.watch(probe)
     _listen(pipe, loop, orders.put_nowait)
     teller.tell(Ready(number, play.devices))
     seconds: asyncio.Task[None] | None = None
@@ -100,8 +101,9 @@ async def _perform(number: int, job: Job, pipe: Connection, teller: _Teller) -> 
                     seconds = asyncio.create_task(_cut_seconds(play, recorder, at_s, teller), name="seconds")
                 case EnterPhase(index, at_s):
                     play.enter_phase(index, at_s)
-                case Drain(until_s):
-                    left = await play.drain(until_s)
+                case Drain(from_s, until_s):
+                    recorder.drain(from_s)
+                    left = await play.drain(from_s, until_s)
                     teller.tell(Drained(number, left.names, left.count))
     finally:
         summary = await play.close()
@@ -109,6 +111,7 @@ async def _perform(number: int, job: Job, pipe: Connection, teller: _Teller) -> 
             seconds.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await seconds
+        probe.stop()
     teller.tell(Finished(number, summary))
 
 

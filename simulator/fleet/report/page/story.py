@@ -10,7 +10,7 @@ from typing import Final
 from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, StreamAudit, Word
-from simulator.fleet.report.figures import TABLE, name_of, times_at, waited
+from simulator.fleet.report.figures import TABLE, name_of, resends_of, times_at, waited
 from simulator.fleet.report.summary import WRONGS, observed_text, streams_of
 from simulator.fleet.report.timeline import Slice
 from simulator.fleet.report.words import (
@@ -24,6 +24,7 @@ from simulator.fleet.report.words import (
     percent_text,
     plural,
     short_count,
+    state_word,
     time_text,
 )
 from simulator.report.page import duration_text
@@ -57,6 +58,7 @@ class OperationRow:
     name: str
     ok: int
     rate: str
+    resends: int
     response: tuple[str, ...]
     service: tuple[str, ...]
 
@@ -111,7 +113,7 @@ class Story:
     stages: tuple[StageRow, ...]
     audit: tuple[AuditRow, ...]
     wrongs: tuple[str, ...]
-    thresholds: tuple[tuple[bool, str, str, str], ...]
+    thresholds: tuple[tuple[str, str, str, str], ...]
     has_held: bool
     slowest: tuple[tuple[str, str, str, str], ...]
     spans: tuple[tuple[str, str, str, str, str, str], ...]
@@ -142,8 +144,13 @@ def story_of(record: RunRecord, slices: Sequence[Slice], width_s: int) -> Story:
         ),
         wrongs=WRONGS,
         thresholds=tuple(
-            (each.held, each.expression, observed_text(each), DASH if each.at_s is None else clock_text(each.at_s))
-            for each in sorted(record.thresholds, key=lambda each: each.held)
+            (
+                state_word(each),
+                each.expression,
+                observed_text(each),
+                DASH if each.at_s is None else clock_text(each.at_s),
+            )
+            for each in sorted(record.thresholds, key=lambda each: each.held or 0.5 * (not each.judged))
         ),
         has_held=bool(HELD & set(record.operations)),
         slowest=_slowest(record),
@@ -171,7 +178,8 @@ def count_of(record: RunRecord, *kinds: OutcomeClass) -> int:
 
 def _pill(record: RunRecord) -> str:
     held = sum(each.held for each in record.thresholds)
-    parts = [f"{held} of {len(record.thresholds)} thresholds held"] if record.thresholds else []
+    so_far = " so far" if record.partial else ""
+    parts = [f"{held} of {len(record.thresholds)} thresholds held{so_far}"] if record.thresholds else []
     streams = streams_of(record.audit) if record.audit else []
     counts = {word: sum(getattr(stream, word) for _, stream in streams) for word in WRONGS}
     wrong = ", ".join(f"{count:,} {word}" for word, count in counts.items() if count)
@@ -200,16 +208,22 @@ def _figures(record: RunRecord, slices: Sequence[Slice]) -> tuple[Figure, ...]:
     health = record.health
     online = [high for each in slices for name, (_, high) in each.gauges.items() if name == "online"]
     rate = f"{short_count(ok / record.duration_s)} per second" if record.duration_s > 0 else ""
+    resends = sum(map(resends_of, record.operations.values()))
     figures = [
         Figure(short_count(ok), "good answers", rate),
         Figure(p99, "response time, p99", f"p50 {p50}, p99.9 {p999}{held}"),
         Figure(short_count(errors), "errors", f"{percent_text(errors / every)} of all" if every else ""),
         Figure(short_count(limited), "limited (429)", "the quota at work; counted apart"),
     ]
+    if resends:
+        share = f"{percent_text(resends / every)} of all; no load of their own"
+        figures.append(Figure(short_count(resends), "sent again", share))
     if online:
         figures.append(Figure(count_text(max(online)), "devices online at most", f"of {record.devices:,}"))
     share = percent_text(health.sent / health.intended) if health.intended else DASH
     lag = f"of the intended load; lag p99 {time_text(health.send_lag_p99_s)}"
+    if health.undelivered:
+        lag += f"; {health.undelivered:,} never ended"
     return (*figures, Figure(share, "sent by the generator", lag))
 
 
@@ -219,7 +233,7 @@ def _operations(record: RunRecord) -> tuple[OperationRow, ...]:
         good = classes[OutcomeClass.OK].count if OutcomeClass.OK in classes else 0
         rate = good / record.duration_s if record.duration_s > 0 else None
         response, service = (_times(waited(classes, measure)) for measure in ("response", "service"))
-        rows.append(OperationRow(name, good, count_text(rate), response, service))
+        rows.append(OperationRow(name, good, count_text(rate), resends_of(classes), response, service))
     return tuple(rows)
 
 

@@ -155,6 +155,25 @@ def test_a_command_is_followed_from_the_list_to_the_report():
     assert {told.operation for told in bench.observer.exchanges} >= {"http.poll", "http.report"}
 
 
+def test_a_report_that_was_not_answered_goes_again_as_a_resend():
+    reports = []
+
+    def answer(request):
+        if request.method == "GET":
+            return (200, {}, PING) if not reports else well(request)
+        if "result" not in request.target:
+            return well(request)
+        reports.append(request)
+        return OutcomeClass.TIMEOUT if len(reports) < 3 else well(request)
+
+    bench = Bench(devices=1, answer=answer)
+    bench.switch_on()
+    bench.run(120)
+    told = [(told.outcome, told.first) for told in bench.observer.exchanges if told.operation == "http.report"]
+    timeout = OutcomeClass.TIMEOUT
+    assert told == [(timeout, True), (timeout, False), (OutcomeClass.OK, False)]
+
+
 def test_a_worker_has_a_range_of_the_fleet_and_two_workers_make_what_one_makes():
     whole, late = Bench(devices=6), Bench(devices=3, first_index=3)
     for bench in (whole, late):

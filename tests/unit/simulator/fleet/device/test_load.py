@@ -55,7 +55,7 @@ def test_every_reading_is_made_for_its_request_and_written_down_before_it_goes_o
     assert bodies[0]["sensor_data"] != bodies[1]["sensor_data"]
     assert len({request.headers["idempotency-key"] for request in bench.engine.requests}) == 3
     bench.clock.run_until(101.0)
-    assert bench.load.under_way == 0
+    assert bench.load.under_way == set()
     assert [call[:3] for call in bench.book.calls[6:]] == [
         ("readings_accepted", 10, (1,)),
         ("readings_accepted", 11, (1,)),
@@ -115,6 +115,23 @@ def test_a_command_whose_answer_names_no_id_may_exist():
     assert [call[0] for call in bench.book.calls] == ["order_unanswered"]
 
 
+def test_open_arrivals_without_an_answer_at_the_end_are_timeouts_and_counted_as_undelivered():
+    bench = Bench(lambda _request: OutcomeClass.TRANSPORT)  # as an engine ends what is under way when it is closed
+    bench.engine.takes_s = 5.0
+    bench.load.send(Request.SENSOR_DATA, 10, 100.0)
+    bench.load.send(Request.POLL, 11, 100.5)
+    bench.load.start_users(Request.POLL, 1)
+    bench.clock.run_until(101.0)
+    assert {sending.device for sending in bench.load.under_way} == {10, 11}
+    bench.load.end()
+    bench.clock.run_until(200.0)
+    assert [(told.outcome, told.now_s) for told in bench.observer.exchanges] == [(OutcomeClass.TIMEOUT, 105.0)] * 3
+    assert bench.load.undelivered == 2  # a closed user waits for its answer; that it has none is no lost load
+    assert bench.load.under_way == set()
+    assert [call[0] for call in bench.book.calls[2:]] == ["readings_unanswered"]
+    assert {sentence for _, _, sentence in bench.observer.faults} == {"the run was over before the answer"}
+
+
 def test_closed_users_send_the_next_request_a_pause_after_the_answer_and_take_turns():
     bench = Bench()
     bench.load.start_users(Request.SENSOR_DATA, 2, pause_s=0.5)
@@ -124,6 +141,6 @@ def test_closed_users_send_the_next_request_a_pause_after_the_answer_and_take_tu
     devices = [json.loads(request.body)["device_id"] for request in bench.engine.requests]
     assert devices[:6] == ["d10", "d11", "d12", "d10", "d11", "d12"]
     assert len(devices) in {8, 10}
-    assert bench.load.under_way == 0
+    assert bench.load.under_way == set()
     lags = [told.sent_s - told.intended_s for told in bench.observer.exchanges]
     assert max(lags) == pytest.approx(0.0, abs=1e-6)

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.judging import judge
-from simulator.fleet.metrics.merging import Merger
+from simulator.fleet.metrics.merging import Merger, second_of
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.sliding import SlidingHistogram
+from simulator.fleet.metrics.stages import CommandWays, Stage, stages_of
 from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import (
@@ -90,6 +91,7 @@ def test_a_poll_that_is_held_on_purpose_has_no_part_in_the_times_of_its_family()
     record, seconds = run([QUICK] * 3)
     held = {"http.long_poll": run([[(OK, 20.0)] * 20])[0].operations["http.poll"]}
     record = replace(record, operations={**record.operations, **held})
+    seconds = [*seconds[:-1], replace(seconds[-1], operations={**seconds[-1].operations, **held})]
     texts = ("http.p99 < 1s", "http.long_poll.p50 > 10s", "http.count == 80")
     assert [result.held for result in judge([parse(text) for text in texts], record, seconds)] == [True, True, True]
 
@@ -171,11 +173,100 @@ def test_an_audit_that_is_not_complete_proves_loss_and_not_its_absence():
     assert "not complete" in unknown.reason
 
 
-def test_stages_that_stand_apart_in_the_record_are_found():
-    log = Histogram()
-    log.record_many([1.0, 2.0, 3.0])
-    result = result_of("commands.round_trip.p50 < 3s", [QUICK], command_stages={"round_trip": log.encode()})
+def test_stages_that_stand_apart_in_the_record_are_found_in_its_seconds():
+    recorder = Recorder()
+    ways = CommandWays(recorder)
+    for number in (1, 2, 3):
+        ways.mark(f"c{number}", Stage.PLANNED, 0.0)
+        ways.mark(f"c{number}", Stage.REPORTED, float(number))
+    seconds = [second_of(0, [recorder.cut(0).delta()])]
+    record, _ = run([QUICK], command_stages=stages_of(seconds[0].operations))
+    (result,) = judge([parse("commands.round_trip.p50 < 3s")], record, seconds)
     assert (result.held, result.observed) == (True, pytest.approx(2.0, rel=0.001))
+
+
+def drained(*, stalled_s: float = 6.0) -> tuple[RunRecord, list[Second]]:
+    """Four seconds of 20 requests, of which the last ten wait for the drain; in it, 20 more that nobody waits for."""
+    merger, recorder, seconds = Merger((0,)), Recorder(), []
+    for number in range(4):
+        recorder.intended, recorder.sent = (25, 25) if number else (0, 0)
+        recorder.gauge("online", 100)
+        for at in range(20 if number < 3 else 10):
+            due_s = number + at / 20
+            recorder.record("http.poll", OK, intended_s=due_s, sent_s=due_s, now_s=due_s + 0.1)
+        merger.add(recorder.cut(number).delta())
+    recorder.record("http.poll", OK, intended_s=3.99, sent_s=3.99, now_s=4.002)  # ended before the worker heard of it
+    recorder.drain(4.0)
+    recorder.gauge("online", 0)
+    for at in range(9):
+        recorder.record("http.poll", TIMEOUT, intended_s=3.5, sent_s=3.5, now_s=3.5 + stalled_s + at / 1000)
+    for _ in range(20):
+        recorder.record("http.poll", OutcomeClass.REFUSED, intended_s=4.5, sent_s=4.5, now_s=34.5)
+    recorder.intended, recorder.sent, recorder.undelivered = 25, 20, 15
+    merger.add(recorder.cut(4).delta())
+    seconds = merger.finish()
+    record, _ = run([])
+    return replace(
+        record, operations=merger.totals, phases=(Span("hold", "hold", 0.0, 4.0),), drained_from_s=4.0
+    ), seconds
+
+
+@pytest.mark.parametrize(
+    ("expression", "observed"),
+    [
+        ("http.poll.max < 1h", 6.008),  # what fell due in the phases has waited in them, wherever it ended
+        ("http.poll.max < 1h in hold", 6.008),
+        ("http.poll.timeout.count == 0", 9.0),
+        ("http.poll.refused.count == 0", 0.0),  # the drain's own requests are the audit's business
+        ("http.poll.failed.rate < 1%", 100 * 9 / 80),
+        ("http.poll.rate >= 1/s", 70 / 4),  # done while the phases lasted
+        ("http.poll.rate >= 1/s over 2s", 15.0),
+        ("gauges.online.min > 0", 100.0),
+        ("generator.sent >= 99%", 95.0),  # known in the drain only
+        ("generator.delivered >= 99%", 85.0),
+    ],
+)
+def test_thresholds_judge_the_phases_and_not_the_drain(expression, observed):
+    record, seconds = drained()
+    (result,) = judge([parse(expression)], record, seconds)
+    assert result.observed == pytest.approx(observed, rel=0.001)
+    assert result.judged
+
+
+def test_phases_shorter_than_a_second_are_judged_by_what_fell_due_in_them():
+    recorder = Recorder()
+    recorder.record("http.poll", OK, intended_s=0.1, sent_s=0.1, now_s=0.3)
+    recorder.drain(0.5)
+    recorder.record("http.poll", OK, intended_s=0.6, sent_s=0.6, now_s=0.7)
+    record, _ = run([], drained_from_s=0.5)
+    record = replace(record, operations={"http.poll": {}})
+    (result,) = judge([parse("http.poll.count == 1")], record, [second_of(0, [recorder.cut(0).delta()])])
+    assert result.held
+
+
+def test_a_run_that_ended_early_is_judged_by_what_it_measured_and_by_no_more():
+    wanted = (
+        "http.poll.p99 < 500ms",
+        "http.poll.p99 < 10ms",
+        "http.poll.p99 < 1s over 1m",
+        "http.poll.p99 < 1s in hold",
+    )
+    record, seconds = run([QUICK] * 12, partial="it ended after 12 s of 90 s")
+    states = [(result.judged, result.held) for result in judge([*map(parse, wanted)], record, seconds)]
+    assert states == [(True, True), (True, False), (False, False), (False, False)]
+    whole = [
+        (result.judged, result.held) for result in judge([*map(parse, wanted)], replace(record, partial=""), seconds)
+    ]
+    assert whole == [(True, True), (True, False), (True, False), (True, False)]
+
+
+def test_a_whole_run_is_judged_without_keeping_its_seconds():
+    window = SlidingHistogram(forgets=False)
+    record, seconds = run([QUICK, SLOW, QUICK])
+    for second in seconds:
+        window.take([second.operations["http.poll"][OK].response])
+    assert len(window._parts) == 0
+    assert window.histogram().encode() == record.operations["http.poll"][OK].response
 
 
 @pytest.mark.parametrize(

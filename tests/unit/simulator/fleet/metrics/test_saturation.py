@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.saturation import Assessment, Limits, Saturation, assess
 from simulator.fleet.record import GeneratorHealth, Second
@@ -69,6 +71,22 @@ def test_a_stall_without_any_answer_counts():
     (sentence, rate) = assess(mute, is_open=True).saturated
     assert "nothing was answered" in sentence
     assert "0 of 500" in rate
+
+
+def undelivered(number: int, count: int) -> Second:
+    made = second(number)
+    return replace(made, health=replace(made.health, undelivered=count))
+
+
+def test_what_fell_due_and_never_ended_fails_the_run_whatever_was_sent():
+    seconds = [*(second(number) for number in range(9)), undelivered(9, 51)]
+    found = assess(seconds, is_open=True)
+    told = "51 of 10,000 intended requests never ended: when the run was over they were not sent, or had no answer"
+    assert found.failures == (told,)
+    assert assess(seconds, is_open=False).failures == (told,)  # commands come at their time as well
+    assert assess([*seconds[:9], undelivered(9, 50)], is_open=True) == Assessment()
+    late = [second(number, 0.34, cpu_percent=99.4) for number in range(9)]
+    assert assess([*late, undelivered(9, 51)], is_open=True).saturated[-1] == told
 
 
 def test_limits_can_be_set():

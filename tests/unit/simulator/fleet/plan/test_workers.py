@@ -17,6 +17,10 @@ from simulator.fleet.scenario.reading import parse_scenario
         (100_000, "", 8, 8),
         (3, "workers: 8", 1, 3),
         (100_000, "workers: 5", 1, 5),
+        (10, "kind: backfill\nbackfill: {history_s: 30d}", 8, 2),  # 432,000 readings, one a minute
+        (1, "kind: backfill\nbackfill: {history_s: 365d}", 8, 1),
+        (100, "kind: backfill\nbackfill: {history_s: 365d}", 8, 8),
+        (10, "kind: backfill\nworkers: 3\nbackfill: {history_s: 1d}", 8, 3),
         (6_000, "kind: onboarding_storm\nonboarding: {rate_per_s: 200}", 8, 1),
     ],
 )

@@ -162,7 +162,7 @@ async def perform(job, *, stop_after=None) -> tuple[PlaySummary, Leftover, Recor
                 await asyncio.sleep(0)
         left = Leftover()
     else:
-        left = await play.drain(time.monotonic() + 60)
+        left = await play.drain(time.monotonic(), time.monotonic() + 60)
         assert play.gauges()["waiting_readings"] == 0
     return await play.close(), left, recorder
 

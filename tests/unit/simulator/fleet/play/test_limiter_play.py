@@ -32,7 +32,7 @@ def play(job, *, patience_s=60.0, pace=None):
         recorder = Recorder(0)
         played = LimiterPlay(job, recorder, pace)
         played.begin(time.monotonic())
-        left = await played.drain(time.monotonic() + patience_s)
+        left = await played.drain(time.monotonic(), time.monotonic() + patience_s)
         return left, await played.close(), recorder
 
     return asyncio.run(run())

@@ -44,7 +44,7 @@ async def perform(base_url: str, labels: int, secret: Path) -> tuple[PlaySummary
     async with asyncio.timeout(60):
         while play.gauges()["labels"] < labels:  # noqa: ASYNC110 - the play has no event for tests
             await asyncio.sleep(0.01)
-    left = await play.drain(time.monotonic() + 60)
+    left = await play.drain(time.monotonic(), time.monotonic() + 60)
     return await play.close(), left, recorder, play.devices
 
 

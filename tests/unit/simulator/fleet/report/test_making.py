@@ -18,6 +18,7 @@ import pytest
 import xmlschema
 from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console
 
 from agent.errors import ConfigurationError
 from simulator.cli import program
@@ -29,7 +30,9 @@ from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.making import FILES, finish_run, make_reports
 from simulator.fleet.report.page.plots import curve
 from simulator.fleet.report.prometheus import BOUNDS_S, MetricsAddress, record_metrics
+from simulator.fleet.report.summary import print_summary
 from simulator.fleet.report.timeline import ALL, Totals, slice_width_s, slices_of
+from simulator.fleet.report.words import state_word
 from simulator.report.junit import junit_xml
 from tests.fleet_runs import Shape, a_run
 
@@ -87,6 +90,27 @@ def test_a_run_that_was_killed_gets_them_out_of_its_seconds(tmp_path):
     assert made.health.sent == sum(second.health.sent for second in SECONDS[:20])
     assert [(span.name, span.end_s) for span in made.phases] == [("ramp", 5), ("hold", 20)]
     assert "The run was cut short." in (folder / "report.html").read_text()
+
+
+def test_a_run_that_was_killed_is_judged_by_what_it_left(tmp_path):
+    wanted = ("http.poll.p99 < 1h", "http.poll.p99 < 1us", "http.poll.p99 < 1h in last", "audit.lost == 0")
+    waiting = tuple(ThresholdResult(each, held=False, observed=None, judged=False) for each in wanted)
+    bare = replace(RECORD, operations={}, audit=None, thresholds=waiting, verdict=Verdict(Word.PASSED, 0))
+    folder = kept(tmp_path / "run", bare, ends=False, seconds=SECONDS[:20])
+    made = make_reports(folder).record
+    assert [state_word(result) for result in made.thresholds] == ["held", "not held", "not judged", "not judged"]
+    assert (made.verdict.word, made.verdict.exit_code) == (Word.INTERRUPTED, 130)
+    assert made.verdict.sentences[1].startswith("http.poll.p99 < 1us: it was ")
+    page = (folder / "report.html").read_text()
+    assert "1 of 4 thresholds held so far" in page
+    cases = {
+        case.get("name"): [child.tag for child in case] for case in ET.parse(folder / "junit.xml").iter("testcase")
+    }
+    assert [cases[each] for each in wanted] == [[], ["failure"], ["skipped"], ["skipped"]]
+    assert "judged" not in (folder / "metrics.prom").read_text()
+    broken = replace(bare, thresholds=(replace(waiting[0], expression="http.poll.p99"),))
+    with pytest.raises(ConfigurationError, match="damaged"):
+        make_reports(kept(tmp_path / "broken", broken, ends=False, seconds=SECONDS[:3]))
 
 
 def test_a_run_without_a_single_second_or_answer_has_a_report_too(tmp_path):
@@ -175,6 +199,17 @@ def test_tables_of_the_run_and_of_its_seconds_agree(tmp_path):
         parts = [r for r in by_second if (r["operation"], r["outcome"]) == (row["operation"], row["outcome"])]
         assert sum(int(part["count"]) for part in parts) == int(row["count"])
         assert max(float(part["response_max_s"] or 0) for part in parts) == float(row["response_max_s"])
+    resends = {(row["operation"], row["outcome"]): int(row["resends"]) for row in whole}
+    assert sum(resends.values()) > 0
+    for (name, outcome), count in resends.items():
+        tally = RECORD.operations[name][OutcomeClass(outcome)]
+        assert count == tally.count - tally.first_attempts
+        assert json.loads((folder / "summary.json").read_text())["operations"][name][outcome]["resends"] == count
+    assert ">sent again<" in (folder / "report.html").read_text()
+    assert "fleet_resends_total" in (folder / "metrics.prom").read_text()
+    console = Console(file=io.StringIO(), width=200)
+    print_summary(console, RECORD)
+    assert "again" in console.file.getvalue()
     generator = table(folder / "generator.csv")
     assert [int(row["second"]) for row in generator] == [second.second for second in SECONDS]
     assert "online=" in generator[0]["gauges"]

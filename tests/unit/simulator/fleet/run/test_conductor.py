@@ -104,6 +104,9 @@ class Rehearsal:
     def phase(self, conducted: Conducted) -> None:
         self.sentences.append(f"phase {conducted.phases[-1].name}")
 
+    def drain(self, conducted: Conducted) -> None:
+        self.sentences.append(f"drain from {conducted.drained_from_s:.1f}")
+
     def heard(self, message: FromWorker) -> None:
         assert message.worker in {0, 1}
 
@@ -120,6 +123,7 @@ class Listener:
     def __init__(self, rehearsal: Rehearsal) -> None:
         self.second = rehearsal.on_second
         self.phase = rehearsal.phase
+        self.drain = rehearsal.drain
         self.heard = rehearsal.heard
         self.lost = rehearsal.gone
         self.trouble = rehearsal.trouble
@@ -146,6 +150,9 @@ def test_all_workers_begin_at_one_instant_and_every_phase_follows_the_one_before
     assert isinstance(begin, Begin)
     assert stage.told[1:3] == [EnterPhase(0, begin.at_s), EnterPhase(1, begin.at_s + 3.0)]
     assert [type(message) for message in stage.told[3:]] == [Drain, Stop]
+    assert stage.told[3].from_s == pytest.approx(begin.at_s + 10.0)  # the phases' end, not when it was noticed
+    assert done.drained_from_s == pytest.approx(10.0)
+    assert stage.sentences[-1] == "drain from 10.0"
     assert [(span.name, span.begin_s, span.end_s) for span in done.phases] == [("ramp", 0.0, 3.0), ("hold", 3.0, 10.0)]
     assert (done.failures, done.unreachable, done.interrupted, set(done.summaries)) == ([], None, False, {0, 1})
     assert (done.late, done.late_count) == (("late-0", "late-1"), 4)
@@ -212,7 +219,8 @@ def test_ctrl_c_hands_over_what_is_under_way_and_gives_a_result():
     assert done.interrupted
     assert [type(message) for message in stage.told[-2:]] == [Drain, Stop]
     assert set(done.summaries) == {0, 1}
-    assert done.phases[-1].end_s <= done.duration_s < 10
+    assert done.drained_from_s == done.phases[-1].end_s <= done.duration_s < 10
+    assert done.drained_from_s == pytest.approx(2.75, abs=0.5)
 
 
 def test_a_full_disk_is_told_once_and_does_not_end_the_run():

@@ -42,6 +42,20 @@ def test_every_reason_is_told():
     assert len(verdict.sentences) == 4
 
 
+def test_a_run_that_ended_early_keeps_the_word_of_its_cause_and_says_what_its_figures_are_worth():
+    unknown = replace(MISSED, observed=None, reason="no whole second of a phase 'hold'", judged=False)
+    partial = "it ended after 12 s of 40 s"
+    verdict = judge_run(Findings(AUDIT, [HELD, MISSED, unknown], interrupted=True, partial=partial))
+    assert (verdict.word, verdict.exit_code) == (Word.INTERRUPTED, 130)
+    assert verdict.sentences == (
+        "ended by hand before its time",
+        "partial: it ended after 12 s of 40 s; of 3 thresholds 1 held so far, 1 did not, 1 could not be judged",
+        "http.poll.p99 < 250ms over 1m: it was 0.4 s at 61 s",
+    )
+    killed = judge_run(Findings(gaps=[Gap(1, 3, 9, "killed")], partial="1 of 2 workers did not come to their end"))
+    assert (killed.exit_code, killed.sentences[1]) == (3, "partial: 1 of 2 workers did not come to their end")
+
+
 def test_a_threshold_without_a_measurement_says_so():
     missing = ThresholdResult("http.report.p50 < 1s", held=False, observed=None)
     assert judge_run(Findings(thresholds=[missing])).sentences == ("http.report.p50 < 1s: nothing was measured",)

@@ -22,10 +22,10 @@ FILES = sorted((ROOT / "configs" / "scenarios").glob("*.yaml"))
 SCHEMA = Draft202012Validator(scenario_schema())
 
 
-def test_the_eight_of_the_documentation_are_there():
+def test_the_nine_of_the_documentation_are_there():
     assert {path.stem for path in FILES} == {
         "smoke", "onboarding-storm", "steady-10k", "command-round-trip", "outage-recovery", "limiter", "soak",
-        "mqtt-10k",
+        "mqtt-10k", "backfill",
     }  # fmt: skip
     assert starter_names()[0] == "smoke"
     assert set(starter_names()) == {path.stem for path in FILES}
