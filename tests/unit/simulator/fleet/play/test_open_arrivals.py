@@ -108,7 +108,7 @@ def test_what_is_under_way_when_the_run_is_over_counts_as_intended_and_as_undeli
 
 
 async def until_every_arrival_has_ended(_play: FleetPlay, recorder: Recorder, _began_s: float) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while recorder.intended < RATE:  # noqa: ASYNC110 - the play has no event for tests
             await asyncio.sleep(0)
 
