@@ -215,6 +215,32 @@ def test_faults_of_the_network_are_made_and_told_and_nothing_is_lost(service, tm
     assert any(tally is not None and tally.count for tally in refused), "revoked keys were never tried"
 
 
+def test_faults_of_the_network_are_made_under_pure_load_too(service, tmp_path):
+    record = run(
+        service,
+        tmp_path,
+        level="wire",
+        workers=1,
+        target={"transport": "http_poll", "pool": 8},
+        fleet={"devices": 10},
+        arrivals=[{"kind": "open", "rate_per_s": 40}],
+        phases=[{"name": "hold", "kind": "hold", "duration_s": 2}],
+        commands=[],
+        faults=[
+            {"kind": "revoked_keys", "at_s": 0.5, "duration_s": 0.5},
+            {"kind": "tls_failure", "at_s": 1.2, "duration_s": 0.5},
+        ],
+        thresholds=["audit.lost == 0"],
+    )
+    outcomes = record.operations["http.sensor_data"]
+    assert outcomes["refused"].count >= 10
+    assert outcomes["transport"].count >= 10
+    assert not any("rate was not kept" in reason for reason in record.verdict.sentences), record.verdict
+    assert record.audit is not None
+    assert record.audit.readings is not None
+    assert record.audit.readings.lost == record.audit.readings.unknown == 0
+
+
 def test_a_target_with_caps_is_not_loaded_beyond_them(service, tmp_path):
     way = find_way(TargetOptions(service.base_url, API_KEY, secret_file(tmp_path)))
     file = read_scenario_file(scenario(tmp_path))

@@ -7,9 +7,8 @@ channel of a device has at most one request on its way.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 from uuid import uuid4
 
@@ -18,16 +17,18 @@ from agent.errors import ServiceError, TransportError, UnexpectedAnswer
 from simulator.fleet.device.answers import HttpAnswer
 from simulator.fleet.device.body import Body
 from simulator.fleet.device.chance import Chance
+from simulator.fleet.device.copies import Unawaited, send_copies
 from simulator.fleet.device.exchange import HELD_POLL, Ask, Operation, Speaker
 from simulator.fleet.device.glance import Familiar
 from simulator.fleet.device.letterhead import Letterhead
-from simulator.fleet.device.model import DeviceModel, Fleetwide, Gauges
+from simulator.fleet.device.model import DeviceModel, Fleetwide
 from simulator.fleet.device.observer import NoObserver, Observer
+from simulator.fleet.device.places import Places
 from simulator.fleet.device.store import Disk
 from simulator.fleet.device.virtual_device import Channel, VirtualDevice
 from simulator.fleet.engine.ports import HttpEngine
 from simulator.fleet.engine.wheel import Timer, Wheel
-from simulator.fleet.outcomes import OutcomeClass, class_of
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.signals.base import Individual
 
 _COMMANDS: Final = Channel.COMMANDS
@@ -77,7 +78,7 @@ class Clocks:
         return Moment(now_s, self._wall(), self._boot_id)
 
 
-class Driver:
+class Driver(Places["_Place"]):
     """Runs devices; all calls come from the loop's thread.
 
     Args:
@@ -116,40 +117,8 @@ class Driver:
         self.timeout_s = timeout_s
         self.familiar = Familiar()
         self.on_news = on_news
-        self._first = first_index
-        self._sampling = True
-        self._places = [_Place(self, first_index + number, member) for number, member in enumerate(members)]
-
-    @property
-    def gauges(self) -> Gauges:
-        """What the devices are at."""
-        return self.fleet.gauges
-
-    def switch_on(self, index: int) -> None:
-        """Power for a device; nothing happens when it has it."""
-        self._places[index - self._first].switch_on(sampling=self._sampling)
-
-    def switch_off(self, index: int) -> None:
-        """The power of a device goes in this instant: what was in flight is cut off, and only its disk remains."""
-        self._places[index - self._first].switch_off()
-
-    def sample(self, *, on: bool) -> None:
-        """Read the sensors, or stop reading them; also holds for devices that are switched on later."""
-        self._sampling = on
-        for place in self._places:
-            place.sample(on=on)
-
-    @property
-    def settled(self) -> bool:
-        """Whether every device that is on has handed over everything."""
-        return next(self._unsettled(), None) is None
-
-    def unsettled(self) -> list[int]:
-        """The devices that are on and have something to hand over."""
-        return list(self._unsettled())
-
-    def _unsettled(self) -> Iterator[int]:
-        return (place.index for place in self._places if place.device is not None and not place.device.settled)
+        places = [_Place(self, first_index + number, member) for number, member in enumerate(members)]
+        super().__init__(places, first_index, fleet.gauges)
 
 
 class _Place(Timer):
@@ -275,21 +244,13 @@ class _Place(Timer):
         letterhead = driver.letterheads[self.index % len(driver.letterheads)]
         driver.engine.send(self.index, letterhead.message(ask), _Exchange(self, ask), driver.timeout_s + ask.wait_s)
         if ask.copies:
-            self._copy(ask, letterhead)
 
-    def _copy(self, ask: Ask, letterhead: Letterhead) -> None:
-        """Send copies of a body; nobody waits for what comes of them."""
-        driver = self.driver
-        now_s = driver.clocks.monotonic()
-        for number, copy in enumerate(ask.copies, 1):
-            headers = dict(ask.headers)
-            if not copy.same_key and _ONCE in headers:
-                headers[_ONCE] += f"-copy-{number}"
-            message = letterhead.message(ask._replace(body=copy.content, headers=headers))
-            if copy.same_key:
-                driver.fleet.book.readings_resent(self.index, ask.keys, now_s - driver.fleet.began_s)
-            send = partial(driver.engine.send, self.index, message, _Copy(self, now_s + copy.delay_s), driver.timeout_s)
-            driver.wheel.at(now_s + copy.delay_s, send)
+            def send(copy: Ask, due_s: float) -> None:
+                caller = Unawaited(driver.observer, Operation.READINGS, self.index, due_s, first=False)
+                driver.engine.send(self.index, letterhead.message(copy), caller, driver.timeout_s)
+
+            now_s = driver.clocks.monotonic()
+            send_copies(ask, self.index, driver.fleet, driver.wheel, now_s, renamed=_renamed, send=send)
 
 
 class _Exchange:
@@ -323,41 +284,11 @@ class _Exchange:
             place.ended(self, outcome, sent_s, now)
 
 
-class _Copy:
-    """A copy on its way: measured, and nothing else."""
-
-    __slots__ = ("due_s", "place")
-
-    def __init__(self, place: _Place, due_s: float) -> None:
-        self.place = place
-        self.due_s = due_s
-
-    def answered(
-        self,
-        status: int,
-        headers: list[tuple[bytes, bytes]],  # noqa: ARG002 - a Caller
-        body: bytes,  # noqa: ARG002
-        sent_s: float,
-        now_s: float,
-    ) -> None:
-        """See :class:`~simulator.fleet.engine.ports.Caller`."""
-        self._count(class_of(status), sent_s, now_s)
-
-    def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:  # noqa: ARG002
-        """See :class:`~simulator.fleet.engine.ports.Caller`."""
-        self._count(outcome, sent_s, now_s)
-
-    def _count(self, outcome: OutcomeClass, sent_s: float | None, now_s: float) -> None:
-        self.place.driver.observer.exchanged(
-            Operation.READINGS,
-            outcome,
-            self.place.index,
-            intended_s=self.due_s,
-            ready_s=self.due_s,
-            sent_s=sent_s,
-            now_s=now_s,
-            first=False,
-        )
+def _renamed(ask: Ask, suffix: str) -> Ask:
+    """The same request with a key of its own, where it has one."""
+    if _ONCE not in ask.headers:
+        return ask
+    return ask._replace(headers={**ask.headers, _ONCE: ask.headers[_ONCE] + suffix})
 
 
 def _name_of(ask: Ask) -> str:

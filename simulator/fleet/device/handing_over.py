@@ -32,13 +32,23 @@ class HandingOver:
         fault: why the last answer was no good one, for a person.
     """
 
-    __slots__ = ("_backed_off_s", "_body", "_limit", "_patience", "_told_before", "fault", "not_before_s")
+    __slots__ = (
+        "_backed_off_s",
+        "_body",
+        "_held_until_s",
+        "_limit",
+        "_patience",
+        "_told_before",
+        "fault",
+        "not_before_s",
+    )
 
     def __init__(self, body: Body) -> None:
         self._body = body
         self._limit = body.model.batch
         self._patience = Patience(body.model.backoff, body.chance, defies_limit=body.model.defies_limit)
         self._backed_off_s = _NEVER_S
+        self._held_until_s = _NEVER_S
         self.not_before_s = _NEVER_S
         self.fault = ""
         self._told_before = ("", "")  # the report that went out and was not answered for good: command and status
@@ -57,11 +67,11 @@ class HandingOver:
     @property
     def due_s(self) -> float:
         """When to hand over next, on the monotonic clock; infinity while nothing waits."""
-        return self.not_before_s if self.has_work else _IDLE_S
+        return self._free_s if self.has_work else _IDLE_S
 
     def ask(self, now: Moment) -> Ask | None:
         """What to hand over next; None when nothing waits or a back-off is not over."""
-        if now.monotonic_s < self.not_before_s:
+        if now.monotonic_s < self._free_s:
             return None
         body = self._body
         disk = body.disk
@@ -140,8 +150,8 @@ class HandingOver:
         self.fault = fault
 
     def hold(self, until_s: float) -> None:
-        """Hand over nothing before this, on the monotonic clock: as after a back-off, waiting begins then."""
-        self.not_before_s = max(self.not_before_s, until_s)
+        """Hand over nothing before this, on the monotonic clock, whatever comes: waiting begins then."""
+        self._held_until_s = max(self._held_until_s, until_s)
         self._backed_off_s = max(self._backed_off_s, until_s)
 
     def wake(self, now: Moment) -> None:
@@ -150,7 +160,13 @@ class HandingOver:
 
     def begin(self, now: Moment) -> None:
         """A connection stands: until now it was not the generator that kept anything waiting."""
-        self.not_before_s = self._backed_off_s = now.monotonic_s
+        self.not_before_s = now.monotonic_s
+        self._backed_off_s = max(now.monotonic_s, self._held_until_s)
+
+    @property
+    def _free_s(self) -> float:
+        """When something may go out, on the monotonic clock."""
+        return max(self.not_before_s, self._held_until_s)
 
     def _succeeded(self, server_time: float | None, now: Moment) -> None:
         self.fault = ""
@@ -162,7 +178,7 @@ class HandingOver:
 
     def _report(self, report: Report, since: Moment) -> Ask | None:
         intended_s = max(since.monotonic_s, self._backed_off_s)
-        ask = self._body.speaker.report(report, intended_s, max(intended_s, self.not_before_s))
+        ask = self._body.speaker.report(report, intended_s, max(intended_s, self._free_s))
         if ask is not None and (report.command_id, report.status) == self._told_before:
             ask = ask._replace(first=False)
         return ask
@@ -180,7 +196,7 @@ class HandingOver:
     def _again(self, ask: Ask, now: Moment) -> Ask:
         """The readings that were not answered, in the same request."""
         body = self._body
-        due_s = max(self.not_before_s, body.began_s)
+        due_s = max(self._free_s, body.began_s)
         ask = ask._replace(intended_s=due_s, ready_s=due_s, first=False)
         body.fleet.book.readings_resent(body.index, ask.keys, body.run_s(now))
         body.disk.in_flight = ask
@@ -205,7 +221,7 @@ class HandingOver:
             batch,
             f"{body.fleet.run}-{body.index}",
             intended_s,
-            max(intended_s, self.not_before_s),
+            max(intended_s, self._free_s),
             first=not again,
         )
         if around is not None:

@@ -7,54 +7,26 @@ come at times that somebody else plans, whatever the target does; closed users s
 from __future__ import annotations
 
 import json
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, Final
 
 from agent.errors import InvalidMessage, ServiceError
 from agent.wire import paths
 from agent.wire.commands import CommandRecord, SendCommand
 from agent.wire.json_text import encode_json
-from simulator.fleet.audit.book import SEQUENCE_NAME
-from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.device.answers import HttpAnswer, judge, outcome_of
 from simulator.fleet.device.driver import TIMEOUT_S, Clocks
-from simulator.fleet.device.exchange import Ask, Operation, Speaker, TimedReading, values_text
+from simulator.fleet.device.exchange import Ask, Operation, Speaker
 from simulator.fleet.device.letterhead import Letterhead
+from simulator.fleet.device.load_parts import CLEAR, RUN_OVER, Readings, Request, Subject, Users
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.device.observer import NoObserver, Observer
 from simulator.fleet.engine.ports import HttpEngine
-from simulator.fleet.engine.wheel import Timer, Wheel
+from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import OutcomeClass, class_of
-from simulator.fleet.signals.base import Individual, SignalSet
-from simulator.fleet.signals.climate import CLIMATE
 
-_CLEAR: Final = frozenset({OutcomeClass.OK, OutcomeClass.REFUSED, OutcomeClass.LIMITED})
-RUN_OVER: Final = "the run was over before the answer"
 _PING: Final[Mapping[str, Any]] = {"command": "ping"}
-
-
-class Request(StrEnum):
-    """What is asked for; the words of a scenario's ``arrivals``."""
-
-    SENSOR_DATA = "sensor_data"
-    POLL = "poll"
-    SEND_COMMAND = "send_command"
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """A device that requests are made for.
-
-    Attributes:
-        device_id: the service's.
-        signals: what its readings hold; shared with all of its model.
-    """
-
-    device_id: str
-    signals: SignalSet = field(default_factory=lambda: CLIMATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +91,11 @@ class Load:
         self._options = options or LoadOptions()
         self._letterheads = letterheads
         self._first = first_index
-        self._signals = [subject.signals for subject in subjects]
+        self._readings = Readings(fleet, first_index, subjects)
         self._speakers = [Speaker(subject.device_id, "", fleet.offers) for subject in subjects]
-        self._individuals = [Individual.at(fleet.seed, first_index + place) for place in range(len(subjects))]
-        self._sequences = array("L", bytes(array("L").itemsize * len(subjects)))
-        self._users: list[_User] = []
+        users = Users(wheel, self.clocks.monotonic, range(first_index, first_index + len(subjects)), self.send)
+        self.start_users = users.start
+        self.stop_users = users.stop
         self._makers = {
             Request.SENSOR_DATA: self._reading,
             Request.POLL: self._poll,
@@ -150,20 +122,6 @@ class Load:
         letterhead = self._letterheads[device % len(self._letterheads)]
         self.engine.send(device, letterhead.message(ask), sending, self._options.timeout_s)
 
-    def start_users(self, request: Request, users: int, pause_s: float = 0.0) -> None:
-        """So many users, each of whom sends the next request a pause after the answer; they take turns at devices."""
-        now_s = self.clocks.now().monotonic_s
-        for number in range(users):
-            user = _User(self, request, number, users, pause_s)
-            self._users.append(user)
-            self.wheel.at(now_s, user)
-
-    def stop_users(self) -> None:
-        """No user begins another request; what is under way still ends."""
-        for user in self._users:
-            user.stop()
-        self._users.clear()
-
     def end(self) -> None:
         """The run is over: whatever the engine ends from now on was never answered."""
         self.stop_users()
@@ -172,26 +130,8 @@ class Load:
     # --- bodies -------------------------------------------------------------------------------------------------------
 
     def _reading(self, place: int, device: int, due_s: float) -> tuple[Ask, int]:
-        fleet, now = self.fleet, self.clocks.now()
-        sequence = self._sequences[place] + 1
-        self._sequences[place] = sequence
-        values = self._signals[place].read(self._individuals[place], now.wall_s)
-        digest = digest_values(values)
-        if fleet.numbered:
-            values[SEQUENCE_NAME] = fleet.first_number + sequence
-        recorded_ms = round(now.wall_s * 1000)
-        began_s = fleet.began_s
-        fleet.book.reading_made(device)
-        fleet.book.reading_sent(
-            device,
-            sequence,
-            digest,
-            recorded_ms=recorded_ms,
-            made_s=now.monotonic_s - began_s,
-            at_s=now.monotonic_s - began_s,
-        )
-        reading = TimedReading(sequence, values_text(values), recorded_ms)
-        return self._speakers[place].readings((reading,), f"{fleet.run}-{device}", due_s, due_s), sequence
+        reading = self._readings.make(device, self.clocks.now())
+        return self._speakers[place].readings((reading,), f"{self.fleet.run}-{device}", due_s, due_s), reading.key
 
     def _poll(self, place: int, _device: int, due_s: float) -> tuple[Ask, int]:
         return self._speakers[place].poll(0.0, None, due_s), 0
@@ -232,20 +172,13 @@ class Load:
     ) -> None:
         """Tell the book what became of the reading or the command."""
         book, device, at_s = self.fleet.book, sending.device, now_s - self.fleet.began_s
-        unclear = outcome not in _CLEAR and sent_s is not None
         if sending.sequence:
-            sequences = (sending.sequence,)
-            if outcome is OutcomeClass.OK:
-                book.readings_accepted(device, sequences, at_s)
-            elif outcome is OutcomeClass.REFUSED:
-                book.readings_refused(device, sequences, at_s)
-            elif unclear:
-                book.readings_unanswered(device, sequences, at_s)
+            self._readings.write_down(device, sending.sequence, outcome, sent_s, now_s)
         elif sending.ask.operation is Operation.ORDER:
             command_id = _command_id(body) if outcome is OutcomeClass.OK else ""
             if command_id:
                 book.command_ordered(device, command_id, at_s)
-            elif unclear or outcome is OutcomeClass.OK:
+            elif outcome is OutcomeClass.OK or (outcome not in CLEAR and sent_s is not None):
                 book.order_unanswered(device, at_s)
 
 
@@ -284,39 +217,6 @@ class _Sending:
             self._load.undelivered += self.on_end is None
         self._load.write_down(self, outcome, b"", sent_s, now_s)
         self._load.settle(self, outcome, sent_s, now_s, reason)
-
-
-class _User(Timer):
-    """One closed user: a request, its answer, a pause, the next request."""
-
-    __slots__ = ("_device", "_load", "_pause_s", "_request", "_step", "_stopped", "_wanted_s")
-
-    def __init__(self, load: Load, request: Request, number: int, users: int, pause_s: float) -> None:
-        super().__init__()
-        self._wanted_s = load.clocks.monotonic()
-        self._load = load
-        self._request = request
-        self._pause_s = pause_s
-        self._step = users
-        self._device = number
-        self._stopped = False
-
-    def stop(self) -> None:
-        """No further request."""
-        self._stopped = True
-        self._load.wheel.cancel(self)
-
-    def fire(self) -> None:
-        """The pause is over."""
-        devices = self._load.devices
-        device = devices[self._device % len(devices)]
-        self._device += self._step
-        self._load.send(self._request, device, self._wanted_s, self._ended)
-
-    def _ended(self, now_s: float) -> None:
-        if not self._stopped:
-            self._wanted_s = now_s + self._pause_s
-            self._load.wheel.at(self._wanted_s, self)
 
 
 def _command_id(body: bytes) -> str:

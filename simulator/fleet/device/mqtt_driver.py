@@ -6,25 +6,27 @@ most one message on its way, as the real agent's uplink.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
 from agent.core.schedule import phase_s
 from agent.core.values import Moment
-from agent.errors import Offline, TransportError
+from agent.errors import Offline
 from agent.wire.extensions import BATCH_SENSOR_DATA
 from agent.wire.secret import Secret
 from simulator.fleet.device.body import Body
 from simulator.fleet.device.chance import Chance
+from simulator.fleet.device.copies import Unawaited, send_copies
 from simulator.fleet.device.driver import Clocks, Member
 from simulator.fleet.device.exchange import Ask
 from simulator.fleet.device.glance import Familiar
-from simulator.fleet.device.model import Fleetwide, Gauges
-from simulator.fleet.device.mqtt_life import MqttDevice, no_receipt
-from simulator.fleet.device.mqtt_speech import OPERATIONS, MqttOperation, MqttSpeaker
+from simulator.fleet.device.model import Fleetwide
+from simulator.fleet.device.mqtt_attempts import Attempts
+from simulator.fleet.device.mqtt_life import MqttDevice, no_receipt, why_unsent
+from simulator.fleet.device.mqtt_speech import OPERATIONS, MqttOperation, MqttSpeaker, renamed
 from simulator.fleet.device.observer import NoObserver, Observer
-from simulator.fleet.device.patience import Patience
+from simulator.fleet.device.places import Places
 from simulator.fleet.device.store import Disk
 from simulator.fleet.device.virtual_device import Channel
 from simulator.fleet.engine.mqtt.faults import class_of_reason
@@ -36,14 +38,11 @@ from simulator.fleet.signals.base import Individual
 RECEIPT_TIMEOUT_S: Final = 30.0
 SPREAD_S: Final = 2.0
 """After the power came a device connects within this, each at its own place: the real agent's default."""
-_STABLE_S: Final = 10.0
-"""A connection that stood this long shows that all is well: the next failure is the first of its row."""
 _NEVER_S: Final = float("inf")
-_LINK_DOWN: Final = "the link is down"
 
 
-class MqttDriver:
-    """Runs devices; all calls come from the loop's thread. The same face as :class:`~.driver.Driver`'s.
+class MqttDriver(Places["_Place"]):
+    """Runs devices; all calls come from the loop's thread. A device connects within ``SPREAD_S`` of its power.
 
     Args:
         engine: carries the messages.
@@ -88,72 +87,27 @@ class MqttDriver:
         self.on_news = on_news
         self.connections = 0
         """Sessions whose subscriptions stand."""
-        self._first = first_index
-        self._sampling = True
-        self._places = [
+        places = [
             _Place(self, first_index + number, member, receipts=receipts) for number, member in enumerate(members)
         ]
-
-    @property
-    def gauges(self) -> Gauges:
-        """What the devices are at."""
-        return self.fleet.gauges
-
-    def switch_on(self, index: int) -> None:
-        """Power for a device; nothing happens when it has it. It connects within ``SPREAD_S``."""
-        self._places[index - self._first].switch_on(sampling=self._sampling)
-
-    def switch_off(self, index: int) -> None:
-        """The power of a device goes in this instant: the broker is not told, and only its disk remains."""
-        self._places[index - self._first].switch_off()
-
-    def lose(self, index: int) -> None:
-        """The connection goes in this instant, and no other one can be made; the device lives on."""
-        self._places[index - self._first].lose_link()
-
-    def restore(self, index: int) -> None:
-        """The device can connect again; it finds out at its next attempt."""
-        self._places[index - self._first].is_cut_off = False
-
-    def sample(self, *, on: bool) -> None:
-        """Read the sensors, or stop reading them; also holds for devices that are switched on later."""
-        self._sampling = on
-        for place in self._places:
-            place.sample(on=on)
-
-    @property
-    def settled(self) -> bool:
-        """Whether every device that is on has handed over everything."""
-        return next(self._unsettled(), None) is None
-
-    def unsettled(self) -> list[int]:
-        """The devices that are on and have something to hand over."""
-        return list(self._unsettled())
-
-    def _unsettled(self) -> Iterator[int]:
-        return (place.index for place in self._places if place.device is not None and not place.device.settled)
+        super().__init__(places, first_index, fleet.gauges)
 
 
 class _Place(Timer):
     """One device's place: its disk for ever, its life while the power is on. Its engine's session tells it."""
 
     __slots__ = (
-        "_attempt_s",
+        "_attempts",
         "_busy",
         "_chance",
-        "_connect_s",
-        "_connected_s",
         "_disk",
-        "_is_up",
         "_model",
-        "_patience",
         "_receipt_due_s",
         "_sent_s",
         "_speaker",
         "device",
         "driver",
         "index",
-        "is_cut_off",
     )
 
     def __init__(self, driver: MqttDriver, index: int, member: Member, *, receipts: bool) -> None:
@@ -161,21 +115,16 @@ class _Place(Timer):
         self.driver = driver
         self.index = index
         self.device: MqttDevice | None = None
-        self.is_cut_off = False
         self._model = member.model
         self._speaker = MqttSpeaker(member.device_id, member.product_id, driver.fleet.offers, receipts=receipts)
         self._disk = Disk.empty()
         self._chance = Chance(driver.fleet.seed, index)
-        self._patience = Patience(member.model.backoff, self._chance)
+        self._attempts = Attempts(driver.observer, index, member.model.backoff, self._chance)
         self._busy: Ask | None = None  # what was published and is not settled
         self._sent_s = 0.0
         self._receipt_due_s = _NEVER_S
-        self._is_up = False
-        self._connect_s = _NEVER_S  # when to connect
-        self._attempt_s = 0.0  # when the connection that stands or is being made was due
-        self._connected_s = 0.0
 
-    # --- power and link -----------------------------------------------------------------------------------------------
+    # --- power --------------------------------------------------------------------------------------------------------
 
     def switch_on(self, *, sampling: bool) -> None:
         if self.device is not None:
@@ -195,9 +144,8 @@ class _Place(Timer):
         self.device = MqttDevice(body, self._speaker, now)
         if not sampling:
             self.device.sample(on=False)
-        self._patience = Patience(self._model.backoff, self._chance)
         driver.fleet.gauges.online += 1
-        self._connect_s = now.monotonic_s + phase_s(self._speaker.device_id, "first contact", SPREAD_S)
+        self._attempts.begin(now.monotonic_s + phase_s(self._speaker.device_id, "first contact", SPREAD_S))
         self._turn(self.device, now)
 
     def switch_off(self) -> None:
@@ -209,27 +157,8 @@ class _Place(Timer):
         self.device.power_lost(self.moment(driver.clocks.now()), uplink_busy=self._busy is not None)
         self.device = None
         self._went_down()
-        self._connect_s = _NEVER_S
+        self._attempts.stop()
         driver.fleet.gauges.online -= 1
-
-    def lose_link(self) -> None:
-        self.is_cut_off = True
-        device = self.device
-        if device is None or self._connect_s != _NEVER_S:
-            return
-        driver = self.driver
-        driver.engine.cut(self.index)
-        now = self.moment(driver.clocks.now())
-        ask = self._busy
-        if ask is not None:
-            # Nobody knows how far it got, so it counts as sent.
-            device.gone_wrong(ask, TransportError(_LINK_DOWN), now)
-            if self._receipt_due_s == _NEVER_S:
-                self._count(OPERATIONS[ask.operation], OutcomeClass.TRANSPORT, ask, now.monotonic_s, now)
-        if not self._is_up:
-            self._count_connect(OutcomeClass.TRANSPORT, now.monotonic_s)
-        self._connect_later(Offline("closed", _LINK_DOWN), now)
-        self._turn(device, now)
 
     def sample(self, *, on: bool) -> None:
         if self.device is not None:
@@ -243,12 +172,12 @@ class _Place(Timer):
         device, driver = self.device, self.driver
         if device is None:
             return
-        self._is_up = True
-        self._connected_s = now_s
         driver.connections += 1
-        self._count_connect(OutcomeClass.OK, now_s, standing.began_s)
+        self._attempts.stood(standing.began_s, now_s)
         status = self._speaker.status(online=True)
-        driver.engine.publish(self.index, status.topic, status.payload, _Status(self), driver.timeout_s, retain=True)
+        # It is said again at the next connection, so nobody waits for its end.
+        greeting = Unawaited(driver.observer, MqttOperation.STATUS, self.index, None, first=True)
+        driver.engine.publish(self.index, status.topic, status.payload, greeting, driver.timeout_s, retain=True)
         now = self.moment(driver.clocks.moment(now_s))
         device.connected(now)
         self._turn(device, now)
@@ -268,19 +197,17 @@ class _Place(Timer):
             self._receipted(device, self._busy, now)
         self._turn(device, now)
 
-    def lost(self, error: Offline, outcome: OutcomeClass, began_s: float, now_s: float) -> None:
+    def lost(self, error: Offline, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`."""
         device, driver = self.device, self.driver
         if device is None:
             return
         now = self.moment(driver.clocks.moment(now_s))
-        if not self._is_up:
-            self._count_connect(outcome, now_s, began_s)
-        driver.observer.faulted(MqttOperation.CONNECT, self.index, str(error))
         if self._busy is not None:  # its receipt was awaited; what had no PUBACK was told before
             self._count(MqttOperation.RECEIPT, OutcomeClass.TRANSPORT, self._busy, self._sent_s, now)
             device.gone_wrong(self._busy, error, now)
-        self._connect_later(error, now)
+        self._went_down()
+        self._attempts.ended(error, outcome, began_s, now_s)
         self._turn(device, now)
         self._tell()
 
@@ -297,6 +224,8 @@ class _Place(Timer):
         if device.puback(ask, code, now):
             self._sent_s = sent_s
             self._receipt_due_s = now_s + driver.receipt_timeout_s
+            if not device.awaited:
+                self._receipted(device, ask, now)
         else:
             self._settle_fault(device, operation)
         self._turn(device, now)
@@ -310,7 +239,7 @@ class _Place(Timer):
         now = self.moment(driver.clocks.moment(now_s))
         operation = OPERATIONS[ask.operation]
         self._count(operation, outcome, ask, sent_s, now)
-        device.gone_wrong(ask, TransportError(reason), now, left=sent_s is not None)
+        device.gone_wrong(ask, why_unsent(outcome, reason), now, left=sent_s is not None)
         self._settle_fault(device, operation)
         if outcome is not OutcomeClass.TRANSPORT:  # else the session is over, and the next word is that
             self._turn(device, now)
@@ -341,40 +270,26 @@ class _Place(Timer):
     def _turn(self, device: MqttDevice, now: Moment) -> None:
         """Do what is due, and wake up for what is not."""
         device.advance(now)
-        if now.monotonic_s >= self._connect_s:
-            self._connect(now)
-        if self._is_up and self._busy is None:
+        attempts = self._attempts
+        if now.monotonic_s >= attempts.due_s:
+            attempts.take()
+            driver = self.driver
+            driver.engine.open(self.index, self._speaker.opening(driver.tokens(self.index)), self)
+        if attempts.is_up and self._busy is None:
             ask = device.out(now)
             if ask is not None:
                 self._publish(ask)
-        out_s = device.out_due_s if self._is_up and self._busy is None else device.own_due_s
-        due_s = min(out_s, self._connect_s, self._receipt_due_s)
+        out_s = device.out_due_s if attempts.is_up and self._busy is None else device.own_due_s
+        due_s = min(out_s, attempts.due_s, self._receipt_due_s)
         if due_s != self.due_s:
             if due_s == _NEVER_S:
                 self.driver.wheel.put_off(self)
             else:
                 self.driver.wheel.at(due_s, self)
 
-    def _connect(self, now: Moment) -> None:
-        driver = self.driver
-        self._attempt_s, self._connect_s = self._connect_s, _NEVER_S
-        if self.is_cut_off:
-            self._count_connect(OutcomeClass.TRANSPORT, now.monotonic_s)
-            self._connect_later(Offline("unreachable", _LINK_DOWN), now)
-            return
-        driver.engine.open(self.index, self._speaker.opening(driver.tokens(self.index)), self)
-
-    def _connect_later(self, error: Offline, now: Moment) -> None:
-        lasted_s = now.monotonic_s - self._connected_s if self._is_up else 0.0
-        self._went_down()
-        if lasted_s >= _STABLE_S:
-            self._patience.succeeded()
-        self._connect_s = now.monotonic_s + self._patience.failed(error)
-
     def _went_down(self) -> None:
-        if self._is_up:
+        if self._attempts.is_up:
             self.driver.connections -= 1
-        self._is_up = False
         self._busy = None
         self._receipt_due_s = _NEVER_S
 
@@ -383,9 +298,17 @@ class _Place(Timer):
         driver = self.driver
         body = ask.body or b""
         driver.engine.publish(self.index, ask.target, body, _Publication(self, ask), driver.timeout_s)
+        if ask.copies:
+
+            def send(copy: Ask, due_s: float) -> None:
+                nobody = Unawaited(driver.observer, MqttOperation.READINGS, self.index, due_s, first=False)
+                driver.engine.publish(self.index, copy.target, copy.body or b"", nobody, driver.timeout_s)
+
+            now_s = driver.clocks.monotonic()
+            send_copies(ask, self.index, driver.fleet, driver.wheel, now_s, renamed=renamed, send=send)
 
     def _receipted(self, device: MqttDevice, ask: Ask, now: Moment) -> None:
-        outcome = OutcomeClass.REFUSED if any(device.told.values()) else OutcomeClass.OK
+        outcome = OutcomeClass.REFUSED if device.not_understood or any(device.told.values()) else OutcomeClass.OK
         self._count(MqttOperation.RECEIPT, outcome, ask, self._sent_s, now)
         device.receipted(ask, now)
         self._settle_fault(device, MqttOperation.RECEIPT)
@@ -413,18 +336,6 @@ class _Place(Timer):
             first=ask.first,
         )
 
-    def _count_connect(self, outcome: OutcomeClass, now_s: float, began_s: float | None = None) -> None:
-        self.driver.observer.exchanged(
-            MqttOperation.CONNECT,
-            outcome,
-            self.index,
-            intended_s=self._attempt_s,
-            ready_s=self._attempt_s,
-            sent_s=began_s,
-            now_s=now_s,
-            first=True,
-        )
-
     def _tell(self) -> None:
         if self.driver.on_news is not None:
             self.driver.on_news()
@@ -446,35 +357,3 @@ class _Publication:
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
         self._place.failed(self._ask, outcome, reason, sent_s, now_s)
-
-
-class _Status:
-    """The greeting on its way: only measured, since it is said again at the next connection."""
-
-    __slots__ = ("_place",)
-
-    def __init__(self, place: _Place) -> None:
-        self._place = place
-
-    def acknowledged(self, code: int, sent_s: float, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
-        self._count(class_of_reason(code), sent_s, now_s)
-
-    def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
-        """See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
-        del reason  # the end of the session tells it
-        self._count(outcome, sent_s, now_s)
-
-    def _count(self, outcome: OutcomeClass, sent_s: float | None, now_s: float) -> None:
-        place = self._place
-        due_s = now_s if sent_s is None else sent_s
-        place.driver.observer.exchanged(
-            MqttOperation.STATUS,
-            outcome,
-            place.index,
-            intended_s=due_s,
-            ready_s=due_s,
-            sent_s=sent_s,
-            now_s=now_s,
-            first=True,
-        )

@@ -8,7 +8,15 @@ from __future__ import annotations
 from typing import Final
 
 from agent.core.values import CommandPoll, Moment
-from agent.errors import InvalidMessage, LockedOut, RateLimited, ServiceError, TransportError, UnexpectedAnswer
+from agent.errors import (
+    InvalidMessage,
+    LockedOut,
+    RateLimited,
+    Refused,
+    ServiceError,
+    TransportError,
+    UnexpectedAnswer,
+)
 from agent.wire import topics
 from agent.wire.mqtt_messages import Receipt, Refusal, read_notice, read_receipt
 from agent.wire.topics import TopicKind
@@ -18,11 +26,14 @@ from simulator.fleet.device.intake import take_in
 from simulator.fleet.device.mqtt_speech import MqttSpeaker, read_command
 from simulator.fleet.device.virtual_device import VirtualDevice
 from simulator.fleet.engine.mqtt import faults
+from simulator.fleet.outcomes import OutcomeClass
 
 # Commands are not listed here, so their entries go by age; the broker keeps a session for an hour.
 _REMEMBERED_S: Final = 2 * 3600.0
 _TIDY_EVERY: Final = 64
-_STATUS: Final = 429
+_LIMITED: Final = 429
+_NOT_UNDERSTOOD: Final = 400
+_TOO_LARGE: Final = 413
 _LONG_AGO_S: Final = float("-inf")
 
 
@@ -37,10 +48,21 @@ class MqttDevice(VirtualDevice):
     Attributes:
         awaited: what the gateway has to confirm of the message under way: key -> outbox key.
         told: what became of it so far: outbox key -> None for stored, or why it was refused.
+        not_understood: the gateway could not read the message under way at all; why, empty where it could.
         held_until_s: the gateway asked for no readings before this.
     """
 
-    __slots__ = ("_name", "_speaker", "_taken", "awaited", "held_until_s", "told")
+    __slots__ = (
+        "_copies",
+        "_copies_not_understood",
+        "_name",
+        "_speaker",
+        "_taken",
+        "awaited",
+        "held_until_s",
+        "not_understood",
+        "told",
+    )
 
     def __init__(self, body: Body, speaker: MqttSpeaker, now: Moment) -> None:
         super().__init__(body, now)
@@ -49,6 +71,8 @@ class MqttDevice(VirtualDevice):
         self._taken = 0
         self.awaited: dict[str, int] = {}
         self.told: dict[int, str | None] = {}
+        self.not_understood = ""
+        self._copies = self._copies_not_understood = 0
         self.held_until_s = _LONG_AGO_S
 
     # --- what comes -----------------------------------------------------------------------------------------------
@@ -87,9 +111,18 @@ class MqttDevice(VirtualDevice):
         for refusal in receipt.refused:
             if refusal.key is None:
                 nameless = _sentence(refusal)
+                self._take_nameless(nameless)
             else:
                 self._tell(refusal.key, _sentence(refusal))
         return f"the gateway did not understand a message: {nameless}" if nameless else ""
+
+    def _take_nameless(self, why: str) -> None:
+        """The gateway could not read a message, so it names no key: it is that under way, or a copy of one before."""
+        if self._copies_not_understood:
+            self._copies_not_understood -= 1
+        elif self.awaited:
+            self.not_understood, self.awaited = why, {}
+            self._copies_not_understood = self._copies
 
     def _tell(self, key: str, refusal: str | None) -> None:
         outbox_key = self.awaited.pop(key, None)
@@ -101,7 +134,7 @@ class MqttDevice(VirtualDevice):
         self._body.time.observe(notice.time, now)
         if notice.retry_after_s is None:
             self._handing_over.wake(now)
-        else:
+        elif not self._body.model.defies_limit:
             self.held_until_s = now.monotonic_s + notice.retry_after_s
 
     # --- what goes ------------------------------------------------------------------------------------------------
@@ -124,7 +157,8 @@ class MqttDevice(VirtualDevice):
         ask = uplink.ask(now)
         if ask is not None:
             self.awaited = self._speaker.awaited(ask, self._name)
-            self.told = {}
+            self.told, self.not_understood = {}, ""
+            self._copies = len(ask.copies)
         return ask
 
     @property
@@ -135,25 +169,33 @@ class MqttDevice(VirtualDevice):
         return _LONG_AGO_S if results else self.held_until_s
 
     def puback(self, ask: Ask, code: int, now: Moment) -> bool:
-        """The broker acknowledged; whether the gateway's word is still awaited."""
-        error = _error_of(code, self._speaker.receipts)
+        """The broker acknowledged; whether the gateway's word settles it, which may have come already."""
+        error = error_of(code, receipts=self._speaker.receipts)
         if error is not None:
             self.gone_wrong(ask, error, now)
             return False
-        if self.awaited:
+        if self.awaited or self.told or self.not_understood:
             return True
         self.receipted(ask, now)
         return False
 
     def receipted(self, ask: Ask, now: Moment) -> None:
         """Nothing is awaited any more: what was asked is settled."""
+        if self.not_understood:
+            self.gone_wrong(ask, Refused(_NOT_UNDERSTOOD, "not_understood", self.not_understood), now)
+            return
         self._handing_over.settled(ask, {key: why for key, why in self.told.items() if why is not None}, now)
         self.told = {}
 
     def gone_wrong(self, ask: Ask, error: ServiceError, now: Moment, *, left: bool = True) -> None:
         """No acknowledgement, or no receipt: the same goes again after a while, with the same keys."""
-        self.awaited, self.told = {}, {}
+        self.awaited, self.told, self.not_understood = {}, {}, ""
         self._handing_over.failed(ask, error, now, left=left)
+
+
+def why_unsent(outcome: OutcomeClass, reason: str) -> ServiceError:
+    """The error for a message without PUBACK; what is beyond the broker's limits will never get out."""
+    return Refused(_TOO_LARGE, "too_large", reason) if outcome is OutcomeClass.REFUSED else TransportError(reason)
 
 
 def no_receipt(timeout_s: float) -> TransportError:
@@ -164,13 +206,19 @@ def no_receipt(timeout_s: float) -> TransportError:
     )
 
 
-def _error_of(code: int, receipts: bool) -> ServiceError | None:  # noqa: FBT001 - private
+def error_of(code: int, *, receipts: bool) -> ServiceError | None:
+    """What a PUBACK's reason code means; None where the broker has the message, and somebody will get it.
+
+    Args:
+        code: MQTT 5.0, section 3.4.2.1.
+        receipts: only a gateway can settle the message.
+    """
     if code == faults.NOBODY_LISTENS and receipts:
         return TransportError("no gateway listens at the broker, so nobody can store what devices send: start it")
     if code < faults.FAILURES_FROM:
         return None
     if code == faults.QUOTA_EXCEEDED:
-        return RateLimited(_STATUS, "quota_exceeded", "the broker takes no more messages now")
+        return RateLimited(_LIMITED, "quota_exceeded", "the broker takes no more messages now")
     if code == faults.NOT_AUTHORIZED:
         return LockedOut("forbidden", "the broker does not let the device publish there: check its access rules")
     return UnexpectedAnswer(f"the broker refuses a message with reason code 0x{code:02X}")

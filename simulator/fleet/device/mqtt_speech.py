@@ -22,6 +22,7 @@ from agent.wire.secret import Secret
 from simulator.fleet.device.exchange import IN_PROGRESS, Ask, Dated, Operation, Speaker, command_of, time_text
 from simulator.fleet.engine.mqtt.packets import MAX_PACKET_BYTES
 from simulator.fleet.engine.mqtt.ports import Opening, Will
+from simulator.fleet.faults.json_body import close_body, open_body
 
 _PUBLISH: Final = "PUBLISH"
 _FIRMWARE: Final = "fleet"
@@ -129,6 +130,18 @@ class MqttSpeaker(Speaker):
         if self.receipts:
             text += f',"key":{encode_json(f"{name}-{reading.key}").decode()}'
         return text + "}"
+
+
+def renamed(ask: Ask, suffix: str) -> Ask:
+    """The same readings with keys of their own: this at the end of each. What is no JSON any more stays as it is."""
+    opened = open_body(ask.body or b"")
+    if opened is None:
+        return ask
+    readings, array = opened
+    for reading in readings:
+        if "key" in reading:
+            reading["key"] = f"{reading['key']}{suffix}"
+    return ask._replace(body=close_body(readings, array=array))
 
 
 def result_key(report: Report) -> str:

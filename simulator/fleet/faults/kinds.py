@@ -101,9 +101,6 @@ LINK_KINDS: Final = frozenset(
 )
 """Those of the network."""
 
-REQUEST_KINDS: Final = LINK_KINDS - {"disconnect_storm", "blackout"}
-"""Those of the network that are made on single HTTP requests, or on connections of their own."""
-
 _READER: Final[TypeAdapter[Any]] = TypeAdapter(DeviceFaultSettings)
 
 

@@ -46,6 +46,16 @@ class Passage:
     stranger: Stranger | None = None
     wrong_key: bool = False
 
+    @property
+    def is_barred(self) -> bool:
+        """Whether the service does not get it as it was meant, and the device is told so."""
+        return self.refused is not None or self.stranger is not None or self.wrong_key
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the device hears nothing of what became of it."""
+        return self.request_lost or self.answer_lost
+
     def then(self, other: Passage) -> Passage:
         """Through both."""
         return Passage(

@@ -100,11 +100,12 @@ class Saturation:
         else:
             self._held += 1
 
-    def assess(self, *, is_open: bool) -> Assessment:
+    def assess(self, *, is_open: bool, is_pooled: bool = True) -> Assessment:
         """What is to be said so far.
 
         Args:
             is_open: the scenario has open arrivals, which keep their rate whatever the target does.
+            is_pooled: devices share connections, so that more of them would help.
         """
         kept, lost = self._rate_sentences(), self._undelivered_sentences()
         if self._strained > max(1.0, self._limits.strained_share * self._seconds):
@@ -112,7 +113,7 @@ class Saturation:
         notes = (self._strain_sentence(),) if self._strained else ()
         late = self._lag.count > 0 and self._lag.percentile(99) > self._limits.send_lag_p99_s
         if late and self._held:
-            kept = (self._held_sentence(), *kept)
+            kept = (self._held_sentence(is_pooled=is_pooled), *kept)
         if is_open:
             return Assessment(failures=(*kept, *lost), notes=notes)
         # Commands come at their time as well, whatever else the scenario has.
@@ -159,10 +160,11 @@ class Saturation:
             "use more workers or machines, or a lower rate"
         )
 
-    def _held_sentence(self) -> str:
+    def _held_sentence(self, *, is_pooled: bool) -> str:
+        fix = ": a larger target.pool, or connections: per_device, would keep the rate" if is_pooled else ""
         return (
             f"the target held the connections in {self._held} of {self._seconds} s: {self._lag_words()} while the "
-            "generator had time: a larger target.pool, or connections: per_device, would keep the rate"
+            f"generator had time{fix}"
         )
 
     def _lag_words(self) -> str:
@@ -171,12 +173,12 @@ class Saturation:
         return f"1 % of all requests left {duration(self._lag.percentile(99))} late or later"
 
 
-def assess(seconds: Iterable[Second], *, is_open: bool, limits: Limits = LIMITS) -> Assessment:
+def assess(seconds: Iterable[Second], *, is_open: bool, is_pooled: bool = True, limits: Limits = LIMITS) -> Assessment:
     """A whole run at once: see :meth:`Saturation.assess`."""
     saturation = Saturation(limits)
     for second in seconds:
         saturation.feed(second)
-    return saturation.assess(is_open=is_open)
+    return saturation.assess(is_open=is_open, is_pooled=is_pooled)
 
 
 def duration(seconds: float) -> str:

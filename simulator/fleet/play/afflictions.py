@@ -75,6 +75,7 @@ class Afflictions:
         self.lose = devices.lose
         self.restore = devices.restore
         self.afflict = devices.afflict
+        self.is_afflicted = devices.is_afflicted
         self.arrive = devices.arrive
         self.sample = devices.sample
         self.unsettled = devices.unsettled

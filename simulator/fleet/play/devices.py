@@ -13,9 +13,11 @@ from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
 from simulator.fleet.device.driver import Driver, Member
 from simulator.fleet.device.letterhead import Letterhead
-from simulator.fleet.device.load import Load, LoadOptions, Request, Subject
+from simulator.fleet.device.load import Load, LoadOptions
+from simulator.fleet.device.load_parts import Request, Subject
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.device.mqtt_driver import MqttDriver
+from simulator.fleet.device.mqtt_load import MqttLoad
 from simulator.fleet.device.observer import Observer
 from simulator.fleet.engine.addresses import loopback_addresses
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
@@ -24,8 +26,10 @@ from simulator.fleet.engine.mqtt.engine import BrokerAddress, MqttSessions
 from simulator.fleet.engine.wheel import Clock, Wheel
 from simulator.fleet.faults.link import LinkFault
 from simulator.fleet.play.links import Links
+from simulator.fleet.play.loris import SlowTarget, over_http, over_mqtt
+from simulator.fleet.play.mqtt_links import MqttLinks
 from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.scenario.target import BrokerSettings, TargetSettings
+from simulator.fleet.scenario.target import TargetSettings
 from simulator.fleet.signals.base import Individual, SignalSet
 from simulator.fleet.target.key_pool import headers_of
 from simulator.fleet.target.way import KeyPairFile, read_keys
@@ -40,6 +44,7 @@ class Address:
         keys: the devices are dealt out over them by their number; unused where there are tokens.
         tokens: file with the device tokens by device id, JSON; None where devices use the keys.
         broker_host, broker_port: for MQTT.
+        broker_ca_file: whom to trust there over TLS; None trusts whom the system trusts.
     """
 
     base_url: str
@@ -47,6 +52,7 @@ class Address:
     tokens: Path | None = None
     broker_host: str | None = None
     broker_port: int | None = None
+    broker_ca_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +115,11 @@ class Devices(Protocol):
         individual: Callable[[int], Individual],
         true_s: Callable[[float], float],
     ) -> None:
-        """From now on requests get through as these faults of the network let them."""
+        """From now on what is said gets through as these faults of the network let it."""
+        ...
+
+    def is_afflicted(self, device: int) -> bool:
+        """Whether what this device does not get out is its link's doing, and not the generator's."""
         ...
 
     def arrive(self, stream: int, device: int, due_s: float) -> None:
@@ -207,8 +217,9 @@ class HttpDevices:
         self.sample = self._driver.sample
         self.unsettled = self._driver.unsettled
         self.lose = self._links.lose
-        self.restore = self._links.restore
+        self.restore = self._links.state.restore
         self.afflict = self._links.afflict
+        self.is_afflicted = self._links.is_afflicted
 
     def arrive(self, stream: int, device: int, due_s: float) -> None:
         """Devices with a core have their own schedules; the scenario's check refuses arrivals for them."""
@@ -218,7 +229,7 @@ class HttpDevices:
         """See :class:`Devices`."""
         gauges = self._driver.gauges
         return {
-            "online": float(gauges.online - self._links.down),
+            "online": float(gauges.online - self._links.state.down),
             "waiting_readings": float(gauges.waiting_readings),
             "connections": float(self._engine.connections),
         }
@@ -229,38 +240,53 @@ class HttpDevices:
         return 0
 
 
-def _broker_tls(settings: BrokerSettings | None) -> ssl.SSLContext | None:
-    """One context for all sessions; None for connections in the clear."""
-    if settings is None or not settings.tls:
-        return None
-    try:
-        return ssl.create_default_context(cafile=settings.ca_file)
-    except OSError as error:
-        source = f"target.broker.ca_file {settings.ca_file}"
-        raise ConfigurationError([f"it is no file with an authority to trust: {error}"], source) from None
+def _broker(scenario: Scenario, address: Address) -> BrokerAddress:
+    """Where sessions go; one TLS context for all of them, None for connections in the clear."""
+    if address.broker_host is None or address.broker_port is None:
+        raise ConfigurationError(["transport mqtt needs target.broker, or --up of a service with a broker"], "fleet")
+    settings, tls = scenario.target.broker, None
+    if settings is not None and settings.tls:
+        try:
+            tls = ssl.create_default_context(cafile=address.broker_ca_file)
+        except OSError as error:
+            source = f"target.broker.ca_file {address.broker_ca_file}"
+            raise ConfigurationError([f"it is no file with an authority to trust: {error}"], source) from None
+    return BrokerAddress(address.broker_host, address.broker_port, tls)
+
+
+def _sessions(scenario: Scenario, address: Address, ground: Ground) -> MqttSessions:
+    target = scenario.target
+    broker = _broker(scenario, address)
+    return MqttSessions(broker, ground.wheel, sources=_sources(target), connect_timeout_s=target.timeout_s)
+
+
+def _tokens(address: Address, cast: Cast) -> Callable[[int], Secret | None]:
+    """Each device's password at the broker."""
+    tokens = _read_tokens(address.tokens) if address.tokens is not None else {}
+    members, first = cast.members, cast.first_index
+    return lambda device: tokens.get(members[device - first].device_id)
+
+
+def slow_target(scenario: Scenario, address: Address) -> SlowTarget:
+    """Where the slow connections of a slow loris go: where the devices go."""
+    if scenario.target.transport == "mqtt":
+        return over_mqtt(_broker(scenario, address))
+    return over_http(read_origin(address.base_url))
 
 
 class MqttDevices:
     """Devices with the agent's core, over MQTT through the gateway's broker."""
 
     def __init__(self, scenario: Scenario, address: Address, cast: Cast, ground: Ground) -> None:
-        if address.broker_host is None or address.broker_port is None:
-            raise ConfigurationError(
-                ["transport mqtt needs target.broker, or --up of a service with a broker"], "fleet"
-            )
-        broker = BrokerAddress(address.broker_host, address.broker_port, _broker_tls(scenario.target.broker))
-        self._engine = MqttSessions(
-            broker, ground.wheel, sources=_sources(scenario.target), connect_timeout_s=scenario.target.timeout_s
-        )
-        tokens = _read_tokens(address.tokens) if address.tokens is not None else {}
-        members, first = cast.members, cast.first_index
+        self._engine = _sessions(scenario, address, ground)
+        self._links = MqttLinks(self._engine, ground.clock, ground.wheel, connect_timeout_s=scenario.target.timeout_s)
         self._driver = MqttDriver(
-            self._engine,
+            self._links,
             ground.wheel,
-            members,
+            cast.members,
             cast.fleet,
-            tokens=lambda index: tokens.get(members[index - first].device_id),
-            first_index=first,
+            tokens=_tokens(address, cast),
+            first_index=cast.first_index,
             observer=ground.observer,
             timeout_s=scenario.target.timeout_s,
             on_news=ground.on_news,
@@ -269,17 +295,10 @@ class MqttDevices:
         self.switch_off = self._driver.switch_off
         self.sample = self._driver.sample
         self.unsettled = self._driver.unsettled
-        self.lose = self._driver.lose
-        self.restore = self._driver.restore
-
-    def afflict(
-        self,
-        faults: Sequence[LinkFault[Any]],
-        individual: Callable[[int], Individual],
-        true_s: Callable[[float], float],
-    ) -> None:
-        """Over MQTT links are up or down, and no more; what is more was refused before the run."""
-        del faults, individual, true_s
+        self.lose = self._links.lose
+        self.restore = self._links.state.restore
+        self.afflict = self._links.afflict
+        self.is_afflicted = self._links.is_afflicted
 
     def arrive(self, stream: int, device: int, due_s: float) -> None:
         """See :meth:`HttpDevices.arrive`."""
@@ -300,42 +319,77 @@ class MqttDevices:
 
 
 class WireDevices:
-    """Pure load: requests as devices make them, without devices."""
+    """Pure load: requests or messages as devices send them, without devices."""
 
     def __init__(self, scenario: Scenario, address: Address, cast: Cast, ground: Ground) -> None:
-        self._engine = _http_engine(scenario.target, address, ground)
-        self._links = Links(self._engine, ground.clock, ground.wheel)
-        self._arrivals = scenario.arrivals
-        self.lose = self._links.lose
-        self.restore = self._links.restore
-        self.afflict = self._links.afflict
+        self._engine: MqttSessions | Http1Engine
+        self._load: Load | MqttLoad
+        self._links: Links | MqttLinks
+        self._online: set[int] = set()
         subjects = [
             Subject(member.device_id, signals) for member, signals in zip(cast.members, cast.signals, strict=True)
         ]
-        options = LoadOptions(timeout_s=scenario.target.timeout_s)
+        if scenario.target.transport == "mqtt":
+            self._over_mqtt(scenario, address, cast, ground, subjects)
+        else:
+            self._over_http(scenario, address, cast, ground, subjects)
+        self._arrivals = scenario.arrivals
+        self.lose = self._links.lose
+        self.restore = self._links.state.restore
+        self.afflict = self._links.afflict
+        self.is_afflicted = self._links.is_afflicted
+        self._share = len(cast.members) / scenario.fleet.devices
+        self._users_are_on = False
+
+    def _over_http(
+        self, scenario: Scenario, address: Address, cast: Cast, ground: Ground, subjects: Sequence[Subject]
+    ) -> None:
+        engine = self._engine = _http_engine(scenario.target, address, ground)
+        links = self._links = Links(engine, ground.clock, ground.wheel)
         self._load = Load(
-            self._links if scenario.faults else self._engine,
+            links if scenario.faults else engine,
             ground.wheel,
             _letterheads(address, cast),
             subjects,
             cast.fleet,
             first_index=cast.first_index,
             observer=ground.observer,
-            options=options,
+            options=LoadOptions(timeout_s=scenario.target.timeout_s),
             on_news=ground.on_news,
         )
-        self._share = len(cast.members) / scenario.fleet.devices
-        self._online: set[int] = set()
-        self._users_are_on = False
+
+    def _over_mqtt(
+        self, scenario: Scenario, address: Address, cast: Cast, ground: Ground, subjects: Sequence[Subject]
+    ) -> None:
+        engine = self._engine = _sessions(scenario, address, ground)
+        timeout_s = scenario.target.timeout_s
+        links = self._links = MqttLinks(engine, ground.clock, ground.wheel, connect_timeout_s=timeout_s)
+        self._load = MqttLoad(
+            links if scenario.faults else engine,
+            ground.wheel,
+            subjects,
+            cast.fleet,
+            tokens=_tokens(address, cast),
+            first_index=cast.first_index,
+            observer=ground.observer,
+            timeout_s=timeout_s,
+            on_news=ground.on_news,
+        )
 
     def switch_on(self, device: int) -> None:
         """A device counts from now on; the plan's arrivals go by it. The first one brings the closed users."""
         self._online.add(device)
+        if isinstance(self._load, MqttLoad):
+            self._load.switch_on(device)
         self.sample(on=True)
 
     def switch_off(self, device: int) -> None:
         """It does not count any more."""
         self._online.discard(device)
+        if isinstance(self._load, MqttLoad):
+            if not self._users_are_on:  # everything was drained, so the run is over
+                self._load.end()
+            self._load.switch_off(device)
 
     def arrive(self, stream: int, device: int, due_s: float) -> None:
         """See :class:`Devices`."""
@@ -360,10 +414,14 @@ class WireDevices:
 
     def gauges(self) -> Mapping[str, float]:
         """See :class:`Devices`."""
+        if isinstance(self._engine, Http1Engine):
+            online, connections = len(self._online), self._engine.connections
+        else:
+            online = connections = self._engine.standing
         return {
-            "online": float(len(self._online)),
+            "online": float(online),
             "waiting_readings": float(len(self._load.under_way)),
-            "connections": float(self._engine.connections),
+            "connections": float(connections),
         }
 
     async def close(self) -> int:

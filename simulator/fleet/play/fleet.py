@@ -31,7 +31,7 @@ from simulator.fleet.plan.events import Event, EventKind
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.play.afflictions import Afflictions, device_faults, read_device_faults, truths
 from simulator.fleet.play.base import Leftover, PlaySummary
-from simulator.fleet.play.devices import Address, Cast, Devices, Ground, make_devices
+from simulator.fleet.play.devices import Address, Cast, Devices, Ground, make_devices, slow_target
 from simulator.fleet.play.measurement import Measurement, StagedBook
 from simulator.fleet.play.models import build_models, device_model
 from simulator.fleet.play.network import NetworkFaults
@@ -164,7 +164,7 @@ class FleetPlay:
             first_number=job.ledger.header.first_number if job.ledger is not None else 0,
             book=self._book,
             began_s=at_s,
-            circumstances=around,
+            circumstances=None if job.scenario.level == "wire" else around,
         )
         members = [
             Member(device_id, job.product_id, self._kinds[number])
@@ -174,6 +174,7 @@ class FleetPlay:
         cast = Cast(job.devices.start, members, signals, fleet)
         ground = Ground(self._clock, self._wheel, self._measurement, self._news.set, job.connections)
         self._troupe = make_devices(job.scenario, job.address, cast, ground)
+        self._measurement.is_excused = self._troupe.is_afflicted
         if around is not None:
             self._afflictions = Afflictions(
                 self._troupe, around, self._wheel, self._clock, seed=job.scenario.seed, range_of=job.devices
@@ -184,7 +185,7 @@ class FleetPlay:
                 self._wheel,
                 seed=job.scenario.seed,
                 range_of=job.devices,
-                origin=read_origin(job.address.base_url),
+                slow=slow_target(job.scenario, job.address),
                 part=len(job.device_ids) / job.scenario.fleet.devices,
             )
             self._troupe = self._afflictions
@@ -199,6 +200,8 @@ class FleetPlay:
             self._plan = self._plan.entered(index, at_s - self._began_s)
             self._begin_faults()
         self._phase = index
+        if index > 0 and self._drained_from_s is None:
+            self._file(time.monotonic() - self._began_s + _AHEAD_S)  # what the phase begins with is due now
 
     def gauges(self) -> Mapping[str, float]:
         """See :class:`~simulator.fleet.play.base.Play`."""
@@ -295,7 +298,7 @@ class FleetPlay:
         ]
 
     def _circumstances(self, at_s: float) -> Circumstances | None:
-        """What devices have to ask for beside their signals; None where there is nothing."""
+        """What is the case beside the signals, None for nothing. Pure load meets faults of the network only."""
         # Without devices nothing has a state or a clock; faults of the network go by the requests.
         is_wire = self._job.scenario.level == "wire"
         eventful = not is_wire and any(model.states or model.clock for model in self._models)
@@ -315,7 +318,7 @@ class FleetPlay:
         self._network.begin(self._faults, self._clock.time())
 
     async def _file_events(self) -> None:
-        """Keep the wheel filled a little ahead with what the plan says."""
+        """Keep the wheel filled."""
         while True:
             now_s = time.monotonic() - self._began_s
             self._file(now_s + _AHEAD_S)
@@ -362,10 +365,8 @@ class FleetPlay:
             case EventKind.SWITCH_OFF:
                 troupe.switch_off(event.device)
             case EventKind.RECONNECT:
-                self._measurement.cut_off.discard(event.device)
                 troupe.restore(event.device)
             case EventKind.DISCONNECT:
-                self._measurement.cut_off.add(event.device)
                 troupe.lose(event.device)
             case EventKind.COMMAND:
                 operator.send(event.device, event.number, event.serial, due_s)

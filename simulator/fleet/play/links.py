@@ -2,25 +2,23 @@
 
 Losing the connection is not losing the power: the device lives on, its requests under way end without an answer, and
 new ones do not get through. What faults of the network do to single requests is decided by them
-(:mod:`simulator.fleet.faults.link`) and done here.
+(:mod:`simulator.fleet.faults.link`), kept in :mod:`simulator.fleet.play.link_state`, and done here.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from simulator.fleet.engine.ports import Caller, HttpEngine
 from simulator.fleet.engine.wheel import Clock, Wheel
-from simulator.fleet.faults.link import FREE, LinkFault, Passage
+from simulator.fleet.faults.link import FREE, Passage
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.signals.base import Individual
+from simulator.fleet.play.link_state import DOWN, LinkState
 
 _CLOSED: Final = "the engine was closed"
-_DOWN: Final = "the link is down"
 _PATIENCE: Final = "no answer within {:g} s"
 _SECRET: Final = re.compile(rb"(?im)^(x-secret-key|authorization):[^\r\n]*")
 _WRONG: Final = rb"\1: msk_not_the_one"
@@ -39,76 +37,33 @@ class Links:
         self._engine = engine
         self._clock = clock
         self._wheel = wheel
-        self._down: Counter[int] = Counter()
         self._under_way: dict[int, set[_Relay]] = {}
-        self._passage: Callable[[int, int, int], Passage] | None = None
-        self._numbers: Counter[int] = Counter()
-
-    @property
-    def down(self) -> int:
-        """How many devices have no connection."""
-        return len(self._down)
-
-    def afflict(
-        self,
-        faults: Sequence[LinkFault[Any]],
-        individual: Callable[[int], Individual],
-        true_s: Callable[[float], float],
-    ) -> None:
-        """From now on requests get through as these faults let them.
-
-        Args:
-            faults: of the network.
-            individual: a device as faults see it.
-            true_s: the worker's clock as seconds since the epoch.
-        """
-
-        def passage(device: int, which: int, size_bytes: int) -> Passage:
-            now_s = true_s(self._clock.time())
-            found = FREE
-            for fault in faults:
-                if fault.begin_s <= now_s < fault.end_s:
-                    found = found.then(fault.passage(individual(device), which, now_s, size_bytes))
-            return found
-
-        self._passage = passage if faults else None
+        self.state = LinkState(clock)
+        """Who has a link, and what faults make of it."""
+        self.afflict = self.state.afflict
+        self.is_afflicted = self.state.is_afflicted
 
     def send(self, device: int, message: bytes, caller: Caller, timeout_s: float) -> None:
         """See :class:`~simulator.fleet.engine.ports.HttpEngine`."""
-        if device in self._down:
-            self._refuse(caller, OutcomeClass.TRANSPORT, _DOWN)
+        state = self.state
+        if state.is_down(device):
+            self._refuse(caller, OutcomeClass.TRANSPORT, DOWN)
             return
         relay = _Relay(self, self._under_way.setdefault(device, set()), caller)
-        if self._passage is None:
-            self._engine.send(device, message, relay, timeout_s)
-            return
-        self._numbers[device] += 1
-        passage = self._passage(device, self._numbers[device], len(message))
-        if passage is FREE:
+        passage = FREE if state.is_plain else state.passage(device, len(message))
+        if passage == FREE:
             self._engine.send(device, message, relay, timeout_s)
         else:
             self._pass(device, message, relay, timeout_s, passage)
 
     def lose(self, device: int) -> None:
         """The connection goes in this instant: what is under way may have arrived, and no answer comes."""
-        self._down[device] += 1
-        if self._down[device] > 1:
+        if not self.state.lose(device):
             return
         self._engine.cut(device)
         now_s = self._clock.time()
         for relay in list(self._under_way.pop(device, ())):
-            relay.lose(OutcomeClass.TRANSPORT, _DOWN, now_s)
-
-    def restore(self, device: int) -> None:
-        """One cause of being down is over; the device can connect again when it was the last."""
-        self._down[device] -= 1
-        if self._down[device] <= 0:
-            del self._down[device]
-
-    def restore_all(self) -> None:
-        """Every device can connect again."""
-        self._down.clear()
-        self._passage = None
+            relay.lose(OutcomeClass.TRANSPORT, DOWN, now_s)
 
     def cut(self, device: int) -> None:
         """See :class:`~simulator.fleet.engine.ports.HttpEngine`."""
@@ -141,7 +96,7 @@ class Links:
             self._refuse(relay.caller, passage.outcome, passage.refused)
             return
         relay.slow_down(now_s, passage)
-        if passage.request_lost or passage.answer_lost:
+        if passage.is_lost:
             ended = partial(relay.give_up, _PATIENCE.format(timeout_s))
             self.later(timeout_s, ended)
         if passage.request_lost:

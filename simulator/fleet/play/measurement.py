@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from agent.core.values import Contract, OutcomeStatus
 from simulator.fleet.audit.book import DeviceBook
@@ -25,12 +25,12 @@ class Measurement:
         recorder: counts.
 
     Attributes:
-        cut_off: devices whose connection the plan took: what they cannot send is no fault of the generator's.
+        is_excused: whether what a device cannot send is its link's doing, and no fault of the generator's.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self.cut_off: set[int] = set()
+        self.is_excused: Callable[[int], bool] = lambda _device: False
         self._worst: dict[int, tuple[float, str]] = {}
         self._bar_s = 0.0
         self.sentences: Counter[str] = Counter()
@@ -52,7 +52,7 @@ class Measurement:
         if sent_s is not None:
             recorder.intended += 1
             recorder.sent += 1
-        elif device not in self.cut_off:
+        elif not self.is_excused(device):
             recorder.intended += 1
         recorder.record(
             operation, outcome, intended_s=intended_s, sent_s=sent_s, now_s=now_s, ready_s=ready_s, first=first

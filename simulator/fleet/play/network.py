@@ -8,13 +8,12 @@ from functools import partial
 from typing import Any
 
 from simulator.fleet.device.circumstances import Circumstances
-from simulator.fleet.engine.http.origin import Origin
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.faults.base import DeviceFault
 from simulator.fleet.faults.link import LinkFault
 from simulator.fleet.faults.slow_loris import SlowLoris
 from simulator.fleet.play.devices import Devices
-from simulator.fleet.play.loris import SlowConnections
+from simulator.fleet.play.loris import SlowConnections, SlowTarget
 from simulator.fleet.signals.base import Individual
 
 
@@ -27,7 +26,7 @@ class NetworkFaults:
         wheel: of the worker.
         seed: of the run.
         range_of: the worker's devices.
-        origin: where slow connections go.
+        slow: where slow connections go.
         part: this worker's part of them, 0 to 1.
     """
 
@@ -39,7 +38,7 @@ class NetworkFaults:
         *,
         seed: int,
         range_of: range,
-        origin: Origin,
+        slow: SlowTarget,
         part: float,
     ) -> None:
         self._devices = devices
@@ -47,7 +46,7 @@ class NetworkFaults:
         self._wheel = wheel
         self._seed = seed
         self._range = range_of
-        self._origin = origin
+        self._target = slow
         self._part = part
         self._turn = 0
         self._away: set[int] = set()
@@ -98,7 +97,7 @@ class NetworkFaults:
         slow = self._slow.get(number)
         if slow is None:
             count = max(1, round(fault.settings.connections * self._part))
-            slow = self._slow[number] = SlowConnections(self._origin, count, fault.settings.every_s)
+            slow = self._slow[number] = SlowConnections(self._target, count, fault.settings.every_s)
         self._at(fault.begin_s, slow.begin)
         self._at(fault.end_s, partial(self._end_slow, slow))
 

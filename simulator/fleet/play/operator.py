@@ -21,7 +21,7 @@ from simulator.fleet.audit.book import DeviceBook
 from simulator.fleet.device.chance import Chance
 from simulator.fleet.device.exchange import Ask, Operation
 from simulator.fleet.device.letterhead import Letterhead
-from simulator.fleet.device.load import RUN_OVER
+from simulator.fleet.device.load_parts import RUN_OVER
 from simulator.fleet.device.observer import Observer
 from simulator.fleet.engine.ports import HttpEngine
 from simulator.fleet.engine.wheel import Wheel

@@ -229,7 +229,8 @@ def _address(setting: Setting, provisioned: Provisioned) -> Address:
     port = broker.port if broker is not None else way.broker_port
     if way.broker_port is not None:
         host, port = way.broker_host, way.broker_port
-    return Address(way.gateway_url, (), path, host, port)
+    ca_file = setting.file.folder / broker.ca_file if broker is not None and broker.ca_file is not None else None
+    return Address(way.gateway_url, (), path, host, port, ca_file)
 
 
 def _offers_used(scenario: Scenario, offers: frozenset[str]) -> frozenset[str]:

@@ -132,7 +132,8 @@ def last_record(
     """
     scenario = hall.scenario
     is_open = any(arrivals.kind == "open" for arrivals in scenario.arrivals)
-    assessment = hall.saturation.assess(is_open=is_open)
+    is_pooled = scenario.target.transport != "mqtt" and scenario.target.connections == "pooled"
+    assessment = hall.saturation.assess(is_open=is_open, is_pooled=is_pooled)
     totals = merger.totals
     summaries = [conducted.summaries[number] for number in sorted(conducted.summaries)]
     partial = _partial(conducted, hall)

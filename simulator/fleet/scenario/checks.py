@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from simulator.fleet.faults.kinds import LINK_KINDS, REQUEST_KINDS
+from simulator.fleet.faults.kinds import LINK_KINDS
 from simulator.fleet.metrics.subjects import ThresholdError
 from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.scenario.conditions import Condition, ConditionError, parse_condition
@@ -20,6 +20,21 @@ from simulator.fleet.scenario.phases import HoldPhase, RampPhase, StormPhase
 from simulator.fleet.scenario.section import shares_make_one
 
 _LIMITER_WINDOWS: Final = 4
+_NOT_OVER_MQTT: Final = {
+    "poll": "nobody polls over MQTT, since commands are pushed; take sensor_data, or transport http_poll",
+    "send_command": "the operator orders over HTTP whatever devices speak; take sensor_data, or transport http_poll",
+}
+_ONLY_OVER_HTTP: Final = {
+    "onboarding_storm": "labels are scanned and devices registered over HTTP, whatever they speak later",
+    "limiter": "the limiter counts HTTP requests",
+    "backfill": "history goes as arrays straight to the service, which speaks no MQTT",
+}
+_NOT_OF_WIRE: Final = {
+    "reboots": "to reboot",
+    "states": "that could have states",
+    "firmware": "with firmware",
+    "clock": "with a clock of their own",
+}
 _SECTION_OF_KIND: Final = {"onboarding_storm": "onboarding", "limiter": "limiter", "backfill": "backfill"}
 
 
@@ -32,6 +47,7 @@ def check_scenario(scenario: Scenario, folder: Path) -> list[Finding]:
     """
     checks: tuple[Callable[[Scenario], Iterator[Finding]], ...] = (
         _target,
+        _connections,
         _models,
         _sections,
         _kind,
@@ -51,7 +67,7 @@ def _target(scenario: Scenario) -> Iterator[Finding]:
             yield Finding.at(
                 ("target", "transport"), ("target", "broker"), issue="mqtt needs a section 'broker:' with host and port"
             )
-        if scenario.level == "core" and target.through == "service":
+        if target.through == "service":
             yield Finding.at(
                 ("target", "transport"),
                 ("target", "through"),
@@ -63,17 +79,26 @@ def _target(scenario: Scenario) -> Iterator[Finding]:
         )
     if target.broker is not None and target.broker.ca_file is not None and not target.broker.tls:
         yield Finding.at(("target", "broker", "ca_file"), ("target", "broker", "tls"), issue="needs 'tls: true'")
-    if target.connections == "per_device" and "pool" in target.model_fields_set:
-        yield Finding.at(
-            ("target", "pool"),
-            ("target", "connections"),
-            issue="does nothing with 'connections: per_device'; remove one",
-        )
     if target.tls is not None and not target.base_url.startswith("https:"):
         yield Finding.at(("target", "tls"), ("target", "base_url"), issue="needs a base_url that begins with https://")
     twice = [key for key, count in Counter(pair.api_key for pair in target.keys).items() if count > 1]
     if twice:
         yield Finding.at(("target", "keys"), issue="holds a key pair twice; each pair of a pool is another one")
+
+
+def _connections(scenario: Scenario) -> Iterator[Finding]:
+    target = scenario.target
+    given = target.model_fields_set
+    if target.transport == "mqtt":
+        for name in sorted(given & {"connections", "pool"}):
+            issue = "does nothing with 'transport: mqtt': every device has a session of its own; remove it"
+            yield Finding.at(("target", name), ("target", "transport"), issue=issue)
+    elif target.connections == "per_device" and "pool" in given:
+        yield Finding.at(
+            ("target", "pool"),
+            ("target", "connections"),
+            issue="does nothing with 'connections: per_device'; remove one",
+        )
 
 
 def _models(scenario: Scenario) -> Iterator[Finding]:
@@ -128,8 +153,9 @@ def _kind(scenario: Scenario) -> Iterator[Finding]:
         yield Finding.at(("audit", "numbers"), ("level",), issue=f"{issue}; leave it out, or take 'level: core'")
     if scenario.kind in {"onboarding_storm", "backfill"} and scenario.commands:
         yield Finding.at(("commands",), ("kind",), issue=f"kind {scenario.kind} sends no commands; remove them")
-    if scenario.kind in {"backfill", "onboarding_storm", "limiter"} and scenario.target.transport == "mqtt":
-        yield Finding.at(("kind",), ("target", "transport"), issue=f"{scenario.kind} goes over HTTP; not over mqtt")
+    if scenario.kind in _ONLY_OVER_HTTP and scenario.target.transport == "mqtt":
+        issue = f"{_ONLY_OVER_HTTP[scenario.kind]}; take transport http_poll"
+        yield Finding.at(("kind",), ("target", "transport"), issue=issue)
 
 
 def _limiter(scenario: Scenario) -> Iterator[Finding]:
@@ -165,9 +191,10 @@ def _level(scenario: Scenario) -> Iterator[Finding]:
             ("level",),
             issue="devices of level core send by their own schedules; give 'level: wire', or use models and commands",
         )
-    if scenario.level == "wire" and scenario.target.transport == "mqtt":
-        issue = "level wire speaks HTTP alone; take http_poll, or 'level: core'"
-        yield Finding.at(("target", "transport"), ("level",), issue=issue)
+    for index, arrivals in enumerate(scenario.arrivals):
+        if scenario.target.transport == "mqtt" and arrivals.operation in _NOT_OVER_MQTT:
+            issue = _NOT_OVER_MQTT[arrivals.operation]
+            yield Finding.at(("arrivals", index, "operation"), ("target", "transport"), issue=issue)
     if scenario.level == "wire":
         if scenario.commands:
             yield Finding.at(
@@ -177,12 +204,10 @@ def _level(scenario: Scenario) -> Iterator[Finding]:
                 "or arrivals with 'operation: send_command'",
             )
         for index, model in enumerate(scenario.fleet.models):
-            if model.reboots is not None:
-                yield Finding.at(
-                    ("fleet", "models", index, "reboots"),
-                    ("level",),
-                    issue="level wire has no devices to reboot",
-                )
+            for name, lack in _NOT_OF_WIRE.items():
+                if getattr(model, name) is not None:
+                    issue = f"level wire has no devices {lack}"
+                    yield Finding.at(("fleet", "models", index, name), ("level",), issue=issue)
 
 
 def _phases(scenario: Scenario) -> Iterator[Finding]:
@@ -255,9 +280,6 @@ def _faults(scenario: Scenario) -> Iterator[Finding]:
         here = ("faults", index)
         if scenario.level == "wire" and fault.kind not in LINK_KINDS:
             yield Finding.at((*here, "kind"), ("level",), issue=f"level wire has no devices for {fault.kind}")
-        if scenario.target.transport == "mqtt" and fault.kind in REQUEST_KINDS:
-            issue = f"{fault.kind} is made on HTTP requests; take http_poll or http_long_poll, or disconnect_storm"
-            yield Finding.at((*here, "kind"), ("target", "transport"), issue=issue)
         end_s = fault_end_s(fault)
         if end_s > scenario.duration_s:
             yield Finding.at(

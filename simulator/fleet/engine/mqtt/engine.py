@@ -121,6 +121,12 @@ class MqttSessions:
             self._give_up(session.number)
             session.cut()
 
+    def deafen(self, device: int) -> None:
+        """See :meth:`MqttEngine.deafen`."""
+        session = self._sessions.get(device)
+        if session is not None:
+            session.deafen()
+
     async def close(self) -> None:
         """See :meth:`MqttEngine.close`."""
         for device in list(self._sessions):

@@ -102,13 +102,13 @@ class SessionListener(Protocol):
         """A message came. QoS 1: :meth:`MqttEngine.acknowledge` it once it is safe, or it comes again."""
         ...
 
-    def lost(self, error: Offline, outcome: OutcomeClass, began_s: float, now_s: float) -> None:
+    def lost(self, error: Offline, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
         """There is no connection any more, or it was never made.
 
         Args:
             error: why; :class:`agent.errors.LockedOut` and :class:`agent.errors.TakenOver` where the broker said so.
             outcome: the class that an attempt to connect that ended so is counted in.
-            began_s: when the connection was asked for.
+            began_s: when the connection was asked for; None when nothing went out, so that the broker cannot know.
             now_s: when it was over.
         """
         ...
@@ -171,6 +171,13 @@ class MqttEngine(Protocol):
 
     def cut(self, device: int) -> None:
         """The device's power goes: the connection is reset, the broker publishes the will. Nobody is called then."""
+        ...
+
+    def deafen(self, device: int) -> None:
+        """Hear nothing of this session's connection any more, not even its end: it is half-open.
+
+        Time goes on: what has no acknowledgement is given up, and a ping without an answer ends the session.
+        """
         ...
 
     async def close(self) -> None:

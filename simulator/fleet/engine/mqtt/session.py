@@ -167,6 +167,11 @@ class Session(asyncio.Protocol, Timer):
         if transport is not None:
             transport.abort()
 
+    def deafen(self) -> None:
+        """What comes stays in the socket, the other end's goodbye too."""
+        if self._transport is not None and self._transport.is_reading():
+            self._transport.pause_reading()
+
     def fail(self, trouble: Trouble) -> None:
         """The connection could not be made, or is of no use any more: everybody is told, once."""
         if self._state is _OVER:

@@ -10,7 +10,8 @@ from agent.wire import extensions
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.device.driver import Clocks
 from simulator.fleet.device.letterhead import Letterhead
-from simulator.fleet.device.load import Load, LoadOptions, Request, Subject
+from simulator.fleet.device.load import Load, LoadOptions
+from simulator.fleet.device.load_parts import Request, Subject
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.virtual_time import VirtualClock

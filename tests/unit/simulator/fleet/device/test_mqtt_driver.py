@@ -8,189 +8,12 @@ from typing import Any
 
 import pytest
 
-from agent.core.backoff import Backoff
-from agent.core.polling import PollIntervals
-from agent.core.values import Moment
-from agent.errors import LockedOut, Offline
+from agent.errors import LockedOut
 from agent.wire import topics
-from agent.wire.extensions import BATCH_SENSOR_DATA
-from agent.wire.mqtt_messages import Notice, Receipt, Refusal, encode, read_readings, read_result
-from agent.wire.secret import Secret
-from simulator.fleet.device.driver import Member
-from simulator.fleet.device.ledger import DeviceLedger, Ledgers
-from simulator.fleet.device.model import DeviceModel, Fleetwide
-from simulator.fleet.device.mqtt_driver import SPREAD_S, MqttDriver
-from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Publisher, SessionListener, Standing, Will
-from simulator.fleet.engine.virtual_time import VirtualClock
-from simulator.fleet.engine.wheel import Wheel
+from agent.wire.mqtt_messages import Notice, Refusal, encode, read_result
+from simulator.fleet.device.mqtt_driver import SPREAD_S
 from simulator.fleet.outcomes import OutcomeClass
-
-ID = "dev-1"
-EPOCH_S = 1_790_000_000.0
-MODEL = DeviceModel(interval_s=10.0, polling=PollIntervals(1.0, 2.0, 4.0), backoff=Backoff(base_s=1.0, cap_s=8.0))
-
-
-class Engine:
-    """One broker that does what the test says; see :class:`~simulator.fleet.engine.mqtt.ports.MqttEngine`."""
-
-    def __init__(self, clock: VirtualClock) -> None:
-        self._clock = clock
-        self.openings: list[Opening] = []
-        self.published: list[tuple[str, bytes, bool]] = []
-        self.waiting: list[tuple[str, bytes, Publisher, float]] = []
-        self.acknowledged: list[Arrival] = []
-        self.cuts = 0
-        self.listener: SessionListener | None = None
-        self._began_s = 0.0
-
-    def open(self, device: int, opening: Opening, listener: SessionListener) -> None:
-        self.openings.append(opening)
-        self.listener, self._began_s = listener, self._clock.time()
-
-    def publish(
-        self, device: int, topic: str, payload: bytes, publisher: Publisher, timeout_s: float, *, retain: bool = False
-    ) -> None:
-        self.published.append((topic, payload, retain))
-        self.waiting.append((topic, payload, publisher, self._clock.time()))
-
-    def acknowledge(self, device: int, arrival: Arrival) -> None:
-        self.acknowledged.append(arrival)
-
-    def leave(self, device: int, farewell: Will | None = None) -> None:
-        raise AssertionError("virtual devices lose their power, they do not leave")
-
-    def cut(self, device: int) -> None:
-        self.cuts += 1
-        self.listener = None
-        self.waiting.clear()
-
-    async def close(self) -> None:
-        """Nothing is open."""
-
-    # --- the broker ---------------------------------------------------------------------------------------------
-
-    def stand(self) -> None:
-        assert self.listener is not None
-        now_s = self._clock.time()
-        self.listener.connected(
-            Standing(kept=False, began_s=self._began_s, connected_s=now_s, max_packet_bytes=None), now_s
-        )
-
-    def puback(self, code: int = 0) -> tuple[str, bytes]:
-        topic, payload, publisher, sent_s = self.waiting.pop(0)
-        publisher.acknowledged(code, sent_s, self._clock.time())
-        return topic, payload
-
-    def lose(self, error: Offline | None = None) -> None:
-        listener, self.listener = self.listener, None
-        waiting, self.waiting = self.waiting, []
-        now_s = self._clock.time()
-        for _, _, publisher, sent_s in waiting:
-            publisher.failed(OutcomeClass.TRANSPORT, "closed", sent_s, now_s)
-        assert listener is not None
-        listener.lost(error or Offline("closed", "closed"), OutcomeClass.TRANSPORT, self._began_s, now_s)
-
-    def deliver(self, topic: str, payload: bytes, packet_id: int | None = 1) -> None:
-        assert self.listener is not None
-        self.listener.arrived(Arrival(topic, payload, False, packet_id, 1), self._clock.time())
-
-
-class Observed(Ledgers):
-    """Writes down every exchange."""
-
-    def __init__(self, ledgers: list[DeviceLedger]) -> None:
-        super().__init__(ledgers)
-        self.exchanges: list[tuple[str, OutcomeClass, float, bool]] = []
-
-    def exchanged(self, operation: str, outcome: OutcomeClass, device: int, **times: Any) -> None:
-        super().exchanged(operation, outcome, device, **times)
-        assert times["intended_s"] <= times["ready_s"] <= times["now_s"]
-        if times["sent_s"] is not None:
-            assert times["ready_s"] <= times["sent_s"] <= times["now_s"]
-        self.exchanges.append((operation, outcome, times["now_s"] - times["intended_s"], times["first"]))
-
-    def of(self, operation: str) -> list[OutcomeClass]:
-        return [outcome for name, outcome, _, _ in self.exchanges if name == operation]
-
-
-class Clocks:
-    """Both clocks of virtual time."""
-
-    def __init__(self, clock: VirtualClock) -> None:
-        self._clock = clock
-
-    def now(self) -> Moment:
-        return self.moment(self._clock.time())
-
-    def moment(self, now_s: float) -> Moment:
-        return Moment(now_s, EPOCH_S + now_s, "boot")
-
-
-class Rig:
-    """One device, its broker and its gateway."""
-
-    def __init__(self, *, receipts: bool = True, **model: Any) -> None:
-        self.clock = VirtualClock(1000.0)
-        self.engine = Engine(self.clock)
-        self.ledger = DeviceLedger(ID, "one")
-        self.observed = Observed([self.ledger])
-        fleet = Fleetwide(frozenset({BATCH_SENSOR_DATA}), 1, "run", book=self.observed)
-        self.driver = MqttDriver(
-            self.engine,
-            Wheel(self.clock),
-            [
-                Member(
-                    ID,
-                    "product",
-                    DeviceModel(
-                        **({field: getattr(MODEL, field) for field in ("interval_s", "polling", "backoff")} | model)
-                    ),
-                )
-            ],
-            fleet,
-            tokens=lambda _index: Secret("dat_1"),
-            receipts=receipts,
-            observer=self.observed,
-            clocks=Clocks(self.clock),  # type: ignore[arg-type]  # the same two methods
-        )
-
-    def pass_s(self, seconds: float) -> None:
-        self.clock.run_until(self.clock.time() + seconds)
-
-    def up(self) -> None:
-        """Switched on, connected, greeted."""
-        self.driver.switch_on(0)
-        self.pass_s(SPREAD_S)
-        self.engine.stand()
-        assert self.engine.puback()[0] == topics.status(ID)
-
-    def until_published(self, topic: str) -> bytes:
-        for _ in range(100):
-            if self.engine.waiting:
-                break
-            self.pass_s(0.5)
-        [(found, payload, _, _)] = self.engine.waiting
-        assert found == topic
-        return payload
-
-    def readings(self) -> list[str]:
-        """Wait for a message with readings; the keys in it."""
-        batch = read_readings(self.until_published(topics.sensor_data(ID)))
-        assert batch.refused == ()
-        return [str(reading.key) for reading in batch.readings]
-
-    def confirm(self, *stored: str, refused: tuple[Refusal, ...] = ()) -> None:
-        self.engine.deliver(topics.receipts(ID), encode(Receipt(stored=stored, refused=refused)))
-
-    def command(self, command_id: str = "c1", **members: Any) -> None:
-        record = {
-            "id": command_id,
-            "device_id": ID,
-            "command_payload": {"command": "ping"},
-            "status": "queued",
-            **members,
-        }
-        self.engine.deliver(topics.command(ID, command_id), json.dumps(record).encode())
+from tests.unit.simulator.fleet.device.mqtt_rig import EPOCH_S, ID, Rig
 
 
 @pytest.fixture
@@ -268,6 +91,7 @@ def test_a_receipt_that_overtakes_the_acknowledgement_counts(rig):
     assert not rig.driver.settled
     rig.engine.puback()
     assert rig.driver.settled
+    assert rig.observed.of("mqtt.receipt") == [OutcomeClass.OK]
 
 
 def test_what_the_gateway_refuses_is_set_aside_and_the_rest_is_not(rig):
@@ -432,12 +256,12 @@ def test_power_loss_leaves_the_disk_and_nothing_else(rig):
 
 def test_a_lost_link_is_found_again_by_the_device_itself(rig):
     rig.up()
-    rig.driver.lose(0)
+    rig.links.lose(0)
     assert rig.driver.connections == 0
     rig.pass_s(30)
     assert len(rig.engine.openings) == 1
     assert set(rig.observed.of("mqtt.connect")[1:]) == {OutcomeClass.TRANSPORT}
-    rig.driver.restore(0)
+    rig.links.state.restore(0)
     rig.pass_s(8)
     assert len(rig.engine.openings) == 2
     rig.engine.stand()
@@ -450,10 +274,116 @@ def test_a_link_may_go_at_any_time(rig, step):
     steps: list[Callable[[], Any]] = [lambda: rig.driver.switch_on(0), lambda: rig.pass_s(SPREAD_S), rig.engine.stand]
     for each in steps[: step + 1]:
         each()
-    rig.driver.lose(0)
-    rig.driver.lose(0)
+    rig.links.lose(0)
+    rig.links.lose(0)
     rig.pass_s(20)
-    rig.driver.restore(0)
+    rig.links.state.restore(0)  # the other cause is still there
+    rig.pass_s(10)
+    assert rig.driver.connections == 0
+    rig.links.state.restore(0)
     rig.pass_s(10)
     rig.engine.stand()
     assert rig.driver.connections == 1
+
+
+def test_a_message_that_the_gateway_cannot_read_costs_the_reading_that_spoils_it_and_no_other(rig):
+    rig.up()
+    rig.engine.lose()
+    rig.pass_s(45)
+    rig.engine.stand()
+    rig.engine.puback()
+    keys = rig.readings()
+    rig.driver.sample(on=False)
+    rig.engine.puback()
+    unread = Refusal(error="invalid_json", message="line 1")
+    rig.confirm(refused=(unread,))
+    assert rig.observed.of("mqtt.receipt") == [OutcomeClass.REFUSED]
+    assert rig.readings() == keys[:1]
+    rig.engine.puback()
+    rig.confirm(refused=(unread,))
+    assert rig.readings() == keys[1:]
+    rig.engine.puback()
+    rig.confirm(*keys[1:])
+    assert rig.driver.settled
+    assert rig.ledger.accepted == len(keys) - 1
+    assert any("invalid_json: line 1" in fault for fault in rig.ledger.faults)
+
+
+def test_a_message_beyond_the_brokers_limits_is_set_aside(rig):
+    rig.up()
+    rig.readings()
+    rig.driver.sample(on=False)
+    _, _, publisher, _ = rig.engine.waiting.pop()
+    publisher.failed(OutcomeClass.REFUSED, "too many bytes", None, rig.clock.time())
+    assert rig.driver.settled
+    assert (rig.ledger.accepted, rig.ledger.sent) == (0, 1)
+
+
+DUPLICATES = {"kind": "duplicates", "at_s": 0, "duration_s": 1000, "often": 1.0, "copies": 2, "delay_s": 3}
+
+
+@pytest.mark.parametrize(
+    ("key", "keys"), [("same", {"run-0-1"}), ("fresh", {"run-0-1", "run-0-1-copy-1", "run-0-1-copy-2"})]
+)
+def test_copies_go_out_later_and_nobody_waits_for_them(key, keys):
+    rig = Rig({**DUPLICATES, "idempotency_key": key})
+    rig.up()
+    assert rig.readings() == ["run-0-1"]
+    rig.driver.sample(on=False)
+    rig.engine.puback()
+    rig.confirm("run-0-1")
+    assert rig.driver.settled
+    rig.pass_s(7)
+    sent = [json.loads(payload) for topic, payload, _ in rig.engine.published if topic == topics.sensor_data(ID)]
+    assert {each.pop("key") for each in sent} == keys
+    assert sent[0] == sent[1] == sent[2]
+    rig.engine.puback()
+    rig.engine.puback()
+    told = [(outcome, first) for name, outcome, _, first in rig.observed.exchanges if name == "mqtt.sensor_data"]
+    assert told == [(OutcomeClass.OK, True), (OutcomeClass.OK, False), (OutcomeClass.OK, False)]
+    assert rig.observed.of("mqtt.receipt") == [OutcomeClass.OK]
+    assert rig.ledger.accepted == 1
+
+
+def test_copies_that_the_gateway_cannot_read_are_not_taken_for_the_next_message():
+    broken = {"kind": "broken_json", "at_s": 0, "duration_s": 15, "often": 1.0}
+    rig = Rig(broken, {**DUPLICATES, "delay_s": 0, "duration_s": 15})
+    rig.up()
+    rig.until_published_all(3)
+    rig.driver.sample(on=False)
+    unread = Refusal(error="invalid_json", message="line 1")
+    rig.engine.puback()
+    rig.confirm(refused=(unread,))
+    rig.engine.puback()
+    rig.engine.puback()
+    rig.pass_s(15)
+    rig.driver.sample(on=True)
+    [second] = rig.readings()
+    rig.driver.sample(on=False)
+    rig.confirm(refused=(unread, unread))  # late: of the two copies
+    rig.engine.puback()
+    assert not rig.driver.settled
+    rig.confirm(second)
+    assert rig.ledger.accepted == 1
+
+
+def test_who_defies_limits_sends_although_the_gateway_asks_for_a_pause():
+    rig = Rig(defies_limit=True)
+    rig.up()
+    rig.engine.deliver(topics.notice(ID), encode(Notice(retry_after_s=600.0)), None)
+    assert len(rig.readings()) == 1
+
+
+def test_late_batches_are_held_whatever_the_connection_and_the_gateway_do():
+    rig = Rig({"kind": "late_batches", "at_s": 0, "duration_s": 1000, "hold_s": 100, "together": True})
+    rig.up()
+    rig.pass_s(20)
+    rig.engine.lose()
+    rig.pass_s(10)
+    rig.engine.stand()
+    rig.engine.deliver(topics.notice(ID), encode(Notice(time=EPOCH_S)), None)
+    rig.engine.puback()
+    rig.pass_s(60)
+    assert rig.engine.waiting == []
+    rig.pass_s(12)
+    assert len(rig.readings()) >= 9

@@ -53,6 +53,8 @@ def test_open_arrivals_that_a_slow_target_held_up_fail_the_run():
         "generator had time: a larger target.pool, or connections: per_device, would keep the rate | "
         "the rate was not kept: 5,000 of 10,000 intended requests went out (50.0 %)"
     )
+    alone = assess(seconds, is_open=True, is_pooled=False)
+    assert alone.failures[0].endswith("while the generator had time"), "more connections are no help"
     closed = assess(seconds, is_open=False)
     assert closed.failures == closed.saturated == ()
     assert closed.notes == found.failures

@@ -71,7 +71,7 @@ class Play:
             observer=RecordingObserver(),
             clocks=Clocks(self.clock.time, lambda: START_S + self.clock.time()),
         )
-        for name in ("lose", "restore", "afflict", "arrive", "gauges", "close"):
+        for name in ("lose", "restore", "afflict", "is_afflicted", "arrive", "gauges", "close"):
             setattr(self, name, None)
         self.unsettled, self.sample = self.driver.unsettled, self.driver.sample
         self.switch_on, self.switch_off = self.driver.switch_on, self.driver.switch_off

@@ -97,9 +97,9 @@ def test_a_lost_link_ends_what_is_under_way_refuses_what_is_new_and_can_be_resto
     assert refused.ends == [(OutcomeClass.TRANSPORT, "the link is down", None, 0.01)]
     assert world.send(device=1).ends == []
     world.links.lose(0)  # a second cause
-    world.links.restore(0)
-    assert world.links.down == 1
-    world.links.restore(0)
+    world.links.state.restore(0)
+    assert world.links.state.down == 1
+    world.links.state.restore(0)
     world.engine.gone.clear()
     assert world.ends()[0][0] == 201
 

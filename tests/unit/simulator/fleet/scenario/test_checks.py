@@ -42,6 +42,24 @@ SECTIONS = {
     ),
     "broker without mqtt": (WHOLE + "target: {broker: {}}", "target.broker: does nothing without 'transport: mqtt'"),
     "pool without pool": (WHOLE + "target: {connections: per_device, pool: 9}", "target.pool: does nothing with"),
+    "polls over mqtt": (
+        WHOLE + "level: wire\ntarget: {transport: mqtt, through: gateway, broker: {}}\n"
+        "arrivals: [{kind: open, rate_per_s: 1, operation: poll}]",
+        "arrivals[0].operation: nobody polls over MQTT, since commands are pushed",
+    ),
+    "orders over mqtt": (
+        WHOLE + "level: wire\ntarget: {transport: mqtt, through: gateway, broker: {}}\n"
+        "arrivals: [{kind: closed, users: 1, operation: send_command}]",
+        "arrivals[0].operation: the operator orders over HTTP whatever devices speak",
+    ),
+    "history over mqtt": (
+        WHOLE + "kind: backfill\nbackfill: {}\ntarget: {transport: mqtt, through: gateway, broker: {}}",
+        "kind: history goes as arrays straight to the service, which speaks no MQTT",
+    ),
+    "a pool of sessions": (
+        WHOLE + "target: {transport: mqtt, through: gateway, broker: {}, pool: 9}",
+        "target.pool: does nothing with 'transport: mqtt': every device has a session of its own",
+    ),
     "tls of http": (WHOLE + "target: {tls: {}}", "target.tls: needs a base_url that begins with https://"),
     "a broker's authority without tls": (
         WHOLE + "target: {transport: mqtt, through: gateway, broker: {ca_file: key.pem}}",
@@ -59,6 +77,10 @@ SECTIONS = {
     "wire with reboots": (
         HEAD + PHASES + "level: wire\nfleet: {devices: 9, models: [{reboots: {every_s: 1h}}]}",
         "fleet.models[0].reboots: level wire has no devices to reboot",
+    ),
+    "wire with clocks": (
+        HEAD + PHASES + "level: wire\nfleet: {devices: 9, models: [{clock: {offset_s: 60}}]}",
+        "fleet.models[0].clock: level wire has no devices with a clock of their own",
     ),
     "core with arrivals": (WHOLE + "arrivals: [{kind: open, rate_per_s: 1}]", "arrivals: devices of level core send"),
     "round trip of nothing": (WHOLE + "kind: command_round_trip", "kind: command_round_trip needs 'commands:'"),

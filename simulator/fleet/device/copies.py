@@ -1,0 +1,111 @@
+"""Copies of a body that go out beside it (the fault ``duplicates``), and exchanges that nobody waits for.
+
+The same over HTTP and MQTT: which copies there are, when they go and what is written down of them. How a copy gets a
+key of its own is the transport's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from simulator.fleet.device.exchange import Ask
+from simulator.fleet.device.model import Fleetwide
+from simulator.fleet.device.observer import Observer
+from simulator.fleet.engine.mqtt.faults import class_of_reason
+from simulator.fleet.engine.wheel import Wheel
+from simulator.fleet.outcomes import OutcomeClass, class_of
+
+_SUFFIX: Final = "-copy-{}"
+
+
+def send_copies(
+    ask: Ask,
+    device: int,
+    fleet: Fleetwide,
+    wheel: Wheel,
+    now_s: float,
+    *,
+    renamed: Callable[[Ask, str], Ask],
+    send: Callable[[Ask, float], None],
+) -> None:
+    """Send the copies of an ask, each at its time; nobody waits for what comes of them.
+
+    Args:
+        ask: what went out just now.
+        device: whose, its index in the fleet.
+        fleet: whose book gets those that the other side can tell as the same. One with a key of its own is a new
+            reading for everybody: the audit has to find it doubled.
+        wheel: for their times.
+        now_s: this instant, on the monotonic clock.
+        renamed: the ask with this at the end of every key.
+        send: sends one that was due at a time.
+    """
+    for number, copy in enumerate(ask.copies, 1):
+        again = ask._replace(body=copy.content, copies=())
+        if copy.same_key:
+            fleet.book.readings_resent(device, ask.keys, now_s - fleet.began_s)
+        else:
+            again = renamed(again, _SUFFIX.format(number))
+        due_s = now_s + copy.delay_s
+        if copy.delay_s > 0:
+            wheel.at(due_s, partial(send, again, due_s))
+        else:
+            send(again, due_s)
+
+
+class Unawaited:
+    """An exchange under way that is measured, and nothing else: a caller of both engines.
+
+    Args:
+        observer: is told.
+        operation: what it is measured as.
+        device: whose, its index in the fleet.
+        due_s: when it was to go, on the monotonic clock; None for whatever goes at once.
+        first: it is no repeat.
+    """
+
+    __slots__ = ("_device", "_due_s", "_first", "_observer", "_operation")
+
+    def __init__(self, observer: Observer, operation: str, device: int, due_s: float | None, *, first: bool) -> None:
+        self._observer = observer
+        self._operation = operation
+        self._device = device
+        self._due_s = due_s
+        self._first = first
+
+    def answered(
+        self,
+        status: int,
+        headers: list[tuple[bytes, bytes]],  # noqa: ARG002 - a Caller
+        body: bytes,  # noqa: ARG002
+        sent_s: float,
+        now_s: float,
+    ) -> None:
+        """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        self._count(class_of(status), sent_s, now_s)
+
+    def acknowledged(self, code: int, sent_s: float, now_s: float) -> None:
+        """See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
+        self._count(class_of_reason(code), sent_s, now_s)
+
+    def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
+        """See either: what it was about tells more, and is told."""
+        del reason
+        self._count(outcome, sent_s, now_s)
+
+    def _count(self, outcome: OutcomeClass, sent_s: float | None, now_s: float) -> None:
+        due_s = self._due_s
+        if due_s is None:
+            due_s = now_s if sent_s is None else sent_s
+        self._observer.exchanged(
+            self._operation,
+            outcome,
+            self._device,
+            intended_s=due_s,
+            ready_s=due_s,
+            sent_s=sent_s,
+            now_s=now_s,
+            first=self._first,
+        )

@@ -1,0 +1,184 @@
+"""What pure load is made of over any transport: readings made for their request, and users who take turns."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from agent.core.values import Moment
+from simulator.fleet.audit.book import SEQUENCE_NAME
+from simulator.fleet.audit.digest import digest_values
+from simulator.fleet.device.exchange import TimedReading, values_text
+from simulator.fleet.device.model import Fleetwide
+from simulator.fleet.engine.wheel import Timer, Wheel
+from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.signals.base import Individual, SignalSet
+from simulator.fleet.signals.climate import CLIMATE
+
+CLEAR: Final = frozenset({OutcomeClass.OK, OutcomeClass.REFUSED, OutcomeClass.LIMITED})
+"""After these nobody need ask whether what was sent arrived."""
+
+
+_NOBODY_THERE_S: Final = 0.1
+"""So long a user waits who finds no device to make a request for."""
+
+RUN_OVER: Final = "the run was over before the answer"
+
+
+class Request(StrEnum):
+    """What is asked for; the words of a scenario's ``arrivals``."""
+
+    SENSOR_DATA = "sensor_data"
+    POLL = "poll"
+    SEND_COMMAND = "send_command"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A device that requests are made for.
+
+    Attributes:
+        device_id: the service's.
+        signals: what its readings hold; shared with all of its model.
+    """
+
+    device_id: str
+    signals: SignalSet = field(default_factory=lambda: CLIMATE)
+
+
+class Readings:
+    """Makes readings, each for its request, and writes down what becomes of them.
+
+    Args:
+        fleet: what the devices have in common; its book gets every reading.
+        first_index: of the first of them, in the fleet.
+        subjects: the devices.
+    """
+
+    def __init__(self, fleet: Fleetwide, first_index: int, subjects: Sequence[Subject]) -> None:
+        self._fleet = fleet
+        self._first = first_index
+        self._signals = [subject.signals for subject in subjects]
+        self._individuals = [Individual.at(fleet.seed, first_index + place) for place in range(len(subjects))]
+        self._sequences = array("L", bytes(array("L").itemsize * len(subjects)))
+
+    def make(self, device: int, now: Moment) -> TimedReading:
+        """The next reading of a device, which is written down as sent; its key is its number on this device."""
+        fleet, place = self._fleet, device - self._first
+        sequence = self._sequences[place] + 1
+        self._sequences[place] = sequence
+        values = self._signals[place].read(self._individuals[place], now.wall_s)
+        digest = digest_values(values)
+        if fleet.numbered:
+            values[SEQUENCE_NAME] = fleet.first_number + sequence
+        recorded_ms = round(now.wall_s * 1000)
+        at_s = now.monotonic_s - fleet.began_s
+        fleet.book.reading_made(device)
+        fleet.book.reading_sent(device, sequence, digest, recorded_ms=recorded_ms, made_s=at_s, at_s=at_s)
+        return TimedReading(sequence, values_text(values), recorded_ms)
+
+    def write_down(self, device: int, sequence: int, outcome: OutcomeClass, sent_s: float | None, now_s: float) -> None:
+        """Tell the book what became of a reading.
+
+        Args:
+            device: whose, its index in the fleet.
+            sequence: its number.
+            outcome: how its request ended.
+            sent_s: None when nothing went out.
+            now_s: when it ended, on the monotonic clock.
+        """
+        book, at_s = self._fleet.book, now_s - self._fleet.began_s
+        if outcome is OutcomeClass.OK:
+            book.readings_accepted(device, (sequence,), at_s)
+        elif outcome is OutcomeClass.REFUSED:
+            book.readings_refused(device, (sequence,), at_s)
+        elif outcome not in CLEAR and sent_s is not None:
+            book.readings_unanswered(device, (sequence,), at_s)
+
+
+Sender = Callable[[Request, int, float, Callable[[float], None]], None]
+"""Sends a request for a device that was due at a time, and calls with the time of its end."""
+
+
+class Users:
+    """Closed users: each sends the next request a pause after the answer; they take turns at devices.
+
+    Args:
+        wheel: for the pauses.
+        time: the wheel's clock.
+        devices: their places in the fleet.
+        send: see :data:`Sender`.
+        is_there: whether requests can be made for a device; a user passes over those for which they cannot.
+    """
+
+    def __init__(
+        self,
+        wheel: Wheel,
+        time: Callable[[], float],
+        devices: range,
+        send: Sender,
+        is_there: Callable[[int], bool] = lambda _device: True,
+    ) -> None:
+        self.wheel = wheel
+        self.time = time
+        self.devices = devices
+        self.send = send
+        self.is_there = is_there
+        self._users: list[_User] = []
+
+    def start(self, request: Request, users: int, pause_s: float = 0.0) -> None:
+        """So many more."""
+        now_s = self.time()
+        for number in range(users):
+            user = _User(self, request, number, users, pause_s)
+            self._users.append(user)
+            self.wheel.at(now_s, user)
+
+    def stop(self) -> None:
+        """No user begins another request; what is under way still ends."""
+        for user in self._users:
+            user.stop()
+        self._users.clear()
+
+
+class _User(Timer):
+    """One closed user: a request, its answer, a pause, the next request."""
+
+    __slots__ = ("_device", "_pause_s", "_request", "_step", "_stopped", "_users", "_wanted_s")
+
+    def __init__(self, users: Users, request: Request, number: int, step: int, pause_s: float) -> None:
+        super().__init__()
+        self._wanted_s = users.time()
+        self._users = users
+        self._request = request
+        self._pause_s = pause_s
+        self._step = step
+        self._device = number
+        self._stopped = False
+
+    def stop(self) -> None:
+        """No further request."""
+        self._stopped = True
+        self._users.wheel.cancel(self)
+
+    def fire(self) -> None:
+        """The pause is over."""
+        users = self._users
+        devices = users.devices
+        for _ in devices:
+            device = devices[self._device % len(devices)]
+            self._device += self._step
+            if users.is_there(device):
+                users.send(self._request, device, self._wanted_s, self._ended)
+                return
+            self._device += 1 - self._step  # the next one, not the next of this user's own
+        self._wanted_s = users.time() + _NOBODY_THERE_S
+        users.wheel.at(self._wanted_s, self)
+
+    def _ended(self, now_s: float) -> None:
+        if not self._stopped:
+            self._wanted_s = now_s + self._pause_s
+            self._users.wheel.at(self._wanted_s, self)

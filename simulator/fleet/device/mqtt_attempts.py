@@ -1,0 +1,106 @@
+"""When a device connects to its broker: at its power-on, and after each loss with the agent's own back-off.
+
+The same for devices with the agent's core and for pure load. No I/O: whoever owns the session asks, and tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from agent.core.backoff import Backoff
+from agent.errors import Offline
+from simulator.fleet.device.mqtt_speech import MqttOperation
+from simulator.fleet.device.observer import Observer
+from simulator.fleet.device.patience import Patience
+from simulator.fleet.outcomes import OutcomeClass
+
+STABLE_S: Final = 10.0
+"""A connection that stood this long shows that all is well: the next failure is the first of its row."""
+_NEVER_S: Final = float("inf")
+
+
+class Attempts:
+    """One device's connections, one after the other.
+
+    Args:
+        observer: is told of each attempt.
+        device: its index in the fleet.
+        backoff: the pace of attempts.
+        fraction: random numbers in [0, 1).
+
+    Attributes:
+        due_s: when to connect, on the monotonic clock; infinity while there is a connection, or one is being made.
+        is_up: the subscriptions stand.
+        stood_s: since when.
+    """
+
+    __slots__ = (
+        "_attempt_s",
+        "_backoff",
+        "_device",
+        "_fraction",
+        "_observer",
+        "_patience",
+        "due_s",
+        "is_up",
+        "stood_s",
+    )
+
+    def __init__(self, observer: Observer, device: int, backoff: Backoff, fraction: Callable[[], float]) -> None:
+        self._observer = observer
+        self._device = device
+        self._backoff = backoff
+        self._fraction = fraction
+        self._patience = Patience(backoff, fraction)
+        self._attempt_s = 0.0
+        self.due_s = _NEVER_S
+        self.is_up = False
+        self.stood_s = 0.0
+
+    @property
+    def is_connecting(self) -> bool:
+        """There will be an answer: a connection, or the end of the attempt."""
+        return not self.is_up and self.due_s == _NEVER_S
+
+    def begin(self, due_s: float) -> None:
+        """The power came."""
+        self._patience = Patience(self._backoff, self._fraction)
+        self.due_s = due_s
+
+    def take(self) -> None:
+        """The attempt that was due is made now."""
+        self._attempt_s, self.due_s = self.due_s, _NEVER_S
+
+    def stood(self, began_s: float, now_s: float) -> None:
+        """The subscriptions stand."""
+        self.is_up = True
+        self.stood_s = now_s
+        self._count(OutcomeClass.OK, began_s, now_s)
+
+    def ended(self, error: Offline, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
+        """There is no connection, or none any more: another one is due after a while."""
+        if not self.is_up:
+            self._count(outcome, began_s, now_s)
+        elif now_s - self.stood_s >= STABLE_S:
+            self._patience.succeeded()
+        self._observer.faulted(MqttOperation.CONNECT, self._device, str(error))
+        self.is_up = False
+        self.due_s = now_s + self._patience.failed(error)
+
+    def stop(self) -> None:
+        """The power went."""
+        self.is_up = False
+        self.due_s = _NEVER_S
+
+    def _count(self, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
+        self._observer.exchanged(
+            MqttOperation.CONNECT,
+            outcome,
+            self._device,
+            intended_s=self._attempt_s,
+            ready_s=self._attempt_s,
+            sent_s=began_s,
+            now_s=now_s,
+            first=True,
+        )

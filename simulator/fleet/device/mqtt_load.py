@@ -1,0 +1,387 @@
+"""The level ``wire`` over MQTT: sensor data with QoS 1 in sessions of their own, without devices behind them.
+
+As :mod:`simulator.fleet.device.load`: every message is made for its moment and nothing is sent twice. A message ends
+with the gateway's receipt, since a PUBACK says only that the broker has it: until then a closed user waits, and the
+audit counts nothing as accepted. Sessions come back with the agent's own back-off; what is due meanwhile is not sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from agent.core.backoff import Backoff
+from agent.errors import InvalidMessage, Offline
+from agent.wire import topics
+from agent.wire.mqtt_messages import Refusal, read_receipt
+from agent.wire.secret import Secret
+from simulator.fleet.device.chance import Chance
+from simulator.fleet.device.driver import TIMEOUT_S, Clocks
+from simulator.fleet.device.exchange import Ask
+from simulator.fleet.device.load_parts import RUN_OVER, Readings, Request, Subject, Users
+from simulator.fleet.device.model import Fleetwide
+from simulator.fleet.device.mqtt_attempts import Attempts
+from simulator.fleet.device.mqtt_life import error_of, no_receipt
+from simulator.fleet.device.mqtt_speech import MqttOperation, MqttSpeaker
+from simulator.fleet.device.observer import NoObserver, Observer
+from simulator.fleet.engine.mqtt import faults
+from simulator.fleet.engine.mqtt.ports import Arrival, MqttEngine, Opening, Standing
+from simulator.fleet.engine.wheel import Timer, Wheel
+from simulator.fleet.outcomes import OutcomeClass
+
+RECEIPT_TIMEOUT_S: Final = 30.0
+_NEVER_S: Final = float("inf")
+_BACKOFF: Final = Backoff()
+_NO_TIME: Final = "the connection was not there in time"
+
+OnEnd = Callable[[float], None]
+
+
+class MqttLoad:
+    """Makes messages for a range of devices; all calls come from the loop's thread.
+
+    Args:
+        engine: carries them.
+        wheel: for time limits, back-off and pauses.
+        subjects: the devices.
+        fleet: what they have in common; the book gets every reading.
+        tokens: a device's password; None for a broker that asks for none.
+        first_index: of the first of them, in the fleet.
+        observer: is told of each exchange.
+        clocks: time.
+        timeout_s: until the broker's acknowledgement, the wait for the connection included.
+        receipt_timeout_s: from then until the gateway's receipt.
+        on_news: called after each exchange.
+
+    Attributes:
+        under_way: messages that have not ended.
+        is_over: the run is over; what ends from now on has not come to an end by itself.
+        undelivered: open arrivals that were under way then.
+        connections: sessions that stand.
+    """
+
+    def __init__(
+        self,
+        engine: MqttEngine,
+        wheel: Wheel,
+        subjects: Sequence[Subject],
+        fleet: Fleetwide,
+        *,
+        tokens: Callable[[int], Secret | None] = lambda _index: None,
+        first_index: int = 0,
+        observer: Observer | None = None,
+        clocks: Clocks | None = None,
+        timeout_s: float = TIMEOUT_S,
+        receipt_timeout_s: float = RECEIPT_TIMEOUT_S,
+        on_news: Callable[[], None] | None = None,
+    ) -> None:
+        self.engine = engine
+        self.wheel = wheel
+        self.fleet = fleet
+        self.tokens = tokens
+        self.observer = observer or NoObserver()
+        self.clocks = clocks or Clocks()
+        self.timeout_s = timeout_s
+        self.receipt_timeout_s = receipt_timeout_s
+        self.readings = Readings(fleet, first_index, subjects)
+        self.under_way: set[_Sending] = set()
+        self.is_over = False
+        self.undelivered = 0
+        self.connections = 0
+        self.devices = range(first_index, first_index + len(subjects))
+        self._on_news = on_news
+        self._lines = [_Line(self, first_index + place, each.device_id) for place, each in enumerate(subjects)]
+        users = Users(wheel, self.clocks.monotonic, self.devices, self.send, self._stands)
+        self.start_users = users.start
+        self.stop_users = users.stop
+
+    def switch_on(self, device: int) -> None:
+        """Connect; nothing happens where there is a session."""
+        self._line(device).switch_on()
+
+    def switch_off(self, device: int) -> None:
+        """The session is cut, and what is under way ends without an answer."""
+        self._line(device).switch_off()
+
+    def send(self, request: Request, device: int, due_s: float, on_end: OnEnd | None = None) -> None:
+        """Publish one reading now.
+
+        Args:
+            request: what for; only sensor data goes over MQTT.
+            device: index in the fleet.
+            due_s: when it was to be sent, on the monotonic clock: what was waited is counted from here.
+            on_end: called with the time of the end.
+        """
+        if request is not Request.SENSOR_DATA:
+            raise ValueError(f"{request}: the scenario's check lets only sensor_data go over MQTT")
+        line, name = self._line(device), f"{self.fleet.run}-{device}"
+        reading = self.readings.make(device, self.clocks.now())
+        ask = line.speaker.readings((reading,), name, due_s, due_s)
+        [key] = line.speaker.awaited(ask, name)
+        sending = _Sending(line, ask, key, on_end)
+        self.under_way.add(sending)
+        line.take(sending)
+
+    def end(self) -> None:
+        """The run is over: whatever ends from now on was never answered."""
+        self.stop_users()
+        self.is_over = True
+
+    def tell(self) -> None:
+        """Something happened."""
+        if self._on_news is not None:
+            self._on_news()
+
+    def _stands(self, device: int) -> bool:
+        return self._line(device).is_up
+
+    def _line(self, device: int) -> _Line:
+        return self._lines[device - self.devices.start]
+
+
+class _Line(Timer):
+    """One device's session, and the messages that are under way in it: its engine's listener."""
+
+    __slots__ = ("_attempts", "_awaited", "_is_on", "_waiting", "device", "load", "speaker")
+
+    def __init__(self, load: MqttLoad, device: int, device_id: str) -> None:
+        super().__init__()
+        self.device = device
+        self.speaker = MqttSpeaker(device_id, "", load.fleet.offers)
+        self.load = load
+        self._attempts = Attempts(load.observer, device, _BACKOFF, Chance(load.fleet.seed, device))
+        self._waiting: dict[_Sending, None] = {}  # for the connection
+        self._awaited: dict[str, _Sending] = {}  # by key, oldest first: published, and no receipt yet
+        self._is_on = False
+
+    @property
+    def is_up(self) -> bool:
+        """There is a session to publish in."""
+        return self._attempts.is_up
+
+    def switch_on(self) -> None:
+        if not self._is_on:
+            self._is_on = True
+            self._attempts.begin(self.load.clocks.monotonic())
+            self._turn()
+
+    def switch_off(self) -> None:
+        if not self._is_on:
+            return
+        self._is_on = False
+        load = self.load
+        load.engine.cut(self.device)
+        load.wheel.cancel(self)
+        self._went_down()
+        self._attempts.stop()
+        self._give_up(OutcomeClass.TRANSPORT, "the power went", load.clocks.monotonic())
+
+    def take(self, sending: _Sending) -> None:
+        """Publish it, or let it wait for the connection that is being made."""
+        if self._is_on and self._attempts.is_connecting:
+            self._waiting[sending] = None
+            self.wake(sending.give_up_s)
+        else:
+            self.publish(sending)
+
+    def publish(self, sending: _Sending) -> None:
+        """Hand it to the engine; without a connection it comes back, unsent."""
+        load, ask = self.load, sending.ask
+        self._awaited[sending.key] = sending
+        load.engine.publish(self.device, ask.target, ask.body or b"", sending, load.timeout_s)
+
+    def ended(self, sending: _Sending) -> None:
+        """This message is not under way any more."""
+        self._awaited.pop(sending.key, None)
+        self.load.under_way.discard(sending)
+
+    # --- SessionListener ----------------------------------------------------------------------------------------------
+
+    def connected(self, standing: Standing, now_s: float) -> None:
+        """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`."""
+        self.load.connections += 1
+        self._attempts.stood(standing.began_s, now_s)
+        waiting, self._waiting = self._waiting, {}
+        for sending in waiting:
+            sending.ask = sending.ask._replace(ready_s=max(sending.ask.ready_s, now_s))
+            self.publish(sending)
+        self.load.tell()
+
+    def arrived(self, arrival: Arrival, now_s: float) -> None:
+        """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`: a receipt; nothing else is asked for."""
+        load = self.load
+        load.engine.acknowledge(self.device, arrival)
+        try:
+            receipt = read_receipt(arrival.payload)
+        except InvalidMessage as error:
+            load.observer.faulted(MqttOperation.RECEIPT, self.device, f"no receipt: {error}")
+            return
+        for key in receipt.stored:
+            self._receipted(key, None, now_s)
+        for refusal in receipt.refused:
+            self._receipted(refusal.key or "", refusal, now_s)
+        load.tell()
+
+    def lost(self, error: Offline, outcome: OutcomeClass, began_s: float | None, now_s: float) -> None:
+        """See :class:`~simulator.fleet.engine.mqtt.ports.SessionListener`."""
+        self._went_down()
+        self._attempts.ended(error, outcome, began_s, now_s)
+        self._give_up(OutcomeClass.TRANSPORT, str(error), now_s)
+        self.wake(self._attempts.due_s)
+        self.load.tell()
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def fire(self) -> None:
+        """A connection is due, or a message has waited long enough."""
+        self._turn()
+
+    def _turn(self) -> None:
+        load, attempts = self.load, self._attempts
+        now_s = load.clocks.monotonic()
+        if now_s >= attempts.due_s:
+            attempts.take()
+            receipts = ((topics.receipts(self.speaker.device_id), 1),)
+            name = topics.user_name(self.speaker.device_id)
+            # Nobody is behind it, so the broker need not keep anything for it, nor tell anybody that it is gone.
+            opening = Opening(name, load.tokens(self.device), receipts, clean_start=True, session_expiry_s=0)
+            load.engine.open(self.device, opening, self)
+        for sending in [each for each in self._waiting if each.give_up_s <= now_s]:
+            del self._waiting[sending]
+            sending.failed(OutcomeClass.TIMEOUT, _NO_TIME, None, now_s)
+        for sending in [each for each in self._awaited.values() if each.receipt_due_s <= now_s]:
+            sending.give_up(OutcomeClass.TIMEOUT, str(no_receipt(load.receipt_timeout_s)), now_s)
+        waiting_s = min((each.give_up_s for each in self._waiting), default=_NEVER_S)
+        awaited_s = min((each.receipt_due_s for each in self._awaited.values()), default=_NEVER_S)
+        due_s = min(attempts.due_s, waiting_s, awaited_s)
+        if due_s < _NEVER_S:
+            load.wheel.at(due_s, self)
+        else:
+            load.wheel.put_off(self)
+
+    def wake(self, due_s: float) -> None:
+        """Look again at this time, at the latest."""
+        if due_s < self.due_s:
+            self.load.wheel.at(due_s, self)
+
+    def _receipted(self, key: str, refusal: Refusal | None, now_s: float) -> None:
+        sending = self._awaited.get(key)
+        if sending is not None:
+            sending.receipted(refusal, now_s)
+        elif refusal is not None:
+            self.load.observer.faulted(MqttOperation.RECEIPT, self.device, f"{refusal.error}: {refusal.message}")
+
+    def _went_down(self) -> None:
+        if self._attempts.is_up:
+            self.load.connections -= 1
+
+    def _give_up(self, outcome: OutcomeClass, reason: str, now_s: float) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for sending in waiting:
+            sending.failed(outcome, reason, None, now_s)
+        for sending in list(self._awaited.values()):
+            sending.give_up(outcome, reason, now_s)
+
+
+class _Sending:
+    """A message on its way: the engine's :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
+
+    __slots__ = ("_is_over", "_line", "_on_end", "_overtook", "ask", "key", "receipt_due_s", "sent_s")
+
+    def __init__(self, line: _Line, ask: Ask, key: str, on_end: OnEnd | None) -> None:
+        self._line = line
+        self._on_end = on_end
+        self._overtook: tuple[Refusal | None] | None = None  # a receipt that came before the acknowledgement
+        self._is_over = False
+        self.ask = ask
+        self.key = key
+        self.sent_s: float | None = None  # once the broker has it
+        self.receipt_due_s = _NEVER_S
+
+    @property
+    def give_up_s(self) -> float:
+        """So long it waits for a connection, on the monotonic clock."""
+        return self.ask.intended_s + self._line.load.timeout_s
+
+    def acknowledged(self, code: int, sent_s: float, now_s: float) -> None:
+        """See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
+        if self._is_over:
+            return
+        outcome = faults.class_of_reason(code)
+        error = error_of(code, receipts=True)
+        self._measure(MqttOperation.READINGS, outcome, sent_s, now_s)
+        if error is not None:
+            # Nobody listens is no refusal: whether a gateway gets it yet is not known.
+            self._end(OutcomeClass.UNEXPECTED if outcome is OutcomeClass.OK else outcome, str(error), sent_s, now_s)
+            return
+        self.sent_s = sent_s
+        if self._overtook is not None:
+            self.receipted(self._overtook[0], now_s)
+        else:
+            self.receipt_due_s = now_s + self._line.load.receipt_timeout_s
+            self._line.wake(self.receipt_due_s)
+        self._line.load.tell()
+
+    def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
+        """See :class:`~simulator.fleet.engine.mqtt.ports.Publisher`."""
+        if not self._is_over:
+            outcome, reason = self._at_the_end(outcome, reason)
+            self._measure(MqttOperation.READINGS, outcome, sent_s, now_s)
+            self._end(outcome, reason, sent_s, now_s)
+
+    def receipted(self, refusal: Refusal | None, now_s: float) -> None:
+        """The gateway's word; None for stored."""
+        if self.sent_s is None:
+            self._overtook = (refusal,)
+            return
+        outcome = OutcomeClass.OK if refusal is None else OutcomeClass.REFUSED
+        self._measure(MqttOperation.RECEIPT, outcome, self.sent_s, now_s)
+        self._end(outcome, "" if refusal is None else f"{refusal.error}: {refusal.message}", self.sent_s, now_s)
+
+    def give_up(self, outcome: OutcomeClass, reason: str, now_s: float) -> None:
+        """Nothing will come any more: no acknowledgement, or no receipt."""
+        if self.sent_s is None:
+            self.failed(outcome, reason, now_s, now_s)
+        elif not self._is_over:
+            outcome, reason = self._at_the_end(outcome, reason)
+            self._measure(MqttOperation.RECEIPT, outcome, self.sent_s, now_s)
+            self._end(outcome, reason, self.sent_s, now_s)
+
+    @property
+    def device(self) -> int:
+        """Whose it is, an index in the fleet."""
+        return self._line.device
+
+    def _at_the_end(self, outcome: OutcomeClass, reason: str) -> tuple[OutcomeClass, str]:
+        """What ends with the run has waited until now, like any that has no answer in time."""
+        load = self._line.load
+        if not load.is_over:
+            return outcome, reason
+        load.undelivered += self._on_end is None
+        return OutcomeClass.TIMEOUT, RUN_OVER
+
+    def _measure(self, operation: str, outcome: OutcomeClass, sent_s: float | None, now_s: float) -> None:
+        ask, line = self.ask, self._line
+        line.load.observer.exchanged(
+            operation,
+            outcome,
+            line.device,
+            intended_s=ask.intended_s,
+            ready_s=ask.ready_s,
+            sent_s=sent_s,
+            now_s=now_s,
+            first=True,
+        )
+
+    def _end(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
+        self._is_over = True
+        line = self._line
+        load = line.load
+        load.readings.write_down(line.device, self.ask.keys[0], outcome, sent_s, now_s)
+        if reason:
+            operation = MqttOperation.READINGS if self.sent_s is None else MqttOperation.RECEIPT
+            load.observer.faulted(operation, line.device, reason)
+        line.ended(self)
+        if self._on_end is not None:
+            self._on_end(now_s)
+        load.tell()

@@ -1,0 +1,176 @@
+"""Faults of the network, and pure load, over a real broker, beside a gateway's side written without them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import uvloop
+
+from agent.core.backoff import Backoff
+from agent.core.polling import PollIntervals
+from agent.wire.extensions import BATCH_SENSOR_DATA
+from agent.wire.secret import Secret
+from simulator.fleet.device.driver import Member
+from simulator.fleet.device.ledger import DeviceLedger, Ledgers
+from simulator.fleet.device.load_parts import Request, Subject
+from simulator.fleet.device.model import DeviceModel, Fleetwide
+from simulator.fleet.device.mqtt_driver import MqttDriver
+from simulator.fleet.device.mqtt_load import MqttLoad
+from simulator.fleet.engine.mqtt.engine import BrokerAddress, MqttSessions
+from simulator.fleet.engine.wheel import LoopClock, Wheel
+from simulator.fleet.faults.kinds import build_faults, read_fault
+from simulator.fleet.faults.link import LinkFault
+from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.play.loris import SlowConnections, over_mqtt
+from simulator.fleet.play.mqtt_links import MqttLinks
+from simulator.fleet.signals.base import Individual
+from tests.gateway_stand_in import GatewayStandIn
+from tests.mosquitto import Mosquitto, write_passwords
+
+SOON_S = 20.0
+COUNT = 4
+MODEL = DeviceModel(interval_s=0.1, polling=PollIntervals(0.2, 0.4, 0.8), backoff=Backoff(base_s=0.1, cap_s=0.3))
+
+
+class Observed(Ledgers):
+    """Counts what ended how."""
+
+    def __init__(self, ledgers: list[DeviceLedger]) -> None:
+        super().__init__(ledgers)
+        self.seen: list[tuple[str, OutcomeClass]] = []
+
+    def exchanged(self, operation: str, outcome: OutcomeClass, device: int, **times: Any) -> None:
+        super().exchanged(operation, outcome, device, **times)
+        self.seen.append((operation, outcome))
+
+
+class Bench:
+    """An engine behind links, on the running loop."""
+
+    def __init__(self, broker: Mosquitto) -> None:
+        self.clock = LoopClock()
+        self.wheel = Wheel(self.clock)
+        self.address = BrokerAddress("127.0.0.1", broker.port)
+        self.engine = MqttSessions(self.address, self.wheel)
+        self.links = MqttLinks(self.engine, self.clock, self.wheel)
+        self.ids = [f"d{number}" for number in range(COUNT)]
+        self.ledgers = [DeviceLedger(device_id, device_id) for device_id in self.ids]
+        self.observed = Observed(self.ledgers)
+        self.fleet = Fleetwide(frozenset({BATCH_SENSOR_DATA}), 1, "run", book=self.observed, began_s=self.clock.time())
+        self._changed = asyncio.Event()
+
+    def devices(self, **options: Any) -> MqttDriver:
+        driver = MqttDriver(
+            self.links,
+            self.wheel,
+            [Member(device_id, "product", MODEL) for device_id in self.ids],
+            self.fleet,
+            observer=self.observed,
+            timeout_s=0.5,
+            on_news=self._changed.set,
+            **options,
+        )
+        for index in range(COUNT):
+            driver.switch_on(index)
+        return driver
+
+    def begin(self, **fault: Any) -> None:
+        """From now on, for as long as the fault lasts."""
+        built = build_faults([read_fault({"at_s": 0, **fault})], origin_s=self.clock.time())
+        links = [each for each in built if isinstance(each, LinkFault)]
+        self.links.afflict(links, lambda device: Individual.at(1, device), lambda now_s: now_s)
+
+    async def until(self, is_so: Callable[[], Any]) -> None:
+        async with asyncio.timeout(SOON_S):
+            while not is_so():
+                self._changed.clear()
+                await self._changed.wait()
+
+    def load(self) -> MqttLoad:
+        subjects = [Subject(device_id) for device_id in self.ids]
+        return MqttLoad(self.links, self.wheel, subjects, self.fleet, observer=self.observed, on_news=self._changed.set)
+
+
+def test_half_open_connections_are_heard_of_when_the_other_end_is_back_and_nothing_is_lost(start_mosquitto):
+    broker = start_mosquitto()
+    gateway = GatewayStandIn(broker)
+
+    async def work() -> None:
+        bench = Bench(broker)
+        driver = bench.devices()
+        try:
+            await bench.until(lambda: all(ledger.accepted for ledger in bench.ledgers))
+            bench.begin(kind="half_open", duration_s=1.2, arrives=0.5)
+            await bench.until(lambda: ("mqtt.sensor_data", OutcomeClass.TIMEOUT) in bench.observed.seen)
+            assert driver.connections == COUNT, "nobody says so"
+            await bench.until(lambda: driver.connections == 0)
+            before = [ledger.accepted for ledger in bench.ledgers]
+            now_and_then = zip(bench.ledgers, before, strict=True)
+            pairs = list(now_and_then)
+            await bench.until(lambda: all(now.accepted > then for now, then in pairs))
+            driver.sample(on=False)
+            await bench.until(lambda: driver.settled)
+            sent = sum(ledger.sent for ledger in bench.ledgers)
+            assert sum(ledger.accepted for ledger in bench.ledgers) == sent == len(gateway.readings)
+        finally:
+            await bench.engine.close()
+
+    try:
+        uvloop.run(work())
+    finally:
+        gateway.close()
+
+
+def test_a_broker_that_checks_tokens_refuses_the_revoked_ones_itself(start_mosquitto, tmp_path):
+    users = {"gateway": "g", **{f"d{number}": "dat_right" for number in range(COUNT)}}
+    broker = start_mosquitto(*write_passwords(tmp_path / "users", users))
+    gateway = GatewayStandIn(broker, user="gateway", password="g")
+
+    async def work() -> None:
+        bench = Bench(broker)
+        bench.begin(kind="revoked_keys", duration_s=60)
+        driver = bench.devices(tokens=lambda _index: Secret("dat_right"))
+        slow = SlowConnections(over_mqtt(bench.address), 2, 0.01)
+        slow.begin()
+        try:
+            await bench.until(lambda: bench.observed.seen.count(("mqtt.connect", OutcomeClass.REFUSED)) == COUNT)
+            assert driver.connections == 0
+            assert any("Not authorized" in fault or "NOT_AUTHORIZED" in fault for fault in bench.ledgers[0].faults)
+            assert (slow.opened, slow.closed) == (2, 0), "a broker holds a client whose CONNECT is not over"
+        finally:
+            await slow.end()
+            await bench.engine.close()
+
+    try:
+        uvloop.run(work())
+    finally:
+        gateway.close()
+
+
+def test_pure_load_is_stored_once_and_ends_with_the_gateways_word(start_mosquitto):
+    broker = start_mosquitto()
+    gateway = GatewayStandIn(broker)
+
+    async def work() -> None:
+        bench = Bench(broker)
+        load = bench.load()
+        try:
+            for device in load.devices:
+                load.switch_on(device)
+            for number in range(100):  # the first of them before there is a session
+                load.send(Request.SENSOR_DATA, number % COUNT, time.monotonic())
+            await bench.until(lambda: not load.under_way)
+            assert bench.observed.seen.count(("mqtt.receipt", OutcomeClass.OK)) == 100
+            assert sum(ledger.accepted for ledger in bench.ledgers) == len(gateway.readings) == 100
+            assert gateway.repeats == 0
+            assert load.connections == COUNT
+        finally:
+            await bench.engine.close()
+
+    try:
+        uvloop.run(work())
+    finally:
+        gateway.close()

@@ -1,0 +1,201 @@
+"""One virtual device over MQTT on virtual time, with its broker and its gateway in the test's hands."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from agent.core.backoff import Backoff
+from agent.core.polling import PollIntervals
+from agent.errors import Offline
+from agent.wire import topics
+from agent.wire.extensions import BATCH_SENSOR_DATA
+from agent.wire.mqtt_messages import Receipt, Refusal, encode, read_readings
+from agent.wire.secret import Secret
+from simulator.fleet.device.circumstances import Circumstances
+from simulator.fleet.device.driver import Clocks, Member
+from simulator.fleet.device.ledger import DeviceLedger, Ledgers
+from simulator.fleet.device.model import DeviceModel, Fleetwide
+from simulator.fleet.device.mqtt_driver import SPREAD_S, MqttDriver
+from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Publisher, SessionListener, Standing, Will
+from simulator.fleet.engine.virtual_time import VirtualClock
+from simulator.fleet.engine.wheel import Wheel
+from simulator.fleet.faults.kinds import build_faults, read_fault
+from simulator.fleet.faults.link import LinkFault
+from simulator.fleet.models.interference import Interferences
+from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.play.mqtt_links import MqttLinks
+from simulator.fleet.signals.base import Individual
+
+ID = "dev-1"
+EPOCH_S = 1_790_000_000.0
+MODEL = DeviceModel(interval_s=10.0, polling=PollIntervals(1.0, 2.0, 4.0), backoff=Backoff(base_s=1.0, cap_s=8.0))
+
+
+class Engine:
+    """One broker that does what the test says; see :class:`~simulator.fleet.engine.mqtt.ports.MqttEngine`."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self.openings: list[Opening] = []
+        self.published: list[tuple[str, bytes, bool]] = []
+        self.waiting: list[tuple[str, bytes, Publisher, float]] = []
+        self.acknowledged: list[Arrival] = []
+        self.cuts = 0
+        self.deaf = False
+        self.listener: SessionListener | None = None
+        self._began_s = 0.0
+
+    def open(self, device: int, opening: Opening, listener: SessionListener) -> None:
+        self.openings.append(opening)
+        self.listener, self._began_s = listener, self._clock.time()
+
+    def publish(
+        self, device: int, topic: str, payload: bytes, publisher: Publisher, timeout_s: float, *, retain: bool = False
+    ) -> None:
+        self.published.append((topic, payload, retain))
+        self.waiting.append((topic, payload, publisher, self._clock.time()))
+
+    def acknowledge(self, device: int, arrival: Arrival) -> None:
+        self.acknowledged.append(arrival)
+
+    def leave(self, device: int, farewell: Will | None = None) -> None:
+        raise AssertionError("virtual devices lose their power, they do not leave")
+
+    def cut(self, device: int) -> None:
+        self.cuts += 1
+        self.listener = None
+        self.waiting.clear()
+
+    def deafen(self, device: int) -> None:
+        self.deaf = True
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    # --- the broker ---------------------------------------------------------------------------------------------
+
+    def stand(self) -> None:
+        assert self.listener is not None
+        now_s = self._clock.time()
+        self.listener.connected(
+            Standing(kept=False, began_s=self._began_s, connected_s=now_s, max_packet_bytes=None), now_s
+        )
+
+    def puback(self, code: int = 0) -> tuple[str, bytes]:
+        topic, payload, publisher, sent_s = self.waiting.pop(0)
+        publisher.acknowledged(code, sent_s, self._clock.time())
+        return topic, payload
+
+    def lose(self, error: Offline | None = None) -> None:
+        listener, self.listener = self.listener, None
+        waiting, self.waiting = self.waiting, []
+        now_s = self._clock.time()
+        for _, _, publisher, sent_s in waiting:
+            publisher.failed(OutcomeClass.TRANSPORT, "closed", sent_s, now_s)
+        assert listener is not None
+        listener.lost(error or Offline("closed", "closed"), OutcomeClass.TRANSPORT, self._began_s, now_s)
+
+    def deliver(self, topic: str, payload: bytes, packet_id: int | None = 1) -> None:
+        assert self.listener is not None
+        self.listener.arrived(Arrival(topic, payload, False, packet_id, 1), self._clock.time())
+
+
+class Observed(Ledgers):
+    """Writes down every exchange."""
+
+    def __init__(self, ledgers: list[DeviceLedger]) -> None:
+        super().__init__(ledgers)
+        self.exchanges: list[tuple[str, OutcomeClass, float, bool]] = []
+
+    def exchanged(self, operation: str, outcome: OutcomeClass, device: int, **times: Any) -> None:
+        super().exchanged(operation, outcome, device, **times)
+        assert times["intended_s"] <= times["ready_s"] <= times["now_s"]
+        if times["sent_s"] is not None:
+            assert times["ready_s"] <= times["sent_s"] <= times["now_s"]
+        self.exchanges.append((operation, outcome, times["now_s"] - times["intended_s"], times["first"]))
+
+    def of(self, operation: str) -> list[OutcomeClass]:
+        return [outcome for name, outcome, _, _ in self.exchanges if name == operation]
+
+
+class Rig:
+    """One device, its broker and its gateway."""
+
+    def __init__(self, *faults: dict[str, Any], receipts: bool = True, began_s: float = 1000.0, **model: Any) -> None:
+        self.clock = VirtualClock(began_s)
+        self.engine = Engine(self.clock)
+        self.ledger = DeviceLedger(ID, "one")
+        self.observed = Observed([self.ledger])
+        built = build_faults([read_fault(fault) for fault in faults], origin_s=EPOCH_S + began_s)
+        around = Circumstances(began_s, EPOCH_S + began_s, Interferences(built), has_clocks=False) if faults else None
+        fleet = Fleetwide(frozenset({BATCH_SENSOR_DATA}), 1, "run", book=self.observed, circumstances=around)
+        wheel = Wheel(self.clock)
+        self.links = MqttLinks(self.engine, self.clock, wheel)
+        links = [fault for fault in built if isinstance(fault, LinkFault)]
+        self.links.afflict(links, lambda device: Individual.at(1, device), lambda now_s: EPOCH_S + now_s)
+        self.driver = MqttDriver(
+            self.links,
+            wheel,
+            [
+                Member(
+                    ID,
+                    "product",
+                    DeviceModel(
+                        **({field: getattr(MODEL, field) for field in ("interval_s", "polling", "backoff")} | model)
+                    ),
+                )
+            ],
+            fleet,
+            tokens=lambda _index: Secret("dat_1"),
+            receipts=receipts,
+            observer=self.observed,
+            clocks=Clocks(self.clock.time, lambda: EPOCH_S + self.clock.time()),
+        )
+
+    def pass_s(self, seconds: float) -> None:
+        self.clock.run_until(self.clock.time() + seconds)
+
+    def up(self) -> None:
+        """Switched on, connected, greeted."""
+        self.driver.switch_on(0)
+        self.pass_s(SPREAD_S)
+        self.engine.stand()
+        assert self.engine.puback()[0] == topics.status(ID)
+
+    def until_published(self, topic: str) -> bytes:
+        for _ in range(100):
+            if self.engine.waiting:
+                break
+            self.pass_s(0.5)
+        [(found, payload, _, _)] = self.engine.waiting
+        assert found == topic
+        return payload
+
+    def until_published_all(self, count: int) -> list[bytes]:
+        """Wait until so many messages with readings are under way; their payloads."""
+        for _ in range(100):
+            if len(self.engine.waiting) >= count:
+                break
+            self.pass_s(0.5)
+        assert {topic for topic, _, _, _ in self.engine.waiting} == {topics.sensor_data(ID)}
+        return [payload for _, payload, _, _ in self.engine.waiting]
+
+    def readings(self) -> list[str]:
+        """Wait for a message with readings; the keys in it."""
+        batch = read_readings(self.until_published(topics.sensor_data(ID)))
+        assert batch.refused == ()
+        return [str(reading.key) for reading in batch.readings]
+
+    def confirm(self, *stored: str, refused: tuple[Refusal, ...] = ()) -> None:
+        self.engine.deliver(topics.receipts(ID), encode(Receipt(stored=stored, refused=refused)))
+
+    def command(self, command_id: str = "c1", **members: Any) -> None:
+        record = {
+            "id": command_id,
+            "device_id": ID,
+            "command_payload": {"command": "ping"},
+            "status": "queued",
+            **members,
+        }
+        self.engine.deliver(topics.command(ID, command_id), json.dumps(record).encode())
