@@ -37,6 +37,7 @@ from simulator.fleet.play.models import build_models, device_model
 from simulator.fleet.play.network import NetworkFaults
 from simulator.fleet.play.operator import Operator, Way
 from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.scenario.python_file import Program
 from simulator.fleet.target.asking import Keyring
 from simulator.fleet.target.way import KeyPairFile, read_keys
 
@@ -69,6 +70,7 @@ class FleetJob:
         run: tells this run from all others.
         ledger: where this worker's book goes; None keeps none.
         connections: for devices that share them.
+        program: gives the readings; None where the signals do.
     """
 
     scenario: Scenario
@@ -87,6 +89,7 @@ class FleetJob:
     run: str
     ledger: LedgerTarget | None
     connections: int
+    program: Program | None = None
 
     def make(self, recorder: Recorder) -> FleetPlay:
         """See :class:`~simulator.fleet.run.worker.Job`."""
@@ -281,7 +284,7 @@ class FleetPlay:
         """The models, for a run that begins at ``self._origin_s``."""
         job = self._job
         target = job.scenario.target
-        self._models = build_models(job.scenario, job.folder, self._origin_s)
+        self._models = build_models(job.scenario, job.folder, self._origin_s, job.program)
         self._kinds = [
             device_model(
                 settings,
