@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import json
 import os
 import sys
@@ -27,6 +26,7 @@ from agent.wire.extensions import IDEMPOTENCY_KEY
 from simulator.fleet.device.driver import Driver, Member
 from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.model import DeviceModel, Fleetwide
+from simulator.fleet.device.quiet_heap import QuietHeap
 from simulator.fleet.engine.addresses import loopback_addresses
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
@@ -150,18 +150,17 @@ async def _perform(given: argparse.Namespace) -> None:
     driver, engine = _driver(given, observer)
     if not given.readings:
         driver.sample(on=False)
-    on = 0
+    on, heap = 0, QuietHeap()  # as in a worker
     for step in range(1, given.steps + 1):
         for number in range(on, on := given.devices * step // given.steps):
             driver.switch_on(number)
             if number % given.crowd == 0:
                 await asyncio.sleep(0)
-        gc.collect()
-        gc.freeze()  # what stands is not looked through again and again, as in a worker
-        await _pass(observer, given.settle)
+        heap.look(on)
+        await _pass(observer, given.settle, heap)
         observer.begin()
         began_s, cpu_s = time.monotonic(), time.process_time()
-        await _pass(observer, given.seconds)
+        await _pass(observer, given.seconds, heap)
         seconds, cpu_s = time.monotonic() - began_s, time.process_time() - cpu_s
         per_period = 1 / given.period + (1 / (given.reading_period or given.period) if given.readings else 0)
         lag = observer.lag
@@ -186,11 +185,12 @@ async def _perform(given: argparse.Namespace) -> None:
     await engine.close()
 
 
-async def _pass(observer: Counting, seconds: float) -> None:
+async def _pass(observer: Counting, seconds: float, heap: QuietHeap) -> None:
     end_s = time.monotonic() + seconds
     while (left_s := end_s - time.monotonic()) > 0:
         await asyncio.sleep(min(1.0, left_s))
         observer.cut(0)
+        heap.look(0)
 
 
 def main() -> None:

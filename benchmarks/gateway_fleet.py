@@ -96,6 +96,7 @@ def prove(
     events: bool = False,
     commands_per_min: float = 20.0,
     idle_s: float = 60.0,
+    reading_every_s: float = READING_EVERY_S,
 ) -> Proof:
     """Run it.
 
@@ -107,6 +108,7 @@ def prove(
         events: the gateway takes the service's stream of commands.
         commands_per_min: sent to the whole fleet.
         idle_s: the gateway's ``commands.idle_s``.
+        reading_every_s: of each device.
     """
     measured_s = MEASURED_PART * run_s
     per_day = commands_per_min * 1440 / devices
@@ -116,7 +118,7 @@ def prove(
         events=events,
         batches=True,
         commands_per_device_day=per_day,
-        reading_every_s=READING_EVERY_S,
+        reading_every_s=reading_every_s,
         warm_up_s=0.0,
         # A few hundred commands even where the real run has a few: a bound is a rare thing.
         measured_s=max(measured_s, 300 * 60 / commands_per_min),
@@ -133,7 +135,7 @@ def prove(
         gateway(folder, base_url, ids, commands=commands) as addresses,
     ):
         began_s = time.time()
-        use(base_url, addresses.front, addresses.tokens, run_s, commands_per_min)
+        use(base_url, addresses, run_s, commands_per_min, reading_every_s)
         requests, refused = read_metrics(addresses.metrics)
     commands_s, readings_s = measured(folder, began_s * 1000, (began_s + measured_s) * 1000)
     return Proof(commands_s, readings_s, requests, refused, predicted)
@@ -250,14 +252,15 @@ def register(base_url: str, devices: int) -> list[str]:
     ]
 
 
-def use(base_url: str, front: str, tokens: dict[str, str], run_s: float, commands_per_min: float) -> None:
+def use(base_url: str, at: Addresses, run_s: float, commands_per_min: float, reading_every_s: float) -> None:
     """Readings and commands for so long."""
+    front, tokens = at.front, at.tokens
     began_s = time.monotonic()
     stop = threading.Event()
 
     def read() -> None:
-        due = sorted((phase_s(device_id, "reading", READING_EVERY_S), device_id) for device_id in tokens)
-        for round_s in range(0, int(run_s) + 1, int(READING_EVERY_S)):
+        due = sorted((phase_s(device_id, "reading", reading_every_s), device_id) for device_id in tokens)
+        for round_s in range(0, int(run_s) + 1, int(reading_every_s)):
             for at_s, device_id in due:
                 if stop.wait(max(0.0, began_s + round_s + at_s - time.monotonic())):
                     return

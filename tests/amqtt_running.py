@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from amqtt.broker import Broker
 
-from tests.mosquitto import free_port
+from tests.ports import free_port
 
-SOON_S = 15.0
+SOON_S = 60.0
 
 
 @contextlib.contextmanager

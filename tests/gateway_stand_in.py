@@ -26,7 +26,7 @@ from agent.wire.mqtt_messages import (
 from agent.wire.topics import TopicKind
 from tests.mosquitto import Mosquitto, end_client
 
-SOON_S = 15.0
+SOON_S = 60.0
 
 
 class GatewayStandIn:

@@ -15,19 +15,14 @@ from typing import Any
 
 import paho.mqtt.client as paho
 
-START_S = 20.0
+from tests.ports import free_port
+
+START_S = 60.0
 
 
 def find_mosquitto() -> str | None:
     """The broker's program; Debian keeps it where an ordinary user's PATH does not look."""
     return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
-
-
-def free_port() -> int:
-    """A loopback port that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass
@@ -133,5 +128,5 @@ def write_passwords(folder: Path, users: Mapping[str, str]) -> list[str]:
     path.write_text("".join(f"{user}:{password}\n" for user, password in users.items()))
     path.chmod(0o600)
     program = shutil.which("mosquitto_passwd") or "/usr/bin/mosquitto_passwd"
-    subprocess.run([program, "-U", path], check=True, capture_output=True, timeout=30)
+    subprocess.run([program, "-U", path], check=True, capture_output=True, timeout=120)
     return ["allow_anonymous false", f"password_file {path}"]

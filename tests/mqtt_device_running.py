@@ -15,7 +15,7 @@ from agent.wire.topics import user_name
 from tests.fakes import FakeClock
 from tests.mosquitto import Mosquitto
 
-SOON_S = 15.0
+SOON_S = 60.0
 
 
 class RunningDevice:

@@ -12,6 +12,7 @@ import httpx
 from simulator.service.clock import ManualClock
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
+from tests import shortcuts
 from tests.postgresql import Cluster
 
 T0_MS = 1_767_225_600_000
@@ -90,10 +91,16 @@ def running(**settings: Any) -> Iterator[Bench]:
     """
     clock = ManualClock(T0_MS)
     with contextlib.ExitStack() as stack:
+        spare = None
         if _clusters and not settings.keys() & {"data_dir", "database"}:
-            settings["database"] = stack.enter_context(_clusters[-1].database())
+            spare = stack.enter_context(_clusters[-1].service_database())
+            settings["database"] = spare.url
+            if spare.looks:
+                stack.enter_context(shortcuts.up_to_date(spare.url))
         config = ServiceConfig(**{"clock": clock, "rate_limit": 0, "seed": 7, **settings})
         service = stack.enter_context(RunningService(config))
+        if spare is not None:
+            spare.has_tables()
         yield Bench(service, clock, stack.enter_context(client(service)))
 
 
@@ -103,4 +110,4 @@ def client(service: RunningService, api_key: str | None = None, secret_key: str 
         "x-api-key": api_key or service.api_key,
         "x-secret-key": secret_key or service.secret_key.reveal(),
     }
-    return httpx.Client(base_url=service.base_url, headers=keys, trust_env=False, timeout=20)
+    return httpx.Client(base_url=service.base_url, headers=keys, trust_env=False, timeout=60)

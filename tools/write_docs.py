@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 ROOT = Path(__file__).resolve().parent.parent
-PROGRAMS = {"device-agent": "agent.cli:device_agent", "fleet-simulator": "simulator.cli:program"}
+PROGRAMS = {"device-agent": "agent.cli.program:device_agent", "fleet-simulator": "simulator.cli:program"}
 
 COMMANDS_HEAD = """\
 # Commands

@@ -177,6 +177,7 @@ class Session:
         self._unwatched: set[int] = set()
         self._ended = False
         self._leave_by_s: float | None = None
+        self._farewell: int | None = None
         self._error: Offline | None = None
         self._last_log = ""
         self.was_connected = False
@@ -226,6 +227,8 @@ class Session:
             if left_s <= 0:
                 if not is_up:
                     self._error = self._network_error(TimeoutError())
+                elif self._leave_by_s is not None:
+                    client.disconnect()
                 return
             if client.loop(min(left_s, _STEP_S)) != MQTTErrorCode.MQTT_ERR_SUCCESS:
                 return
@@ -324,14 +327,17 @@ class Session:
         self._role.on_traffic(_ACK_BYTES if message.qos else 0, _packet_bytes(topic, payload))
         self._role.on_arrival(Arrival(topic, payload, message.qos, message.retain, self, message.mid))
 
-    def _on_publish(self, _client: paho.Client, _data: Any, mid: int, code: ReasonCode, _more: Any) -> None:
+    def _on_publish(self, client: paho.Client, _data: Any, mid: int, code: ReasonCode, _more: Any) -> None:
         # paho holds a lock of its own here, so none may be held anywhere while paho is called.
         with self._changed:
+            may_leave = mid == self._farewell
             if mid in self._unwatched:
                 self._unwatched.discard(mid)
-                return
-            self._acked[mid] = code
-            self._changed.notify_all()
+            elif not may_leave:
+                self._acked[mid] = code
+                self._changed.notify_all()
+        if may_leave:
+            client.disconnect()
 
     def _on_disconnect(self, _client: paho.Client, _data: Any, flags: Any, code: ReasonCode, _more: Any) -> None:
         if flags.is_disconnect_packet_from_server and self._error is None:
@@ -419,9 +425,17 @@ class Session:
         client = self._client
         if client is None:
             return
-        if farewell is not None and self.up_at_s is not None:
-            client.publish(farewell.topic, farewell.payload, farewell.qos, farewell.retain)
-        client.disconnect()
+        if farewell is None or self.up_at_s is None:
+            client.disconnect()
+            return
+        info = client.publish(farewell.topic, farewell.payload, farewell.qos, farewell.retain)
+        with self._changed:
+            self._farewell = info.mid
+            is_heard = self._acked.pop(info.mid, None) is not None
+        # The broker's acknowledgement comes first: one that meets a closed socket makes it take us for dead, and the
+        # will says once more what the farewell has said.
+        if is_heard or info.rc != MQTTErrorCode.MQTT_ERR_SUCCESS:
+            client.disconnect()
 
     def _expiry(self, message: Message) -> Properties | None:
         if message.expiry_s is None or self.version != "5":

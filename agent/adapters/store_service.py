@@ -28,12 +28,13 @@ from agent.adapters.store.reserve import Reserve
 from agent.adapters.store.room import FreeBytes
 from agent.adapters.store.schema import load_bytes
 from agent.adapters.store.shared import SharedBootTimes, SharedJournal, SharedOutbox
-from agent.adapters.store.waiting import Buffer, Load, Request, Rider, putting
+from agent.adapters.store.waiting import Buffer, Load, Request, putting
 from agent.core.outbox import Bounds
 from agent.core.values import SendOutcome
 from agent.errors import AgentError, StorageError
 
 if TYPE_CHECKING:
+    from agent.adapters.store.ports import Rider
     from agent.ports import Clock
 
 _log = logging.getLogger(__name__)
@@ -172,8 +173,7 @@ class StoreService:
         """For how long one turn has lasted beyond patience; 0 when the writer is healthy or waits for work."""
         if self._has_crashed:
             return math.inf
-        mark_s = self._mark_s
-        return 0.0 if mark_s is None else max(0.0, now_s - mark_s - _PATIENCE_S)
+        return 0.0 if (mark_s := self._mark_s) is None else max(0.0, now_s - mark_s - _PATIENCE_S)
 
     def _run(self) -> None:
         try:

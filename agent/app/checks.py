@@ -10,7 +10,7 @@ from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 
-from agent.app.links import make_broker, make_token, open_client
+from agent.app.links import open_client
 from agent.app.lock import holder_of
 from agent.app.plugins import load_handlers, load_sensors
 from agent.app.tokens import look_at_tokens
@@ -239,6 +239,7 @@ def try_broker(config: AgentConfig, mqtt: MqttConfig, credentials: Credentials) 
         Offline: it did not work, and why.
     """
     from agent.adapters.mqtt_probe import probe
+    from agent.app.mqtt_links import make_broker, make_token
 
     broker = make_broker(config, mqtt)
     version = probe(broker, config.device.device_id, make_token(credentials)(), mqtt.version)

@@ -13,22 +13,15 @@ from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials
 from agent.core.backoff import CAP_S
 from agent.core.values import Moment, SendOutcome
-from agent.errors import ConfigurationError, InvalidMessage
+from agent.errors import ConfigurationError
 from agent.frozen import dataclass
 from agent.runtime.health import Health
-from agent.runtime.patience import Patience
 from agent.wire.extensions import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY
-from agent.wire.secret import Secret
 
 if TYPE_CHECKING:
     from agent.adapters.discovery import Discovery
-    from agent.adapters.hybrid_source import HybridSource
-    from agent.adapters.mqtt_device import MqttDevice
-    from agent.adapters.mqtt_session import Broker
-    from agent.config.mqtt import MqttConfig
     from agent.ports import Clock, CommandSource, Journal, Uplink
     from agent.wire.device_client import DeviceClient
-    from agent.wire.mqtt_messages import Notice
 
 
 def _nothing() -> None:
@@ -105,7 +98,9 @@ def make_links(config: AgentConfig, credentials: Credentials, client: DeviceClie
         ConfigurationError: the device id cannot be a user of a broker.
     """
     if config.mqtt is not None:
-        return _mqtt_links(config, config.mqtt, credentials, client, parts)
+        from agent.app.mqtt_links import mqtt_links  # only where there is a broker
+
+        return mqtt_links(config, config.mqtt, credentials, client, parts)
     if client is None:
         raise ConfigurationError(["service: there is neither a service nor a broker"])
     return _http_links(config, client, parts)
@@ -123,7 +118,7 @@ def _http_links(config: AgentConfig, client: DeviceClient, parts: LinkParts) -> 
         return len(outcome.delivered) <= 1 and discovery.knows(IDEMPOTENCY_KEY)
 
     return Links(
-        source=_list_source(config, client, discovery),
+        source=list_source(config, client, discovery),
         uplink=HttpUplink(client, device.device_id, device.product_id, discovery, parts.wall_of),
         poll_wait_s=lambda: 0.0 if parts.poll_is_set() else config.commands.long_poll_wait_s,
         settles_lazily=settles_lazily,
@@ -131,125 +126,8 @@ def _http_links(config: AgentConfig, client: DeviceClient, parts: LinkParts) -> 
     )
 
 
-def _list_source(config: AgentConfig, client: DeviceClient, discovery: Discovery) -> CommandSource:
+def list_source(config: AgentConfig, client: DeviceClient, discovery: Discovery) -> CommandSource:
+    """Commands by asking for the list."""
     from agent.adapters.http_source import HttpSource
 
     return HttpSource(client, config.device.device_id, discovery if config.commands.long_poll == "auto" else None)
-
-
-def _mqtt_links(
-    config: AgentConfig, mqtt: MqttConfig, credentials: Credentials, client: DeviceClient | None, parts: LinkParts
-) -> Links:
-    device = _mqtt_device(config, mqtt, credentials, parts)
-    source: CommandSource = device.source
-    wait_s: Callable[[], float] = lambda: config.commands.long_poll_wait_s  # noqa: E731 - with its type
-    if client is not None:
-        from agent.adapters.discovery import Discovery
-
-        client.connection.on_traffic = parts.on_traffic
-        source = _hybrid(device, _list_source(config, client, Discovery(client, parts.clock)), mqtt, parts)
-        wait_s = lambda: 0.0 if parts.poll_is_set() else config.commands.long_poll_wait_s  # noqa: E731 - as above
-    receipts = mqtt.delivered_when == "receipt"
-    return Links(
-        source=source,
-        uplink=device.uplink,
-        poll_wait_s=wait_s,
-        # With receipts each reading has a key of its own; a broker alone knows no keys.
-        settles_lazily=lambda _outcome: receipts,
-        retry_max_s=mqtt.reconnect_max_s,
-        repeats_batches=False,
-        only_pushed=client is None,
-        start=device.start,
-        stop=device.stop,
-    )
-
-
-def _mqtt_device(config: AgentConfig, mqtt: MqttConfig, credentials: Credentials, parts: LinkParts) -> MqttDevice:
-    from agent.adapters.mqtt_device import MqttDevice
-
-    broker = make_broker(config, mqtt)
-    from agent.runtime.broker_watch import BrokerWatch
-
-    watch = BrokerWatch(parts.clock, parts.health, config.logging.repeat_after_s)
-
-    def up() -> None:
-        watch.up(f"connected to {broker} with MQTT {device.connection.version}")
-        parts.on_connected()
-
-    def noticed(_notice: Notice) -> None:
-        parts.on_connected()
-
-    device = MqttDevice(
-        broker,
-        config.device.device_id,
-        firmware_version=VERSION,
-        token=make_token(credentials),
-        clock=parts.clock,
-        waits=Patience(parts.fraction, cap_s=mqtt.reconnect_max_s),
-        version=mqtt.version,
-        receipts=mqtt.delivered_when == "receipt",
-        timeout_s=mqtt.receipt_timeout_s,
-        wall_of=parts.wall_of,
-        first_s=parts.first_s,
-        on_up=up,
-        on_traffic=parts.on_traffic,
-        on_down=watch.down,
-    )
-    device.on_notice = noticed
-    return device
-
-
-def _hybrid(device: MqttDevice, truth: CommandSource, mqtt: MqttConfig, parts: LinkParts) -> HybridSource:
-    from agent.adapters.hybrid_source import HybridSource
-
-    source = HybridSource(
-        device.source,
-        truth,
-        clock=parts.clock,
-        slow_s=mqtt.list_every_s,
-        is_first_contact=parts.journal.is_empty,
-        fraction=parts.fraction,
-    )
-
-    def noticed(notice: Notice) -> None:
-        parts.on_connected()
-        if notice.poll_s is not None:
-            source.set_slow_s(notice.poll_s)
-
-    device.on_notice = noticed
-    return source
-
-
-def make_broker(config: AgentConfig, mqtt: MqttConfig) -> Broker:
-    """The broker as the section ``mqtt`` describes it.
-
-    Raises:
-        ConfigurationError: the device id cannot be a user of a broker.
-    """
-    from agent.adapters.mqtt_session import Broker, Tls
-    from agent.wire.topics import user_name
-
-    try:
-        client_id = user_name(config.device.device_id)
-    except InvalidMessage as error:
-        raise ConfigurationError([f"device.device_id: {error}"]) from None
-    return Broker(
-        host=mqtt.host,
-        port=mqtt.port_in_use,
-        client_id=client_id,
-        tls=Tls(mqtt.ca_file, mqtt.cert_file, mqtt.key_file) if mqtt.tls else None,
-        websocket_path=mqtt.websocket_path,
-        keepalive_s=mqtt.keepalive_s,
-        connect_timeout_s=mqtt.connect_timeout_s,
-        session_expiry_s=mqtt.session_expiry_s,
-        max_packet_bytes=mqtt.max_message_bytes,
-    )
-
-
-def make_token(credentials: Credentials) -> Callable[[], Secret]:
-    """The device token as its file holds it now."""
-    from agent.adapters.renewed_token import RenewedToken
-
-    if credentials.token_path is None:
-        return lambda: credentials.secret
-    return RenewedToken(credentials.token_path, credentials.secret).current

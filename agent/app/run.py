@@ -20,7 +20,7 @@ from agent.app.agent import Agent
 from agent.app.links import open_client
 from agent.app.log_ring import LogRing
 from agent.app.logs import TextFormatter, set_up_logging
-from agent.app.starting import Starting
+from agent.app.starting import Starting, forget_folders
 from agent.app.status_file import StatusFile, status_path, write_status
 from agent.app.upkeep import AgentUpkeep, AgentView
 from agent.app.version import VERSION
@@ -173,6 +173,7 @@ class _Life:
                 self._metrics = self._serve_metrics(self._agent, store)
                 self._agent.start()
                 self._look_after()
+                forget_folders()  # what imports are left come late and one by one
                 _log.info("agent=ready version=%s device=%s", VERSION, config.device.device_id)
                 ending = self._supervisor.run()
             except StorageError as error:

@@ -1,50 +1,54 @@
-"""``device-agent``: click commands, no logic. Each command's module is imported only when it is used."""
+"""``device-agent``. An agent that is to run goes past click, which it would carry for months and never use again."""
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Final
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-import click
-
-from agent.app.version import VERSION
-from agent.cli.lazy import LazyGroup
-
-_COMMANDS: Final = {
-    "check": "agent.cli.check:check",
-    "config": "agent.cli.config:config",
-    "diagnostics": "agent.cli.diagnostics:diagnostics",
-    "doctor": "agent.cli.doctor:doctor",
-    "gateway": "agent.cli.gateway:gateway",
-    "handlers": "agent.cli.plugins:handlers",
-    "init": "agent.cli.init:init",
-    "keys": "agent.cli.keys:keys",
-    "run": "agent.cli.run:run",
-    "sensors": "agent.cli.plugins:sensors",
-    "status": "agent.cli.status:status",
-}
-
-
-@click.group(
-    cls=LazyGroup,
-    lazy=_COMMANDS,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-)
-@click.version_option(VERSION, prog_name="device-agent")
-def device_agent() -> None:
-    """Connects this device to the service: runs commands, sends sensor data.
-
-    Exit codes: 0 good, 1 a check failed or the agent crashed, 2 usage or configuration, 5 the service cannot be
-    reached, 75 the agent ended to be started anew. Every key of the configuration can also be set by the environment:
-    DEVICE_AGENT_SERVICE__BASE_URL sets service.base_url.
-    """
+CONFIG_VARIABLE = "DEVICE_AGENT_CONFIG"
+"""Environment variable: stands for ``--config FILE``."""
 
 
 def main() -> None:
     """The program."""
     try:
-        device_agent(prog_name="device-agent")
+        config_path = plain_run(sys.argv[1:], os.environ)
+        if config_path is None:
+            from agent.cli.program import device_agent
+
+            device_agent(prog_name="device-agent")
+        else:
+            from agent.cli.running import run_until_the_end
+
+            run_until_the_end(config_path)
     except BrokenPipeError:
         # The reader of a listing went away, as head does: no reason for a traceback.
         sys.stderr.close()
         sys.exit(0)
+    except KeyboardInterrupt:  # before there is anything to stop in order
+        sys.stderr.write("Aborted!\n")
+        sys.exit(1)
+
+
+def plain_run(words: Sequence[str], environ: Mapping[str, str]) -> Path | None:
+    """The configuration file of ``device-agent run`` where nothing but that file is given, as click would find it.
+
+    Args:
+        words: the arguments.
+        environ: of the process.
+
+    Returns:
+        None for everything that click has to look at: other commands and options, help, and faults.
+    """
+    if list(words) == ["run"]:
+        from agent.config.load import DEFAULT_PATH
+
+        path = Path(environ.get(CONFIG_VARIABLE) or DEFAULT_PATH)
+    elif len(words) == 3 and words[:2] == ["run", "--config"]:  # noqa: PLR2004 - the option and its value
+        path = Path(words[2])
+    else:
+        return None
+    is_readable = os.access(path, os.R_OK) or not os.path.exists(path)  # noqa: PTH110 - as click: never raises
+    return path if is_readable else None

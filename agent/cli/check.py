@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from agent.cli.options import config_option, end_with, json_option, load
+from agent.cli.loading import load
+from agent.cli.options import config_option, end_with, json_option
 
 
 @click.command()

@@ -8,14 +8,8 @@ from pathlib import Path
 
 import click
 
-from agent.cli.options import (
-    EXIT_CHECK_FAILED,
-    config_option,
-    configuration_faults_end_it,
-    json_option,
-    load,
-    print_json,
-)
+from agent.cli.loading import configuration_faults_end_it, load
+from agent.cli.options import EXIT_CHECK_FAILED, config_option, json_option, print_json
 
 
 @click.command()

@@ -12,15 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agent.cli.options import (
-    EXIT_CHECK_FAILED,
-    EXIT_CONFIGURATION,
-    EXIT_UNREACHABLE,
-    config_option,
-    json_option,
-    load,
-    print_json,
-)
+from agent.cli.loading import EXIT_CONFIGURATION, load
+from agent.cli.options import EXIT_CHECK_FAILED, EXIT_UNREACHABLE, config_option, json_option, print_json
 
 if TYPE_CHECKING:
     from agent.doctor.examination import Result

@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from agent.cli.lazy import LazyGroup
-from agent.cli.options import EXIT_CONFIGURATION
+from agent.cli.loading import EXIT_CONFIGURATION
 
 _COMMANDS: Final = {
     "broker-config": "agent.cli.gateway_broker:broker_config",

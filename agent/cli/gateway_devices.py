@@ -14,14 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from agent.cli.gateway_options import gateway_config_option, load_without_keys
-from agent.cli.options import (
-    EXIT_CHECK_FAILED,
-    EXIT_UNREACHABLE,
-    configuration_faults_end_it,
-    json_option,
-    print_json,
-    print_table,
-)
+from agent.cli.loading import configuration_faults_end_it
+from agent.cli.options import EXIT_CHECK_FAILED, EXIT_UNREACHABLE, json_option, print_json, print_table
 from agent.errors import Advice, ServiceError
 
 if TYPE_CHECKING:

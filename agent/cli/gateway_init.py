@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from agent.cli.options import configuration_faults_end_it
+from agent.cli.loading import configuration_faults_end_it
 
 
 @click.command()

@@ -13,13 +13,8 @@ from typing import TYPE_CHECKING
 import click
 
 from agent.cli.gateway_options import gateway_config_option, load, load_without_keys
-from agent.cli.options import (
-    EXIT_CHECK_FAILED,
-    configuration_faults_end_it,
-    end_with,
-    json_option,
-    print_json,
-)
+from agent.cli.loading import configuration_faults_end_it
+from agent.cli.options import EXIT_CHECK_FAILED, end_with, json_option, print_json
 
 if TYPE_CHECKING:
     from agent.gateway.status import GatewayStatus

@@ -8,15 +8,8 @@ from pathlib import Path
 
 import click
 
-from agent.cli.options import (
-    EXIT_CONFIGURATION,
-    config_option,
-    configuration_faults_end_it,
-    json_option,
-    load,
-    print_json,
-    print_table,
-)
+from agent.cli.loading import EXIT_CONFIGURATION, configuration_faults_end_it, load
+from agent.cli.options import config_option, json_option, print_json, print_table
 
 
 @click.group()

@@ -1,25 +1,23 @@
-"""What the commands share: options, exit codes, and one way to tell a wrong configuration."""
+"""What the commands share: options, exit codes, and ways to print."""
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import click
 
-from agent.config.load import DEFAULT_PATH, FindLayer, LoadedConfig, find_layer, load_config
-from agent.errors import ConfigurationError
+from agent.cli import CONFIG_VARIABLE
+from agent.cli.loading import EXIT_CONFIGURATION
+from agent.config.load import DEFAULT_PATH
 
 if TYPE_CHECKING:
     from agent.app.checks import Finding
 
 EXIT_CHECK_FAILED: Final = 1
-EXIT_CONFIGURATION: Final = 2
 EXIT_UNREACHABLE: Final = 5
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -33,7 +31,7 @@ def config_option(command: Function) -> Function:
         type=click.Path(path_type=Path),
         default=DEFAULT_PATH,
         show_default=True,
-        envvar="DEVICE_AGENT_CONFIG",
+        envvar=CONFIG_VARIABLE,
         show_envvar=True,
         help="The configuration file. Without the default file the environment alone may hold everything.",
     )(command)
@@ -66,27 +64,6 @@ def end_with(findings: Sequence[Finding], *, as_json: bool) -> NoReturn:
     if Verdict.UNREACHABLE in verdicts:
         raise SystemExit(EXIT_UNREACHABLE)
     raise SystemExit(EXIT_CHECK_FAILED if Verdict.FAILED in verdicts else 0)
-
-
-def load(config_path: Path, find_layer: FindLayer = find_layer) -> LoadedConfig:
-    """The configuration that a command works with.
-
-    Raises:
-        ConfigurationError: every fault of it.
-    """
-    is_default = config_path == DEFAULT_PATH and not config_path.exists()
-    from_environment = is_default and "DEVICE_AGENT_SERVICE__BASE_URL" in os.environ
-    return load_config(None if from_environment else config_path, os.environ, find_layer)
-
-
-@contextmanager
-def configuration_faults_end_it() -> Iterator[None]:
-    """A wrong configuration ends the program with code 2, each fault on a line of its own."""
-    try:
-        yield
-    except ConfigurationError as error:
-        click.echo(str(error), err=True)
-        raise SystemExit(EXIT_CONFIGURATION) from None
 
 
 def print_json(value: Any) -> None:

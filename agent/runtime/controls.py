@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from agent.core.values import JsonObject
 from agent.runtime.intervals import Intervals
@@ -13,37 +13,7 @@ from agent.runtime.intervals import Intervals
 if TYPE_CHECKING:
     from agent.handlers.upkeep import Upkeep
     from agent.ports import Clock, Journal
-
-
-class ReadResult(Protocol):
-    """What one read of one sensor gave."""
-
-    @property
-    def values(self) -> Mapping[str, float]:
-        """Reading name -> number; empty when the read failed."""
-        ...
-
-    @property
-    def error(self) -> str | None:
-        """Why there is nothing, or None."""
-        ...
-
-    @property
-    def refused(self) -> tuple[str, ...]:
-        """One sentence for each reading that was left out."""
-        ...
-
-
-class Reader(Protocol):
-    """Reads sensors in bounded time and never raises for what a sensor does."""
-
-    def names(self) -> list[str]:
-        """The ready sensors, in the configuration's order."""
-        ...
-
-    def read(self, names: list[str] | None = None) -> Mapping[str, ReadResult]:
-        """One result per name; ``KeyError`` for a name that is none."""
-        ...
+    from agent.runtime.ports import Reader
 
 
 class Controls:

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from agent.core.commands import CommandRules, IllegalMove, canceled, refuse_at_start
 from agent.core.timekeeping import service_time_at_least
@@ -18,7 +18,10 @@ from agent.core.values import CommandState, Contract, JournalEntry, Moment, Outc
 from agent.errors import StorageError
 from agent.runtime.cancels import Cancels
 from agent.runtime.errands import LANE_CAPACITY, Errand, LaneParts, tell_outcome
-from agent.runtime.service import Actor
+
+if TYPE_CHECKING:
+    from agent.runtime.ports import Post
+    from agent.runtime.service import Actor
 
 _log = logging.getLogger(__name__)
 
@@ -32,14 +35,6 @@ WAITING: Final = "waiting"
 RUNNING: Final = "running"
 OVER: Final = "over"
 UNKNOWN: Final = "unknown"
-
-
-class Post(Protocol):
-    """A running service, as far as the dispatcher sees it."""
-
-    def post(self, message: Errand) -> bool:
-        """Post a message; False when the mailbox is full or closed."""
-        ...
 
 
 class Dispatcher:

@@ -14,13 +14,13 @@ from agent.core.values import Moment, Priority, Reading
 from agent.errors import StorageError
 from agent.frozen import dataclass
 from agent.runtime.complaints import Complaints
-from agent.runtime.controls import Reader, ReadResult
 from agent.runtime.health import Health
 from agent.runtime.intervals import Intervals
 from agent.runtime.service import Actor
 
 if TYPE_CHECKING:
     from agent.ports import Clock, Outbox
+    from agent.runtime.ports import Reader, ReadResult
 
 _log = logging.getLogger(__name__)
 

@@ -92,7 +92,9 @@ class Connection:
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._is_interrupted = False
         self._is_closed = False
-        self._verify: ssl.SSLContext | bool = self.base_url.scheme == "https" and trust_store()
+        # One for both clients. Over http:// it is never asked, and without authorities it would trust nobody.
+        is_secure = self.base_url.scheme == "https"
+        self._trust = trust_store() if is_secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._client = self._open_client()
         self._held: httpx.Client | None = None
         _quiet_loggers()
@@ -235,7 +237,7 @@ class Connection:
 
     def _open_client(self) -> httpx.Client:
         return httpx.Client(
-            verify=self._verify,
+            verify=self._trust,
             trust_env=False,
             follow_redirects=False,
             limits=_LIMITS,

@@ -24,7 +24,7 @@ from tests.gateway_stand_in import GatewayStandIn
 from tests.mosquitto import Mosquitto
 from tests.mqtt_device_running import RunningDevice
 
-SOON_S = 5.0
+SOON_S = 60.0
 RECORDS = [
     {"id": "c2", "device_id": "d1", "command_payload": {"command": "b"}, "created_at": "2026-01-01T00:00:02Z"},
     {"id": "c1", "device_id": "d1", "command_payload": {"command": "a"}, "created_at": "2026-01-01T00:00:01Z"},
@@ -94,7 +94,7 @@ def serve() -> Iterator[Callable[..., tuple[ScriptedServer, ServiceClient]]]:
 
     def start(script: Callable[[str, str, dict[str, str]], Answer], **options: Any):
         server = ScriptedServer(script)
-        client = ServiceClient(server.base_url, KeyPair("mk_1", Secret("msk_1")), timeout_s=2.0, **options)
+        client = ServiceClient(server.base_url, KeyPair("mk_1", Secret("msk_1")), **{"timeout_s": SOON_S, **options})
         made.append((server, client))
         return server, client
 
@@ -226,7 +226,7 @@ class TestHttp:
         thread.start()
         assert server.arrived.wait(SOON_S)
         source.interrupt()
-        thread.join(1.0)
+        thread.join(SOON_S / 2)  # the server holds it for the whole of it
         assert not thread.is_alive()
         assert errors
         release.set()

@@ -45,11 +45,11 @@ class Bench:
 
     def client(self, token):
         headers = {"authorization": f"Bearer {token}"} if token else {}
-        return httpx.Client(base_url=self.front.base_url, headers=headers, trust_env=False, timeout=20)
+        return httpx.Client(base_url=self.front.base_url, headers=headers, trust_env=False, timeout=60)
 
     def close(self):
         self.http.close()
-        assert self.front.stop(10)
+        assert self.front.stop(60)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def error_of(answer):
 
 @pytest.mark.parametrize("path", ["/devices/d1/commands", "/sensor-data", "/no/such/path"])
 def test_without_a_token_everything_is_401(bench, path):
-    answer = httpx.get(bench.front.base_url + path, trust_env=False)
+    answer = httpx.get(bench.front.base_url + path, trust_env=False, timeout=60)
     assert error_of(answer) == (401, "missing_token")
     assert answer.headers["www-authenticate"] == 'Bearer realm="device-gateway"'
 
@@ -109,7 +109,7 @@ def test_a_token_that_is_revoked_meanwhile_is_401(bench):
 
 def test_a_key_pair_is_told_that_it_does_not_belong_here(bench):
     headers = {"x-api-key": "mk_1", "x-secret-key": "msk_1"}
-    answer = httpx.get(f"{bench.front.base_url}/devices/d1/commands", headers=headers, trust_env=False)
+    answer = httpx.get(f"{bench.front.base_url}/devices/d1/commands", headers=headers, trust_env=False, timeout=60)
     assert error_of(answer) == (401, "missing_token")
     assert "no key pair" in answer.json()["message"]
 
@@ -157,7 +157,7 @@ def test_a_device_that_the_service_does_not_know_is_404(bench):
 
 
 def test_what_the_gateway_offers_is_told_without_a_token(bench):
-    answer = httpx.get(f"{bench.front.base_url}/.well-known/device-service", trust_env=False)
+    answer = httpx.get(f"{bench.front.base_url}/.well-known/device-service", trust_env=False, timeout=60)
     assert set(answer.json()["extensions"]) == ALL - {COMMAND_EVENTS}
 
 
@@ -234,17 +234,17 @@ def test_a_held_poll_answers_as_soon_as_a_command_comes(bench):
     answers = []
 
     def poll():
-        params, headers = {"status": "open", "wait": "20"}, {"if-none-match": tag}
+        params, headers = {"status": "open", "wait": "30"}, {"if-none-match": tag}
         answers.append(bench.http.get("/devices/d1/commands", params=params, headers=headers))
 
     thread = threading.Thread(target=poll)
     thread.start()
-    assert bench.desk.watched.wait(10)
+    assert bench.desk.watched.wait(60)
     bench.desk.send("d2", "c2")
     bench.desk.send("d1", "c1")
-    thread.join(15)
+    thread.join(60)
     assert [record["id"] for record in answers[0].json()["data"]] == ["c1"]
-    assert answers[0].elapsed.total_seconds() < 15
+    assert answers[0].elapsed.total_seconds() < 25
     assert bench.desk.watchers == 0
 
 
@@ -254,18 +254,18 @@ def test_a_token_that_is_revoked_during_a_held_poll_ends_it_without_a_command(be
     answers = []
 
     def poll():
-        params, headers = {"status": "open", "wait": "20"}, {"if-none-match": tag}
+        params, headers = {"status": "open", "wait": "30"}, {"if-none-match": tag}
         answers.append(bench.http.get("/devices/d1/commands", params=params, headers=headers))
 
     thread = threading.Thread(target=poll)
     thread.start()
-    assert bench.desk.watched.wait(10)
+    assert bench.desk.watched.wait(60)
     del bench.tokens.tokens["t1"]
     if command:
         bench.desk.send("d1", "c1")
-    thread.join(15)
+    thread.join(60)
     assert error_of(answers[0]) == (401, "invalid_token")
-    assert answers[0].elapsed.total_seconds() < 15
+    assert answers[0].elapsed.total_seconds() < 25
     assert bench.desk.given == []
 
 
@@ -287,9 +287,9 @@ def test_held_polls_are_let_go_when_the_front_stops():
 
     thread = threading.Thread(target=poll)
     thread.start()
-    assert bench.desk.watched.wait(10)
-    assert bench.front.stop(20)
-    thread.join(10)
+    assert bench.desk.watched.wait(60)
+    assert bench.front.stop(60)
+    thread.join(60)
     assert statuses == [304]
     bench.http.close()
 
@@ -299,9 +299,9 @@ def test_a_device_that_hangs_up_is_watched_no_longer(bench):
     request = b"GET /devices/d1/commands?status=open&wait=30 HTTP/1.1\r\nhost: x\r\nauthorization: Bearer t1\r\n"
     with socket.create_connection((host, int(port))) as connection:
         connection.sendall(request + b'if-none-match: "v"\r\n\r\n')
-        assert bench.desk.watched.wait(10)
+        assert bench.desk.watched.wait(60)
     ended = threading.Event()
-    for _ in range(200):
+    for _ in range(1200):
         if not bench.desk.watchers:
             break
         ended.wait(0.05)
@@ -464,7 +464,7 @@ def test_another_media_type_is_415(bench, headers):
 def test_a_body_that_does_not_come_is_408():
     bench = Bench(limits=Limits(body_s=0.05))
     host, port = bench.front.base_url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         head = "POST /sensor-data HTTP/1.1\r\nhost: x\r\nauthorization: Bearer t1\r\ncontent-length: 10\r\n\r\n{"
         connection.sendall(head.encode())
         assert connection.recv(4096).startswith(b"HTTP/1.1 408")

@@ -27,7 +27,7 @@ def reopen(request, tmp_path) -> Iterator[Reopen]:
     def close() -> None:
         if opened:
             last = opened.pop()
-            last.stop(10.0) if isinstance(last, StoreService) else last.close()
+            last.stop(60) if isinstance(last, StoreService) else last.close()
 
     def open_again() -> Journal:
         if request.param == "fake":

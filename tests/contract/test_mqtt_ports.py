@@ -19,7 +19,7 @@ from tests.gateway_stand_in import GatewayStandIn
 from tests.mosquitto import Mosquitto
 from tests.mqtt_device_running import RunningDevice
 
-SOON_S = 15.0
+SOON_S = 60.0
 PING = {"command": "ping"}
 
 
@@ -199,6 +199,7 @@ class TestReadings:
         with pytest.raises(TransportError, match="no gateway confirmed"):
             uplink.send(stored(1))
         gateway.confirms = True
+        uplink._timeout_s = SOON_S  # this time the receipt comes
         assert uplink.send(stored(1)).delivered == (1,)
         assert len(gateway.readings) == 1
         assert gateway.repeats == 1

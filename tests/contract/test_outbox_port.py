@@ -40,7 +40,7 @@ def reopen(request, tmp_path, clock, bounds) -> Iterator[Reopen]:
     def close() -> None:
         if opened:
             last = opened.pop()
-            last.stop(10.0) if isinstance(last, StoreService) else last.close()
+            last.stop(60) if isinstance(last, StoreService) else last.close()
 
     def open_again() -> Outbox:
         if request.param == "fake":

@@ -113,11 +113,13 @@ def test_each_manufacturer_hears_its_own_commands_only(bench):
 
 def test_a_silent_stream_sends_comments_and_ends_after_its_time(bench, monkeypatch):
     monkeypatch.setattr(command_events, "HEARTBEAT_S", 0.05)
-    monkeypatch.setattr(command_events, "STREAM_S", 0.4)
     with listening(bench.http) as stream:
         assert stream.comment() == ": commands as they are sent"
         assert [stream.comment() for _ in range(3)] == [": still here"] * 3
-        assert set(stream.lines) <= {"", ": still here"}  # and that is the end
+    monkeypatch.setattr(command_events, "STREAM_S", 0.2)
+    with listening(bench.http) as stream:
+        assert stream.comment() == ": commands as they are sent"
+        assert {line for line in stream.lines if line} <= {"retry: 1000", ": still here"}  # and that is the end
 
 
 def test_an_open_stream_goes_on_over_a_reset(bench):
@@ -143,7 +145,7 @@ def test_a_caller_that_goes_away_is_let_go(bench):
     with listening(bench.http) as stream:
         stream.comment()
         assert len(feed._listeners) == 1
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while feed._listeners and time.monotonic() < until:
         bench.http.get("/products")
     assert feed._listeners == {}
@@ -157,7 +159,7 @@ def test_the_end_of_the_service_ends_the_streams_soon(storage):
         began = time.monotonic()
         bench.service.stop()
         assert [list(stream.lines)[-1:] for stream in streams] == [[""]] * 3
-        assert time.monotonic() - began < 2.5
+        assert time.monotonic() - began < command_events.HEARTBEAT_S  # the next moment at which it would have looked
 
 
 def test_an_account_has_a_bounded_number_of_streams_and_a_place_is_free_when_one_ends(bench):
@@ -183,7 +185,7 @@ def test_an_account_has_a_bounded_number_of_streams_and_a_place_is_free_when_one
 
 def wait_until_streams(bench, count):
     streams = bench.service._service.feed._streams
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while streams.total() != count and time.monotonic() < until:
         bench.http.get("/products")
     assert streams.total() == count

@@ -185,12 +185,12 @@ def _held(bench: Bench, pool: ThreadPoolExecutor, device_id: str, tag: str):
 
     def poll():
         with client(bench.service) as http:
-            query = {"status": "open", "wait": 20}
+            query = {"status": "open", "wait": 30}
             return http.get(f"/devices/{device_id}/commands", params=query, headers={"if-none-match": tag})
 
     before = sum(map(len, list(waiting.values())))
     held = pool.submit(poll)
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while sum(map(len, list(waiting.values()))) <= before and time.monotonic() < until:
         threading.Event().wait(0.005)
     assert not held.done()
@@ -203,7 +203,7 @@ def test_a_held_poll_is_answered_when_a_command_comes(bench):
     with ThreadPoolExecutor() as pool:
         held = _held(bench, pool, device_id, tag)
         command_id = bench.send(device_id)
-        answer = held.result(5)
+        answer = held.result(60)
     assert answer.status_code == 200
     assert _ids(answer) == [command_id]
     assert answer.json()["data"][0]["status"] == "delivered"
@@ -217,14 +217,14 @@ def test_a_held_poll_hears_of_expiry_removal_and_the_end_of_the_service(bench):
     with ThreadPoolExecutor() as pool:
         held = {device_id: _held(bench, pool, device_id, tag) for device_id, tag in tags.items()}
         bench.clock.advance(6)
-        assert held[first].result(5).json()["data"] == []
+        assert held[first].result(60).json()["data"] == []
         assert bench.http.delete(f"/onboarding/device/{second}").status_code == 204
-        assert held[second].result(5).status_code == 404
+        assert held[second].result(60).status_code == 404
         assert not held[third].done()
         began = time.monotonic()
         bench.service.stop()
-        assert held[third].result(5).status_code == 304
-        assert time.monotonic() - began < 4
+        assert held[third].result(60).status_code == 304
+        assert time.monotonic() - began < 25  # it was asked to hold it for 30 s
 
 
 def test_a_held_poll_whose_caller_has_gone_is_forgotten(bench, caplog):
@@ -235,7 +235,7 @@ def test_a_held_poll_whose_caller_has_gone_is_forgotten(bench, caplog):
         http.timeout = 0.3
         with pytest.raises(Exception, match="timed out"):
             http.get(f"/devices/{device_id}/commands?status=open&wait=20", headers={"if-none-match": tag})
-    until = time.monotonic() + 5
+    until = time.monotonic() + 60
     while waiting and time.monotonic() < until:
         threading.Event().wait(0.005)
     assert not waiting

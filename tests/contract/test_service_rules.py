@@ -206,7 +206,7 @@ def test_a_held_poll_hears_at_once_of_a_command_that_a_rule_sent(bench, device):
     with ThreadPoolExecutor() as pool:
         held = pool.submit(bench.poll, device_id, tag, wait=15)
         post(bench, device_id, 61)
-        assert held.result(10).json()["data"][0]["command_payload"]["command"] == "open_door"
+        assert held.result(60).json()["data"][0]["command_payload"]["command"] == "open_door"
 
 
 def test_a_full_queue_is_noted_and_the_reading_is_stored_all_the_same(bench, device):

@@ -25,6 +25,8 @@ SOON_S = 60.0
 """Nothing waits that long on a machine that has nothing else to do; a busy one is no failure."""
 START_S = 60.0
 """A start takes a second of processor time, and the machine may have other work."""
+PROMPT_S = 20.0
+"""For an end that must not wait for what goes on: a poll is held for 25 s, and handlers here sleep for a minute."""
 API_KEY = "mk_bench"
 
 
@@ -139,7 +141,7 @@ class AgentBench:
             path.write_text(value)
             path.chmod(0o600)
         self.config.write_text(
-            f"service: {{base_url: '{base_url}', timeout_s: 3}}\n"
+            f"service: {{base_url: '{base_url}', timeout_s: 30}}\n"
             f"device: {{device_id: '{self.device_id}'}}\n"
             f"auth:\n  allow_secret_key_on_device: true\n"
             f"  api_key_file: '{self.folder}/api_key'\n  secret_key_file: '{self.folder}/secret_key'\n"

@@ -50,7 +50,7 @@ def bench(service, tmp_path) -> Iterator[AgentBench]:
 
 def write_config(bench: AgentBench, base_url: str) -> None:
     bench.config.write_text(
-        f"service: {{base_url: '{base_url}', timeout_s: 3}}\n"
+        f"service: {{base_url: '{base_url}', timeout_s: 30}}\n"
         f"device: {{device_id: '{bench.device_id}'}}\n"
         f"auth: {{mode: bearer, token_file: '{bench.folder}/token.json'}}\n"
         f"state_dir: '{bench.state_dir}'\n"
@@ -65,7 +65,9 @@ def sign_in(service: Bench, path: Path) -> dict[str, str]:
         query = request_query("bench-tool", REDIRECT, scope=DEFAULT_SCOPE, state=os.urandom(8).hex())
         code = parameters_of(browser.approve(query, EMAIL, PASSWORD))["code"]
     body = {"grant_type": "authorization_code", "code": code, "redirect_uri": REDIRECT, "client_id": "bench-tool"}
-    answer = httpx.post(f"{url}{paths.OAUTH_TOKEN}", json={**body, "code_verifier": VERIFIER}, trust_env=False)
+    answer = httpx.post(
+        f"{url}{paths.OAUTH_TOKEN}", json={**body, "code_verifier": VERIFIER}, trust_env=False, timeout=60
+    )
     tokens = answer.json()
     members = {name: tokens[name] for name in ("access_token", "refresh_token", "scope")}
     for name in ("access_token", "refresh_token"):

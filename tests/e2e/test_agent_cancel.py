@@ -168,12 +168,14 @@ def test_a_command_that_waits_too_long_is_rejected_instead_of_running_late(bench
     slow = program(bench.folder / "slow", f"echo run >> '{bench.folder}/slow.log'; exec sleep 600")
     bench.write_config(
         str(bench.client.connection.base_url),
-        more=f"executables:\n  slow: {{argv: ['{slow}'], timeout_s: 120, start_timeout_s: 1}}\n",
+        more="  max_lanes: 1\nexecutables:\n"
+        f"  slow: {{argv: ['{slow}'], timeout_s: 120}}\n"
+        f"  late: {{argv: ['{slow}'], timeout_s: 120, start_timeout_s: 1}}\n",
     )
     bench.start()
     bench.send(command="slow")
     wait_until((bench.folder / "slow.log").exists)
-    late = bench.wait_for(bench.send(command="slow"))
+    late = bench.wait_for(bench.send(command="late"))
     assert late.status == "rejected"
     assert reason_of(late).startswith("not_started_in_time: ")
     assert (bench.folder / "slow.log").read_text() == "run\n"

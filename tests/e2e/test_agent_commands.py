@@ -16,11 +16,11 @@ from click.testing import CliRunner
 
 from agent.adapters.sqlite_store import FILE_NAME, SqliteStore
 from agent.app.version import VERSION
-from agent.cli import device_agent
+from agent.cli.program import device_agent
 from agent.config import load_config
 from tests.fakes import FakeClock
 
-SOON_S = 15.0
+SOON_S = 60.0
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ def doctor(config: Path, *options: str) -> tuple[int, dict[str, dict[str, str]],
 
 def figures(path: Path) -> dict[tuple[str, ...], float]:
     with socket.socket(socket.AF_UNIX) as reader:
-        reader.settimeout(10)
+        reader.settimeout(60)
         reader.connect(str(path))
         reader.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         answer = http.client.HTTPResponse(reader)

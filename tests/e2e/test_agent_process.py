@@ -8,13 +8,17 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.contract.test_command_source_port import Answer, ScriptedServer
-from tests.e2e.agent_bench import SECRET_KEY, SOON_S, wait_until
+from tests.e2e.agent_bench import PROMPT_S, SECRET_KEY, SOON_S, wait_until
+from tests.ports import free_port
 
 
 def program(path: Path, text: str) -> Path:
@@ -51,7 +55,7 @@ def test_a_command_goes_to_its_handler_and_its_result_comes_back(bench):
         assert code in (record.status_reason or record.error or "")
     code, took_s = agent.terminate()
     assert code == 0
-    assert took_s < 5
+    assert took_s < PROMPT_S
     assert SECRET_KEY not in "\n".join(agent.lines)
 
 
@@ -70,7 +74,7 @@ def test_readings_of_this_machine_arrive_and_a_set_interval_survives_a_restart(b
     wait_until(lambda: len(list(bench.client.sensor_data(bench.device_id))) >= before + 3)
 
 
-def test_sigterm_ends_a_held_poll_and_a_running_handler_within_five_seconds(bench):
+def test_sigterm_ends_a_held_poll_and_a_running_handler_long_before_they_would_end(bench):
     slow = program(bench.folder / "slow", "exec sleep 60")
     bench.write_config(
         str(bench.client.connection.base_url),
@@ -81,7 +85,7 @@ def test_sigterm_ends_a_held_poll_and_a_running_handler_within_five_seconds(benc
     agent.wait_for("handler=slow state=started")
     code, took_s = agent.terminate()
     assert code == 0
-    assert took_s < 5
+    assert took_s < PROMPT_S
 
 
 def test_a_command_that_a_kill_interrupts_is_concluded_by_its_contract(bench):
@@ -131,19 +135,35 @@ def test_restart_agent_replaces_the_process_and_is_reported_once(bench):
     assert len([line for line in agent.lines if "state=reported" in line]) == 1
 
 
-def test_under_a_service_manager_restart_agent_ends_with_its_own_code(bench, tmp_path):
+@contextmanager
+def service_manager(address: Path) -> Iterator[list[bytes]]:
+    """What it is told, word by word. It always listens: where ten words wait unread, the next ones are lost."""
+    told: list[bytes] = []
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind(str(tmp_path / "notify"))
-        manager.settimeout(SOON_S)
+        manager.bind(str(address))
+
+        def listen() -> None:
+            while word := manager.recv(4096):
+                told.extend(word.split(b"\n"))
+
+        thread = threading.Thread(target=listen, name="service-manager")
+        thread.start()
+        try:
+            yield told
+        finally:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
+                end.sendto(b"", str(address))
+            thread.join()
+
+
+def test_under_a_service_manager_restart_agent_ends_with_its_own_code(bench, tmp_path):
+    with service_manager(tmp_path / "notify") as told:
         agent = bench.start(NOTIFY_SOCKET=str(tmp_path / "notify"), WATCHDOG_USEC="2000000")
-        told = b""
-        while b"WATCHDOG=1" not in told:
-            told += manager.recv(4096)
+        wait_until(lambda: b"WATCHDOG=1" in told)
         assert b"READY=1" in told
         bench.send(command="restart_agent")
         assert agent.wait() == 75
-        while b"STOPPING=1" not in told:
-            told += manager.recv(4096)
+        wait_until(lambda: b"STOPPING=1" in told)
 
 
 def test_only_one_agent_uses_a_state_directory(bench):
@@ -156,9 +176,7 @@ def test_only_one_agent_uses_a_state_directory(bench):
 
 
 def test_with_the_service_down_the_agent_waits_and_goes_on_when_it_is_there(bench, service):
-    with socket.socket() as reserved:
-        reserved.bind(("127.0.0.1", 0))
-        nobody = f"http://127.0.0.1:{reserved.getsockname()[1]}"
+    nobody = f"http://127.0.0.1:{free_port()}"
     bench.write_config(nobody, more="sensors:\n  - {name: board, type: system, interval_s: 0.5}\n")
     agent = bench.start()
     agent.wait_for("commands=unreachable")
@@ -210,7 +228,7 @@ def test_trouble_on_the_way_is_one_clear_line_and_no_storm(bench, answer, words)
         assert words in line
         begun_s = time.monotonic()
         assert agent.terminate()[0] == 0
-        assert time.monotonic() - begun_s < 5
+        assert time.monotonic() - begun_s < PROMPT_S
         assert len(server.asked) < 20
         assert len([each for each in agent.lines if words in each]) <= 2
     finally:

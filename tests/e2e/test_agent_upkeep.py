@@ -131,17 +131,18 @@ def poll_interval(bench: AgentBench) -> float:
 
 class TestUpdateConfig:
     def test_a_good_one_is_kept_also_when_the_agent_is_killed_on_probation(self, bench, service, manage):
-        bench.write_config(service.base_url, more=PROBATION % 3 + BOARD)
+        bench.write_config(service.base_url, more=PROBATION % 10 + BOARD)
         manager = manage()
         manager.wait_for("agent=ready")
         command = bench.send(command="update_config", config="commands: {poll: {idle_s: 7}}\n")
-        manager.wait_for("configuration=on_trial for 3 s, start 1")
+        manager.wait_for("configuration=on_trial for 10 s, start 1")
         manager.kill()
         record = bench.wait_for(command, within_s=LONG_S)
         assert record.status == "succeeded"
         assert record.result["changed"] == ["commands.poll.idle_s"]
         assert record.result["starts"] == 2
         assert poll_interval(bench) == 7
+        manager.wait_for(f"command={command} state=reported")  # the service has the result a moment before
         assert manager.log().count(f"command={command} state=reported") == 1
         assert bench.wait_for(bench.send(command="ping"), within_s=LONG_S).status == "succeeded"
 
@@ -160,6 +161,7 @@ class TestUpdateConfig:
         assert "rolled_back: " in record.status_reason
         assert "did not last until the end of the probation" in record.status_reason
         assert not (bench.state_dir / "config.d" / "candidate.yaml").exists()
+        manager.wait_for(f"command={command} state=reported")  # the service has the result a moment before
         assert manager.log().count(f"command={command} state=reported") == 1
         assert bench.wait_for(bench.send(command="read_sensors"), within_s=LONG_S).result["readings"].keys() == {
             "board"

@@ -24,12 +24,13 @@ from agent.gateway.tokens import make_token
 from agent.wire import topics
 from agent.wire.secret import Secret
 from tests.conftest import require_program
-from tests.mosquitto import Mosquitto, find_mosquitto, free_port
+from tests.mosquitto import Mosquitto, find_mosquitto
+from tests.ports import free_port
 
 DEVICES = (*(f"0190c7a4-5b1e-7cc1-9a55-{n:012}" for n in range(7)), "SN 8 ü", "urn:dev:9", "a%2Fb")
 GATEWAY = "gateway"
 GATEWAY_PASSWORD = Secret("the gateway's own")
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 class Site:

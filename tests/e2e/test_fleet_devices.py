@@ -18,6 +18,7 @@ from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
+from tests.ports import free_port
 
 MODEL = DeviceModel(interval_s=0.2, polling=PollIntervals(0.2, 0.4, 0.8))
 
@@ -53,7 +54,7 @@ def target_of(service, client) -> FleetTarget:
 def wait_for_end(client: ServiceClient, device: DeviceIdentity, command_id: str) -> str:
     """The command's final state; a held poll of the service is the clock."""
     etag = None
-    for _ in range(40):
+    for _ in range(90):
         listed = client.device_commands(device.device_id, wait_s=1, etag=etag)
         etag = listed.etag
         for record in listed.records:
@@ -73,7 +74,7 @@ def test_a_fleet_runs_commands_and_hands_over_every_reading_once(service, client
         ]
         states = [wait_for_end(client, device, command_id) for device, command_id in sent]
         fleet.sample(on=False)
-        assert fleet.settle(20) == []
+        assert fleet.settle(60) == []
         assert states == ["succeeded", "rejected"] * 8
         for device in devices:
             ledger = fleet.ledgers[device.device_id]
@@ -99,9 +100,9 @@ def test_a_device_that_was_off_gets_its_command_when_it_is_on_again(service, cli
 
 
 def test_a_fleet_outlives_its_service_and_loses_nothing(tmp_path):
-    config = ServiceConfig(rate_limit=0, data_dir=tmp_path)
+    port = free_port()
+    config = ServiceConfig(rate_limit=0, data_dir=tmp_path, port=port)
     with RunningService(config) as service:
-        port = int(service.base_url.rsplit(":", 1)[1])
         key, secret = service.api_key, service.secret_key
         client = ServiceClient(service.base_url, KeyPair(key, secret))
         (device,) = registered(client, 1)
@@ -116,7 +117,7 @@ def test_a_fleet_outlives_its_service_and_loses_nothing(tmp_path):
             again = client.send_command(SendCommand(device_id=device.device_id, command_payload={"command": "ping"})).id
             assert wait_for_end(client, device, again) == "succeeded"
             fleet.sample(on=False)
-            assert fleet.settle(20) == []
+            assert fleet.settle(60) == []
             ledger = fleet.ledgers[device.device_id]
             found = audit_readings(ledger.account(read_device(client, device.device_id).by_millisecond()))
             assert found.clean, found.sentences()

@@ -21,7 +21,7 @@ from simulator.fleet.engine.wheel import LoopClock, Wheel
 from tests.gateway_stand_in import GatewayStandIn
 from tests.mosquitto import Mosquitto
 
-SOON_S = 20.0
+SOON_S = 60.0
 COUNT = 6
 MODEL = DeviceModel(interval_s=0.1, polling=PollIntervals(0.2, 0.4, 0.8), backoff=Backoff(base_s=0.1, cap_s=0.5))
 

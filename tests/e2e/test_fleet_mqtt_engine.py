@@ -25,10 +25,11 @@ from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Standing, Will
 from simulator.fleet.outcomes import OutcomeClass
 from tests.amqtt_running import amqtt
 from tests.certificates import Authority
-from tests.mosquitto import Mosquitto, end_client, free_port
+from tests.mosquitto import Mosquitto, end_client
+from tests.ports import free_port
 
-SOON_S = 20.0
-TIMEOUT_S = 15.0
+SOON_S = 60.0
+TIMEOUT_S = 60.0
 
 
 class Device:

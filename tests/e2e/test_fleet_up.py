@@ -41,13 +41,13 @@ def start(*options: str) -> tuple[subprocess.Popen[str], dict]:
 
 def end(process: subprocess.Popen[str]) -> int:
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
     return process.returncode
 
 
 def devices_of(told: dict) -> list[dict]:
     headers = {"x-api-key": told["api_key"], "x-secret-key": told["secret_key"]}
-    answer = httpx.get(f"{told['base_url']}/devices", headers=headers, trust_env=False)
+    answer = httpx.get(f"{told['base_url']}/devices", headers=headers, trust_env=False, timeout=60)
     assert answer.status_code == 200
     return answer.json()["data"]
 
@@ -102,7 +102,7 @@ def test_up_brings_a_gateway_and_a_device_of_ones_own_that_works_with_its_token_
         headers = {"authorization": f"Bearer {own['device_token']}"}
         device_id = own["device_id"]
         reading = {"device_id": device_id, "sensor_data": {"t": 21.5}}
-        with httpx.Client(base_url=told["gateway_url"], headers=headers, trust_env=False, timeout=30) as http:
+        with httpx.Client(base_url=told["gateway_url"], headers=headers, trust_env=False, timeout=60) as http:
             assert http.get(f"/devices/{device_id}/commands?status=open").json()["data"] == []
             assert http.post("/sensor-data", json=reading).status_code == 201
             assert http.post("/sensor-data", json={**reading, "device_id": "another"}).status_code in {403, 404}
@@ -127,7 +127,7 @@ def test_the_lines_that_up_prints_bring_a_command_to_an_agent_over_mqtt_and_to_o
                 follow(dict(told[at : at + 4]), f"{transport} agent")
         finally:
             process.send_signal(signal.SIGINT)
-            process.wait(30)
+            process.wait(60)
 
 
 def follow(lines: dict[str, str], agent: str) -> None:
@@ -142,11 +142,11 @@ def follow(lines: dict[str, str], agent: str) -> None:
             wait_until(lambda: pasted(lines["readings"])["data"], "no reading ever came")
         finally:
             running_agent.send_signal(signal.SIGTERM)
-            assert running_agent.wait(30) == 0
+            assert running_agent.wait(60) == 0
 
 
 def pasted(line: str) -> dict:
-    done = run_program(["sh", "-c", f"{line} --silent --noproxy '*'"], timeout=30)
+    done = run_program(["sh", "-c", f"{line} --silent --noproxy '*'"], timeout=60)
     return json.loads(done.stdout)
 
 
@@ -159,7 +159,7 @@ def wait_until(came: Callable[[], object], otherwise: str) -> None:
 
 def wait_until_stored(told: dict, device_id: str) -> None:
     headers = {"x-api-key": told["api_key"], "x-secret-key": told["secret_key"]}
-    with httpx.Client(base_url=told["base_url"], headers=headers, trust_env=False) as http:
+    with httpx.Client(base_url=told["base_url"], headers=headers, trust_env=False, timeout=60) as http:
         ask = partial(http.get, "/sensor-data", params={"device_id": device_id})
         wait_until(lambda: ask().json()["data"], "the reading never came to the service")
 
@@ -174,7 +174,7 @@ def test_without_mosquitto_a_broker_in_this_process_does(monkeypatch, tmp_path):
             client = paho.Client(paho.CallbackAPIVersion.VERSION2, device_id, protocol=paho.MQTTv311)
             client.connect("127.0.0.1", trial.broker.port)
             client.loop_start()
-            client.publish(topics.sensor_data(device_id), b'{"sensor_data":{"t":21.5}}', 1).wait_for_publish(30)
+            client.publish(topics.sensor_data(device_id), b'{"sensor_data":{"t":21.5}}', 1).wait_for_publish(60)
             client.disconnect()
             client.loop_stop()
             ask = partial(bench.http.get, "/sensor-data", params={"device_id": device_id})

@@ -19,7 +19,8 @@ from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from tests.conftest import require_program
 from tests.e2e.agent_bench import API_KEY, SECRET_KEY, AgentProcess, wait_until
-from tests.mosquitto import Mosquitto, find_mosquitto, free_port
+from tests.mosquitto import Mosquitto, find_mosquitto
+from tests.ports import free_port
 
 # So that nothing here waits for half a minute.
 AGENT = {"DEVICE_AGENT_COMMANDS__LONG_POLL_WAIT_S": "1", "DEVICE_AGENT_COMMANDS__POLL__IDLE_S": "10"}
@@ -110,7 +111,7 @@ def test_over_https_from_an_empty_folder_to_a_command_a_rotation_and_an_end(jour
     device_id = journey.add("SN-1", "--url", url)
     agent = journey.start_agent("SN-1")
     journey.ping(device_id)
-    wait_until(lambda: list(journey.client.sensor_data(device_id)), 30.0)
+    wait_until(lambda: list(journey.client.sensor_data(device_id)), 90.0)
     out = journey.folder / "SN-1"
     old = (out / "token").read_text()
     journey.run("devices", "rotate", device_id, "--config-out", out, "--device-dir", out, "--url", url)
@@ -120,7 +121,7 @@ def test_over_https_from_an_empty_folder_to_a_command_a_rotation_and_an_end(jour
     journey.run("devices", "revoke", device_id)
     agent.wait_for("invalid_token", 60.0)
     assert agent.terminate()[0] == 0
-    assert gateway.terminate(30.0)[0] == 0
+    assert gateway.terminate(90.0)[0] == 0
     logged = "\n".join(gateway.lines + agent.lines)
     assert old.strip() not in logged
     assert SECRET_KEY not in logged
@@ -142,19 +143,19 @@ def test_over_mqtt_with_mosquitto_and_tls(journey):
     broker.start()
     try:
         gateway = journey.start()
-        gateway.wait_for("mqtt=connected", 30.0)
+        gateway.wait_for("mqtt=connected", 90.0)
         device_id = journey.add("SN-1", "--broker", f"127.0.0.1:{broker_port}")
         assert "reload mosquitto" in journey.run(*broker_config)
         os.kill(broker._process.pid, signal.SIGHUP)
         wait_until(lambda: "Reloading config" in broker.log())
         agent = journey.start_agent("SN-1")
         journey.ping(device_id)
-        wait_until(lambda: list(journey.client.sensor_data(device_id)), 30.0)
+        wait_until(lambda: list(journey.client.sensor_data(device_id)), 90.0)
         journey.run("devices", "revoke", device_id)
         journey.run(*broker_config)
         os.kill(broker._process.pid, signal.SIGHUP)
         agent.wait_for("broker=unauthorized", 60.0)
         assert agent.terminate()[0] == 0
-        assert gateway.terminate(30.0)[0] == 0
+        assert gateway.terminate(90.0)[0] == 0
     finally:
         broker.stop()

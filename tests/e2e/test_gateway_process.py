@@ -24,7 +24,7 @@ from tests.conftest import require_program
 from tests.fault.gateway_rig import GatewayRig
 from tests.mosquitto import find_mosquitto
 
-SOON_S = 30.0
+SOON_S = 60.0
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def test_a_device_that_trusts_the_authority_gets_through_and_a_renewed_certifica
             running.reload()
         assert get(running.base_url, files.authority) == 200, "the one from before stays"
     finally:
-        assert running.stop(10)
+        assert running.stop(60)
 
 
 def test_an_expired_certificate_is_told_and_devices_refuse_it(tmp_path, caplog):
@@ -63,7 +63,7 @@ def test_an_expired_certificate_is_told_and_devices_refuse_it(tmp_path, caplog):
         with pytest.raises(httpx.ConnectError, match="expired"):
             get(running.base_url, authority.certificate)
     finally:
-        assert running.stop(10)
+        assert running.stop(60)
 
 
 def test_a_device_that_trusts_another_authority_does_not_talk_to_it(tmp_path):
@@ -75,7 +75,7 @@ def test_a_device_that_trusts_another_authority_does_not_talk_to_it(tmp_path):
         with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
             get(running.base_url, other.authority)
     finally:
-        assert running.stop(10)
+        assert running.stop(60)
 
 
 def test_files_that_make_no_certificate_are_refused_at_the_start(tmp_path):
@@ -98,4 +98,4 @@ def test_a_port_in_use_is_told_with_the_fix(tmp_path):
         with pytest.raises(OSError, match="in use: stop what listens there, or set another http.port"):
             second.start()
     finally:
-        assert first.stop(10)
+        assert first.stop(60)

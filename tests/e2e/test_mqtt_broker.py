@@ -20,9 +20,10 @@ from agent.wire import topics
 from agent.wire.secret import Secret
 from tests.amqtt_running import amqtt
 from tests.certificates import Authority
-from tests.mosquitto import Mosquitto, end_client, free_port, write_passwords
+from tests.mosquitto import Mosquitto, end_client, write_passwords
+from tests.ports import free_port
 
-SOON_S = 15.0
+SOON_S = 60.0
 COMMANDS = topics.commands_filter("d1")
 STATUS = topics.status("d1")
 
@@ -120,6 +121,53 @@ def scripted_broker(answer: bytes | Callable[[bytes], bytes]) -> Iterator[int]:
             thread.join()
 
 
+class SlowBroker:
+    """A broker of version 3.1.1 for one device that acknowledges what is published when the test wants it."""
+
+    def __init__(self) -> None:
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._server.getsockname()[1])
+
+    def let_in(self) -> None:
+        """Take the connection, its CONNECT and its SUBSCRIBE."""
+        self._device, _ = self._server.accept()
+        self._device.settimeout(SOON_S)
+        assert self.next()[0] == 0x10
+        self._device.sendall(b"\x20\x02\x00\x00")
+        kind, body = self.next()
+        assert kind == 0x82
+        self._device.sendall(b"\x90\x03" + body[:2] + b"\x01")
+
+    def next(self) -> tuple[int, bytes]:
+        """First byte and body of the next packet; none of a test's is longer than 127 bytes."""
+        head = self._device.recv(2, socket.MSG_WAITALL)
+        return head[0], self._device.recv(head[1], socket.MSG_WAITALL) if head[1] else b""
+
+    def next_message(self) -> tuple[bytes, bytes]:
+        """Payload and packet id of the next PUBLISH with QoS 1."""
+        kind, body = self.next()
+        assert kind & 0xF6 == 0x32
+        behind = 2 + int.from_bytes(body[:2], "big")
+        return body[behind + 2 :], body[behind : behind + 2]
+
+    def acknowledge(self, packet_id: bytes) -> None:
+        self._device.sendall(b"\x40\x02" + packet_id)
+
+    def says_nothing(self) -> bool:
+        """Whether the device is silent for a moment."""
+        self._device.settimeout(0.2)
+        try:
+            return not self._device.recv(1, socket.MSG_PEEK)
+        except TimeoutError:
+            return True
+        finally:
+            self._device.settimeout(SOON_S)
+
+    def close(self) -> None:
+        self._device.close()
+        self._server.close()
+
+
 def publish(broker: Mosquitto, topic: str, payload: bytes = b"{}", **options: Any) -> None:
     client = broker.client()
     client.publish(topic, payload, 1, **options).wait_for_publish(SOON_S)
@@ -199,9 +247,28 @@ class TestComingBack:
         end_client(watcher)
         assert told[:2] == [b"online", b"offline"]
 
+    def test_who_takes_leave_waits_for_the_acknowledgement_of_the_last_word(self, connect, monkeypatch):
+        """Or it would meet a closed socket, and a broker takes that for a death: the will comes as well."""
+        monkeypatch.setattr("agent.adapters.mqtt_session._LEAVE_S", SOON_S)
+        with contextlib.closing(SlowBroker()) as broker:
+            line = connect(broker.port, version="3.1.1")
+            broker.let_in()
+            payload, packet_id = broker.next_message()
+            assert payload == b"online"
+            broker.acknowledge(packet_id)
+            line.wait_for_up()
+            stopping = threading.Thread(target=line.connection.stop, args=(Message(STATUS, b"offline"),))
+            stopping.start()
+            payload, packet_id = broker.next_message()
+            assert payload == b"offline"
+            assert broker.says_nothing()
+            broker.acknowledge(packet_id)
+            assert broker.next() == (0xE0, b"")
+            stopping.join()
+
     def test_nobody_listening_is_told_and_the_waits_grow(self, connect):
         line = connect(free_port())
-        line.wait_until(lambda: len(line.troubles) == 4)
+        line.wait_until(lambda: len(line.troubles) >= 4)
         assert {error.state for error in line.troubles} == {"unreachable"}
         assert "is the broker running" in str(line.troubles[0])
         assert line.waits_s == sorted(line.waits_s)

@@ -118,12 +118,11 @@ def test_a_campaign_through_a_bad_network_registers_each_label_once(fresh, keys,
     folder = labels(16)
     with fault_proxy(int(fresh.service.base_url.rpartition(":")[2]), seed=3, plain=plain) as network:
         network.fail(fault, share=0.4, seconds=0.6)
-        wanted = ["--base-url", network.url, *keys, "--user-id", "u-1", "--out", tmp_path / "out", "--timeout-s", "0.3"]
-        for _ in range(4):  # a label may be left unsettled, for the next start
-            result = onboard("campaign", folder, *wanted)
-            if code(result) == 0:
-                break
-            network.heal()
+        wanted = ["--base-url", network.url, *keys, "--user-id", "u-1", "--out", tmp_path / "out"]
+        result = onboard("campaign", folder, *wanted, "--timeout-s", "0.3")
+        network.heal()
+        if code(result) != 0:  # a label may be left unsettled, for the next start
+            result = onboard("campaign", folder, *wanted, "--timeout-s", "60")
     assert code(result) == 0, result.output
     assert network.met[fault] > 2
     assert sorted(one["device_identifier"] for one in devices(fresh)) == sorted(f"SN-{n}" for n in range(16))
@@ -136,7 +135,7 @@ def test_a_campaign_that_is_killed_goes_on_and_can_be_taken_back(fresh, keys, la
     service = ["--base-url", fresh.service.base_url, *keys]
     campaign = ["campaign", folder, *service, "--user-id", "u-1", "--out", str(out)]
     with subprocess.Popen(
-        [sys.executable, "-m", "simulator.cli", "onboard", *campaign, "--rate", "40"], stderr=subprocess.PIPE
+        [sys.executable, "-m", "simulator.cli", "onboard", *campaign, "--rate", "10"], stderr=subprocess.PIPE
     ) as process:
         assert b"15 of 60" in process.stderr.readline()
         process.send_signal(signal.SIGKILL)

@@ -50,7 +50,7 @@ def _onboard(service, client, tmp_path):
             "--json",
             *more,
         ]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert service.secret_key.reveal() not in result.stdout + result.stderr
         return result
 

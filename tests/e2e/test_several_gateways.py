@@ -43,12 +43,14 @@ class Fleet:
     def __init__(self, broker: Mosquitto) -> None:
         self.deliveries: Counter[str] = Counter()
         self.receipts: set[str] = set()
+        self.notices: Counter[str] = Counter()
         self._changed = threading.Condition()
         subscribed = threading.Event()
         self.client = broker.client("fleet")
         self.client.on_message = self._arrived
         self.client.on_subscribe = lambda *_: subscribed.set()
-        self.client.subscribe([(topics.commands_filter("x").replace("/x/", "/+/"), 1), ("v1/devices/+/receipts", 1)])
+        filters = [topics.commands_filter("x"), topics.receipts("x"), topics.notice("x")]
+        self.client.subscribe([(each.replace("/x/", "/+/"), 1) for each in filters])
         assert subscribed.wait(SOON_S)
 
     def publish(self, topic: str, value: Any) -> None:
@@ -63,6 +65,8 @@ class Fleet:
             topic = topics.parse(message.topic)
             if topic.kind is topics.TopicKind.RECEIPTS:
                 self.receipts.update(json.loads(message.payload)["stored"])
+            elif topic.kind is topics.TopicKind.NOTICE:
+                self.notices[topic.device_id] += 1
             elif topic.command_id is not None:
                 self.deliveries[topic.command_id] += 1
                 if self.deliveries[topic.command_id] == 1:
@@ -129,6 +133,14 @@ class Site:
 
         self.wait_until(lambda: asked_twice(0) and asked_twice(1))
 
+    def let_all_say_that_they_are_online(self) -> None:
+        """And wait until the gateways have heard it: each device gets a notice from its own one."""
+        greetings = Counter(self.device_ids)
+        self.fleet.wait_until(lambda: self.fleet.notices >= greetings)
+        for device_id in self.device_ids:
+            self.fleet.publish(topics.status(device_id), b"online")
+        self.fleet.wait_until(lambda: self.fleet.notices >= greetings + greetings)
+
     def send_readings(self, name: str) -> None:
         """One from each device, and wait for its receipt."""
         keys = {f"{name}-{device_id}" for device_id in self.device_ids}
@@ -194,8 +206,8 @@ def test_each_command_is_effected_once_each_poll_is_made_by_one_and_what_one_mis
 
     # The holder learns from its next list that a command has ended, whoever took the result: it is not sent again.
     site.let_both_ask_again()
-    for device_id in site.device_ids:
-        site.fleet.publish(topics.status(device_id), b"online")
+    # Heard only after the next commands had been published, it would bring those a second time.
+    site.let_all_say_that_they_are_online()
     second = site.send_commands()
     site.wait_until(lambda: set(site.succeeded()) == {*first, *second})
     assert site.fleet.deliveries == Counter([*first, *second])

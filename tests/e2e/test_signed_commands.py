@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from agent.cli import device_agent
+from agent.cli.program import device_agent
 from agent.wire.commands import SendCommand
 from agent.wire.signed_keys import SigningKey, read_signing_key
 from simulator.command.counter import CounterFile
@@ -69,7 +69,7 @@ def test_what_an_operator_signs_runs_once_and_nothing_else_does(bench, service, 
     make_keys(tmp_path)
     bench.write_config(service.base_url, more=signing(tmp_path))
     agent = bench.start(DEVICE_AGENT_LOGGING__LEVEL="debug")
-    signed = ["--sign", tmp_path / "ops.key", "--wait", 30, "--json"]
+    signed = ["--sign", tmp_path / "ops.key", "--wait", 100, "--json"]
     sent = json.loads(
         run("simulator.cli", *send_words(service.base_url, bench, '{"command":"ping","echo":"1"}', *signed))
     )

@@ -23,7 +23,7 @@ from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from tests.conftest import do_without, require_program
 from tests.debian_tree import PYTHON, shared_tree
-from tests.e2e.agent_bench import API_KEY, SECRET_KEY, AgentBench
+from tests.e2e.agent_bench import API_KEY, PROMPT_S, SECRET_KEY, AgentBench
 from tests.http_witness import Witness, witness
 from tests.nspawn import Container
 
@@ -68,7 +68,7 @@ class Device:
         machine.write("/etc/device-agent/api_key", API_KEY, 0o600)
         machine.write("/etc/device-agent/secret_key", SECRET_KEY, 0o600)
         base = {
-            "service": {"base_url": self.seen.url, "timeout_s": 3},
+            "service": {"base_url": self.seen.url, "timeout_s": 30},
             "device": {"device_id": self.bench.device_id},
             "auth": {"allow_secret_key_on_device": True},
             "commands": {"poll": {"fast_s": 0.2, "slow_s": 0.5, "idle_s": 1, "spread_s": 0}},
@@ -170,7 +170,7 @@ def test_installed_as_documented_it_gets_ready_works_keeps_its_keys_to_itself_an
 
     begun_s = time.monotonic()
     machine.run("systemctl", "stop", UNIT)
-    assert time.monotonic() - begun_s < 5
+    assert time.monotonic() - begun_s < PROMPT_S
     assert machine.show(UNIT, "ActiveState") == "inactive"
     assert machine.show(UNIT, "Result") == "success"
     assert machine.show(UNIT, "NRestarts") == "0"
@@ -186,12 +186,13 @@ def test_installed_as_documented_it_gets_ready_works_keeps_its_keys_to_itself_an
 def test_an_agent_that_hangs_is_ended_by_the_watchdog_and_goes_on(device):
     machine = device.machine
     device.install()
-    device.drop_in("WatchdogSec=3\nRestartSec=100ms")
+    device.drop_in("WatchdogSec=10\nRestartSec=100ms")
     device.start()
     before = device.main_pid()
+    fed = machine.show(UNIT, "WatchdogTimestampMonotonic")
     device.do(command="ping")
-    # Well fed, it lives through its time.
-    machine.run("sleep", "4")
+    # It is fed as it goes on.
+    machine.wait_until(lambda: machine.show(UNIT, "WatchdogTimestampMonotonic") != fed, "it is fed again")
     assert device.main_pid() == before
     machine.run("systemctl", "kill", "--signal=STOP", UNIT)
     command_id = device.bench.send(command="ping")
@@ -233,6 +234,8 @@ def test_a_reboot_by_command_happens_once_is_reported_once_and_only_where_it_is_
     assert (refused.status, code_of(refused)) == ("rejected", "no_helper")
     assert "nobody took the request" in (refused.error or refused.status_reason or "")
 
+    device.install(commands=polling(answer_timeout_s=60))  # from here on somebody answers
+    machine.run("systemctl", "restart", UNIT)
     device.install_helper("allow = []\n")
     refused = device.do(command="reboot")
     assert (refused.status, code_of(refused)) == ("rejected", "not_allowed")

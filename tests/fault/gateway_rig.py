@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
+import signal
 import time
 from pathlib import Path
 from typing import Self
@@ -15,7 +17,8 @@ from agent.gateway.token_file import TokenFile
 from agent.gateway.tokens import make_token
 from simulator.children import ChildProcess, program_path
 from tests.fault.rig import Rig
-from tests.mosquitto import Mosquitto, free_port
+from tests.mosquitto import Mosquitto
+from tests.ports import free_port
 
 _READY_S = 60.0
 
@@ -58,6 +61,23 @@ class GatewayRig(Rig):
         """Until it serves."""
         log = self.folder / "gateway.log"
         self.gateway.wait_until(lambda: "mqtt=connected" in log.read_text(), "it served", _READY_S)
+
+    def kill_an_agent_that_holds_readings(self) -> set[int]:
+        """Kill it while the gateway takes nothing, and start it again; the witness's readings that its outbox held."""
+        gateway, seen = self.gateway.pid, self._witnessed()
+        assert gateway is not None
+        os.kill(gateway, signal.SIGSTOP)
+        try:
+            self.agent.wait_until(lambda: self._witnessed() >= seen + 20, "it read", _READY_S)
+            self.agent.kill()
+        finally:
+            os.kill(gateway, signal.SIGCONT)
+        held = self.committed_sequences()
+        self.start_agent()
+        return held
+
+    def _witnessed(self) -> int:
+        return self.witness.read_bytes().count(b"\n") if self.witness.exists() else 0
 
     def _configure(self) -> None:
         super()._configure()

@@ -39,6 +39,7 @@ from simulator.demo import programs
 from tests.fault.plugin_folder import make_plugin_folder
 from tests.fault.processes import ForkedProcess, ForkServer, Victim, end_all, environment
 from tests.fault.verdict import Books, Seen, look_at, read_effects
+from tests.ports import free_port
 
 API_KEY: Final = "mk_storm_0123456789"
 SECRET_KEY: Final = "msk_storm_0123456789"
@@ -122,7 +123,7 @@ class Storm:
         self._plugins = make_plugin_folder(folder / "plugins")
         self._server = ForkServer(self._plugins, plan.changes)
         self._service: ForkedProcess | None = None
-        self._port = 0
+        self._port = free_port()
         self._cycles = itertools.count(1)
         self._stop = threading.Event()
         self._errors: list[BaseException] = []

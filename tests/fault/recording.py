@@ -25,7 +25,7 @@ from tests.fault.trace import read_traces, strace
 from tests.fault.verdict import UNKNOWN
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
-_WITHIN_S: Final = 60.0
+_WITHIN_S: Final = 120.0
 _LOOK_S: Final = 0.02
 
 

@@ -29,10 +29,11 @@ from agent.wire.sensor_data import PostSensorData
 from simulator.children import ChildProcess, Children, program_path
 from simulator.demo import programs
 from tests.canary import SECRET_KEY
+from tests.ports import free_port
 
 API_KEY = "mk_fault_0123456789"
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)")
-_READY_S = 30.0
+_READY_S = 60.0
 
 
 @dataclass(slots=True)
@@ -64,7 +65,7 @@ class Rig:
         self._children = Children()
         self.service = self._children.add(ChildProcess("service", folder / "service.log", folder / "service.out"))
         self.agent = self._children.add(ChildProcess("agent", folder / "agent.log"))
-        self._port = 0
+        self._port = free_port()
         self.device_id = ""
         self.load_device_id = ""
 

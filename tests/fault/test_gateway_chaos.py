@@ -47,6 +47,8 @@ def test_killing_broker_gateway_agent_and_service_loses_nothing_and_repeats_noth
                 else:
                     rig.service.kill()
                     rig.start_service()
+            if not committed:  # by chance nothing waited whenever the agent was killed
+                committed |= rig.kill_an_agent_that_holds_readings()
             assert rig.gateway.running, "the gateway ended by itself"
             assert rig.agent.running, "the agent ended by itself"
         commands = wait_until_all_ended(rig, books)

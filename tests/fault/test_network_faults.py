@@ -24,6 +24,7 @@ from tests.fault.rig import Rig
 
 ROUNDS = int(os.environ.get("FAULT_ROUNDS", "0"))
 _FAULT_S = 2.0
+_HITS_S = 60.0
 _RECOVERY_S = 30.0
 _COMMANDS = 2
 
@@ -82,13 +83,14 @@ class _Bench:
         self.wait_until_well("at the start")
 
     def go_through(self, fault: Fault, share: float, seconds: float) -> None:
+        before = self.network.met[fault]
         self.network.fail(fault, share=share, seconds=seconds)
         self._send()
         threading.Event().wait(_FAULT_S)
         self._send()
+        wait_until(lambda: self.network.met[fault] > before, _HITS_S)
         self.network.heal()
         self.wait_until_well(f"{fault}, {share:.0%} of the exchanges")
-        assert self.network.met[fault], "the fault hit nothing"
 
     def wait_until_well(self, after: str) -> None:
         """Commands are done, a fresh reading is there, and it is the same process still."""

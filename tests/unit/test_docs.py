@@ -19,6 +19,11 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+def texts() -> list[tuple[Path, str]]:
+    assert len(DOCUMENTS) > 30
+    return [(path, path.read_text(encoding="utf-8")) for path in DOCUMENTS]
+
+
 @pytest.fixture(scope="module")
 def writer() -> ModuleType:
     """tools/write_docs.py, loaded from its file, since tools is no package."""
@@ -84,16 +89,22 @@ def test_every_configuration_key_is_described_and_numbers_have_a_unit(writer):
     assert not unitless, unitless
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
-def test_a_link_inside_the_project_leads_to_a_file(path):
-    targets = re.findall(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
-    broken = [t for t in targets if "://" not in t and not t.startswith("mailto:") and not (path.parent / t).exists()]
-    assert not broken, broken
+# One test looks at all documents and names what breaks its rule; a test for each document costs more than the look.
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
-def test_a_document_is_finished(path):
-    assert not re.search(r"GOES_HERE|\b(TODO|FIXME|TBD|XXX)\b", path.read_text(encoding="utf-8"))
+def test_a_link_inside_the_project_leads_to_a_file():
+    broken = [
+        f"{name_of(path)}: {target}"
+        for path, text in texts()
+        for target in re.findall(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)", text)
+        if "://" not in target and not target.startswith("mailto:") and not (path.parent / target).exists()
+    ]
+    assert not broken
+
+
+def test_every_document_is_finished():
+    unfinished = re.compile(r"GOES_HERE|\b(TODO|FIXME|TBD|XXX)\b")
+    assert not [f"{name_of(path)}: {found[0]}" for path, text in texts() for found in unfinished.finditer(text)]
 
 
 def test_every_page_is_in_the_table_of_contents():
@@ -103,22 +114,29 @@ def test_every_page_is_in_the_table_of_contents():
     assert not missing, missing
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
-def test_a_make_target_that_a_document_names_exists(path):
+def test_a_make_target_that_a_document_names_exists():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
-    named = set(re.findall(r"(?:`|^\s*\$?\s?)make ([a-z]+)", path.read_text(encoding="utf-8"), re.MULTILINE))
-    assert named <= targets
+    unknown = [
+        f"{name_of(path)}: {named}"
+        for path, text in texts()
+        for named in re.findall(r"(?:`|^\s*\$?\s?)make ([a-z]+)", text, re.MULTILINE)
+        if named not in targets
+    ]
+    assert not unknown
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
-def test_a_command_that_a_document_shows_exists(writer, path):
+def test_a_command_that_a_document_shows_exists(writer):
     """In code blocks and code spans: ``device-agent WORD`` and ``fleet-simulator WORD``."""
     known = {found.path for found in writer.all_commands()}
-    text = path.read_text(encoding="utf-8")
-    shown = re.findall(r"(?:^(?: {4})?|[`$] ?)(device-agent|fleet-simulator) ([a-z]+)(?![\w./-])", text, re.MULTILINE)
-    unknown = {f"{program} {word}" for program, word in shown} - known
-    assert not unknown, unknown
+    shown = re.compile(r"(?:^(?: {4})?|[`$] ?)(device-agent|fleet-simulator) ([a-z]+)(?![\w./-])", re.MULTILINE)
+    unknown = [
+        f"{name_of(path)}: {program} {word}"
+        for path, text in texts()
+        for program, word in shown.findall(text)
+        if f"{program} {word}" not in known
+    ]
+    assert not unknown
 
 
 def test_the_decision_records_are_numbered_without_a_gap():
@@ -126,10 +144,13 @@ def test_the_decision_records_are_numbered_without_a_gap():
     assert numbers == list(range(1, len(numbers) + 1))
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md")), ids=name_of)
-def test_a_decision_record_has_its_four_parts(path):
-    headings = re.findall(r"^## (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-    assert headings == ["Status", "Context", "Decision", "Consequences"]
+def test_a_decision_record_has_its_four_parts():
+    records = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+    headings = {
+        name_of(path): re.findall(r"^## (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE) for path in records
+    }
+    four = ["Status", "Context", "Decision", "Consequences"]
+    assert headings == dict.fromkeys(headings, four)
 
 
 def test_every_key_of_a_scenario_is_described(writer):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 
 import httpx
+import psycopg
 import pytest
+import uvicorn
 from sqlalchemy import create_engine, text
 
 from agent.wire.secret import Secret
@@ -46,14 +49,62 @@ def test_tables_by_shortcut_are_those_of_the_migrations(tmp_path, monkeypatch):
     assert set(shortcuts._written_down) == {"sqlite"}
 
 
+def look(bench, statement: str) -> list[tuple]:
+    with bench.service._service.database.reading() as connection:
+        return [tuple(row) for row in connection.execute(text(statement))]
+
+
 def test_tables_by_shortcut_are_those_of_the_migrations_on_postgresql(postgresql, monkeypatch):
     monkeypatch.setattr(shortcuts, "_written_down", {})
-    found = []
-    for _ in range(2):
-        with stored_on(postgresql), running() as bench, bench.service._service.database.reading() as connection:
-            found.append({tuple(row) for row in connection.execute(text(POSTGRESQL))})
+    monkeypatch.setattr(postgresql, "_spare", [])
+    with stored_on(postgresql), running() as first, running() as second:
+        found = [set(look(bench, POSTGRESQL)) for bench in (first, second)]
     assert len(found[0]) > 100
     assert found[0] == found[1]
+
+
+def test_a_database_of_postgresql_that_is_used_again_is_as_good_as_a_new_one(postgresql, monkeypatch):
+    monkeypatch.setattr(postgresql, "_spare", [])
+    tables = "SELECT relname FROM pg_stat_user_tables"
+    numbers = "SELECT sequencename, last_value FROM pg_sequences WHERE last_value IS NOT NULL"
+    found, names = [], []
+    with stored_on(postgresql):
+        for _ in range(2):
+            with running() as bench:
+                counts = {}
+                for (name,) in look(bench, tables):
+                    [(counts[name],)] = look(bench, f"SELECT count(*) FROM {name}")  # noqa: S608 - the database's own
+                found.append((set(look(bench, POSTGRESQL)), counts, sorted(look(bench, numbers))))
+                bench.send(bench.device())
+                bench.post_reading(bench.device(identifier="SN-2"))
+                assert look(bench, "SELECT count(*) FROM readings") == [(1,)]
+                names.append(look(bench, "SELECT current_database()"))
+    assert names[0] == names[1]
+    assert found[0] == found[1]
+    assert found[0][1]["readings"] == found[0][1]["commands"] == 0
+
+
+def test_a_database_of_postgresql_whose_tables_were_changed_is_not_used_again(postgresql, monkeypatch):
+    monkeypatch.setattr(postgresql, "_spare", [])
+    names = []
+    with stored_on(postgresql):
+        for _ in range(2):
+            with running() as bench:
+                names.append(look(bench, "SELECT current_database()"))
+                with psycopg.connect(bench.service.config.database, autocommit=True) as connection:
+                    connection.execute("ALTER TABLE readings ADD COLUMN of_a_test text")
+    assert names[0] != names[1]
+
+
+def test_a_server_rests_a_tenth_as_long_before_it_ends(monkeypatch):
+    rests = []
+
+    async def rest(seconds: float) -> None:
+        rests.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", rest)
+    asyncio.run(uvicorn.server.asyncio.sleep(0.1))
+    assert rests == [0.01]
 
 
 def test_a_database_that_has_a_schema_is_migrated_as_ever(tmp_path, monkeypatch):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from agent.adapters.sqlite_store import OUTBOX_FULL, SqliteStore
-from agent.adapters.store.drafts import Draft, to_draft
+from agent.adapters.store.drafts import to_draft
 from agent.core.timekeeping import BootTime
 from agent.core.values import (
     Admission,
@@ -21,35 +21,8 @@ from agent.core.values import (
 )
 from agent.errors import StorageError
 
-_T = TypeVar("_T")
-
-
-class Writer(Protocol):
-    """The one thread that owns the store."""
-
-    def call(self, work: Callable[[SqliteStore], _T], *, writes: bool) -> _T:
-        """Have the writer do this, and wait for its result and, if it writes, the commit."""
-        ...
-
-    def look_and_write(self, look: Callable[[SqliteStore], Callable[[SqliteStore], None] | None]) -> None:
-        """Have the writer look, and commit what follows from it; None means that nothing does."""
-        ...
-
-    def submit(self, work: Callable[[SqliteStore], object]) -> None:
-        """Have the writer do and commit this soon; nobody waits, and nobody learns whether it failed."""
-        ...
-
-    def buffer(self, draft: Draft) -> None:
-        """Take a reading that nobody waits for, unless readings are not grouped."""
-        ...
-
-    def put_now(self, draft: Draft) -> int:
-        """Take a reading and wait for its commit; how many were refused."""
-        ...
-
-    def settle(self, outcome: SendOutcome) -> None:
-        """Delete or set aside what was sent."""
-        ...
+if TYPE_CHECKING:
+    from agent.adapters.store.ports import Writer
 
 
 class SharedJournal:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from agent.core.gaps import Gap
 from agent.core.outbox import ROW_BYTES, DropReason
@@ -110,18 +110,6 @@ class Buffer:
             at = self.drafts.popleft().at
             gap = Gap(DropReason.UNSAVED, 1, at, at)
             self._gap = gap if self._gap is None else self._gap.joined(gap)
-
-
-class Rider(Protocol):
-    """A small value that is written with a commit that happens anyway."""
-
-    def board(self, *, last: bool = False) -> tuple[str, str] | None:
-        """The setting and its value, if it is time; no commit is made for it alone, except the last one."""
-        ...
-
-    def arrived(self) -> None:
-        """The commit is on the disk."""
-        ...
 
 
 def putting(draft: Draft) -> Request:

@@ -1,9 +1,11 @@
 """A timer wheel: a hundred thousand appointments on one timer of the loop.
 
-Two rings of buckets, an eighth of a second and 32 seconds wide, hashed by number, and a heap for the bucket that is
+Two rings of buckets, an eighth of a second and eight seconds wide, hashed by number, and a heap for the bucket that is
 now: filing an appointment costs the same whether there are ten or a million, and each still fires at its exact time, in
-order. What most appointments of a load engine do is never happen (a time limit is set, and the answer comes), so that
-is what is cheapest: one that is put off stays where it is filed and is looked at again when its bucket's time comes.
+order. The narrow buckets reach two minutes ahead, and the wide ones are emptied into them that early and one by one: a
+hundred thousand devices that come once a minute never make one long turn of the loop. What most appointments of a load
+engine do is never happen (a time limit is set, and the answer comes), so that is what is cheapest: one that is put off
+stays where it is filed and is looked at again when its bucket's time comes.
 
 Source: G. Varghese, T. Lauck, "Hashed and Hierarchical Timing Wheels", 1987, scheme 7; the lazy moving is the Linux
 kernel's habit with TCP timers.
@@ -19,8 +21,10 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 _FINE_PER_S: Final = 8
-_FINE_BITS: Final = 8
-"""A coarse bucket holds 2 ** 8 fine ones: 32 s."""
+_FINE_BITS: Final = 6
+"""A coarse bucket holds 2 ** 6 fine ones: 8 s."""
+_COARSE_AHEAD: Final = 15
+"""So many coarse buckets ahead of the one that is now, there are fine ones instead: 120 s."""
 NEVER: Final = math.inf
 """When a timer without an appointment is due."""
 FIRES_PER_TURN: Final = 256
@@ -170,7 +174,7 @@ class Wheel:
             wake_s = timer.due_s
         else:
             timer._looked_at_s = wake_s = number / _FINE_PER_S  # noqa: SLF001
-            if number >> _FINE_BITS == self._near_number >> _FINE_BITS:
+            if number >> _FINE_BITS <= (self._near_number >> _FINE_BITS) + _COARSE_AHEAD:
                 self._put(self._fine, self._fine_numbers, number, timer)
             else:
                 number >>= _FINE_BITS
@@ -228,7 +232,7 @@ class Wheel:
         """Empty the buckets whose time has begun: into the heap, or from a coarse one into the fine ones."""
         self._near_number = max(number, self._near_number)
         for ring, numbers, last in (
-            (self._coarse, self._coarse_numbers, self._near_number >> _FINE_BITS),
+            (self._coarse, self._coarse_numbers, (self._near_number >> _FINE_BITS) + _COARSE_AHEAD),
             (self._fine, self._fine_numbers, self._near_number),
         ):
             while numbers and numbers[0] <= last:

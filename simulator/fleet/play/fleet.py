@@ -144,6 +144,7 @@ class FleetPlay:
         self._owed: deque[float] = deque()
         self._is_over = False
         self._news = asyncio.Event()
+        self._heap = QuietHeap()  # before the run begins: it takes a moment, in which nothing could be sent
 
     @property
     def devices(self) -> int:
@@ -250,6 +251,7 @@ class FleetPlay:
         """See :class:`~simulator.fleet.play.base.Play`."""
         self._is_over = True
         broken = await self._end_tasks()
+        self._heap.close()
         self._ways.give_up(time.monotonic(), 0.0)
         never_sent = 0 if broken else self._never_sent(time.monotonic())
         self._recorder.intended += never_sent
@@ -381,10 +383,9 @@ class FleetPlay:
                 troupe.arrive(event.number, event.device, due_s)
 
     async def _flush(self) -> None:
-        heap = QuietHeap()
         while True:
             await asyncio.sleep(1.0)
-            heap.look(0 if self._troupe is None else round(self._troupe.gauges().get("online", 0.0)))
+            self._heap.look(0 if self._troupe is None else round(self._troupe.gauges().get("online", 0.0)))
             if self._ledger is not None:
                 self._ledger.flush()
 

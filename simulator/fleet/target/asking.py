@@ -27,6 +27,8 @@ from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.target.key_pool import KeyPool, headers_of
 from simulator.keys import Keys
 
+PATIENCE_S: Final = 30.0
+"""For one answer, at least."""
 _TRIES_MAX: Final = 8
 _CONCURRENCY: Final = 32
 _BACKOFF: Final = Backoff(base_s=0.2, cap_s=5.0)
@@ -131,13 +133,19 @@ class TargetDesk:
 
 
 @asynccontextmanager
-async def open_desk(base_url: str, keys: Keyring, *, timeout_s: float = 10.0) -> AsyncIterator[TargetDesk]:
+async def open_desk(base_url: str, keys: Keyring, *, timeout_s: float = PATIENCE_S) -> AsyncIterator[TargetDesk]:
     """A desk with connections of its own, for the length of the block.
+
+    Args:
+        base_url: of the service.
+        keys: they share the load.
+        timeout_s: the devices' patience. The desk has more, since a page that a hurried client gives up is one that
+            nobody has looked at.
 
     Raises:
         ConfigurationError: the address is none.
     """
-    pool = HttpPool(base_url, {}, connections=_CONCURRENCY, timeout_s=timeout_s)
+    pool = HttpPool(base_url, {}, connections=_CONCURRENCY, timeout_s=max(timeout_s, PATIENCE_S))
     try:
         yield TargetDesk(pool, keys)
     finally:

@@ -81,7 +81,7 @@ class TestLock:
         finally:
             holder.stdin.close()
             holder.stdout.close()
-            holder.wait(10)
+            holder.wait(60)
         assert holder_of(tmp_path) is None
         with StateLock(tmp_path):
             assert holder_of(tmp_path) == os.getpid()

@@ -229,7 +229,7 @@ class TestPage:
 
 class TestServer:
     def get(self, port: int, path: str = "/metrics", method: str = "GET") -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         connection.request(method, path)
         answer = connection.getresponse()
         found = answer.status, answer.read()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.options import EXIT_CONFIGURATION
+from agent.cli.loading import EXIT_CONFIGURATION
 from agent.config import CommandsConfig
 from agent.gateway import app as gateway_app
 from agent.helper.exchange import ANSWER, REQUEST

@@ -39,12 +39,15 @@ def test_a_closed_load_counts_answers_and_makes_each_body_anew(per_device):
     async def story():
         seen: list[bytes] = []
         async with constant_server(seen) as url:
-            load = await run_closed(url, connections=4, per_device=per_device, seconds=0.1, warm_up_s=0.05)
-        return load, seen
+            while True:
+                seen.clear()
+                load = await run_closed(url, connections=4, per_device=per_device, seconds=0.1, warm_up_s=0.05)
+                if load.requests:  # a busy machine may let so short a time pass without any
+                    return load, seen
 
     load, seen = asyncio.run(story())
     measured = seen[4:]  # the first of each connection only made it
-    assert 0 < load.requests <= len(measured)
+    assert load.requests <= len(measured)
     assert load.failed == 0
     assert len(set(measured)) == len(measured)
     assert load.response_ms["p50"] <= load.response_ms["p99.9"]

@@ -19,7 +19,7 @@ def manager(request, tmp_path):
     address = str(tmp_path / "notify") if request.param == "path" else f"@device-agent-{uuid.uuid4()}"
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as listener:
         listener.bind(address if address.startswith("/") else "\0" + address[1:])
-        listener.settimeout(5.0)
+        listener.settimeout(60)
         yield listener, address
 
 

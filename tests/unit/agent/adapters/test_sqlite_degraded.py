@@ -139,7 +139,7 @@ def make_bench(tmp_path) -> Iterator:
     yield make
     for bench in benches:
         bench.disk.fault = ""
-        bench.service.stop(10.0)
+        bench.service.stop(60)
 
 
 def live_a_command(service: StoreService, name: str) -> None:
@@ -298,7 +298,7 @@ def test_on_a_real_full_disk_commands_are_stored_and_readings_come_back(small_di
         assert (small_disk / "agent.db.reserve").stat().st_blocks * 512 >= 256 * KIB
         assert len(service.journal.known([f"c{number}" for number in range(100)])) == 100
     finally:
-        service.stop(10.0)
+        service.stop(60)
 
 
 def test_a_process_that_starts_on_a_full_disk_takes_commands(small_disk):
@@ -307,7 +307,7 @@ def test_a_process_that_starts_on_a_full_disk_takes_commands(small_disk):
     first = StoreService(path, clock=clock, bounds=bounds)
     first.start()
     first.outbox.put(make_reading({"n": 0}), wait=True)
-    first.stop(10.0)
+    first.stop(60)
     fill(small_disk / "ballast")
     second = StoreService(path, clock=clock, bounds=bounds)
     second.start()
@@ -315,7 +315,7 @@ def test_a_process_that_starts_on_a_full_disk_takes_commands(small_disk):
         live_a_command(second, "a")
         assert second.outbox.stats().rows == 1
     finally:
-        second.stop(10.0)
+        second.stop(60)
 
 
 def put_until_it_fails(service: StoreService) -> None:
@@ -384,8 +384,8 @@ def test_a_rider_goes_with_the_first_commit_and_causes_none_but_the_last(tmp_pat
     assert service.journal.setting("passenger") is None
     service.journal.put_setting("a", "1")
     assert service.journal.setting("passenger") == "1"
-    service.stop(10.0)
+    service.stop(60)
     again = StoreService(path, clock=FakeClock())
     again.start()
     assert again.journal.setting("passenger") == "last"
-    again.stop(10.0)
+    again.stop(60)

@@ -34,7 +34,7 @@ def services() -> Iterator[list[StoreService]]:
     running: list[StoreService] = []
     yield running
     for service in running:
-        service.stop(10.0)
+        service.stop(60)
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_many_readings_do_not_wait_for_the_window(start, path):
     service = start(buffer_max=20)
     for n in range(200):
         service.outbox.put(make_reading({"n": n}))
-    assert service.stop(10.0)
+    assert service.stop(60)
     assert rows_on_disk(path) == 200
 
 
@@ -107,7 +107,7 @@ def test_a_fast_producer_waits_for_a_healthy_disk_and_nothing_is_dropped(start):
 def test_the_stop_commits_what_waits(start, path):
     service = start()
     service.outbox.put(make_reading())
-    assert service.stop(10.0)
+    assert service.stop(60)
     assert rows_on_disk(path) == 1
 
 
@@ -134,16 +134,16 @@ def test_one_illegal_move_in_a_group_fails_alone(start):
     gate = threading.Event()
     # The writer is held while three requests gather, so they share one transaction.
     with ThreadPoolExecutor(4) as pool:
-        held = pool.submit(service.call, lambda _store: gate.wait(10.0), writes=False)
+        held = pool.submit(service.call, lambda _store: gate.wait(60), writes=False)
         good = pool.submit(service.journal.start, "a", make_moment())
         bad = pool.submit(service.journal.reported, ["unknown"])
         other = pool.submit(service.journal.put_setting, "s", "1")
         gate.set()
-        held.result(10.0)
-        good.result(10.0)
-        other.result(10.0)
+        held.result(60)
+        good.result(60)
+        other.result(60)
         with pytest.raises(IllegalMove):
-            bad.result(10.0)
+            bad.result(60)
     assert service.journal.known(["a"])["a"].state == CommandState.STARTED
     assert service.journal.setting("s") == "1"
 
@@ -311,7 +311,7 @@ def test_a_file_that_cannot_be_opened_is_told_at_the_start_and_a_later_start_may
         service.start()
     service.start()
     assert service.journal.is_empty()
-    assert service.stop(10.0)
+    assert service.stop(60)
 
 
 def test_a_newer_programs_file_is_refused_at_the_start(path):
@@ -331,7 +331,7 @@ def test_an_incident_of_the_start_is_told(start, path):
 
 def test_after_the_stop_every_call_says_so(start):
     service = start()
-    service.stop(10.0)
+    service.stop(60)
     for call in (service.journal.is_empty, lambda: service.outbox.put(make_reading())):
         with pytest.raises(StorageError, match="the store is closed"):
             call()
@@ -352,12 +352,12 @@ def test_a_turn_that_does_not_end_is_stuck(start):
 
     def hang(_store) -> None:
         inside.set()
-        gate.wait(10.0)
+        gate.wait(60)
 
     with ThreadPoolExecutor(1) as pool:
         held = pool.submit(service.call, hang, writes=False)
-        inside.wait(10.0)
+        inside.wait(60)
         assert service.stuck_for_s(1010.0) == 0.0
         assert service.stuck_for_s(1100.0) == 70.0
         gate.set()
-        held.result(10.0)
+        held.result(60)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from agent.cli import device_agent
+from agent.cli.program import device_agent
 from agent.doctor.examination import all_checks, examine
 from agent.doctor.findings import Check, Verdict, cause_and_fix, failed, ok, warning
-from tests.mosquitto import free_port
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[4]
 

@@ -18,7 +18,8 @@ from agent.app.status_file import StatusFile, write_status
 from agent.doctor.findings import Finding, Verdict
 from agent.runtime.health import Part
 from tests.certificates import Authority, Pair
-from tests.mosquitto import free_port, write_passwords
+from tests.mosquitto import write_passwords
+from tests.ports import free_port
 from tests.service_running import running
 
 DAY_S = 86_400.0
@@ -62,7 +63,7 @@ class Answering:
                     self._talk(peer)
 
     def _talk(self, peer: socket.socket) -> None:
-        peer.settimeout(2.0)
+        peer.settimeout(60)
         with contextlib.ExitStack() as stack:
             if self._context is not None:
                 peer = stack.enter_context(self._context.wrap_socket(peer, server_side=True))
@@ -322,7 +323,7 @@ def refusing_broker() -> Iterator[int]:
         def serve() -> None:
             peer, _ = listener.accept()
             with peer:
-                peer.settimeout(10.0)
+                peer.settimeout(60)
                 peer.recv(4096)  # CONNECT
                 peer.sendall(bytes([0x20, 3, 0, 0, 0]))
                 packet_id = peer.recv(4096)[2:4]  # SUBSCRIBE

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from cryptography import x509
 
-from agent.cli import device_agent
+from agent.cli.program import device_agent
 from agent.gateway.certificates import certificate_trouble, make_certificates
 from agent.gateway.config import gateway_file
 

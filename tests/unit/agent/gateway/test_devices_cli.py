@@ -12,7 +12,7 @@ import zxingcpp
 from click.testing import CliRunner
 from PIL import Image
 
-from agent.cli import device_agent
+from agent.cli.program import device_agent
 from agent.config.load import load_config
 from agent.gateway.certificates import make_certificates
 from agent.gateway.config import gateway_file

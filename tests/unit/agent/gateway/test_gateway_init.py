@@ -9,7 +9,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from agent.cli import device_agent
+from agent.cli.program import device_agent
 from agent.gateway.config import load_gateway
 from agent.gateway.initial import KEY_FILES
 

@@ -45,7 +45,7 @@ class Bench:
         self.service = self._open()
 
     def close(self) -> None:
-        assert self.service.stop(10)
+        assert self.service.stop(60)
 
     def take(self, *readings: NewReading, device: str = "d1", at_s: float = NOW_S) -> int:
         return int(self(lambda store: store.readings.take(device, readings, at_s)))
@@ -295,8 +295,8 @@ class TestTheThread:
             store.service.submit(lambda s: s.put_setting("b", "2")),
         ]
         with pytest.raises(StorageError, match="mine"):
-            futures[0].result(10)
-        futures[1].result(10)
+            futures[0].result(60)
+        futures[1].result(60)
         assert (store(lambda s: s.setting("a")), store(lambda s: s.setting("b"))) == (None, "2")
 
     def test_what_is_told_after_the_commit_is_told_before_the_caller_knows(self, store):
@@ -314,10 +314,10 @@ class TestTheThread:
 
         def wait(_store: GatewayStore) -> None:
             held.set()
-            go.wait(10)
+            go.wait(60)
 
         store.service.submit(wait)
-        assert held.wait(10)
+        assert held.wait(60)
         gone = store.service.submit(lambda s: s.put_setting("a", "1"))
         assert gone.cancel()
         go.set()

@@ -13,7 +13,7 @@ from agent.gateway.mqtt_receipts import KEYS_MAX, ReceiptSender
 from agent.wire import topics
 from agent.wire.mqtt_messages import Receipt, Refusal, read_receipt
 
-SOON_S = 10.0
+SOON_S = 60.0
 
 
 class Broker:

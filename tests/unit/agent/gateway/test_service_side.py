@@ -95,12 +95,12 @@ class Side:
 
     def take(self, *values: dict[str, float], device: str = "d1") -> None:
         now_s = self.clock.now().wall_s
-        self.desk.take_readings(device, [NewReading(each, now_s) for each in values]).result(10)
+        self.desk.take_readings(device, [NewReading(each, now_s) for each in values]).result(60)
         self.readings.wake()
 
     def conclude(self, command_id: str = "c1", **members: Any) -> None:
         result = CommandResult(**{"status": "succeeded", **members})
-        self.desk.take_result("d1", command_id, result).result(10)
+        self.desk.take_result("d1", command_id, result).result(60)
         self.results.wake()
 
     def bodies(self, path: str) -> list[Any]:
@@ -110,7 +110,7 @@ class Side:
         return self.store.call(lambda store: store.stats())
 
     def close(self) -> None:
-        assert self.store.stop(10)
+        assert self.store.stop(60)
         self.client.close()
 
     def _readings(self) -> ReadingErrands:
@@ -356,9 +356,9 @@ class TestCommands:
         side.desk.watch("d1", lambda: shown.append([each["id"] for each in side.desk.open_commands("d1").records]))
         side.run(worker, 61)
         assert shown == [["c2"]]
-        (known,) = side.desk.canceled_of("d1", ["c0", "c1", "c2", "c9"]).result(10)
+        (known,) = side.desk.canceled_of("d1", ["c0", "c1", "c2", "c9"]).result(60)
         assert (known["id"], known["status"], known["status_reason"]) == ("c0", "canceled", "by the operator")
-        states = {each["id"]: each["status"] for each in side.desk.commands_of("d1").result(10)}
+        states = {each["id"]: each["status"] for each in side.desk.commands_of("d1").result(60)}
         assert states == {"c0": "canceled", "c1": "delivered", "c2": "delivered"}
         side.run(worker, 61)
         asked = [each.url.params["status"] for each in side.requests]

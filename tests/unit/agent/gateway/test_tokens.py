@@ -161,7 +161,7 @@ def test_the_running_table_looks_by_itself(path):
     table.start()
     token = issue(path, "d1", now_s=T0)
     waited = table._stop
-    for _ in range(200):
+    for _ in range(1200):
         if table.device_of(token):
             break
         waited.wait(0.05)

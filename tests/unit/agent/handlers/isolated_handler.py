@@ -14,7 +14,7 @@ from agent.core.values import Contract
 from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerPayload, HandlerRejected, Verified
 from agent.handlers.isolated import LINE_BYTES
 
-SOON_S = 20.0
+SOON_S = 60.0
 
 
 class Isolated(Handler):

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,7 +20,7 @@ from agent.runtime.lanes import Lane
 from tests.factories import make_command, make_entry
 from tests.fakes import FakeClock, FakeJournal
 
-SOON_S = 5.0
+SOON_S = 60.0
 DONE = Outcome(OutcomeStatus.SUCCEEDED, {"ok": True})
 
 
@@ -27,7 +29,7 @@ class FakeJob:
         self,
         work: Callable[[Attempt], Outcome],
         contract=Contract.ONCE,
-        timeout_s: float = 5.0,
+        timeout_s: float = SOON_S,
         *,
         inactivity_s: float | None = None,
         unwind_s: float = 0.01,
@@ -78,7 +80,7 @@ class Bench:
         self.runs: list[str] = []
         self.verdict: Outcome | None = None
         self.service_now: float | None = None
-        self.timeout_s = 5.0
+        self.timeout_s = SOON_S
         self.work = work
         self.verify = verify
         self.contract = contract
@@ -487,17 +489,22 @@ class TestLimits:
         assert ended.outcome is not None
         assert (ended.outcome.error or "").startswith("inactive: 'ping' gave no sign of life for 0.02 s")
 
-    def test_signs_of_life_keep_a_run_going(self):
-        def work(attempt: Attempt) -> Outcome:
-            for _ in range(20):
-                attempt.life.give()
-                if attempt.stopping.wait(0.02):
-                    return Outcome(OutcomeStatus.FAILED)
-            return DONE
+    def test_signs_of_life_keep_a_run_going(self, monkeypatch):
+        now_s, looked = [0.0], threading.Event()
+        monkeypatch.setattr("agent.runtime.jobs.time", SimpleNamespace(monotonic=lambda: now_s[0]))
 
-        # Beyond the inactivity timeout as a whole, and far below it from one sign to the next.
-        job = FakeJob(work, timeout_s=SOON_S, inactivity_s=0.35, unwind_s=SOON_S)
-        assert JobRunner(stop_grace_s=1).run(job, self.attempt(), pytest.fail).outcome == DONE
+        def work(attempt: Attempt) -> Outcome:
+            for _ in range(8):
+                now_s[0] += 0.04
+                attempt.life.give()
+                looked.clear()
+                assert looked.wait(SOON_S)
+            return Outcome(OutcomeStatus.FAILED) if attempt.stopping.is_set() else DONE
+
+        # Beyond the inactivity timeout as a whole, and below it from one sign to the next.
+        job = FakeJob(work, timeout_s=SOON_S, inactivity_s=0.05, unwind_s=SOON_S)
+        attempt = replace(self.attempt(), look=looked.set)
+        assert JobRunner(stop_grace_s=1, progress_after_s=SOON_S).run(job, attempt, pytest.fail).outcome == DONE
 
     def test_what_the_handler_says_about_its_end_is_part_of_the_reason(self):
         def work(attempt: Attempt) -> Outcome:

@@ -99,7 +99,7 @@ def test_three_days_offline_lose_nothing_come_in_order_and_cost_no_memory(tmp_pa
         stats = store.outbox.stats()
         assert (stats.accepted, stats.delivered, stats.dropped) == (READINGS, READINGS, 0)
     finally:
-        store.stop(10.0)
+        store.stop(60)
 
 
 def test_the_most_important_readings_of_a_long_outage_come_first(tmp_path):
@@ -126,4 +126,4 @@ def test_the_most_important_readings_of_a_long_outage_come_first(tmp_path):
         assert numbers[900:] == [number for number in range(6667, 9000) if number % 10][-2100:]
         assert gaps == 6000
     finally:
-        store.stop(10.0)
+        store.stop(60)

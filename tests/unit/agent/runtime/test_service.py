@@ -8,7 +8,7 @@ from agent.runtime.jig import Jig
 from agent.runtime.service import Actor, Mailbox, ServiceThread
 from tests.fakes import FakeClock
 
-SOON_S = 5.0
+SOON_S = 60.0
 
 
 class Counter(Actor):

@@ -69,7 +69,7 @@ def hanging():
     sensor.let_go.set()
     for thread in threading.enumerate():
         if thread.name.startswith("sensor:"):
-            thread.join(10)
+            thread.join(60)
 
 
 def test_each_sensor_is_read_once_and_answers_under_its_name():
@@ -146,7 +146,7 @@ def test_a_sensor_that_comes_back_is_read_again_and_its_late_answer_is_not_taken
     reader.read()
     (thread,) = [thread for thread in threading.enumerate() if thread.name == "sensor:stuck"]
     hanging.let_go.set()
-    thread.join(10)
+    thread.join(60)
     hanging.values = {"late": 2.0}
     assert dict(reader.read()["stuck"].values) == {"late": 2.0}
     assert reader.stuck() == []
@@ -158,11 +158,11 @@ def test_two_callers_at_the_same_time_share_one_read():
     outcomes = []
     callers = [threading.Thread(target=lambda: outcomes.append(reader.read()["one"])) for _ in range(2)]
     callers[0].start()
-    assert sensor.entered.wait(10)
+    assert sensor.entered.wait(60)
     callers[1].start()
     sensor.let_go.set()
     for caller in callers:
-        caller.join(10)
+        caller.join(60)
     assert [dict(outcome.values) for outcome in outcomes] == [{"a": 1.0}] * 2
     assert sensor.reads in {1, 2}  # the second may come after the first has ended, never beside it
     assert sensor_threads() == []

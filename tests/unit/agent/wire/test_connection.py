@@ -26,8 +26,9 @@ from agent.wire.auth import KeyPair
 from agent.wire.client import Interrupted, ServiceClient
 from agent.wire.connection import Connection
 from agent.wire.secret import Secret
+from tests.ports import free_port
 
-SOON_S = 3.0
+SOON_S = 20.0
 
 
 class HoldingServer(ThreadingHTTPServer):
@@ -48,7 +49,7 @@ class HoldingServer(ThreadingHTTPServer):
 
 class HoldingHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    timeout = 20
+    timeout = 100
     server: HoldingServer
 
     def do_GET(self) -> None:
@@ -62,7 +63,7 @@ class HoldingHandler(BaseHTTPRequestHandler):
         self.server.peers.append(self.client_address)
         if held:
             self.server.held.release()
-            self.server.let_go.wait(20)
+            self.server.let_go.wait(100)  # much longer than SOON_S
         body = b"[]"
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
@@ -104,7 +105,7 @@ def in_thread(work: Callable[[], Any]) -> Iterator[Future[Any]]:
 
 
 def hold(server: HoldingServer) -> None:
-    assert server.held.acquire(timeout=10)
+    assert server.held.acquire(timeout=60)
 
 
 # --- interrupting a held poll -----------------------------------------------------------------------------------
@@ -161,7 +162,7 @@ def test_an_interrupt_ends_polls_only_and_no_other_request(server):
             hold(server)
             client.interrupt()
             server.let_go.set()
-            assert posted.result(10) == 200
+            assert posted.result(60) == 200
 
 
 def test_closing_ends_a_held_poll_and_refuses_later_requests(server):
@@ -180,14 +181,14 @@ def test_an_interrupt_while_connecting_ends_the_poll_when_connecting_ends():
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes the connection and never greets
         url = f"https://127.0.0.1:{silent.getsockname()[1]}"
         with (
-            ServiceClient(url, None, timeout_s=0.5) as client,
+            ServiceClient(url, None, timeout_s=60) as client,
             in_thread(lambda: client.device_commands("d", wait_s=25)) as poll,
         ):
             taken, _ = silent.accept()
             with taken:
                 client.interrupt()
-                with pytest.raises(Interrupted):
-                    poll.result(SOON_S)
+            with pytest.raises(Interrupted):
+                poll.result(SOON_S)
 
 
 # --- timeouts ---------------------------------------------------------------------------------------------------
@@ -228,13 +229,13 @@ def answering(raw: bytes) -> Iterator[str]:
         def serve() -> None:
             taken, _ = listener.accept()
             with taken:
-                taken.settimeout(10)
+                taken.settimeout(60)
                 taken.recv(65536)
                 taken.sendall(raw)
 
         with in_thread(serve) as served:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-            served.result(10)
+            served.result(60)
 
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -257,7 +258,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
     ],
 )
 def test_a_broken_answer_is_an_error_of_ours_on_one_line(raw):
-    with answering(raw) as url, ServiceClient(url, None, timeout_s=5) as client:
+    with answering(raw) as url, ServiceClient(url, None, timeout_s=60) as client:
         with pytest.raises(ServiceError) as caught:
             list(client.devices())
         assert "\n" not in str(caught.value)
@@ -265,13 +266,12 @@ def test_a_broken_answer_is_an_error_of_ours_on_one_line(raw):
 
 
 def test_an_answer_without_a_length_is_read_to_its_end():
-    with answering(OK + b'\r\n[{"device_id":"d"}]') as url, ServiceClient(url, None, timeout_s=5) as client:
+    with answering(OK + b'\r\n[{"device_id":"d"}]') as url, ServiceClient(url, None, timeout_s=60) as client:
         assert [device.device_id for device in client.devices()] == ["d"]
 
 
 def test_a_service_that_is_down_is_told_with_its_address():
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        port = gone.getsockname()[1]
+    port = free_port()
     with (
         ServiceClient(f"http://127.0.0.1:{port}", KeyPair("mk_a", Secret("msk_made_up"))) as client,
         pytest.raises(TransportError) as caught,

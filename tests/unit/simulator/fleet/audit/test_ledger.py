@@ -154,7 +154,7 @@ def test_a_full_disk_makes_a_gap_and_the_ledger_goes_on_when_there_is_room(tmp_p
         disk.room = 5
         send(ledger, 1, 2, 3, at_s=2.0)
         ledger.flush()
-        assert disk.refused.wait(10)
+        assert disk.refused.wait(60)
         while not ledger.gaps:
             pass
         disk.room = 10**6
@@ -189,7 +189,7 @@ def test_a_disk_that_hangs_is_a_gap_and_memory_stays_bounded(tmp_path):
 
     def write(descriptor, data):
         if data[:1] == b"R":
-            go_on.wait(10)
+            go_on.wait(60)
         return os.write(descriptor, data)
 
     ledger = Ledger(path, HEADER, write=write)

@@ -47,7 +47,7 @@ async def engine_for(base_url: str, **options) -> AsyncIterator[Http1Engine]:
         await engine.close()
 
 
-async def ask(engine: Http1Engine, message: bytes = GET, *, device: int = 0, timeout_s: float = 10.0):
+async def ask(engine: Http1Engine, message: bytes = GET, *, device: int = 0, timeout_s: float = 60.0):
     caller = Caller()
     engine.send(device, message, caller, timeout_s)
     return await caller.told
@@ -306,7 +306,8 @@ def test_bytes_that_nobody_asked_for_end_the_connection(run):
 def test_silence_ends_at_the_time_limit_and_its_connection_with_it(run):
     async def story():
         gate = Gate()
-        async with Server(gate, OK, OK) as server, engine_for(server.base_url) as engine:
+        async with Server(OK, gate, OK, OK) as server, engine_for(server.base_url) as engine:
+            await ask(engine)  # it is connected
             told = await ask(engine, timeout_s=0.02)
             left = engine.connections
             second = await ask(engine)
@@ -465,7 +466,7 @@ def test_an_attempt_to_connect_that_hangs_is_made_again_while_somebody_waits(run
             sock.connect(address)
             sock.setblocking(False)
 
-        async with Server(OK) as server, engine_for(server.base_url, connect_timeout_s=0.01) as engine:
+        async with Server(OK) as server, engine_for(server.base_url, connect_timeout_s=0.3) as engine:
             monkeypatch.setattr(Http1Engine, "_reach", staticmethod(connect))
             return (await ask(engine))[0], len(attempts)
 

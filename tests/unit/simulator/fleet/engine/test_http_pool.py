@@ -144,10 +144,13 @@ def test_silence_is_a_transport_error_after_the_time_limit_and_the_connection_is
         async def silent(_: bytes, writer: asyncio.StreamWriter) -> None:
             await done.wait()
 
-        async with Server(silent, OK, OK) as server:
-            pool = HttpPool(server.base_url, {}, timeout_s=0.05)
+        async with Server(OK, silent, OK, OK) as server:
+            pool = HttpPool(server.base_url, {})
+            await pool.request("GET", "/")  # it is connected
+            pool._timeout_s = 0.05
             with pytest.raises(TransportError, match=r"no answer within 0\.05 s"):
                 await pool.request("GET", "/")
+            pool._timeout_s = 60.0
             answer = await pool.request("GET", "/")
             await pool.close()
             done.set()

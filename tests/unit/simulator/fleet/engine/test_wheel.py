@@ -27,13 +27,13 @@ class Rig:
 
 def test_each_fires_at_its_own_time_whatever_bucket_it_was_filed_in():
     rig = Rig()
-    for wait_s in (0.0, 0.001, 0.0011, 0.2, 31.99, 32.0, 33.7, 3_600.5, 90_000.25):
+    for wait_s in (0.0, 0.001, 0.2, 7.99, 8.0, 119.9, 120.0, 127.99, 128.0, 3_600.5, 90_000.25):
         rig.wheel.at(1000 + wait_s, rig.timer(str(wait_s)))
     rig.clock.run_until(100_000)
     assert [(at_s - 1000, float(name)) for at_s, name in rig.fired] == [
         (pytest.approx(float(name), abs=1e-9), float(name)) for _, name in rig.fired
     ]
-    assert len(rig.fired) == 9
+    assert len(rig.fired) == 11
     assert rig.clock.next_s() == math.inf  # an empty wheel wakes nobody
 
 
@@ -45,6 +45,16 @@ def test_what_is_past_fires_next_and_equal_times_in_the_order_they_were_filed():
     rig.clock.run_until(1001)
     assert [name for _, name in rig.fired] == ["past", "a", "b", "c"]
     assert rig.fired[0][0] == 1000.0
+
+
+@pytest.mark.parametrize("ahead_s", [1.0, 9.0, 119.0, 121.0, 127.0, 129.0, 1_000.0])
+def test_equal_times_keep_their_order_however_far_ahead_each_was_filed(ahead_s):
+    rig = Rig()
+    due_s = 2_000.0
+    rig.wheel.at(due_s, rig.timer("first"))
+    rig.wheel.at(due_s - ahead_s, lambda: rig.wheel.at(due_s, rig.timer("second")))
+    rig.clock.run_until(3_000)
+    assert rig.fired == [(due_s, "first"), (due_s, "second")]
 
 
 def test_a_timer_can_be_moved_both_ways_cancelled_and_put_off():

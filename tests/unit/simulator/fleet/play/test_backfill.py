@@ -157,12 +157,12 @@ async def perform(job, *, stop_after=None) -> tuple[PlaySummary, Leftover, Recor
     play.begin(time.monotonic())
     play.enter_phase(0, time.monotonic())
     if stop_after is not None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while play.gauges()["readings_accepted"] < stop_after:  # noqa: ASYNC110 - the play has no event for tests
                 await asyncio.sleep(0)
         left = Leftover()
     else:
-        left = await play.drain(time.monotonic(), time.monotonic() + 30)
+        left = await play.drain(time.monotonic(), time.monotonic() + 60)
         assert play.gauges()["waiting_readings"] == 0
     return await play.close(), left, recorder
 

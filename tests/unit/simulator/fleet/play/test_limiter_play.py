@@ -22,12 +22,12 @@ from tests.service_running import running
 def job(tmp_path):
     def make(base_url, keys=("mk_a", "msk_a")):
         pair = KeyPairFile(keys[0], write_secret(tmp_path / "secret_key", keys[1]))
-        return LimiterJob(base_url, (pair,), LimiterRules(20), timeout_s=5.0)
+        return LimiterJob(base_url, (pair,), LimiterRules(20), timeout_s=60.0)
 
     return make
 
 
-def play(job, *, patience_s=10.0, pace=None):
+def play(job, *, patience_s=60.0, pace=None):
     async def run():
         recorder = Recorder(0)
         played = LimiterPlay(job, recorder, pace)

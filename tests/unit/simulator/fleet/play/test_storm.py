@@ -41,10 +41,10 @@ async def perform(base_url: str, labels: int, secret: Path) -> tuple[PlaySummary
     play = StormPlay(job, recorder)
     play.begin(time.monotonic())
     play.enter_phase(0, time.monotonic())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while play.gauges()["labels"] < labels:  # noqa: ASYNC110 - the play has no event for tests
             await asyncio.sleep(0.01)
-    left = await play.drain(time.monotonic(), time.monotonic() + 20)
+    left = await play.drain(time.monotonic(), time.monotonic() + 60)
     return await play.close(), left, recorder, play.devices
 
 

@@ -15,7 +15,7 @@ from tests.crew_work import die, ignore, talk
 def listen(crew: Crew, enough: Callable[[list[FromWorker | Gone]], bool]) -> list[FromWorker | Gone]:
     """What is said until it is enough."""
     heard: list[FromWorker | Gone] = []
-    for _ in range(200):
+    for _ in range(1200):
         heard += crew.hear(0.1)
         if enough(heard):
             return heard

@@ -1,0 +1,39 @@
+"""The commands of ``device-agent``: click and no logic. Each one's module is imported only when it is used."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from agent.app.version import VERSION
+from agent.cli.lazy import LazyGroup
+
+_COMMANDS: Final = {
+    "check": "agent.cli.check:check",
+    "config": "agent.cli.config:config",
+    "diagnostics": "agent.cli.diagnostics:diagnostics",
+    "doctor": "agent.cli.doctor:doctor",
+    "gateway": "agent.cli.gateway:gateway",
+    "handlers": "agent.cli.plugins:handlers",
+    "init": "agent.cli.init:init",
+    "keys": "agent.cli.keys:keys",
+    "run": "agent.cli.run:run",
+    "sensors": "agent.cli.plugins:sensors",
+    "status": "agent.cli.status:status",
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    lazy=_COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+@click.version_option(VERSION, prog_name="device-agent")
+def device_agent() -> None:
+    """Connects this device to the service: runs commands, sends sensor data.
+
+    Exit codes: 0 good, 1 a check failed or the agent crashed, 2 usage or configuration, 5 the service cannot be
+    reached, 75 the agent ended to be started anew. Every key of the configuration can also be set by the environment:
+    DEVICE_AGENT_SERVICE__BASE_URL sets service.base_url.
+    """
