@@ -77,7 +77,7 @@ class _Device:
     def arrived(self, arrival: Arrival, _now_s: float) -> None:
         self._board.engine.acknowledge(self._index, arrival)
 
-    def lost(self, error: Offline, _outcome: OutcomeClass, _began_s: float, _now_s: float) -> None:
+    def lost(self, error: Offline, _outcome: OutcomeClass, _began_s: float | None, _now_s: float) -> None:
         self._board.note_loss(error)
 
     def send(self, body: bytes) -> None:

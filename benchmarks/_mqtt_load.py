@@ -117,7 +117,7 @@ class _Device:
     def arrived(self, arrival: Arrival, _now_s: float) -> None:
         self._engine.acknowledge(self._index, arrival)
 
-    def lost(self, error: Offline, _outcome: OutcomeClass, _began_s: float, _now_s: float) -> None:
+    def lost(self, error: Offline, _outcome: OutcomeClass, _began_s: float | None, _now_s: float) -> None:
         raise error
 
     def acknowledged(self, _code: int, sent_s: float, now_s: float) -> None:
