@@ -10,8 +10,8 @@ DEMO_OUT ?= demo-output
 DEMO_FLAGS ?=
 # Where `make soak` writes its rounds down; called again it goes on there.
 SOAK_OUT ?= soak-output
-# Test processes: a number, or 0 to run them in one process. One more than there are cores, since some tests wait.
-TEST_JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Test processes: a number, or 0 to run them in one process. Two more than there are cores, since many tests wait.
+TEST_JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 # Further options of pytest, such as PYTEST_FLAGS="-k outbox -x"
 PYTEST_FLAGS ?=
 # One parser for `make fuzz`, by its name in tests/fuzz/targets.py; all of them when empty.

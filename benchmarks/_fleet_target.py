@@ -34,6 +34,7 @@ http {{
             if ($http_if_none_match) {{ return 304; }}
             return 200 '{{"data":[],"next_cursor":null,"has_more":false}}';
         }}
+        location = /status {{ stub_status; }}
         location / {{ default_type application/json; return 200 '{{"id":"019b76da-a800-7000-8000-000000000006"}}'; }}
     }}
 }}

@@ -97,6 +97,7 @@ def prove(
     commands_per_min: float = 20.0,
     idle_s: float = 60.0,
     reading_every_s: float = READING_EVERY_S,
+    ports: tuple[int, int] | None = None,
 ) -> Proof:
     """Run it.
 
@@ -109,6 +110,7 @@ def prove(
         commands_per_min: sent to the whole fleet.
         idle_s: the gateway's ``commands.idle_s``.
         reading_every_s: of each device.
+        ports: of the gateway's front and metrics; by default any that nobody listens on.
     """
     measured_s = MEASURED_PART * run_s
     per_day = commands_per_min * 1440 / devices
@@ -132,7 +134,7 @@ def prove(
     commands: dict[str, object] = {"events": "auto" if events else "off", "idle_s": idle_s}
     with (
         service(folder, rate_limit=quota) as base_url,
-        gateway(folder, base_url, ids, commands=commands) as addresses,
+        gateway(folder, base_url, ids, ports, commands=commands) as addresses,
     ):
         began_s = time.time()
         use(base_url, addresses, run_s, commands_per_min, reading_every_s)
@@ -182,7 +184,13 @@ class Addresses:
 
 
 @contextlib.contextmanager
-def gateway(folder: Path, base_url: str, ids: Sequence[str], **sections: dict[str, object]) -> Iterator[Addresses]:
+def gateway(
+    folder: Path,
+    base_url: str,
+    ids: Sequence[str],
+    ports: tuple[int, int] | None = None,
+    **sections: dict[str, object],
+) -> Iterator[Addresses]:
     """The gateway, serving these devices; ``sections`` go into its configuration."""
     state = folder / "gateway"
     state.mkdir(mode=0o700)
@@ -193,7 +201,7 @@ def gateway(folder: Path, base_url: str, ids: Sequence[str], **sections: dict[st
         path = folder / f"{name}_key"
         path.write_text(KEYS[f"x-{name}-key"])
         path.chmod(0o600)
-    front, metrics = free_port(), free_port()
+    front, metrics = ports or (free_port(), free_port())
     config = {
         "service": {"base_url": base_url},
         "auth": {f"{name}_key_file": str(folder / f"{name}_key") for name in ("api", "secret")},

@@ -7,7 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+# What an expectation waits for comes for certain, however busy this machine is.
+expect.set_options(timeout=60_000)
 
 _ARGUMENTS = [
     "--headless",
@@ -25,7 +28,7 @@ _ARGUMENTS = [
 def chromium(executable: str) -> Iterator[Browser]:
     """The system's Chromium for the length of the block; its profile is a new one, gone at the end."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=_ARGUMENTS)
+        browser = playwright.chromium.launch(executable_path=executable, args=_ARGUMENTS, timeout=120_000)
         try:
             yield browser
         finally:
@@ -46,7 +49,7 @@ def tab(browser: Browser, picture: Path, *, expected: Sequence[str] = (), **sett
         settings: of the browser's context, such as ``viewport``.
     """
     context = browser.new_context(**settings)
-    context.set_default_timeout(20_000)
+    context.set_default_timeout(60_000)
     page = context.new_page()
     complaints: list[str] = []
     page.on("console", lambda said: complaints.append(said.text) if said.type in {"error", "warning"} else None)

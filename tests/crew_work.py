@@ -24,7 +24,7 @@ def die(number: int, job: int, pipe: Connection) -> None:
     pipe.send(Ready(number, 1))
     if job > 0:
         os.kill(os.getpid(), job)
-        time.sleep(60)
+        time.sleep(600)
     raise SystemExit(7)
 
 
@@ -33,4 +33,4 @@ def ignore(number: int, job: None, pipe: Connection) -> None:
     del job
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     pipe.send(Ready(number, 0))
-    time.sleep(60)
+    time.sleep(600)

@@ -110,7 +110,8 @@ def _bare_debian(tree: Path) -> None:
 
 def _with_mmdebstrap(tree: Path) -> None:
     options = [f"--dpkgopt={option}" for option in _DPKG.splitlines()]
-    what = ("--quiet", "--mode=root", "--variant=minbase", f"--include={_PACKAGES}")
+    # Without apt, which nobody calls there.
+    what = ("--quiet", "--mode=root", "--variant=essential", f"--include={_PACKAGES}")
     _run(*_APART, "mmdebstrap", *what, *options, "bookworm", str(tree))
 
 

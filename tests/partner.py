@@ -115,7 +115,7 @@ class PlainBrowser:
 
     def __init__(self, base_url: str) -> None:
         self.http = httpx.Client(
-            base_url=base_url, trust_env=False, timeout=60, headers={"accept": "text/html,application/xhtml+xml"}
+            base_url=base_url, trust_env=False, timeout=120, headers={"accept": "text/html,application/xhtml+xml"}
         )
 
     def open(self, address: str) -> Page:
@@ -172,5 +172,5 @@ def exchange_code(base_url: str, client_id: str, redirect_uri: str, code: str) -
             "code_verifier": VERIFIER,
         },
         trust_env=False,
-        timeout=60,
+        timeout=120,
     )

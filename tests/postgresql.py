@@ -231,7 +231,7 @@ def _not_root() -> list[str]:
     return ["runuser", "-u", user, "--"]
 
 
-def wait_until_gone(port: int, timeout_s: float = 10) -> None:
+def wait_until_gone(port: int, timeout_s: float = 60) -> None:
     """Until nobody listens there any more."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:

@@ -110,4 +110,4 @@ def client(service: RunningService, api_key: str | None = None, secret_key: str 
         "x-api-key": api_key or service.api_key,
         "x-secret-key": secret_key or service.secret_key.reveal(),
     }
-    return httpx.Client(base_url=service.base_url, headers=keys, trust_env=False, timeout=60)
+    return httpx.Client(base_url=service.base_url, headers=keys, trust_env=False, timeout=120)

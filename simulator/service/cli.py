@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,7 +13,9 @@ from agent.errors import ConfigurationError
 from agent.wire.limits import QUOTA_PER_MINUTE
 from agent.wire.secret import Secret
 from simulator.service.config import REFRESH_GRACE_S, ServiceConfig
-from simulator.service.service import Service
+
+if TYPE_CHECKING:
+    from simulator.service.service import Service
 
 DEFAULT_PORT = 8080
 _LEVELS = ("debug", "info", "warning", "error")
@@ -142,8 +145,6 @@ def service_command(  # noqa: PLR0917 - click passes all of them by name
 
     SIGTERM or Ctrl-C ends it. Exit codes: 0 ended as told, 2 the settings cannot be used.
     """
-    from simulator.service.server import serve  # the server's libraries take half a second: not for --help
-
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for noisy in ("alembic", "asyncio", "uvicorn.error"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
@@ -163,6 +164,8 @@ def service_command(  # noqa: PLR0917 - click passes all of them by name
             control=not no_control,
             log_level=log_level,
         )
+        from simulator.service.server import serve  # its libraries take a second: not for --help or a wrong option
+
         serve(config, _greet)
     except ConfigurationError as exc:
         for fault in exc.faults:

@@ -123,7 +123,7 @@ class World:
         answer = case.call(base_url=self.base_url, session=self.session, headers=self.headers)
         again = answer.request.copy()
         again.url = again.url.replace(self.base_url, self.twin_url, 1)
-        twin = self.session.send(again, allow_redirects=False, timeout=60)
+        twin = self.session.send(again, allow_redirects=False, timeout=120)
         assert twin.status_code == answer.status_code, f"{answer.text} is on PostgreSQL: {twin.text}"
         if twin.content != answer.content:
             case.validate_response(twin, checks=ANSWER_CHECKS, headers=self.headers)

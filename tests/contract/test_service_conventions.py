@@ -23,7 +23,7 @@ def bench(storage):
 def test_a_missing_key_header_is_401_even_on_an_unknown_path(bench, missing, path):
     keys = {name: value for name, value in bench.http.headers.items() if name.startswith("x-")}
     kept = {} if missing == "both" else {name: value for name, value in keys.items() if name != missing}
-    answer = httpx.get(bench.service.base_url + path, headers=kept, trust_env=False, timeout=60)
+    answer = httpx.get(bench.service.base_url + path, headers=kept, trust_env=False, timeout=120)
     assert answer.status_code == 401
     assert answer.json()["error"] == "missing_credentials"
     assert answer.headers["www-authenticate"].startswith("ApiKey realm=")
@@ -163,7 +163,7 @@ def test_ids_with_an_encoded_slash_dots_or_no_utf_8_are_404_and_never_another_pa
 
 def test_bytes_that_are_no_http_do_not_end_the_service(bench):
     url = urlsplit(bench.service.base_url)
-    with socket.create_connection((url.hostname, url.port), timeout=60) as raw:
+    with socket.create_connection((url.hostname, url.port), timeout=120) as raw:
         raw.sendall(b"\x16\x03\x01 nonsense\r\n\r\n")
         assert b"400" in raw.recv(200)
     assert bench.http.get("/products").status_code == 200
@@ -217,7 +217,7 @@ def test_a_401_costs_nobody_anything_and_accounts_are_counted_apart():
 def test_documents_and_health_need_no_keys_and_cost_no_quota():
     with running(rate_limit=1) as bench:
         for path in ("/openapi.json", "/.well-known/device-service", "/_emulator/health", "/_emulator/openapi.json"):
-            answer = httpx.get(bench.service.base_url + path, trust_env=False, timeout=60)
+            answer = httpx.get(bench.service.base_url + path, trust_env=False, timeout=120)
             assert answer.status_code == 200, path
             assert "ratelimit" not in answer.headers
         assert bench.http.get("/products").status_code == 200
@@ -227,7 +227,7 @@ def test_without_control_its_paths_do_not_exist():
     with running(control=False) as bench:
         assert bench.http.get("/_emulator/health").status_code == 404
         assert bench.http.post("/_emulator/reset").status_code == 404
-        assert httpx.get(f"{bench.service.base_url}/_emulator/health", trust_env=False, timeout=60).status_code == 401
+        assert httpx.get(f"{bench.service.base_url}/_emulator/health", trust_env=False, timeout=120).status_code == 401
 
 
 def test_a_reset_deletes_everything_but_the_keys():

@@ -46,7 +46,7 @@ def _token(bench: Bench, **headers: str) -> httpx.Client:
 
 def _bare(bench: Bench, **headers: str) -> httpx.Client:
     given = {name.replace("_", "-"): value for name, value in headers.items()}
-    return httpx.Client(base_url=bench.service.base_url, headers=given, trust_env=False, timeout=60)
+    return httpx.Client(base_url=bench.service.base_url, headers=given, trust_env=False, timeout=120)
 
 
 def _rows(bench, table):

@@ -82,7 +82,7 @@ def device_agent(bench: AgentBench, *arguments: str) -> subprocess.CompletedProc
         [sys.executable, "-m", "agent.cli", *arguments, "--config", str(bench.config)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 

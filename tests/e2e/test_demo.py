@@ -79,7 +79,7 @@ def test_the_demo_proves_everything_leaves_a_report_and_keeps_running_for_a_curl
         kept = read_until(process.stderr, "Ctrl-C ends it")
         status = send_and_look(kept)
         process.send_signal(signal.SIGINT)
-        printed, _ = process.communicate(timeout=60)
+        printed, _ = process.communicate(timeout=120)
     logs = "\n".join(path.read_text() for path in sorted((out / "logs").iterdir()))
     failed = [proof for proof in json.loads(printed)["proofs"] if not proof["held"]]
     # What failed comes last: the end of a long text is what is looked at first.
@@ -112,12 +112,12 @@ def send_and_look(kept: str) -> str:
     look = re.search(r"look\s+(curl .*)", kept)
     assert send
     assert look
-    sent = json.loads(run_program(["sh", "-c", send.group(1)], timeout=60).stdout)
+    sent = json.loads(run_program(["sh", "-c", send.group(1)], timeout=120).stdout)
     assert sent["status"] == "queued"
     deadline = time.monotonic() + 60
     status = ""
     while status != "succeeded" and time.monotonic() < deadline:
-        listed = json.loads(run_program(["sh", "-c", look.group(1)], timeout=60).stdout)
+        listed = json.loads(run_program(["sh", "-c", look.group(1)], timeout=120).stdout)
         status = next(command["status"] for command in listed["data"] if command["id"] == sent["id"])
     return status
 
@@ -133,7 +133,7 @@ def test_an_interrupted_demo_leaves_no_process_behind(tmp_path, number, moment):
         read_until(process.stdout, moment)
         assert of_this_run(out)
         process.send_signal(number)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "Traceback" not in errors
     assert all_gone(out)
@@ -145,7 +145,7 @@ def test_a_demo_that_is_killed_leaves_no_process_behind(tmp_path):
     with start(out) as process:
         read_until(process.stdout, "devices online")
         process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=120)
     assert all_gone(out)
 
 
@@ -160,7 +160,7 @@ def test_a_service_that_cannot_start_ends_with_5_and_one_clear_line(tmp_path):
     run = "import sys; sys.executable = sys.argv.pop(1); from simulator.cli import main; main(sys.argv[1:])"
     done = run_program(
         [sys.executable, "-c", run, str(shim / "python"), "demo", "--out", str(out)],
-        timeout=60,
+        timeout=120,
     )
     assert done.returncode == 5
     assert "service ended with 3 before it printed its address" in done.stderr
@@ -170,7 +170,7 @@ def test_a_service_that_cannot_start_ends_with_5_and_one_clear_line(tmp_path):
 
 def test_a_folder_of_somebody_else_is_refused_with_2(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
-    done = run_program([*DEMO, "--out", str(tmp_path)], timeout=60)
+    done = run_program([*DEMO, "--out", str(tmp_path)], timeout=120)
     assert done.returncode == 2
     assert done.stderr.strip().count("\n") == 0
     assert (tmp_path / "mine.txt").read_text() == "mine"

@@ -41,13 +41,13 @@ def start(*options: str) -> tuple[subprocess.Popen[str], dict]:
 
 def end(process: subprocess.Popen[str]) -> int:
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
     return process.returncode
 
 
 def devices_of(told: dict) -> list[dict]:
     headers = {"x-api-key": told["api_key"], "x-secret-key": told["secret_key"]}
-    answer = httpx.get(f"{told['base_url']}/devices", headers=headers, trust_env=False, timeout=60)
+    answer = httpx.get(f"{told['base_url']}/devices", headers=headers, trust_env=False, timeout=120)
     assert answer.status_code == 200
     return answer.json()["data"]
 
@@ -81,7 +81,7 @@ def test_a_data_folder_keeps_keys_and_devices_over_two_starts(tmp_path):
 
 
 def refused(*options: str) -> str:
-    done = run_program([*UP, *options], timeout=60)
+    done = run_program([*UP, *options], timeout=120)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     return done.stderr
@@ -102,7 +102,7 @@ def test_up_brings_a_gateway_and_a_device_of_ones_own_that_works_with_its_token_
         headers = {"authorization": f"Bearer {own['device_token']}"}
         device_id = own["device_id"]
         reading = {"device_id": device_id, "sensor_data": {"t": 21.5}}
-        with httpx.Client(base_url=told["gateway_url"], headers=headers, trust_env=False, timeout=60) as http:
+        with httpx.Client(base_url=told["gateway_url"], headers=headers, trust_env=False, timeout=120) as http:
             assert http.get(f"/devices/{device_id}/commands?status=open").json()["data"] == []
             assert http.post("/sensor-data", json=reading).status_code == 201
             assert http.post("/sensor-data", json={**reading, "device_id": "another"}).status_code in {403, 404}
@@ -146,7 +146,7 @@ def follow(lines: dict[str, str], agent: str) -> None:
 
 
 def pasted(line: str) -> dict:
-    done = run_program(["sh", "-c", f"{line} --silent --noproxy '*'"], timeout=60)
+    done = run_program(["sh", "-c", f"{line} --silent --noproxy '*'"], timeout=120)
     return json.loads(done.stdout)
 
 
@@ -159,7 +159,7 @@ def wait_until(came: Callable[[], object], otherwise: str) -> None:
 
 def wait_until_stored(told: dict, device_id: str) -> None:
     headers = {"x-api-key": told["api_key"], "x-secret-key": told["secret_key"]}
-    with httpx.Client(base_url=told["base_url"], headers=headers, trust_env=False, timeout=60) as http:
+    with httpx.Client(base_url=told["base_url"], headers=headers, trust_env=False, timeout=120) as http:
         ask = partial(http.get, "/sensor-data", params={"device_id": device_id})
         wait_until(lambda: ask().json()["data"], "the reading never came to the service")
 

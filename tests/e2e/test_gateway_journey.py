@@ -45,7 +45,7 @@ class Journey:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
         assert done.returncode == code, done.stdout + done.stderr

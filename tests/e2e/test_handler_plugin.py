@@ -71,7 +71,7 @@ def test_the_installed_package_is_found_by_its_entry_points_and_runs(environment
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -107,7 +107,7 @@ def test_a_strangers_scanner_reads_every_picture_of_a_batch(tmp_path):
     zbarimg = require_program("zbarimg", "zbar-tools")
     batch = make_labels(product_id=PRODUCT, count=12, out=tmp_path, template="Gerät {serial} 器", formats=["png"])
     command = [zbarimg, "--nodbus", "--quiet", "--raw", "-Sbinary", *(str(label.png) for label in batch.labels)]
-    read = subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
+    read = subprocess.run(command, capture_output=True, check=True, timeout=120).stdout
     assert read == "".join(label.text for label in batch.labels).encode()
 
 
@@ -117,7 +117,7 @@ def test_the_program_makes_labels_that_the_library_reads(tmp_path):
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=120,
     )
     assert json.loads(made.stdout)["labels"] == 3
     assert [read.label.device_identifier for read in read_label_files(tmp_path)] == [

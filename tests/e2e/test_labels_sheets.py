@@ -86,7 +86,7 @@ def _render(sheet: Path, folder: Path, dpi: int, page: int, height_mm: float | N
             str(out),
         ],
         check=True,
-        timeout=60,
+        timeout=120,
     )
     data = out.with_suffix(".pgm").read_bytes()
     _, size, _, rest = data.split(b"\n", 3)
@@ -140,7 +140,7 @@ def test_a_strangers_scanner_reads_a_whole_sheet_at_once_and_every_zebra_label(t
         image.save(tmp_path / f"zebra-{index:02d}.png")
     command = [zbarimg, "--nodbus", "--quiet", "--raw", "-Sdisable", "-Sqrcode.enable"]
     for pictures in ([tmp_path / "300.pgm"], sorted(tmp_path.glob("zebra-*.png"))):
-        read = subprocess.run([*command, *pictures], capture_output=True, check=True, timeout=60, text=True).stdout
+        read = subprocess.run([*command, *pictures], capture_output=True, check=True, timeout=120, text=True).stdout
         assert sorted(read.splitlines()) == sorted(label.text for label in batch.labels)
 
 

@@ -33,7 +33,7 @@ def _batch(tmp_path_factory):
 
 def _rasterised(sheet, folder):
     pdftoppm = require_program("pdftoppm", "poppler-utils")
-    subprocess.run([pdftoppm, "-r", str(DPI), "-gray", "-png", sheet, folder / "page"], check=True, timeout=60)
+    subprocess.run([pdftoppm, "-r", str(DPI), "-gray", "-png", sheet, folder / "page"], check=True, timeout=120)
     (page,) = folder.glob("page*.png")
     return np.asarray(Image.open(page).convert("L")).copy()
 

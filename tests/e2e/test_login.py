@@ -109,8 +109,8 @@ def test_a_browser_signs_in_and_the_file_is_ready_to_use(bench, browser, port, t
     with started(*arguments(bench, client["client_id"], port, out, *more)) as (process, address):
         back = say(browser, address)
         assert back.startswith(f"http://127.0.0.1:{port}/callback?")
-        page = httpx.get(back, trust_env=False, timeout=60)
-        output, errors = process.communicate(timeout=60)
+        page = httpx.get(back, trust_env=False, timeout=120)
+        output, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors
     assert (page.status_code, "You are signed in" in page.text) == (200, True)
     assert page.headers["referrer-policy"] == "no-referrer"
@@ -138,8 +138,8 @@ def test_a_browser_signs_in_and_the_file_is_ready_to_use(bench, browser, port, t
 def test_a_no_in_the_browser_changes_nothing_and_is_told_on_both_sides(bench, browser, port, tmp_path):
     client = register(bench, port)
     with started(*arguments(bench, client["client_id"], port, tmp_path / "t")) as (process, address):
-        page = httpx.get(say(browser, address, "deny"), trust_env=False, timeout=60)
-        _, errors = process.communicate(timeout=60)
+        page = httpx.get(say(browser, address, "deny"), trust_env=False, timeout=120)
+        _, errors = process.communicate(timeout=120)
         assert process.returncode == ExitCode.CHECK_FAILED
     assert "access was denied" in errors
     assert "access was denied" in page.text
@@ -150,8 +150,8 @@ def test_a_no_in_the_browser_changes_nothing_and_is_told_on_both_sides(bench, br
 def test_an_answer_to_another_sign_in_is_refused(bench, port, tmp_path):
     client = register(bench, port)
     with started(*arguments(bench, client["client_id"], port, tmp_path / "t")) as (process, _):
-        page = httpx.get(f"http://127.0.0.1:{port}/callback?code=stolen&state=other", trust_env=False, timeout=60)
-        _, errors = process.communicate(timeout=60)
+        page = httpx.get(f"http://127.0.0.1:{port}/callback?code=stolen&state=other", trust_env=False, timeout=120)
+        _, errors = process.communicate(timeout=120)
         assert process.returncode == ExitCode.CHECK_FAILED
     assert "state does not match" in errors
     assert "That did not work" in page.text
@@ -162,13 +162,13 @@ def test_the_listener_answers_its_own_address_only_and_holds_up_nobody(bench, br
     with (
         started(*arguments(bench, client["client_id"], port, tmp_path / "t")) as (process, address),
         socket.create_connection(("127.0.0.1", port)),  # as browsers do: opened ahead, nothing said
-        httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as http,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=120) as http,
     ):
         assert http.get("/favicon.ico").status_code == 404
         assert http.get("/callback?code=x&state=y", headers={"host": "evil.test"}).status_code == 400
         assert http.post("/callback").status_code == 501
-        assert httpx.get(say(browser, address), trust_env=False, timeout=60).status_code == 200
-        process.communicate(timeout=60)
+        assert httpx.get(say(browser, address), trust_env=False, timeout=120).status_code == 200
+        process.communicate(timeout=120)
         assert process.returncode == 0
 
 
@@ -176,7 +176,7 @@ def test_the_address_can_be_pasted_where_there_is_no_browser(bench, browser, por
     client = register(bench, port)
     args = arguments(bench, client["client_id"], port, tmp_path / "t", "--paste")
     with started(*args) as (process, address):
-        _, errors = process.communicate(say(browser, address) + "\n", timeout=60)
+        _, errors = process.communicate(say(browser, address) + "\n", timeout=120)
         assert process.returncode == 0, errors
     assert TokenFile(tmp_path / "t").read().refresh_token
 
@@ -185,7 +185,7 @@ def test_ctrl_c_ends_the_waiting_at_once(bench, port, tmp_path):
     client = register(bench, port)
     with started(*arguments(bench, client["client_id"], port, tmp_path / "t")) as (process, _):
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=120)
         assert process.returncode == ExitCode.INTERRUPTED
     assert "Traceback" not in errors
 
@@ -228,7 +228,7 @@ def test_a_service_that_is_not_there_ends_with_5(port, tmp_path):
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode == ExitCode.UNREACHABLE

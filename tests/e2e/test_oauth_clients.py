@@ -156,7 +156,7 @@ async def _through_httpx_oauth(url: str, browser: PlainBrowser, app: App, method
         await oauth.get_access_token("made-up", REDIRECT, VERIFIER)
     renewed = await oauth.refresh_token(token["refresh_token"])
     headers = {"authorization": f"Bearer {renewed['access_token']}"}
-    async with httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=60) as api:
+    async with httpx.AsyncClient(base_url=url, headers=headers, trust_env=False, timeout=120) as api:
         assert (await api.get("/products")).status_code == 200
         await oauth.revoke_token(renewed["refresh_token"], "refresh_token")
         with pytest.raises(RefreshTokenError):
@@ -213,7 +213,7 @@ def through_node(node: str, library: str, browser: PlainBrowser, app: App, said:
         program.stdin.flush()
         address = program.stdout.readline().strip()
         assert address.startswith(issuer), address + program.stderr.read()
-        output, errors = program.communicate(approve(browser, address, said) + "\n", timeout=60)
+        output, errors = program.communicate(approve(browser, address, said) + "\n", timeout=120)
         assert output, errors
         return json.loads(output)
     finally:

@@ -59,7 +59,7 @@ def run(command: list[str], bench: Bench, browser: PlainBrowser, folder: Path) -
         address = program.stdout.readline().strip()
         assert address.startswith(bench.service.base_url), address + program.communicate()[1]
         back = browser.send(browser.open(address), "approve").headers["location"]
-        output, errors = program.communicate(back + "\n", timeout=60)
+        output, errors = program.communicate(back + "\n", timeout=120)
         assert program.returncode == 0, errors
         return output
     finally:
@@ -98,7 +98,7 @@ def test_the_typed_client_runs_on_what_a_sign_in_wrote(bench, browser, tmp_path)
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert (done.stdout, done.stderr) == ("devices: 0\n", "")

@@ -58,7 +58,7 @@ def _program(*arguments: str, **environment: str) -> Iterator[tuple[subprocess.P
 
 def _refused(*arguments: str, **environment: str) -> str:
     process = _start(*arguments, **environment)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 2, errors
     assert "Traceback" not in errors
     return errors.strip()
@@ -69,7 +69,7 @@ def test_a_signal_ends_it_long_before_the_polls_that_it_holds_would_end(number):
     given = {"FLEET_SIMULATOR_API_KEY": "mk_test", "FLEET_SIMULATOR_SECRET_KEY": "msk_test"}
     with _program(**given) as (process, told), ThreadPoolExecutor() as pool:
         url = told["service"]
-        with httpx.Client(base_url=url, headers=KEYS, trust_env=False, timeout=60) as http:
+        with httpx.Client(base_url=url, headers=KEYS, trust_env=False, timeout=120) as http:
             path = f"/devices/{_device(http)}/commands?status=open&wait=30"
             held = [
                 pool.submit(
@@ -104,14 +104,14 @@ def test_keys_are_shown_on_the_first_start_only_and_the_curl_line_works(tmp_path
         secret = told["secret key"].split()[0]
         keys = {"x-api-key": told["api key"], "x-secret-key": secret}
         assert secret in told["try"]
-        assert httpx.get(f"{told['service']}/products", headers=keys, trust_env=False, timeout=60).status_code == 200
+        assert httpx.get(f"{told['service']}/products", headers=keys, trust_env=False, timeout=120).status_code == 200
         command = re.sub("^curl ", "curl --silent --fail ", told["try"])
         if subprocess.run(["which", "curl"], capture_output=True, check=False).returncode == 0:
             assert '"data":[]' in subprocess.run(command, shell=True, capture_output=True, text=True, check=True).stdout
     with _program(*data) as (_, told):
         assert "secret key" not in told
         assert told["api key"] == keys["x-api-key"]
-        assert httpx.get(f"{told['service']}/products", headers=keys, trust_env=False, timeout=60).status_code == 200
+        assert httpx.get(f"{told['service']}/products", headers=keys, trust_env=False, timeout=120).status_code == 200
 
 
 def test_a_secret_key_comes_from_a_file_too(tmp_path):
@@ -119,7 +119,7 @@ def test_a_secret_key_comes_from_a_file_too(tmp_path):
     file.write_text("msk_test\n")
     with _program("--api-key", "mk_test", "--secret-key-file", str(file)) as (_, told):
         assert "msk_test" not in str(told)
-        assert httpx.get(f"{told['service']}/products", headers=KEYS, trust_env=False, timeout=60).status_code == 200
+        assert httpx.get(f"{told['service']}/products", headers=KEYS, trust_env=False, timeout=120).status_code == 200
 
 
 def test_what_cannot_be_used_is_one_line_and_exit_code_2(tmp_path):
@@ -150,9 +150,9 @@ def test_every_option_has_an_environment_variable(tmp_path):
     }
     with _program(**environment) as (_, told):
         assert told["data"] == str(tmp_path)
-        assert httpx.get(f"{told['service']}/_emulator/health", trust_env=False, timeout=60).status_code == 401
+        assert httpx.get(f"{told['service']}/_emulator/health", trust_env=False, timeout=120).status_code == 401
         statuses = {
-            httpx.get(f"{told['service']}/products", headers=KEYS, trust_env=False, timeout=60).status_code
+            httpx.get(f"{told['service']}/products", headers=KEYS, trust_env=False, timeout=120).status_code
             for _ in "abcd"
         }
         assert 429 in statuses
@@ -190,7 +190,7 @@ class Writers:
 
     async def _write_on_its_own(self, url: str, number: int) -> None:
         # A client each: one that has 200 connections looks at all of them for each request.
-        async with httpx.AsyncClient(base_url=url, headers=KEYS, trust_env=False, timeout=60) as http:
+        async with httpx.AsyncClient(base_url=url, headers=KEYS, trust_env=False, timeout=120) as http:
             await self._write(http, number)
 
     async def _write(self, http: httpx.AsyncClient, number: int) -> None:
@@ -245,14 +245,14 @@ def test_kill_9_under_200_writers_loses_nothing_that_was_answered_and_stores_not
     for _ in range(3):
         with _program(*arguments) as (process, told):
             if writers is None:
-                with httpx.Client(base_url=told["service"], headers=KEYS, trust_env=False, timeout=60) as http:
+                with httpx.Client(base_url=told["service"], headers=KEYS, trust_env=False, timeout=120) as http:
                     writers = Writers(_device(http))
             asyncio.run(writers.write_until_it_dies(told["service"], process))
             assert process.wait(60) == -signal.SIGKILL
     assert all(writers.answered.values())
     with (
         _program(*arguments) as (_, told),
-        httpx.Client(base_url=told["service"], headers=KEYS, trust_env=False, timeout=60) as http,
+        httpx.Client(base_url=told["service"], headers=KEYS, trust_env=False, timeout=120) as http,
     ):
         readings = _all(http, "/sensor-data?limit=1000")
         assert writers.answered["readings"] <= {row["id"] for row in readings}
@@ -266,14 +266,14 @@ def test_kill_9_under_200_writers_loses_nothing_that_was_answered_and_stores_not
 def test_a_reading_is_stored_once_when_its_answer_was_lost_to_kill_9(kept: tuple[str, str]):
     arguments = (*kept, "--api-key", "mk_test", "--secret-key", "msk_test", "--rate-limit", "0")
     with _program(*arguments) as (process, told):
-        with httpx.Client(base_url=told["service"], headers=KEYS, trust_env=False, timeout=60) as http:
+        with httpx.Client(base_url=told["service"], headers=KEYS, trust_env=False, timeout=120) as http:
             body = {"device_id": _device(http), "sensor_data": {"t": 1}}
             first = http.post("/sensor-data", json=body, headers={"idempotency-key": "k"})
         process.kill()
         process.wait(60)
     with (
         _program(*arguments) as (_, told),
-        httpx.Client(base_url=told["service"], headers=KEYS, trust_env=False, timeout=60) as http,
+        httpx.Client(base_url=told["service"], headers=KEYS, trust_env=False, timeout=120) as http,
     ):
         again = http.post("/sensor-data", json=body, headers={"idempotency-key": "k"})
         assert again.content == first.content
@@ -290,7 +290,7 @@ def test_kill_9_leaves_readings_and_what_rules_made_of_them_in_one_piece(tmp_pat
     seed: dict[str, str] = {}
 
     async def hammer(url: str, process: subprocess.Popen[str]) -> None:
-        async with httpx.AsyncClient(base_url=url, headers=KEYS, trust_env=False, timeout=60) as http:
+        async with httpx.AsyncClient(base_url=url, headers=KEYS, trust_env=False, timeout=120) as http:
 
             async def post(number: int) -> None:
                 with contextlib.suppress(httpx.TransportError):
@@ -308,7 +308,7 @@ def test_kill_9_leaves_readings_and_what_rules_made_of_them_in_one_piece(tmp_pat
     for _ in range(3):
         with _program(*arguments) as (process, told):
             if not seed:
-                with httpx.Client(base_url=told["service"], headers=KEYS, trust_env=False, timeout=60) as http:
+                with httpx.Client(base_url=told["service"], headers=KEYS, trust_env=False, timeout=120) as http:
                     seed["d0"] = _device(http, "d0")
                     product_id = http.get("/products").json()["data"][0]["product_id"]
                     for number in range(1, 8):
@@ -321,7 +321,7 @@ def test_kill_9_leaves_readings_and_what_rules_made_of_them_in_one_piece(tmp_pat
             assert process.wait(60) == -signal.SIGKILL
     with (
         _program(*arguments) as (_, told),
-        httpx.Client(base_url=told["service"], headers=KEYS, trust_env=False, timeout=60) as http,
+        httpx.Client(base_url=told["service"], headers=KEYS, trust_env=False, timeout=120) as http,
     ):
         firings = _all(http, f"/rules/{seed['rule']}/firings?limit=1000")
         records = _all(http, "/database/runtime-data?limit=1000")
@@ -340,7 +340,7 @@ def test_kill_9_leaves_readings_and_what_rules_made_of_them_in_one_piece(tmp_pat
 def test_a_timer_of_a_rule_and_the_rule_itself_outlive_kill_9(tmp_path: Path):
     arguments = ("--data", str(tmp_path), "--api-key", "mk_test", "--secret-key", "msk_test")
     with _program(*arguments) as (process, told):
-        with httpx.Client(base_url=told["service"], headers=KEYS, trust_env=False, timeout=60) as http:
+        with httpx.Client(base_url=told["service"], headers=KEYS, trust_env=False, timeout=120) as http:
             device_id = _device(http)
             body = {
                 "product_id": http.get("/products").json()["data"][0]["product_id"],
@@ -354,7 +354,7 @@ def test_a_timer_of_a_rule_and_the_rule_itself_outlive_kill_9(tmp_path: Path):
         process.wait(60)
     with (
         _program(*arguments) as (_, told),
-        httpx.Client(base_url=told["service"], headers=KEYS, trust_env=False, timeout=60) as http,
+        httpx.Client(base_url=told["service"], headers=KEYS, trust_env=False, timeout=120) as http,
     ):
         assert http.get(f"/rules/{rule_id}/firings").json()["data"] == []
         http.post("/_emulator/clock/advance", json={"seconds": 601}).raise_for_status()
@@ -370,7 +370,7 @@ def test_a_seed_that_cannot_be_used_is_told_by_line_and_nothing_else(tmp_path):
     seed = tmp_path / "seed.yaml"
     seed.write_text("products:\n  - nam: x\ndevices: 3\n")
     program = [sys.executable, "-m", "simulator.cli", "service", "--port", "0", "--seed", str(seed)]
-    ended = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 2
     lines = ended.stderr.splitlines()
     assert [line.split(" line ")[1][0] for line in lines] == ["2", "3"]

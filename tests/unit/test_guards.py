@@ -59,10 +59,10 @@ def run_pytest(folder: Path, source: str, **environment: str) -> subprocess.Comp
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", folder, folder],
         cwd=folder,
-        env={**os.environ, "CI": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **environment},
+        env={**os.environ, "CI": "", "JOIN_GRACE_S": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 

@@ -12,7 +12,7 @@ from simulator.exit_codes import ExitCode
 from simulator.fleet.cli.options import read_or_refuse, takes_python
 from simulator.fleet.plan.digest import digest_of
 from simulator.fleet.plan.forecast import forecast
-from simulator.fleet.plan.plan import Plan
+from simulator.fleet.plan.plan import plan_of
 from simulator.fleet.plan.words import describe
 from simulator.fleet.scenario.schema import scenario_schema
 
@@ -28,7 +28,7 @@ def plan_command(*, scenario: Path, as_json: bool, allow_python: bool) -> ExitCo
     all events: the same scenario and seed have the same digest, however many workers play them. Exit codes: 0 it can
     be run, 2 it has faults, all of which are told with line and column.
     """
-    made = Plan(read_or_refuse(scenario, allow_python=allow_python).scenario)
+    made = plan_of(read_or_refuse(scenario, allow_python=allow_python))
     figures = forecast(made, digest_of(made))
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(figures), indent=2))

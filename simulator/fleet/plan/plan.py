@@ -21,6 +21,7 @@ from simulator.fleet.plan.streams import StreamPlan, streams_of
 from simulator.fleet.plan.timeline import Timeline
 from simulator.fleet.scenario.kinds import BackfillSettings
 from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.signals.base import READING, device_key
 
 _STEP_S: Final = 1.0
@@ -33,10 +34,12 @@ class Plan:
     Args:
         scenario: what is planned.
         timeline: with the waits at barriers, once there were some; None plans without.
+        program_digest: of the program that gives the readings; empty where there is none.
     """
 
-    def __init__(self, scenario: Scenario, timeline: Timeline | None = None) -> None:
+    def __init__(self, scenario: Scenario, timeline: Timeline | None = None, *, program_digest: str = "") -> None:
         self.scenario = scenario
+        self.program_digest = program_digest
         self.planned = Timeline.of(scenario)
         self.timeline = timeline or self.planned
         self._ranges: dict[range, RangePlan] = {}
@@ -65,7 +68,7 @@ class Plan:
         What goes by the phases (ramps, storms, commands, arrivals) moves with them; the devices' own periods do not.
         While a phase waits there are no commands and no arrivals.
         """
-        later = Plan(self.scenario, self.timeline.entered(phase, at_s))
+        later = Plan(self.scenario, self.timeline.entered(phase, at_s), program_digest=self.program_digest)
         later._periodic = self._periodic
         later.models = self.models
         return later
@@ -109,6 +112,11 @@ class Plan:
         if devices not in self._periodic:
             self._periodic[devices] = tuple(periodic_of(self.scenario, self.models, devices))
         return self._periodic[devices]
+
+
+def plan_of(file: ScenarioFile) -> Plan:
+    """The plan of a scenario that was read, with the program that it may have."""
+    return Plan(file.scenario, program_digest=file.program.digest if file.program is not None else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ from simulator.fleet.play.base import Leftover, PlaySummary
 from simulator.fleet.play.models import build_models
 from simulator.fleet.scenario.kinds import BackfillSettings
 from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.scenario.python_file import Program
 from simulator.fleet.signals.base import Individual
 from simulator.fleet.target.asking import Keyring
 from simulator.fleet.target.way import KeyPairFile, read_keys
@@ -72,6 +73,7 @@ class BackfillJob:
         offers: the service's extensions.
         ledger_path, ledger_header: this worker's book; None keeps none.
         connections: requests under way at once.
+        program: gives the readings; None where the signals do.
     """
 
     scenario: Scenario
@@ -89,6 +91,7 @@ class BackfillJob:
     ledger_path: Path | None = None
     ledger_header: LedgerHeader | None = None
     connections: int = 16
+    program: Program | None = None
 
     def make(self, recorder: Recorder) -> BackfillPlay:
         """See :class:`~simulator.fleet.run.worker.Job`."""
@@ -130,7 +133,7 @@ class BackfillPlay:
         self._job = job
         self._recorder = recorder
         scenario = job.scenario
-        self._models = build_models(scenario, job.folder, job.to_s)
+        self._models = build_models(scenario, job.folder, job.to_s, job.program)
         self._plan = Plan(scenario)
         self._keys = Keyring(read_keys(job.keys))
         self._pool = HttpPool(job.base_url, {}, connections=job.connections, timeout_s=scenario.target.timeout_s)
@@ -159,6 +162,8 @@ class BackfillPlay:
             asyncio.create_task(self._go_on(), name=f"backfill-{lane}")
             for lane in range(min(self._job.connections, self.devices))
         ]
+        for lane in self._lanes:
+            lane.add_done_callback(_tell_fault)
 
     def enter_phase(self, index: int, at_s: float) -> None:
         """Phases mean nothing to history: it goes as fast as it can."""
@@ -377,6 +382,12 @@ class BackfillPlay:
         if self._ledger is not None and time.monotonic() - self._flushed_s > 1.0:
             self._flushed_s = time.monotonic()
             self._ledger.flush()
+
+
+def _tell_fault(lane: asyncio.Task[None]) -> None:
+    """A lane that fails ends the run at once, instead of when everything else is sent."""
+    if not lane.cancelled() and (error := lane.exception()) is not None:
+        lane.get_loop().call_exception_handler({"message": "a lane of the backfill failed", "exception": error})
 
 
 def window_of(scenario: Scenario, began_s: float) -> tuple[float, float]:

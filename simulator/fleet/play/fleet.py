@@ -37,6 +37,7 @@ from simulator.fleet.play.models import build_models, device_model
 from simulator.fleet.play.network import NetworkFaults
 from simulator.fleet.play.operator import Operator, Way
 from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.scenario.python_file import Program
 from simulator.fleet.target.asking import Keyring
 from simulator.fleet.target.way import KeyPairFile, read_keys
 
@@ -69,6 +70,7 @@ class FleetJob:
         run: tells this run from all others.
         ledger: where this worker's book goes; None keeps none.
         connections: for devices that share them.
+        program: gives the readings; None where the signals do.
     """
 
     scenario: Scenario
@@ -87,6 +89,7 @@ class FleetJob:
     run: str
     ledger: LedgerTarget | None
     connections: int
+    program: Program | None = None
 
     def make(self, recorder: Recorder) -> FleetPlay:
         """See :class:`~simulator.fleet.run.worker.Job`."""
@@ -250,13 +253,10 @@ class FleetPlay:
     async def close(self) -> PlaySummary:
         """See :class:`~simulator.fleet.play.base.Play`."""
         self._is_over = True
-        for task in (self._filing, self._flushing):
-            if task is not None:
-                task.cancel()
-        await asyncio.gather(*(task for task in (self._filing, self._flushing) if task), return_exceptions=True)
+        broken = await self._end_tasks()
         self._heap.close()
         self._ways.give_up(time.monotonic(), 0.0)
-        never_sent = self._never_sent(time.monotonic())
+        never_sent = 0 if broken else self._never_sent(time.monotonic())
         self._recorder.intended += never_sent
         self._recorder.undelivered += never_sent
         if self._network is not None:
@@ -269,6 +269,8 @@ class FleetPlay:
             self._recorder.undelivered += self._operator.end()
         await self._operator_engine.close()
         gaps = self._ledger.close() if self._ledger is not None else ()
+        if broken is not None:
+            raise broken  # events that were not filed, or a book that was not written: no figure is worth anything
         names = list(zip(self._job.device_ids, self._job.names, strict=True))
         refused = self._operator.tally.refused if self._operator is not None else {}
         scenario = self._job.scenario
@@ -282,11 +284,19 @@ class FleetPlay:
             extras={"faults": dict(self._measurement.sentences)} if self._measurement.sentences else {},
         )
 
+    async def _end_tasks(self) -> Exception | None:
+        """End what goes on beside the devices; why one of them had ended before, None when none had."""
+        tasks = [task for task in (self._filing, self._flushing) if task is not None]
+        for task in tasks:
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        return next((error for error in ended if isinstance(error, Exception)), None)
+
     def _build_models(self) -> None:
         """The models, for a run that begins at ``self._origin_s``."""
         job = self._job
         target = job.scenario.target
-        self._models = build_models(job.scenario, job.folder, self._origin_s)
+        self._models = build_models(job.scenario, job.folder, self._origin_s, job.program)
         self._kinds = [
             device_model(
                 settings,

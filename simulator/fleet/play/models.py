@@ -12,22 +12,33 @@ from simulator.fleet.models.model import Model
 from simulator.fleet.scenario.files import product_of, signals_of_models
 from simulator.fleet.scenario.fleet import ModelSettings
 from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.scenario.programs import programmed
+from simulator.fleet.scenario.python_file import Program, load_telemetry
 from simulator.fleet.signals.settings import SignalSettings
 
 
-def build_models(scenario: Scenario, folder: Path, origin_s: float) -> tuple[Model, ...]:
+def build_models(
+    scenario: Scenario, folder: Path, origin_s: float, program: Program | None = None
+) -> tuple[Model, ...]:
     """The models of a scenario, in its order.
 
     Args:
         scenario: that has them.
         folder: where files are looked for that have no absolute path.
         origin_s: when what is played once or in step begins; seconds since the epoch.
+        program: gives the readings; None where the signals do.
 
     Raises:
-        ConfigurationError: a file cannot be used, or a reading follows one that is not there.
+        ConfigurationError: a file cannot be used, or a reading follows one that is not there, or the program is not the
+            one that was planned with.
     """
     signals = signals_of_models(scenario, product_of(scenario, folder))
-    return tuple(_build(each, own, folder, origin_s) for each, own in zip(scenario.fleet.models, signals, strict=True))
+    pairs = zip(scenario.fleet.models, signals, strict=True)
+    models = tuple(_build(each, own, folder, origin_s) for each, own in pairs)
+    if program is None:
+        return models
+    telemetry = load_telemetry(program)
+    return tuple(programmed(model, telemetry, program.path) for model in models)
 
 
 def _build(settings: ModelSettings, signals: Mapping[str, SignalSettings], folder: Path, origin_s: float) -> Model:

@@ -151,9 +151,11 @@ class StormPlay:
 
     async def close(self) -> PlaySummary:
         """Read back what is listed for both people, judge it, and close the connections."""
-        for journey_task in self._tasks:
-            journey_task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        # A run that was not drained, since the target is gone, has labels to come as well.
+        unfinished = [*self._tasks, *([self._arrivals] if self._arrivals is not None else [])]
+        for task in unfinished:
+            task.cancel()
+        await asyncio.gather(*unfinished, return_exceptions=True)
         try:
             listed, complete = await self._listed()
         finally:

@@ -315,8 +315,10 @@ class Conductor:
             case Finished(worker, summary):
                 self._done.summaries[worker] = summary
                 self._merger.ended(worker)
-            case Trouble(_, sentence):
+            case Trouble(_, sentence, fatal):
                 self._done.troubles.append(sentence)
+                if fatal:
+                    self._done.failures.append(sentence)
                 self._audience.trouble(sentence)
             case Gone(worker, reason):
                 self._merger.lost(worker, reason)

@@ -14,7 +14,7 @@ from agent.errors import AgentError
 from simulator.fleet.audit.findings import AuditSettings, audit_run
 from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.plan.forecast import forecast
-from simulator.fleet.plan.plan import Plan
+from simulator.fleet.plan.plan import Plan, plan_of
 from simulator.fleet.plan.workers import count_workers
 from simulator.fleet.record import AuditRecord, RunRecord
 from simulator.fleet.report.folder import RunFolder
@@ -68,7 +68,7 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
         ConfigurationError: it cannot be run as the scenario says; nothing was sent.
         ServiceError: the target could not be prepared; no load was made.
     """
-    scenario, plan = stage.file.scenario, Plan(stage.file.scenario)
+    scenario, plan = stage.file.scenario, plan_of(stage.file)
     if scenario.target.tls is not None and scenario.target.tls.ca_file is not None:
         trust(stage.file.folder / scenario.target.tls.ca_file)
     workers = count_workers(scenario)

@@ -178,6 +178,7 @@ def _fleet_jobs(setting: Setting, prepared: Prepared, provisioned: Provisioned) 
             run=prepared.run,
             ledger=LedgerTarget(ledger_path(setting.folder, worker), header) if setting.is_audited else None,
             connections=max(1, scenario.target.pool // workers),
+            program=setting.file.program,
         )
 
 
@@ -204,6 +205,7 @@ def _backfill_jobs(setting: Setting, prepared: Prepared, provisioned: Provisione
             ledger_path=ledger_path(setting.folder, worker) if setting.is_audited else None,
             ledger_header=header if setting.is_audited else None,
             connections=max(1, min(_BACKFILL_CONNECTIONS, scenario.target.pool) // workers),
+            program=setting.file.program,
         )
 
 

@@ -14,12 +14,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import uvloop
 
-from agent.errors import AgentError
+from agent.errors import AgentError, ConfigurationError
 from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.metrics.health import HealthProbe, ProcessHealth
 from simulator.fleet.metrics.recorder import Cut, Recorder
@@ -88,13 +89,15 @@ async def _perform(number: int, job: Job, pipe: Connection, teller: _Teller) -> 
     orders: asyncio.Queue[ToWorker] = asyncio.Queue()
     recorder = Recorder(number)
     play = job.make(recorder)
+    faults: list[ConfigurationError] = []
+    loop.set_exception_handler(partial(_fail, faults, orders))
     probe = HealthProbe(loop)
     teller.watch(probe)
     _listen(pipe, loop, orders.put_nowait)
     teller.tell(Ready(number, play.devices))
     seconds: asyncio.Task[None] | None = None
     try:
-        while not isinstance(order := await orders.get(), Stop):
+        while not isinstance(order := await orders.get(), Stop) and not faults:
             match order:
                 case Begin(at_s):
                     play.begin(at_s)
@@ -112,7 +115,24 @@ async def _perform(number: int, job: Job, pipe: Connection, teller: _Teller) -> 
             with contextlib.suppress(asyncio.CancelledError):
                 await seconds
         probe.stop()
+    if faults:
+        raise faults[0]
     teller.tell(Finished(number, summary))
+
+
+def _fail(
+    faults: list[ConfigurationError],
+    orders: asyncio.Queue[ToWorker],
+    loop: asyncio.AbstractEventLoop,
+    context: dict[str, Any],
+) -> None:
+    """Something went wrong where nobody waits for it; what a person can mend ends the worker, with its sentence."""
+    error = context.get("exception")
+    if isinstance(error, ConfigurationError):
+        faults.append(error)
+        orders.put_nowait(Stop())
+    else:
+        loop.default_exception_handler(context)
 
 
 async def _cut_seconds(play: Play, recorder: Recorder, began_s: float, teller: _Teller) -> None:
@@ -147,6 +167,8 @@ def _listen(pipe: Connection, loop: asyncio.AbstractEventLoop, take: Callable[[T
                     return
         except (EOFError, OSError):
             os._exit(_LOST_CONDUCTOR)
+        except RuntimeError:
+            return  # the loop has ended by itself, with a fault that the conductor hears of
 
     threading.Thread(target=read, name="orders", daemon=True).start()
 

@@ -1,27 +1,48 @@
 """Scenarios that a program writes: a Python file with ``def scenario() -> dict``, for whoever needs a loop.
 
-It is run with all rights of whoever starts it, so it is loaded only where somebody said so.
+It may have ``def telemetry(device, time) -> dict`` as well, which gives the readings of each device; see
+:mod:`simulator.fleet.signals.program`. It is run with all rights of whoever starts it, so it is loaded only where
+somebody said so.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import runpy
-import traceback
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from agent.errors import ConfigurationError
+from simulator.fleet.signals.program import FUNCTION as TELEMETRY
+from simulator.fleet.signals.program import Telemetry, told_in_a_line
 
 FUNCTION: Final = "scenario"
 
 
-def run_scenario_file(path: Path, *, allowed: bool) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A file that gives readings; what a worker is sent of it, since functions do not travel.
+
+    Attributes:
+        path: the file.
+        digest: SHA-256 of its bytes, hexadecimal. Other files that it imports are not in it.
+    """
+
+    path: Path
+    digest: str
+
+
+def run_scenario_file(path: Path, *, allowed: bool) -> tuple[dict[str, Any], Program | None]:
     """What the function ``scenario`` of a file returns: the same document as YAML would hold.
 
     Args:
         path: the file.
         allowed: whether somebody said that it may be run.
+
+    Returns:
+        The document; and the program, where the file has ``telemetry`` too.
 
     Raises:
         ConfigurationError: it may not, it cannot be run, or it returns no document.
@@ -32,22 +53,50 @@ def run_scenario_file(path: Path, *, allowed: bool) -> dict[str, Any]:
         raise ConfigurationError([fix], source)
     if not path.is_file():
         raise ConfigurationError(["cannot be read: No such file or directory; name a file that is there"], source)
+    names = _run(path)
+    function = names.get(FUNCTION)
     try:
-        function = runpy.run_path(source, run_name="fleet_scenario").get(FUNCTION)
         document = function() if callable(function) else None
     except Exception as error:  # noqa: BLE001 - whatever the program does is told as one line
-        raise ConfigurationError([_told(path, error)], source) from None
+        raise ConfigurationError([told_in_a_line(path, error)], source) from None
     if not isinstance(document, dict):
         raise ConfigurationError([f"needs a function '{FUNCTION}()' that returns a dict with the scenario"], source)
     try:
         json.dumps(document, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ConfigurationError([f"{FUNCTION}() returns something that JSON cannot hold: {error}"], source) from None
-    return document
+    if TELEMETRY not in names:
+        return document, None
+    _telemetry_of(names, path)
+    return document, Program(path.resolve(), hashlib.sha256(path.read_bytes()).hexdigest())
 
 
-def _told(path: Path, error: Exception) -> str:
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    line = lines[-1] if lines else getattr(error, "lineno", None)
-    where = f"line {line}: " if line else ""
-    return f"{where}{type(error).__name__}: {str(error)[:200]}"
+def load_telemetry(program: Program) -> Telemetry:
+    """The function of a program that was allowed.
+
+    Raises:
+        ConfigurationError: the file is another one by now, or cannot be run.
+    """
+    path = program.path
+    try:
+        found = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise ConfigurationError([f"cannot be read: {error.strerror}"], str(path)) from None
+    if found != program.digest:
+        raise ConfigurationError(["was changed since the run was planned: start the run again"], str(path))
+    return _telemetry_of(_run(path), path)
+
+
+def _run(path: Path) -> dict[str, Any]:
+    try:
+        return runpy.run_path(str(path), run_name="fleet_scenario")
+    except Exception as error:  # noqa: BLE001 - whatever the program does is told as one line
+        raise ConfigurationError([told_in_a_line(path, error)], str(path)) from None
+
+
+def _telemetry_of(names: dict[str, Any], path: Path) -> Telemetry:
+    function = names.get(TELEMETRY)
+    if not callable(function):
+        raise ConfigurationError([f"{TELEMETRY!r} has to be a function of a device and a time"], str(path))
+    telemetry: Telemetry = function
+    return telemetry

@@ -15,7 +15,8 @@ from simulator.fleet.scenario.checks import check_scenario
 from simulator.fleet.scenario.finding import Finding
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.nodes import Document, Fault, KeyPath, read_document
-from simulator.fleet.scenario.python_file import run_scenario_file
+from simulator.fleet.scenario.programs import check_program
+from simulator.fleet.scenario.python_file import Program, run_scenario_file
 from simulator.fleet.scenario.wording import faults_of
 
 
@@ -26,11 +27,13 @@ class ScenarioFile:
     Attributes:
         folder: relative paths in it start here.
         text: as it was given, for the record of the run.
+        program: gives the readings; None where the models' signals do.
     """
 
     scenario: Scenario
     folder: Path
     text: str
+    program: Program | None = None
 
 
 def read_scenario(path: Path) -> Scenario:
@@ -53,9 +56,13 @@ def read_scenario_file(path: Path, *, allow_python: bool = False) -> ScenarioFil
         ConfigurationError: see there.
     """
     if path.suffix == ".py":
-        document = run_scenario_file(path, allowed=allow_python)
+        document, program = run_scenario_file(path, allowed=allow_python)
         scenario = scenario_of(Document(document), path.parent, str(path))
-        return ScenarioFile(scenario, path.parent, json.dumps(document, indent=2))
+        text = json.dumps(document, indent=2)
+        if program is not None:
+            check_program(scenario, path.parent, program)
+            text += f"\n# readings by telemetry() of {path.name}, SHA-256 {program.digest}\n"
+        return ScenarioFile(scenario, path.parent, text, program)
     try:
         raw = path.read_bytes()
     except OSError as error:

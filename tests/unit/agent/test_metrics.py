@@ -229,7 +229,7 @@ class TestPage:
 
 class TestServer:
     def get(self, port: int, path: str = "/metrics", method: str = "GET") -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
         connection.request(method, path)
         answer = connection.getresponse()
         found = answer.status, answer.read()
@@ -319,12 +319,12 @@ class TestConfiguration:
             "from agent.errors import ConfigurationError\n"
             "try:\n    import agent.app.metrics\nexcept ConfigurationError as error:\n    print(error.faults[0])\n"
         )
-        found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+        found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
         assert "pip install 'device-agent[metrics]'" in found.stdout
 
     def test_whoever_does_not_ask_for_figures_does_not_load_them(self):
         code = "import agent.app.run, json, sys; print(json.dumps(list(sys.modules)))"
-        found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+        found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
         loaded = set(json.loads(found.stdout))
         unwanted = {"prometheus_client", "agent.app.metrics", "agent.app.figures", "agent.adapters.metrics_server"}
         assert not loaded & {*unwanted, "agent.doctor", "http.server"}

@@ -387,7 +387,7 @@ def test_several_processes_that_are_refused_at_once_refresh_once(service, path):
 
 def test_a_process_that_is_killed_between_writing_and_using_has_lost_nothing(service, path):
     program = start(path, "dies")
-    output, _ = program.communicate("go\n", timeout=30)
+    output, _ = program.communicate("go\n", timeout=120)
     assert (program.returncode, output) == (-signal.SIGKILL, "ready\n")
     assert service.refreshes == 1
     bearer = RefreshingBearer(TokenFile(path))

@@ -382,7 +382,7 @@ def test_a_file_size_limit_of_the_system_is_an_error_with_a_fix_and_loses_nothin
         [sys.executable, "-c", textwrap.dedent(program), str(path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=True,
         cwd=Path(__file__).parents[4],
     )

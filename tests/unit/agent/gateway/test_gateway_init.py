@@ -76,7 +76,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path):
     script = "import sys; sys.modules['cryptography'] = None; from agent.cli import main; main()"
     words = ["gateway", "certificates", "--host", "gw", "--dir", str(tmp_path)]
     done = subprocess.run(
-        [sys.executable, "-c", script, *words], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", script, *words], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 2
     assert done.stderr == "the gateway needs cryptography: pip install 'device-agent[gateway]'\n"

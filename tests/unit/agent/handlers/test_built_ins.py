@@ -70,7 +70,7 @@ print([name for name in sorted(before) if name.startswith("agent.handlers.")])
 registry.validate({"command": "ping"}, "command")
 print(sorted(name for name in set(sys.modules) - before if name.startswith("agent.handlers.")))
 """
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     first, second = found.stdout.splitlines()
     assert first == str([f"agent.handlers.{name}" for name in ("built_ins", "loaded", "registry")])
     assert second == str([f"agent.handlers.{name}" for name in ("base", "ping")])

@@ -115,7 +115,7 @@ class Stopper(threading.Thread):
 
     def run(self) -> None:
         pause = threading.Event()
-        for _ in range(400):
+        for _ in range(2400):
             if self._begun.exists() and (self._begun.name != "ids" or self._begun.read_text()):
                 break
             pause.wait(0.05)

@@ -312,16 +312,16 @@ def test_the_system_manager_started_some_time_after_the_kernel(tmp_path):
 def test_as_a_program_it_loads_nothing_of_the_agent_but_itself():
     program = "import sys, agent.helper.__main__; print([n for n in sys.modules if n.split('.')[0] in sys.argv[1:]])"
     command = [sys.executable, "-I", "-c", program, "agent", "pydantic", "httpx", "yaml", "click", "paho"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     names = sorted(json.loads(done.stdout.replace("'", '"')))
     assert [name for name in names if not name.startswith("agent.helper")] == ["agent"]
 
 
 def test_started_by_hand_it_says_who_starts_it():
     command = [sys.executable, "-I", "-m", "agent.helper"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 2
     assert "device-agent-helper.service" in done.stderr
-    done = subprocess.run([*command, "no-such-user"], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([*command, "no-such-user"], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 2
     assert "systemd-sysusers" in done.stderr

@@ -148,7 +148,9 @@ def test_a_sensor_that_comes_back_is_read_again_and_its_late_answer_is_not_taken
     hanging.let_go.set()
     thread.join(60)
     hanging.values = {"late": 2.0}
-    assert dict(reader.read()["stuck"].values) == {"late": 2.0}
+    while not (values := reader.read()["stuck"].values):
+        pass  # a busy machine may need longer than its timeout
+    assert dict(values) == {"late": 2.0}
     assert reader.stuck() == []
 
 

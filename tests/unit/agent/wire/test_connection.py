@@ -105,7 +105,7 @@ def in_thread(work: Callable[[], Any]) -> Iterator[Future[Any]]:
 
 
 def hold(server: HoldingServer) -> None:
-    assert server.held.acquire(timeout=60)
+    assert server.held.acquire(timeout=120)
 
 
 # --- interrupting a held poll -----------------------------------------------------------------------------------
@@ -356,7 +356,7 @@ def test_the_client_brings_no_event_loop_and_nothing_else_that_is_heavy():
         "ServiceClient('http://127.0.0.1:1', None).close();"
         "print(json.dumps(sorted(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=120)
     loaded = set(json.loads(done.stdout))
     assert not {"asyncio", "paho", "sqlite3", "yaml", "importlib.metadata"} & loaded
 
@@ -376,7 +376,7 @@ def certificate(require_program, tmp_path) -> Path:
         ],
         check=True,
         capture_output=True,
-        timeout=30,
+        timeout=120,
     )  # fmt: skip
     path.write_text((tmp_path / "key.pem").read_text() + (tmp_path / "cert.pem").read_text())
     return path

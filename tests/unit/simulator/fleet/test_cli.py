@@ -46,7 +46,7 @@ def test_the_overview_imports_no_command():
         "except SystemExit: pass\n"
         "print([name for name in sys.modules if name.split('.')[0] in {'fastapi', 'uvicorn', 'jinja2', 'httpx'}])"
     )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120)
     assert done.stdout.endswith("[]\n")
     assert "The whole story" in done.stdout
 

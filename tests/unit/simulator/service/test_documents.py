@@ -196,7 +196,7 @@ def bench():
 
 
 def test_the_page_loads_nothing_from_elsewhere(bench):
-    answer = httpx.get(f"{bench.service.base_url}/docs", trust_env=False, timeout=60)
+    answer = httpx.get(f"{bench.service.base_url}/docs", trust_env=False, timeout=120)
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     assert "default-src 'none'" in answer.headers["content-security-policy"]
     loaded = re.findall(r'(?:src|href|spec-url)="([^"]+)"', answer.text)
@@ -204,14 +204,14 @@ def test_the_page_loads_nothing_from_elsewhere(bench):
     assert not [url for url in loaded if not url.startswith(("/", "data:"))]
     for url in loaded:
         if url.startswith("/"):
-            got = httpx.get(bench.service.base_url + url, trust_env=False, timeout=60)
+            got = httpx.get(bench.service.base_url + url, trust_env=False, timeout=120)
             assert got.status_code == 200
             assert len(got.content) < 1_500_000
     assert (ROOT / "simulator" / "service" / "pages" / "LICENSE-rapidoc.txt").is_file()
 
 
 def test_the_served_document_is_the_one_made_of_the_endpoints(bench):
-    served = httpx.get(f"{bench.service.base_url}/openapi.json", trust_env=False, timeout=60).json()
+    served = httpx.get(f"{bench.service.base_url}/openapi.json", trust_env=False, timeout=120).json()
     assert served["paths"].keys() == DOCUMENT["paths"].keys()
 
 

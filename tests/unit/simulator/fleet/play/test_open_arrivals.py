@@ -108,7 +108,7 @@ def test_what_is_under_way_when_the_run_is_over_counts_as_intended_and_as_undeli
 
 
 async def until_every_arrival_has_failed(play: FleetPlay, _recorder: Recorder, _began_s: float) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while sum(play._measurement.sentences.values()) < RATE:  # noqa: ASYNC110 - the play has no event for tests
             await asyncio.sleep(0)
 
@@ -151,3 +151,16 @@ async def ended_at_once(play: FleetPlay, _recorder: Recorder, began_s: float) ->
 def test_what_was_not_due_yet_when_somebody_ended_the_run_is_not_missing(tmp_path):
     told, _ = perform(tmp_path, ended_at_once)
     assert told.health.intended == told.health.undelivered == RATE // 2
+
+
+async def a_broken_plan(play: FleetPlay, _recorder: Recorder, _began_s: float) -> None:
+    def fail(_horizon_s: float) -> None:
+        raise ArithmeticError("no such event")
+
+    play._file = fail  # as a fault in the plan would
+    await asyncio.wait([play._filing])
+
+
+def test_a_plan_that_fails_on_the_way_is_no_quiet_end_of_the_load(tmp_path):
+    with pytest.raises(ArithmeticError, match="no such event"):
+        perform(tmp_path, a_broken_plan)

@@ -267,13 +267,13 @@ def test_the_prometheus_file_counts_as_the_record_does():
 
 def test_the_figures_so_far_are_at_an_address():
     with MetricsAddress(0) as address:
-        assert metrics_of(httpx.get(address.url, timeout=60).text) == {}
+        assert metrics_of(httpx.get(address.url, timeout=120).text) == {}
         for second in SECONDS[:3]:
             address.take(second)
-        answer = httpx.get(address.url, timeout=60)
+        answer = httpx.get(address.url, timeout=120)
         assert answer.headers["Content-Type"].startswith("text/plain")
         found = metrics_of(answer.text)
-        assert httpx.get(address.url + "x", timeout=60).status_code == 404
+        assert httpx.get(address.url + "x", timeout=120).status_code == 404
         with pytest.raises(ConfigurationError, match="choose another one"):
             MetricsAddress(int(address.url.split(":")[2].split("/")[0]))
     assert found["fleet_generator_sent_total", frozenset()] == sum(second.health.sent for second in SECONDS[:3])
