@@ -34,7 +34,10 @@ _NOT_OF_WIRE: Final = {
     "states": "that could have states",
     "firmware": "with firmware",
     "clock": "with a clock of their own",
+    "telemetry": "that read their sensors by a schedule: 'arrivals:' say how often",
+    "poll": "that ask for commands by a schedule: 'arrivals:' say how often",
 }
+_NO_DEVICES: Final = {"onboarding_storm", "backfill"}
 _SECTION_OF_KIND: Final = {"onboarding_storm": "onboarding", "limiter": "limiter", "backfill": "backfill"}
 
 
@@ -52,6 +55,7 @@ def check_scenario(scenario: Scenario, folder: Path) -> list[Finding]:
         _sections,
         _kind,
         _level,
+        _wire,
         _phases,
         _barriers,
         _faults,
@@ -195,19 +199,31 @@ def _level(scenario: Scenario) -> Iterator[Finding]:
         if scenario.target.transport == "mqtt" and arrivals.operation in _NOT_OVER_MQTT:
             issue = _NOT_OVER_MQTT[arrivals.operation]
             yield Finding.at(("arrivals", index, "operation"), ("target", "transport"), issue=issue)
-    if scenario.level == "wire":
-        if scenario.commands:
-            yield Finding.at(
-                ("commands",),
-                ("level",),
-                issue="nobody would carry them out: level wire has no devices; give 'level: core', "
-                "or arrivals with 'operation: send_command'",
-            )
-        for index, model in enumerate(scenario.fleet.models):
-            for name, lack in _NOT_OF_WIRE.items():
-                if getattr(model, name) is not None:
-                    issue = f"level wire has no devices {lack}"
-                    yield Finding.at(("fleet", "models", index, name), ("level",), issue=issue)
+    if "on_limited" in scenario.target.model_fields_set and (scenario.level == "wire" or scenario.kind in _NO_DEVICES):
+        issue = (
+            "does nothing without devices that could wait: pure load, storms of labels and history have none; remove it"
+        )
+        yield Finding.at(("target", "on_limited"), ("kind",), ("level",), issue=issue)
+
+
+def _wire(scenario: Scenario) -> Iterator[Finding]:
+    if scenario.level != "wire":
+        return
+    if scenario.kind == "load" and not scenario.arrivals:
+        issue = "level wire sends what 'arrivals:' ask for and nothing else; add that section, or take 'level: core'"
+        yield Finding.at(("level",), ("arrivals",), issue=issue)
+    if scenario.commands:
+        yield Finding.at(
+            ("commands",),
+            ("level",),
+            issue="nobody would carry them out: level wire has no devices; give 'level: core', "
+            "or arrivals with 'operation: send_command'",
+        )
+    for index, model in enumerate(scenario.fleet.models):
+        for name, lack in _NOT_OF_WIRE.items():
+            if name in model.model_fields_set:
+                issue = f"level wire has no devices {lack}"
+                yield Finding.at(("fleet", "models", index, name), ("level",), issue=issue)
 
 
 def _phases(scenario: Scenario) -> Iterator[Finding]:

@@ -77,5 +77,5 @@ class TargetSettings(Section):
         description="The pool of key pairs; left out: the key pair that 'run' is given on the command line.",
     )
     on_limited: Literal["obey", "defy"] = Field(
-        default="obey", description="What a device does about 429: wait as Retry-After says, or go on."
+        default="obey", description="What a device of level core does about 429: wait as Retry-After says, or go on."
     )

@@ -15,6 +15,7 @@ FLEET = "fleet: {devices: 100}\n"
 PHASES = "phases: [{name: up, kind: ramp, duration_s: 30}, {name: hold, kind: hold, duration_s: 60}]\n"
 WHOLE = HEAD + FLEET + PHASES
 PING = "commands: [{payload: {command: ping}, rate_per_s: 1}]\n"
+WIRE = "level: wire\narrivals: [{kind: open, rate_per_s: 1}]\n"
 SECTIONS = {
     "two names": (
         HEAD + PHASES + "fleet: {devices: 9, models: [{name: a, share: 0.5}, {name: a, share: 0.5}]}",
@@ -69,18 +70,35 @@ SECTIONS = {
         WHOLE + "level: wire\naudit: {numbers: false}\narrivals: [{operation: sensor_data, kind: open, rate_per_s: 1}]",
         "audit.numbers: only devices with the agent's core",
     ),
-    "wire with commands": (WHOLE + PING + "level: wire", "commands: nobody would carry them out"),
+    "wire with commands": (WHOLE + PING + WIRE, "commands: nobody would carry them out"),
     "wire with storms": (
-        HEAD + FLEET + "level: wire\nphases: [{name: s, kind: storm, duration_s: 9}]",
+        HEAD + FLEET + WIRE + "phases: [{name: s, kind: storm, duration_s: 9}]",
         "phases[0].kind: level wire has no devices for a storm",
     ),
     "wire with reboots": (
-        HEAD + PHASES + "level: wire\nfleet: {devices: 9, models: [{reboots: {every_s: 1h}}]}",
+        HEAD + PHASES + WIRE + "fleet: {devices: 9, models: [{reboots: {every_s: 1h}}]}",
         "fleet.models[0].reboots: level wire has no devices to reboot",
     ),
     "wire with clocks": (
-        HEAD + PHASES + "level: wire\nfleet: {devices: 9, models: [{clock: {offset_s: 60}}]}",
+        HEAD + PHASES + WIRE + "fleet: {devices: 9, models: [{clock: {offset_s: 60}}]}",
         "fleet.models[0].clock: level wire has no devices with a clock of their own",
+    ),
+    "wire with telemetry": (
+        HEAD + PHASES + WIRE + "fleet: {devices: 9, models: [{telemetry: {every_s: 1m}}]}",
+        "fleet.models[0].telemetry: level wire has no devices that read their sensors by a schedule",
+    ),
+    "wire with polls": (
+        HEAD + PHASES + WIRE + "fleet: {devices: 9, models: [{poll: {wait_s: 9s}}]}",
+        "fleet.models[0].poll: level wire has no devices that ask for commands by a schedule",
+    ),
+    "wire without arrivals": (WHOLE + "level: wire", "level: level wire sends what 'arrivals:' ask for"),
+    "nobody who waits at level wire": (
+        WHOLE + "level: wire\ntarget: {on_limited: defy}\narrivals: [{kind: open, rate_per_s: 1}]",
+        "target.on_limited: does nothing without devices that could wait",
+    ),
+    "nobody who waits in history": (
+        WHOLE + "kind: backfill\nbackfill: {history_s: 1d}\ntarget: {on_limited: obey}",
+        "target.on_limited: does nothing without devices that could wait",
     ),
     "core with arrivals": (WHOLE + "arrivals: [{kind: open, rate_per_s: 1}]", "arrivals: devices of level core send"),
     "round trip of nothing": (WHOLE + "kind: command_round_trip", "kind: command_round_trip needs 'commands:'"),
@@ -96,7 +114,7 @@ SECTIONS = {
     "a section of another kind": (WHOLE + "limiter: {}", "limiter: does nothing without 'kind: limiter'"),
     "a kind without its section": (WHOLE + "kind: backfill", "kind: backfill needs a section 'backfill:'"),
     "a fault of level wire": (
-        WHOLE + "level: wire\nfaults: [{kind: frozen_sensor, at_s: 1, duration_s: 5}]",
+        WHOLE + WIRE + "faults: [{kind: frozen_sensor, at_s: 1, duration_s: 5}]",
         "faults[0].kind: level wire has no devices for frozen_sensor",
     ),
     "a fault after the end": (
@@ -132,7 +150,7 @@ SECTIONS = {
         "phases[0].until: never holds: this phase ends with 0.5 of 100 devices online",
     ),
     "a barrier without a reader": (
-        HEAD + FLEET + "level: wire\nphases: [{name: a, kind: hold, duration_s: 9, until: open_commands == 0}]",
+        HEAD + FLEET + WIRE + "phases: [{name: a, kind: hold, duration_s: 9, until: open_commands == 0}]",
         "phases[0].until: level wire has no open_commands",
     ),
     "patience without a barrier": (
