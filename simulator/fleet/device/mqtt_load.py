@@ -123,9 +123,11 @@ class MqttLoad:
         line.take(sending)
 
     def end(self) -> None:
-        """The run is over: whatever ends from now on was never answered."""
+        """The run is over: every session is cut, and whatever is under way was never answered."""
         self.stop_users()
         self.is_over = True
+        for line in self._lines:
+            line.switch_off()
 
     def tell(self) -> None:
         """Something happened."""

@@ -387,8 +387,6 @@ class WireDevices:
         """It does not count any more."""
         self._online.discard(device)
         if isinstance(self._load, MqttLoad):
-            if not self._users_are_on:  # everything was drained, so the run is over
-                self._load.end()
             self._load.switch_off(device)
 
     def arrive(self, stream: int, device: int, due_s: float) -> None:

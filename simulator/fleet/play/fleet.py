@@ -262,8 +262,9 @@ class FleetPlay:
         if self._network is not None:
             await self._network.end()
         if self._troupe is not None:
-            for device in self._job.devices:
-                self._troupe.switch_off(device)
+            if self._job.scenario.level == "core":  # pure load has no power to lose: what is under way never ends
+                for device in self._job.devices:
+                    self._troupe.switch_off(device)
             self._recorder.undelivered += await self._troupe.close()
         if self._operator is not None:
             self._recorder.undelivered += self._operator.end()

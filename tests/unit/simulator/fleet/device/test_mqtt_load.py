@@ -216,7 +216,6 @@ def test_what_is_under_way_when_the_run_is_over_was_never_delivered(bench):
     bench.engine.puback()
     bench.send()
     bench.load.end()
-    bench.load.switch_off(10)
     assert bench.load.undelivered == 2
     assert bench.told()[2:] == [("mqtt.receipt", TIMEOUT), ("mqtt.sensor_data", TIMEOUT)]
     assert bench.written().count("readings_unanswered") == 2

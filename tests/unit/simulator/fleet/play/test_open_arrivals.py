@@ -44,7 +44,7 @@ def a_job(folder: Path, base_url: str, **more: object) -> FleetJob:
     keys = (KeyPairFile("mk_key", secret),)
     return FleetJob(
         scenario=scenario,
-        address=Address(base_url, keys),
+        address=Address(base_url, keys, None, "127.0.0.1", int(base_url.rpartition(":")[2])),
         keys=keys,
         operator_url=base_url,
         worker=0,
@@ -120,6 +120,12 @@ def test_faults_of_the_network_are_made_at_level_wire_too(tmp_path):
     assert set(told.operations["http.sensor_data"]) == {OutcomeClass.TRANSPORT}
     # What a fault keeps from going out is no fault of the generator's: it was not to be sent.
     assert (told.health.intended, told.health.sent) == (0, 0)
+
+
+def test_messages_that_wait_for_their_session_when_the_run_is_over_are_undelivered_too(tmp_path):
+    told, _ = perform(tmp_path, drained, target={"transport": "mqtt"})
+    assert told.health.undelivered == RATE
+    assert set(told.operations["mqtt.sensor_data"]) == {OutcomeClass.TIMEOUT}
 
 
 async def gone(_play: FleetPlay, _recorder: Recorder, _began_s: float) -> None:
