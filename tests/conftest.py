@@ -150,6 +150,10 @@ def pytest_configure(config: pytest.Config) -> None:
         _guard.append(_NetworkGuard())
         sys.addaudithook(_guard[0])
     canary.install(config)
+    # Thousands of tests are made, none of them garbage: looked through again and again, they took three fifths of
+    # the time that it takes to collect them.
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        gc.disable()
 
 
 @pytest.hookimpl(trylast=True)
@@ -163,6 +167,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """What is there now stays: the collector of garbage need not look at thousands of tests again and again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
