@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from rich.console import Console
@@ -24,6 +25,8 @@ from simulator.fleet.report.words import (
 )
 
 _STYLES: Final = {Word.PASSED: "bold green", Word.INCONCLUSIVE: "bold yellow", Word.INTERRUPTED: "bold yellow"}
+_FEWER_PERCENTILES: Final = (50.0, 99.0, 99.9)
+_WIDE: Final = 1000
 WRONGS: Final = ("lost", "doubled", "reordered", "altered", "late", "unknown")
 """Members of :class:`StreamAudit` that ought to be 0, the gravest first."""
 
@@ -36,7 +39,7 @@ def print_summary(console: Console, record: RunRecord) -> None:
     console.print(Text.assemble((VERDICT_WORDS[verdict.word], style), (f"  exit code {verdict.exit_code}", "dim")))
     for sentence in verdict.sentences:
         console.print(Text(f"  {sentence}"), soft_wrap=True)
-    console.print(operations_table(record.operations, record.duration_s))
+    console.print(_fitting_table(console, record))
     for result in record.thresholds:
         console.print(_threshold(result), soft_wrap=True)
     for line in audit_lines(record.audit):
@@ -46,7 +49,16 @@ def print_summary(console: Console, record: RunRecord) -> None:
         console.print(Text(text, "yellow"), soft_wrap=True)
 
 
-def operations_table(operations: Operations, duration_s: float) -> Table:
+def _fitting_table(console: Console, record: RunRecord) -> Table:
+    """With as many percentiles as the terminal is wide: a figure that is cut off is worse than none."""
+    for percentiles in (SHOWN_PERCENTILES, _FEWER_PERCENTILES):
+        table = operations_table(record.operations, record.duration_s, percentiles)
+        if console.measure(table, options=console.options.update(width=_WIDE)).maximum <= console.width:
+            break
+    return table
+
+
+def operations_table(operations: Operations, duration_s: float, percentiles: Sequence[float]) -> Table:
     """Counts by outcome, rate and percentiles of the response time, a row for each operation.
 
     How many of all these were sent again stands there where there are any.
@@ -55,7 +67,7 @@ def operations_table(operations: Operations, duration_s: float) -> Table:
     table.add_column("operation", no_wrap=True)
     has_resends = any(map(resends_of, operations.values()))
     again = ("again",) if has_resends else ()
-    for name in ("ok", "per s", "429", "errors", *again, *map(percentile_name, SHOWN_PERCENTILES)):
+    for name in ("ok", "per s", "429", "errors", *again, *map(percentile_name, percentiles)):
         table.add_column(name, justify="right", no_wrap=True)
     for name, classes in sorted(operations.items()):
         good = classes.get(OutcomeClass.OK)
@@ -70,7 +82,7 @@ def operations_table(operations: Operations, duration_s: float) -> Table:
             Text(f"{limited:,}", "yellow" if limited else ""),
             Text(f"{errors:,}", "red" if errors else ""),
             *((f"{resends_of(classes):,}",) if has_resends else ()),
-            *(time_text(value) for value in response.percentiles(SHOWN_PERCENTILES)),
+            *(time_text(value) for value in response.percentiles(percentiles)),
         )
     return table
 

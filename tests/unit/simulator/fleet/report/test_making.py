@@ -215,6 +215,16 @@ def test_tables_of_the_run_and_of_its_seconds_agree(tmp_path):
     assert "online=" in generator[0]["gauges"]
 
 
+@pytest.mark.parametrize("width", [80, 200])
+def test_the_terminal_shows_no_figure_that_is_cut_off(width):
+    console = Console(file=io.StringIO(), width=width)
+    print_summary(console, RECORD)
+    text = console.file.getvalue()
+    assert "…" not in text
+    assert "p99.9" in text
+    assert ("p95" in text) == (width == 200)
+
+
 def test_junit_has_a_case_for_each_threshold_and_each_count_of_the_audit():
     text = junit_xml(checks_of(RECORD))
     xmlschema.XMLSchema(str(SCHEMA)).validate(io.StringIO(text.partition("\n")[2]))
