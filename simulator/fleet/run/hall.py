@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.saturation import Saturation
@@ -16,6 +17,8 @@ from simulator.fleet.run.messages import Drained, Finished, FromWorker, Measured
 from simulator.fleet.run.preparing import Prepared
 from simulator.fleet.scenario.model import Scenario
 from simulator.report.values import Tone
+
+_DRAIN: Final = "drain"
 
 
 @dataclass(slots=True)
@@ -33,7 +36,7 @@ class Hall:
     def second(self, second: Second, phase: Span | None, waiting_for: str) -> None:
         """See :class:`~simulator.fleet.run.conductor.Audience`."""
         self.saturation.feed(second)
-        self.view.show(second, self._standing(second, phase, waiting_for))
+        self.view.show(second, self._standing(second, self._after_phases(second) or phase, waiting_for))
         self.folder.append(second)
 
     def phase(self, conducted: Conducted) -> None:
@@ -66,6 +69,13 @@ class Hall:
             case Finished():
                 standing = replace(standing, state=WorkerState.DONE)
         self.workers[message.worker] = standing
+
+    def _after_phases(self, second: Second) -> Span | None:
+        """What comes after the phases, as one of them: devices hand over what they still hold."""
+        begin_s = self.record.drained_from_s
+        if begin_s is None or second.second + 1 <= begin_s:
+            return None
+        return Span(_DRAIN, _DRAIN, begin_s, begin_s + self.scenario.drain_s)
 
     def _worker(self, number: int) -> WorkerStanding:
         return self.workers.get(number) or WorkerStanding(number, WorkerState.STARTING)

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+
+from simulator.fleet.metrics.merging import second_of
+from simulator.fleet.record import Span
+from simulator.fleet.run.conductor import Conducted
+from simulator.fleet.run.hall import Hall
+from tests.fleet_runs import Shape, a_run
+
+SHAPE = Shape(duration_s=40, rate_per_s=1)
+
+
+@dataclass
+class Watcher:
+    """A view and a folder in one: keeps what it is given."""
+
+    phases: list[Span | None] = field(default_factory=list)
+
+    def show(self, second, standing):
+        self.phases.append(standing.phase)
+
+    def append(self, second): ...
+
+    def keep(self, record): ...
+
+
+def test_whoever_watches_sees_when_the_phases_are_over_and_things_are_handed_over():
+    watcher, hold = Watcher(), Span("day", "hold", 0.0, 2.0)
+    record = replace(a_run(SHAPE)[0], drained_from_s=None)
+    hall = Hall(watcher, watcher, record, SimpleNamespace(jobs=()), SimpleNamespace(drain_s=30.0))
+    for number in range(2):
+        hall.second(second_of(number, []), hold, "")
+    hall.drain(Conducted(began_s=0.0, phases=[hold], drained_from_s=2.0))
+    hall.second(second_of(2, []), hold, "")
+    assert watcher.phases == [hold, hold, Span("drain", "drain", 2.0, 32.0)]
