@@ -26,7 +26,7 @@ from simulator.fleet.device.observer import NoObserver, Observer
 from simulator.fleet.device.places import Places
 from simulator.fleet.device.store import Disk
 from simulator.fleet.device.virtual_device import Channel, VirtualDevice
-from simulator.fleet.engine.ports import HttpEngine
+from simulator.fleet.engine.ports import Headers, HttpEngine
 from simulator.fleet.engine.wheel import Timer, Wheel
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.signals.base import Individual
@@ -269,9 +269,7 @@ class _Exchange:
         self.place = place
         self.ask = ask
 
-    def answered(
-        self, status: int, headers: list[tuple[bytes, bytes]], body: bytes, sent_s: float, now_s: float
-    ) -> None:
+    def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.ports.Caller`."""
         place = self.place
         if place.device is not None:

@@ -23,7 +23,7 @@ from simulator.fleet.device.exchange import Ask, Operation
 from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.load_parts import RUN_OVER
 from simulator.fleet.device.observer import Observer
-from simulator.fleet.engine.ports import HttpEngine
+from simulator.fleet.engine.ports import Headers, HttpEngine
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import OutcomeClass, class_of
 
@@ -172,9 +172,7 @@ class _Order:
         way = self._operator.way
         way.engine.send(self._device, self._message, self, way.timeout_s)
 
-    def answered(
-        self, status: int, headers: list[tuple[bytes, bytes]], body: bytes, sent_s: float, now_s: float
-    ) -> None:
+    def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.ports.Caller`."""
         operator, outcome = self._operator, class_of(status)
         self._note(outcome, sent_s, now_s)
@@ -249,7 +247,7 @@ def _word_of(body: bytes) -> str:
     return str(found.get("error", ""))[:80] if isinstance(found, dict) else ""
 
 
-def _retry_after_s(headers: list[tuple[bytes, bytes]]) -> float | None:
+def _retry_after_s(headers: Headers) -> float | None:
     for name, value in headers:
         if name.lower() == _RETRY_AFTER:
             try:
