@@ -31,9 +31,6 @@ from simulator.fleet.engine.wheel import Timer, Wheel
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.signals.base import Individual
 
-_COMMANDS: Final = 1
-_UPLINK: Final = 2
-_NEVER_S: Final = float("inf")
 _POLL: Final = Operation.POLL
 _ONCE: Final = "idempotency-key"
 TIMEOUT_S: Final = 10.0
@@ -123,7 +120,7 @@ class Driver(Places["_Place"]):
 class _Place(Timer):
     """One device's place: its disk for ever, its life while the power is on; a timer for whatever is due next."""
 
-    __slots__ = ("_busy", "_chance", "_disk", "_model", "_speaker", "device", "driver", "index")
+    __slots__ = ("_chance", "_disk", "_model", "_speaker", "device", "driver", "index")
 
     def __init__(self, driver: Driver, index: int, member: Member) -> None:
         super().__init__()
@@ -132,7 +129,6 @@ class _Place(Timer):
         self._speaker = Speaker(member.device_id, member.product_id, driver.fleet.offers)
         self._disk = Disk.empty()
         self._chance = Chance(driver.fleet.seed, index)
-        self._busy = 0  # the bits of the channels with a request on its way
         self.index = index
         self.device: VirtualDevice | None = None
 
@@ -163,9 +159,8 @@ class _Place(Timer):
         driver = self.driver
         driver.engine.cut(self.index)
         driver.wheel.cancel(self)
-        self.device.power_lost(self.moment(driver.clocks.now()), uplink_busy=bool(self._busy & _UPLINK))
+        self.device.power_lost(self.moment(driver.clocks.now()))
         self.device = None
-        self._busy = 0
         driver.fleet.gauges.online -= 1
 
     def sample(self, *, on: bool) -> None:
@@ -191,15 +186,8 @@ class _Place(Timer):
         if device is None:
             return
         ask = exchange.ask
-        name: str = ask.operation
-        if name is _POLL:
-            self._busy &= ~_COMMANDS
-            fault = device.commands.fault
-            if ask.wait_s > 0:
-                name = HELD_POLL  # how long the service holds a poll says nothing of how fast it answers
-        else:
-            self._busy &= ~_UPLINK
-            fault = device.uplink.fault
+        # How long the service holds a poll says nothing of how fast it answers.
+        name = HELD_POLL if ask.wait_s > 0 else ask.operation
         driver.observer.exchanged(
             name,
             outcome,
@@ -210,8 +198,9 @@ class _Place(Timer):
             now_s=now.monotonic_s,
             first=ask.first,
         )
-        if fault:
-            driver.observer.faulted(name, self.index, fault)
+        channel: Channel = device.commands if ask.operation is _POLL else device.uplink
+        if channel.fault:
+            driver.observer.faulted(name, self.index, channel.fault)
         self._turn(device, now)
         if driver.on_news is not None:
             driver.on_news()
@@ -222,32 +211,28 @@ class _Place(Timer):
         if now_s >= device.own_due_s:
             device.advance(now)
         due_s = device.own_due_s
-        if not self._busy & _UPLINK:
-            wanted_s = device.uplink.due_s
-            if wanted_s <= now_s:
-                wanted_s = self._ask(device.uplink, _UPLINK, now)
-            if wanted_s < due_s:
-                due_s = wanted_s
-        if not self._busy & _COMMANDS:
-            wanted_s = device.commands.due_s
-            if wanted_s <= now_s:
-                wanted_s = self._ask(device.commands, _COMMANDS, now)
-            if wanted_s < due_s:
-                due_s = wanted_s
+        uplink_s = device.uplink.due_s
+        if uplink_s <= now_s:
+            uplink_s = self._ask(device.uplink, now)
+        if uplink_s < due_s:
+            due_s = uplink_s
+        commands_s = device.commands.due_s
+        if commands_s <= now_s:
+            commands_s = self._ask(device.commands, now)
+        if commands_s < due_s:
+            due_s = commands_s
         if due_s != self.due_s:
             self.driver.wheel.at(due_s, self)
 
-    def _ask(self, channel: Channel, bit: int, now: Moment) -> float:
-        """Send what this channel has; else when it may have something, infinity if a request is on its way."""
+    def _ask(self, channel: Channel, now: Moment) -> float:
+        """Send what this channel has; when to ask it again."""
         ask = channel.ask(now)
-        if ask is None:
-            return channel.due_s
-        self._send(ask, bit)
-        return _NEVER_S
+        if ask is not None:
+            self._send(ask)
+        return channel.due_s
 
-    def _send(self, ask: Ask, bit: int) -> None:
+    def _send(self, ask: Ask) -> None:
         driver = self.driver
-        self._busy |= bit
         letterhead = driver.letterheads[self.index % len(driver.letterheads)]
         driver.engine.send(self.index, letterhead.message(ask), _Exchange(self, ask), driver.timeout_s + ask.wait_s)
         if ask.copies:

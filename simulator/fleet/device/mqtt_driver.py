@@ -153,7 +153,7 @@ class _Place(Timer):
         driver = self.driver
         driver.engine.cut(self.index)
         driver.wheel.cancel(self)
-        self.device.power_lost(self.moment(driver.clocks.now()), uplink_busy=self._busy is not None)
+        self.device.power_lost(self.moment(driver.clocks.now()))
         self.device = None
         self._went_down()
         self._attempts.stop()
