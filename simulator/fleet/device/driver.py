@@ -15,21 +15,17 @@ from uuid import uuid4
 from agent.core.values import Moment
 from agent.errors import ServiceError, TransportError, UnexpectedAnswer
 from simulator.fleet.device.answers import HttpAnswer
-from simulator.fleet.device.body import Body
-from simulator.fleet.device.chance import Chance
 from simulator.fleet.device.copies import Unawaited, send_copies
 from simulator.fleet.device.exchange import HELD_POLL, Ask, Operation, Speaker
 from simulator.fleet.device.glance import Familiar
 from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.model import DeviceModel, Fleetwide
 from simulator.fleet.device.observer import NoObserver, Observer
-from simulator.fleet.device.places import Places
-from simulator.fleet.device.store import Disk
+from simulator.fleet.device.places import Places, Site
 from simulator.fleet.device.virtual_device import Channel, VirtualDevice
 from simulator.fleet.engine.ports import Headers, HttpEngine
-from simulator.fleet.engine.wheel import Timer, Wheel
+from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.signals.base import Individual
 
 _POLL: Final = Operation.POLL
 _ONCE: Final = "idempotency-key"
@@ -117,19 +113,15 @@ class Driver(Places["_Place"]):
         super().__init__(places, first_index, fleet.gauges)
 
 
-class _Place(Timer):
+class _Place(Site):
     """One device's place: its disk for ever, its life while the power is on; a timer for whatever is due next."""
 
-    __slots__ = ("_chance", "_disk", "_model", "_speaker", "device", "driver", "index")
+    __slots__ = ("_speaker", "device", "driver")
 
     def __init__(self, driver: Driver, index: int, member: Member) -> None:
-        super().__init__()
+        super().__init__(driver.fleet, index, member.model)
         self.driver = driver
-        self._model = member.model
         self._speaker = Speaker(member.device_id, member.product_id, driver.fleet.offers)
-        self._disk = Disk.empty()
-        self._chance = Chance(driver.fleet.seed, index)
-        self.index = index
         self.device: VirtualDevice | None = None
 
     def switch_on(self, *, sampling: bool) -> None:
@@ -137,17 +129,7 @@ class _Place(Timer):
             return
         driver = self.driver
         now = self.moment(driver.clocks.now())
-        body = Body(
-            self.index,
-            self._speaker,
-            self._model,
-            driver.fleet,
-            self._disk,
-            chance=self._chance,
-            familiar=driver.familiar,
-            now=now,
-        )
-        self.device = VirtualDevice(body, now)
+        self.device = VirtualDevice(self.body(self._speaker, driver.familiar, now), now)
         if not sampling:
             self.device.sample(on=False)
         driver.fleet.gauges.online += 1
@@ -167,13 +149,6 @@ class _Place(Timer):
         if self.device is not None:
             self.device.sample(on=on)
             self._turn(self.device, self.moment(self.driver.clocks.now()))
-
-    def moment(self, now: Moment) -> Moment:
-        """This instant as the device sees it."""
-        around = self.driver.fleet.circumstances
-        if around is None or around.clocks_are_right:
-            return now
-        return around.moment(Individual.at(self.driver.fleet.seed, self.index), self._model, now)
 
     def fire(self) -> None:
         """Something is due."""
