@@ -28,7 +28,7 @@ from simulator.fleet.device.store import Disk
 from simulator.fleet.device.virtual_device import Channel, VirtualDevice
 from simulator.fleet.engine.ports import HttpEngine
 from simulator.fleet.engine.wheel import Timer, Wheel
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.signals.base import Individual
 
 _COMMANDS: Final = Channel.COMMANDS
@@ -202,7 +202,7 @@ class _Place(Timer):
             ready_s=ask.ready_s,
             sent_s=sent_s,
             now_s=now.monotonic_s,
-            first=ask.first,
+            attempt=ask.attempt,
         )
         fault = device.fault(_COMMANDS if is_poll else _UPLINK)
         if fault:
@@ -246,7 +246,7 @@ class _Place(Timer):
         if ask.copies:
 
             def send(copy: Ask, due_s: float) -> None:
-                caller = Unawaited(driver.observer, Operation.READINGS, self.index, due_s, first=False)
+                caller = Unawaited(driver.observer, Operation.READINGS, self.index, due_s, Attempt.AMBIGUOUS)
                 driver.engine.send(self.index, letterhead.message(copy), caller, driver.timeout_s)
 
             now_s = driver.clocks.monotonic()
