@@ -71,7 +71,7 @@ class Tally:
         first_attempts: those of them that were no resend.
         response: encoded histogram from the *intended* time to the answer, seconds: what a device waits.
         service: encoded histogram from the sent time to the answer: what the target took.
-        ambiguous_resends: resends whose earlier attempts may have been carried out, for all that anybody knows. All
+        resends_ambiguous: resends whose earlier attempts may have been carried out, for all that anybody knows. All
             others follow refusals only.
     """
 
@@ -79,7 +79,7 @@ class Tally:
     first_attempts: int
     response: str
     service: str
-    ambiguous_resends: int = 0
+    resends_ambiguous: int = 0
 
 
 Operations = Mapping[str, Mapping[OutcomeClass, Tally]]

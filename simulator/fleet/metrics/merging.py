@@ -24,24 +24,24 @@ PATIENCE: Final = 10
 class TallySum:
     """One operation and outcome over many seconds."""
 
-    __slots__ = ("ambiguous_resends", "count", "first_attempts", "response", "service")
+    __slots__ = ("count", "first_attempts", "resends_ambiguous", "response", "service")
 
     def __init__(self) -> None:
-        self.count = self.first_attempts = self.ambiguous_resends = 0
+        self.count = self.first_attempts = self.resends_ambiguous = 0
         self.response, self.service = Histogram(), Histogram()
 
     def add(self, tally: Tally) -> None:
         """Add those of a second."""
         self.count += tally.count
         self.first_attempts += tally.first_attempts
-        self.ambiguous_resends += tally.ambiguous_resends
+        self.resends_ambiguous += tally.resends_ambiguous
         self.response.add_encoded(tally.response)
         self.service.add_encoded(tally.service)
 
     def tally(self) -> Tally:
         """The sum so far."""
         response, service = self.response.encode(), self.service.encode()
-        return Tally(self.count, self.first_attempts, response, service, self.ambiguous_resends)
+        return Tally(self.count, self.first_attempts, response, service, self.resends_ambiguous)
 
 
 class _TotalHealth:
@@ -264,7 +264,7 @@ def _merge_tallies(tallies: Sequence[Tally]) -> Tally:
         sum(tally.first_attempts for tally in tallies),
         merged([tally.response for tally in tallies]).encode(),
         merged([tally.service for tally in tallies]).encode(),
-        sum(tally.ambiguous_resends for tally in tallies),
+        sum(tally.resends_ambiguous for tally in tallies),
     )
 
 

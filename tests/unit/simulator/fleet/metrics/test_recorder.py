@@ -27,7 +27,7 @@ def test_intended_sent_and_answered_are_told_apart():
     delta = recorder.cut(7).delta(ProcessHealth(loop_lag_max_s=0.25, cpu_percent=40.0))
     tally = delta.operations["http.poll"][OK]
     assert (delta.worker, delta.epoch, delta.second) == (3, 2, 7)
-    assert (tally.count, tally.first_attempts, tally.ambiguous_resends) == (2, 1, 1)
+    assert (tally.count, tally.first_attempts, tally.resends_ambiguous) == (2, 1, 1)
     assert Histogram.decode(tally.response).max_s == 0.75
     assert Histogram.decode(tally.service).max_s == 0.5
     assert Histogram.decode(delta.health.send_lag).max_s == 0.5
@@ -45,7 +45,7 @@ def test_resends_after_a_refusal_and_ambiguous_ones_are_told_apart_also_of_what_
     delta = recorder.cut(0).delta()
     for operations in (delta.operations, delta.late):
         tally = operations["http.report"][OK]
-        assert (tally.count, tally.first_attempts, tally.ambiguous_resends) == (8, 2, 2)
+        assert (tally.count, tally.first_attempts, tally.resends_ambiguous) == (8, 2, 2)
 
 
 def test_what_the_device_itself_kept_waiting_is_no_lag_of_the_generator():
