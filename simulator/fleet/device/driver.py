@@ -31,11 +31,10 @@ from simulator.fleet.engine.wheel import Timer, Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.signals.base import Individual
 
-_COMMANDS: Final = Channel.COMMANDS
-_UPLINK: Final = Channel.UPLINK
-_COMMANDS_BIT: Final = 1
-_UPLINK_BIT: Final = 2
+_COMMANDS: Final = 1
+_UPLINK: Final = 2
 _NEVER_S: Final = float("inf")
+_POLL: Final = Operation.POLL
 _ONCE: Final = "idempotency-key"
 TIMEOUT_S: Final = 10.0
 
@@ -164,7 +163,7 @@ class _Place(Timer):
         driver = self.driver
         driver.engine.cut(self.index)
         driver.wheel.cancel(self)
-        self.device.power_lost(self.moment(driver.clocks.now()), uplink_busy=bool(self._busy & _UPLINK_BIT))
+        self.device.power_lost(self.moment(driver.clocks.now()), uplink_busy=bool(self._busy & _UPLINK))
         self.device = None
         self._busy = 0
         driver.fleet.gauges.online -= 1
@@ -192,10 +191,17 @@ class _Place(Timer):
         if device is None:
             return
         ask = exchange.ask
-        is_poll = ask.operation is Operation.POLL
-        self._busy &= ~(_COMMANDS_BIT if is_poll else _UPLINK_BIT)
+        name: str = ask.operation
+        if name is _POLL:
+            self._busy &= ~_COMMANDS
+            fault = device.commands.fault
+            if ask.wait_s > 0:
+                name = HELD_POLL  # how long the service holds a poll says nothing of how fast it answers
+        else:
+            self._busy &= ~_UPLINK
+            fault = device.uplink.fault
         driver.observer.exchanged(
-            _name_of(ask),
+            name,
             outcome,
             self.index,
             intended_s=ask.intended_s,
@@ -204,37 +210,38 @@ class _Place(Timer):
             now_s=now.monotonic_s,
             attempt=ask.attempt,
         )
-        fault = device.fault(_COMMANDS if is_poll else _UPLINK)
         if fault:
-            driver.observer.faulted(_name_of(ask), self.index, fault)
+            driver.observer.faulted(name, self.index, fault)
         self._turn(device, now)
         if driver.on_news is not None:
             driver.on_news()
 
     def _turn(self, device: VirtualDevice, now: Moment) -> None:
         """Send what is due, and wake up for what is not."""
-        if now.monotonic_s >= device.own_due_s:
+        now_s = now.monotonic_s
+        if now_s >= device.own_due_s:
             device.advance(now)
         due_s = device.own_due_s
-        if not self._busy & _UPLINK_BIT:
-            wanted_s = self._try(device, _UPLINK, _UPLINK_BIT, now)
-            due_s = min(due_s, wanted_s)
-        if not self._busy & _COMMANDS_BIT:
-            wanted_s = self._try(device, _COMMANDS, _COMMANDS_BIT, now)
-            due_s = min(due_s, wanted_s)
-        if due_s == _NEVER_S:
-            self.driver.wheel.put_off(self)
-        elif due_s != self.due_s:
+        if not self._busy & _UPLINK:
+            wanted_s = device.uplink.due_s
+            if wanted_s <= now_s:
+                wanted_s = self._ask(device.uplink, _UPLINK, now)
+            if wanted_s < due_s:
+                due_s = wanted_s
+        if not self._busy & _COMMANDS:
+            wanted_s = device.commands.due_s
+            if wanted_s <= now_s:
+                wanted_s = self._ask(device.commands, _COMMANDS, now)
+            if wanted_s < due_s:
+                due_s = wanted_s
+        if due_s != self.due_s:
             self.driver.wheel.at(due_s, self)
 
-    def _try(self, device: VirtualDevice, channel: Channel, bit: int, now: Moment) -> float:
+    def _ask(self, channel: Channel, bit: int, now: Moment) -> float:
         """Send what this channel has; else when it may have something, infinity if a request is on its way."""
-        wanted_s = device.due_s(channel)
-        if wanted_s > now.monotonic_s:
-            return wanted_s
-        ask = device.ask(channel, now)
+        ask = channel.ask(now)
         if ask is None:
-            return device.due_s(channel)
+            return channel.due_s
         self._send(ask, bit)
         return _NEVER_S
 
@@ -289,8 +296,3 @@ def _renamed(ask: Ask, suffix: str) -> Ask:
     if _ONCE not in ask.headers:
         return ask
     return ask._replace(headers={**ask.headers, _ONCE: ask.headers[_ONCE] + suffix})
-
-
-def _name_of(ask: Ask) -> str:
-    """What an exchange is measured as: how long the service holds a poll says nothing of how fast it answers."""
-    return HELD_POLL if ask.wait_s > 0 else ask.operation

@@ -16,9 +16,9 @@ from simulator.fleet.device.answers import HttpAnswer
 _OK: Final = 200
 _CREATED: Final = 201
 _NOT_MODIFIED: Final = 304
-_NAME_LENGTH: Final = 4  # of both names below
 _DATE: Final = b"date"
 _ETAG: Final = b"etag"
+_LENGTH: Final = 4  # of both
 _KEPT: Final = 64
 _BODY_BYTES_MAX: Final = 200
 
@@ -37,27 +37,31 @@ class Stamps(NamedTuple):
 
 def stamps_of(headers: Sequence[tuple[bytes, bytes]]) -> Stamps | None:
     """Date and entity tag; None where one of them comes twice or is unusual."""
-    date = etag = None
+    dates = etags = 0
+    date = etag = b""
     for name, value in headers:
-        if len(name) == _NAME_LENGTH:
+        if len(name) == _LENGTH:
             lower = name.lower()
             if lower == _DATE:
-                if date is not None:
-                    return None
+                dates += 1
                 date = value
             elif lower == _ETAG:
-                if etag is not None:
-                    return None
+                etags += 1
                 etag = value
-    if date is not None and not date.isascii():
+    if dates > 1 or etags > 1:
         return None
-    tag = None
-    if etag is not None:
-        if not etag.isascii():
-            return None
-        text = etag.decode("ascii")
-        tag = text if text and text.isprintable() else None
-    return Stamps(None if date is None else _epoch_s(date), tag)
+    if not (date.isascii() and etag.isascii()):
+        return None
+    if not etag:
+        return _dated(date)
+    text = etag.decode("ascii")
+    return Stamps(_epoch_s(date), text if text.isprintable() else None)
+
+
+@lru_cache(maxsize=16)
+def _dated(date: bytes) -> Stamps:
+    """What an answer without an entity tag tells; those of one second all tell the same."""
+    return Stamps(_epoch_s(date), None)
 
 
 @lru_cache(maxsize=16)

@@ -39,6 +39,7 @@ class HandingOver:
         "_body",
         "_held_until_s",
         "_limit",
+        "_limit_max",
         "_patience",
         "_told_before",
         "fault",
@@ -47,7 +48,7 @@ class HandingOver:
 
     def __init__(self, body: Body) -> None:
         self._body = body
-        self._limit = body.model.batch
+        self._limit = self._limit_max = body.model.batch if BATCH_SENSOR_DATA in body.fleet.offers else _ONE
         self._patience = Patience(body.model.backoff, body.chance, defies_limit=body.model.defies_limit)
         self._backed_off_s = _NEVER_S
         self._held_until_s = _NEVER_S
@@ -75,7 +76,8 @@ class HandingOver:
 
     def ask(self, now: Moment) -> Ask | None:
         """What to hand over next; None when nothing waits or a back-off is not over."""
-        if now.monotonic_s < self._free_s:
+        now_s = now.monotonic_s
+        if now_s < self.not_before_s or now_s < self._held_until_s:
             return None
         body = self._body
         disk = body.disk
@@ -171,7 +173,7 @@ class HandingOver:
     @property
     def _free_s(self) -> float:
         """When something may go out, on the monotonic clock."""
-        return max(self.not_before_s, self._held_until_s)
+        return self.not_before_s if self.not_before_s > self._held_until_s else self._held_until_s
 
     def _succeeded(self, server_time: float | None, now: Moment) -> None:
         self.fault = ""
@@ -209,7 +211,7 @@ class HandingOver:
         return ask
 
     def _write_resent(self, keys: Sequence[int], attempt: Attempt, now: Moment) -> None:
-        """Write down that these go out again, unless they never left."""
+        """Write down that these go out again, unless they never left before."""
         body = self._body
         if attempt is not Attempt.FIRST:
             ambiguous = attempt is Attempt.AMBIGUOUS
@@ -226,16 +228,23 @@ class HandingOver:
 
     def _next_readings(self, now: Moment) -> Ask:
         body = self._body
-        arrays = BATCH_SENSOR_DATA in body.fleet.offers
-        batch = body.disk.outbox.next_batch(self._limit if arrays else _ONE, now)
-        intended_s = batch[0].due_s if len(batch) == _ONE else min([row.due_s for row in batch])
-        intended_s = max(intended_s, self._backed_off_s)
-        again = [row.key for row in batch if row.recorded_ms is not None]
-        attempt = self._apart if again else Attempt.FIRST
-        self._write_resent(again, attempt, now)
+        batch = body.disk.outbox.next_batch(self._limit, now)
+        intended_s = batch[0].due_s
+        again: list[int] = []
         for row in batch:
+            if row.due_s < intended_s:
+                intended_s = row.due_s
             if row.recorded_ms is None:
                 self._date(row, now)
+            else:
+                again.append(row.key)
+        attempt = Attempt.FIRST
+        if again:
+            attempt = self._apart
+            self._write_resent(again, attempt, now)
+        if intended_s < self._backed_off_s:
+            intended_s = self._backed_off_s
+        free_s = self._free_s
         around = body.fleet.circumstances
         if around is not None:
             batch = list(around.ordered(body.individual, batch, now))
@@ -243,7 +252,7 @@ class HandingOver:
             batch,
             f"{body.fleet.run}-{body.index}",
             intended_s,
-            max(intended_s, self._free_s),
+            free_s if free_s > intended_s else intended_s,
             attempt=attempt,
         )
         if around is not None:
@@ -283,7 +292,7 @@ class HandingOver:
             book.readings_refused(body.index, tuple(refused), body.run_s(now))
             self.fault = next(iter(refused.values()))
         body.disk.in_flight = None
-        self._limit = body.model.batch
+        self._limit = self._limit_max
 
     def _put_away(self, ask: Ask, reason: str, now: Moment) -> None:
         """The service refused these for good. Of several, one is to blame: they go one by one, and none is lost."""

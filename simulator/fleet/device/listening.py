@@ -80,7 +80,8 @@ class Listening:
         self._patience.succeeded()
         self.fault = ""
         body.time.observe(stamps.server_time, now)
-        self._etag = stamps.etag or (self._etag if unchanged else None)
+        if stamps.etag or not unchanged:
+            self._etag = stamps.etag
         self._pace, wait_s = self._pace.polled(
             active=news or (body.lanes is not None and body.lanes.busy),
             held=held,

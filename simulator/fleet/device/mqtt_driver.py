@@ -28,7 +28,6 @@ from simulator.fleet.device.mqtt_speech import OPERATIONS, MqttOperation, MqttSp
 from simulator.fleet.device.observer import NoObserver, Observer
 from simulator.fleet.device.places import Places
 from simulator.fleet.device.store import Disk
-from simulator.fleet.device.virtual_device import Channel
 from simulator.fleet.engine.mqtt.faults import class_of_reason
 from simulator.fleet.engine.mqtt.ports import Arrival, MqttEngine, Standing
 from simulator.fleet.engine.wheel import Timer, Wheel
@@ -320,7 +319,7 @@ class _Place(Timer):
         """The message is not under way any more; what was wrong is told."""
         self._busy = None
         self._receipt_due_s = _NEVER_S
-        fault = device.fault(Channel.UPLINK)
+        fault = device.uplink.fault
         if fault:
             self.driver.observer.faulted(operation, self.index, fault)
 

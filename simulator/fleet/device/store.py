@@ -225,7 +225,10 @@ class MemoryOutbox:
 
     def delivered(self, keys: Iterable[int]) -> int:
         """The service has these; how many of them still waited."""
-        return sum([self._remove(key) for key in keys])
+        gone = 0
+        for key in keys:
+            gone += self._remove(key)
+        return gone
 
     def refused(self, keys: Iterable[int]) -> int:
         """The service will never take these: they are set aside, which here means counted; how many waited."""

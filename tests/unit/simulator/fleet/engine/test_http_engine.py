@@ -405,6 +405,33 @@ def test_after_a_cut_nobody_is_called_and_only_its_own_socket_ends(run, per_devi
     assert (status, told) == (200, [False, False])
 
 
+@pytest.mark.parametrize("per_device", [False, True], ids=["pooled", "per device"])
+def test_a_request_of_a_device_that_is_cut_in_the_same_turn_never_leaves(run, per_device):
+    async def story():
+        async with Server(OK, OK) as server, engine_for(server.base_url, per_device=per_device, pool=1) as engine:
+            await ask(engine, device=7)
+            caller = Caller()
+            engine.send(7, b"GET /cut HTTP/1.1\r\nhost: a\r\n\r\n", caller, 10)
+            engine.cut(7)
+            after = await ask(engine, device=8)
+            return after[0], caller.told.done(), [head.split()[1] for head in server.requests]
+
+    assert run(story()) == (200, False, [b"/x", b"/x"])
+
+
+def test_a_request_whose_engine_closes_in_the_same_turn_was_not_sent(run):
+    async def story():
+        async with Server(OK) as server:
+            async with engine_for(server.base_url, pool=1) as engine:
+                await ask(engine)
+                asked = asyncio.ensure_future(ask(engine))
+                asyncio.get_running_loop().call_soon(engine._everybody.close)
+                await asyncio.sleep(0)
+            return await asked, len(server.requests)
+
+    assert run(story()) == ((OutcomeClass.TRANSPORT, "the engine was closed", False), 1)
+
+
 def test_a_cut_device_is_not_called_when_its_time_limit_passes(run):
     async def story():
         gate = Gate()
