@@ -25,7 +25,7 @@ from simulator.fleet.device.places import Places, Site
 from simulator.fleet.device.virtual_device import Channel, VirtualDevice
 from simulator.fleet.engine.ports import Headers, HttpEngine
 from simulator.fleet.engine.wheel import Wheel
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 
 _POLL: Final = Operation.POLL
 _ONCE: Final = "idempotency-key"
@@ -171,7 +171,7 @@ class _Place(Site):
             ready_s=ask.ready_s,
             sent_s=sent_s,
             now_s=now.monotonic_s,
-            first=ask.first,
+            attempt=ask.attempt,
         )
         channel: Channel = device.commands if ask.operation is _POLL else device.uplink
         if channel.fault:
@@ -213,7 +213,7 @@ class _Place(Site):
         if ask.copies:
 
             def send(copy: Ask, due_s: float) -> None:
-                caller = Unawaited(driver.observer, Operation.READINGS, self.index, due_s, first=False)
+                caller = Unawaited(driver.observer, Operation.READINGS, self.index, due_s, Attempt.AMBIGUOUS)
                 driver.engine.send(self.index, letterhead.message(copy), caller, driver.timeout_s)
 
             now_s = driver.clocks.monotonic()

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from agent.core.outbox import Disposition, judge_readings, judge_report
 from agent.core.values import JournalEntry, Moment, Report
 from agent.errors import ServiceError
 from agent.wire.extensions import BATCH_SENSOR_DATA
-from simulator.fleet.device.answers import HttpAnswer, judge, outcome_of
+from simulator.fleet.device.answers import HttpAnswer, is_refused, judge, outcome_of
 from simulator.fleet.device.body import Body
 from simulator.fleet.device.exchange import IN_PROGRESS, Ask, Operation, read_refusals
 from simulator.fleet.device.glance import stamps_of
 from simulator.fleet.device.patience import Patience
 from simulator.fleet.device.store import Row
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 
 _ONE: Final = 1
 _NEVER_S: Final = float("-inf")
@@ -34,6 +35,7 @@ class HandingOver:
     """
 
     __slots__ = (
+        "_apart",
         "_backed_off_s",
         "_body",
         "_held_until_s",
@@ -55,7 +57,9 @@ class HandingOver:
         self.not_before_s = _NEVER_S
         self.is_waiting = False
         self.fault = ""
-        self._told_before = ("", "")  # the report that went out and was not answered for good: command and status
+        # The report that went out and was not answered for good: command and status, and what sending it again is.
+        self._told_before = ("", "", Attempt.FIRST)
+        self._apart = Attempt.AMBIGUOUS  # what sending the readings of a refused batch one by one is; not known yet
 
     @property
     def has_work(self) -> bool:
@@ -139,13 +143,14 @@ class HandingOver:
             if settled:
                 self._put_away(ask, str(error), now)
             elif left:
-                self._body.fleet.book.readings_unanswered(self._body.index, ask.keys, self._body.run_s(now))
+                self._keep(ask, now, refused=is_refused(error))
         else:
             settled = judge_report(error) is Disposition.SET_ASIDE
             if settled:
                 self._take_report(ask, now)
             elif left and ask.report is not None:
-                self._told_before = (ask.report.command_id, ask.report.status)
+                again = ask.attempt.again(refused=is_refused(error))
+                self._told_before = (ask.report.command_id, ask.report.status, again)
         if settled:
             self.not_before_s = now.monotonic_s
         else:
@@ -192,8 +197,9 @@ class HandingOver:
     def _report(self, report: Report, since: Moment) -> Ask | None:
         intended_s = max(since.monotonic_s, self._backed_off_s)
         ask = self._body.speaker.report(report, intended_s, max(intended_s, self._free_s))
-        if ask is not None and (report.command_id, report.status) == self._told_before:
-            ask = ask._replace(first=False)
+        command_id, status, attempt = self._told_before
+        if ask is not None and (report.command_id, report.status) == (command_id, status):
+            ask = ask._replace(attempt=attempt)
         return ask
 
     def _take_report(self, ask: Ask, now: Moment) -> None:
@@ -207,13 +213,29 @@ class HandingOver:
     # --- readings -----------------------------------------------------------------------------------------------------
 
     def _again(self, ask: Ask, now: Moment) -> Ask:
-        """The readings that were not answered, in the same request."""
+        """The readings that were not answered for good, in the same request."""
         body = self._body
         due_s = max(self._free_s, body.began_s)
-        ask = ask._replace(intended_s=due_s, ready_s=due_s, first=False)
-        body.fleet.book.readings_resent(body.index, ask.keys, body.run_s(now))
+        ask = ask._replace(intended_s=due_s, ready_s=due_s)
+        self._write_resent(ask.keys, ask.attempt, now)
         body.disk.in_flight = ask
         return ask
+
+    def _write_resent(self, keys: Sequence[int], attempt: Attempt, now: Moment) -> None:
+        """Write down that these go out again, unless they never left before."""
+        body = self._body
+        if attempt is not Attempt.FIRST:
+            ambiguous = attempt is Attempt.AMBIGUOUS
+            body.fleet.book.readings_resent(body.index, keys, body.run_s(now), ambiguous=ambiguous)
+
+    def _keep(self, ask: Ask, now: Moment, *, refused: bool) -> None:
+        """These readings went out, and the same request goes again."""
+        body = self._body
+        in_flight = body.disk.in_flight
+        if in_flight is not None:
+            body.disk.in_flight = in_flight._replace(attempt=in_flight.attempt.again(refused=refused))
+        if not refused:
+            body.fleet.book.readings_unanswered(body.index, ask.keys, body.run_s(now))
 
     def _next_readings(self, now: Moment) -> Ask:
         body = self._body
@@ -227,8 +249,10 @@ class HandingOver:
                 self._date(row, now)
             else:
                 again.append(row.key)
+        attempt = Attempt.FIRST
         if again:
-            body.fleet.book.readings_resent(body.index, again, body.run_s(now))
+            attempt = self._apart
+            self._write_resent(again, attempt, now)
         if intended_s < self._backed_off_s:
             intended_s = self._backed_off_s
         free_s = self._free_s
@@ -240,7 +264,7 @@ class HandingOver:
             f"{body.fleet.run}-{body.index}",
             intended_s,
             free_s if free_s > intended_s else intended_s,
-            first=not again,
+            attempt=attempt,
         )
         if around is not None:
             ask = around.sent(body.individual, ask, now)
@@ -287,6 +311,7 @@ class HandingOver:
             self._take_readings(ask, {ask.keys[0]: reason}, now)
         else:
             self._limit = _ONE
+            self._apart = ask.attempt.again(refused=True)
             self._body.disk.in_flight = None
 
 

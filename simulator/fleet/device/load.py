@@ -24,7 +24,7 @@ from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.device.observer import NoObserver, Observer
 from simulator.fleet.engine.ports import Headers, HttpEngine
 from simulator.fleet.engine.wheel import Wheel
-from simulator.fleet.outcomes import OutcomeClass, class_of
+from simulator.fleet.outcomes import Attempt, OutcomeClass, class_of
 
 _PING: Final[Mapping[str, Any]] = {"command": "ping"}
 
@@ -158,7 +158,7 @@ class Load:
             ready_s=ask.ready_s,
             sent_s=sent_s,
             now_s=now_s,
-            first=True,
+            attempt=Attempt.FIRST,
         )
         if fault:
             self.observer.faulted(ask.operation, sending.device, fault)

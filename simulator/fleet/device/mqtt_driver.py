@@ -28,7 +28,7 @@ from simulator.fleet.device.places import Places, Site
 from simulator.fleet.engine.mqtt.faults import class_of_reason
 from simulator.fleet.engine.mqtt.ports import Arrival, MqttEngine, Standing
 from simulator.fleet.engine.wheel import Wheel
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 
 RECEIPT_TIMEOUT_S: Final = 30.0
 SPREAD_S: Final = 2.0
@@ -153,7 +153,7 @@ class _Place(Site):
         self._attempts.stood(standing.began_s, now_s)
         status = self._speaker.status(online=True)
         # It is said again at the next connection, so nobody waits for its end.
-        greeting = Unawaited(driver.observer, MqttOperation.STATUS, self.index, None, first=True)
+        greeting = Unawaited(driver.observer, MqttOperation.STATUS, self.index, None, Attempt.FIRST)
         driver.engine.publish(self.index, status.topic, status.payload, greeting, driver.timeout_s, retain=True)
         now = self.moment(driver.clocks.moment(now_s))
         device.connected(now)
@@ -271,7 +271,7 @@ class _Place(Site):
         if ask.copies:
 
             def send(copy: Ask, due_s: float) -> None:
-                nobody = Unawaited(driver.observer, MqttOperation.READINGS, self.index, due_s, first=False)
+                nobody = Unawaited(driver.observer, MqttOperation.READINGS, self.index, due_s, Attempt.AMBIGUOUS)
                 driver.engine.publish(self.index, copy.target, copy.body or b"", nobody, driver.timeout_s)
 
             now_s = driver.clocks.monotonic()
@@ -303,7 +303,7 @@ class _Place(Site):
             ready_s=ask.ready_s,
             sent_s=sent_s,
             now_s=now.monotonic_s,
-            first=ask.first,
+            attempt=ask.attempt,
         )
 
     def _tell(self) -> None:

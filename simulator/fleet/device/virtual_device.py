@@ -27,7 +27,7 @@ from simulator.fleet.device.exchange import Ask, Operation, values_text
 from simulator.fleet.device.handing_over import HandingOver
 from simulator.fleet.device.lanes import need_lanes
 from simulator.fleet.device.listening import Listening
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.signals.base import READING, device_key
 
 _INTERVAL: Final = "interval_s"
@@ -115,6 +115,7 @@ class VirtualDevice:
         """This life ends here."""
         in_flight = self._body.disk.in_flight
         if self.uplink.is_waiting and in_flight is not None:
+            self._body.disk.in_flight = in_flight._replace(attempt=Attempt.AMBIGUOUS)
             self._body.fleet.book.readings_unanswered(self._body.index, in_flight.keys, self._body.run_s(now))
 
     def advance(self, now: Moment) -> None:

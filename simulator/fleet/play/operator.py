@@ -25,7 +25,7 @@ from simulator.fleet.device.load_parts import RUN_OVER
 from simulator.fleet.device.observer import Observer
 from simulator.fleet.engine.ports import Headers, HttpEngine
 from simulator.fleet.engine.wheel import Wheel
-from simulator.fleet.outcomes import OutcomeClass, class_of
+from simulator.fleet.outcomes import REFUSALS, Attempt, OutcomeClass, class_of
 
 OPERATION: Final = Operation.ORDER
 _TRIES: Final = 8
@@ -154,7 +154,17 @@ class Operator:
 class _Order:
     """A command on its way to the service: the engine's :class:`~simulator.fleet.engine.ports.Caller`."""
 
-    __slots__ = ("_device", "_due_s", "_first_due_s", "_message", "_operator", "_patience", "_repeatable", "_tries")
+    __slots__ = (
+        "_attempt",
+        "_device",
+        "_due_s",
+        "_first_due_s",
+        "_message",
+        "_operator",
+        "_patience",
+        "_repeatable",
+        "_tries",
+    )
 
     def __init__(self, operator: Operator, device: int, message: bytes, due_s: float, *, repeatable: bool) -> None:
         self._operator = operator
@@ -164,6 +174,7 @@ class _Order:
         self._repeatable = repeatable
         self._patience = Backoff(base_s=0.5, cap_s=10.0)
         self._tries = 0
+        self._attempt = Attempt.FIRST
 
     def go(self) -> None:
         if self._operator.is_over:
@@ -185,6 +196,7 @@ class _Order:
             operator.book.command_ordered(self._device, command_id, now_s - operator.began_s)
             operator.on_ordered(command_id, self._first_due_s)
         elif outcome in _AGAIN and (self._repeatable or outcome is OutcomeClass.LIMITED) and self._tries < _TRIES:
+            self._attempt = self._attempt.again(refused=outcome in REFUSALS)
             self._again(_retry_after_s(headers), now_s)
         elif outcome is OutcomeClass.SERVER_ERROR:
             self._forget(now_s)
@@ -199,6 +211,8 @@ class _Order:
         self._note(outcome, sent_s, now_s)
         self._operator.observer.faulted(OPERATION, self._device, reason)
         if not self._operator.is_over and (self._repeatable or sent_s is None) and self._tries < _TRIES:
+            if sent_s is not None:
+                self._attempt = self._attempt.again(refused=False)
             self._again(None, now_s)
         else:
             self._forget(now_s)
@@ -212,7 +226,7 @@ class _Order:
             ready_s=self._due_s,
             sent_s=sent_s,
             now_s=now_s,
-            first=self._tries == 1,
+            attempt=self._attempt,
         )
 
     def _again(self, retry_after_s: float | None, now_s: float) -> None:
