@@ -17,6 +17,7 @@ from simulator.fleet.report.standing import RunHead, Standing, StreamSoFar, Work
 from simulator.fleet.report.window import SHOWN_PERCENTILES, OperationRow, Window
 from simulator.fleet.report.words import (
     ERRORS,
+    HELD,
     OUTCOME_WORDS,
     clock_text,
     count_text,
@@ -44,6 +45,11 @@ _CHART: Final = 10_000
 _GAPS_SHOWN: Final = 3
 _CHART_ROWS: Final = 7
 _GONE: Final = {WorkerState.SILENT, WorkerState.DEAD}
+_STREAM_WORDS: Final = {
+    "readings": ("sent", "accepted", "unanswered", "yellow"),
+    # A command takes its time: one that is under way is nothing to worry about.
+    "commands": ("ordered", "reported", "under way", ""),
+}
 _GAUGES: Final = {
     "online": "online",
     "connections": "connections",
@@ -149,7 +155,9 @@ def _title(picture: Picture, width: int) -> list[Line]:
     parts = [plural(head.devices, "device"), head.transport, head.level, plural(head.workers, "worker")]
     left = Text.assemble((head.name, "bold"), ("  " + " · ".join([*parts, head.target] if is_wide else parts), "dim"))
     clock = clock_text(latest.second + 1 if latest else 0)
-    right = f"{clock} of {clock_text(head.duration_s)}" if head.duration_s else clock
+    planned = clock_text(head.duration_s)
+    over = latest is not None and latest.second + 1 > head.duration_s
+    right = (f"{clock}, planned {planned}" if over else f"{clock} of {planned}") if head.duration_s else clock
     left.truncate(max(10, width - len(right) - 2), overflow="ellipsis", pad=True)
     lines: list[Line] = [(0, Text.assemble(left, "  ", (right, "bold")))]
     return lines if is_wide else [*lines, (4, Text(head.target, "dim"))]
@@ -166,7 +174,7 @@ def _progress(picture: Picture, width: int) -> list[Line]:
     elif picture.standing.phase is not None:
         lines.append((0, _phase(picture.standing, second, cells)))
     if picture.head.phases and picture.head.duration_s > 0:
-        lines.append((6, _phase_line(picture.head, second, width)))
+        lines.append((6, _phase_line(picture.head, picture.standing.phase, second, width)))
     for fault in picture.standing.faults:
         left_s = max(0, fault.end_s - second)
         text = f"{fault.kind}: {plural(fault.devices, 'device')}, {clock_text(left_s)} left"
@@ -186,15 +194,20 @@ def _phase(standing: Standing, second: int, cells: int) -> Text:
     return Text.assemble((f"{phase.name:<{_LABEL}}"[:_LABEL], "bold cyan"), bar(share, cells), text, (waiting, "dim"))
 
 
-def _phase_line(head: RunHead, second: int, width: int) -> Text:
-    """All phases on one line, each as long as it takes; faults under way then are marked below their instant."""
+def _phase_line(head: RunHead, now: Span | None, second: int, width: int) -> Text:
+    """All phases on one line, each as long as planned; the one that is under way is marked."""
     cells = width - _LABEL
+    # A barrier moves what comes after it: the plan's clock is only asked where nobody says what is under way.
+    begins = [abs(phase.begin_s - now.begin_s) for phase in head.phases if now is not None and phase.name == now.name]
     row = Text.assemble((f"{'phases':<{_LABEL}}", "dim"))
     for number, phase in enumerate(head.phases):
         first, last = (round(at / head.duration_s * cells) for at in (phase.begin_s, phase.end_s))
         size = max(1, min(last, cells) - first)
         name = f" {phase.name}"[: size - 1].ljust(size)
-        style = "black on cyan" if phase.begin_s <= second < phase.end_s else ("on grey23", "on grey30")[number % 2]
+        is_now = phase.begin_s <= second < phase.end_s
+        if now is not None:
+            is_now = phase.name == now.name and abs(phase.begin_s - now.begin_s) == min(begins)
+        style = "black on cyan" if is_now else ("on grey23", "on grey30")[number % 2]
         row.append(name, style)
     return row
 
@@ -228,7 +241,8 @@ def _operation(row: OperationRow, width: int, *, wide: bool) -> Text:
     text.append(f"{short_count(row.limited_per_s):>{_NUMBER - 1}}", "yellow" if row.limited_per_s else "dim")
     text.append(f"{short_count(row.errors_per_s):>{_NUMBER}}", "bold red" if row.errors_per_s else "dim")
     for value in row.response_s:
-        text.append(f"{_tight(value):>{_NUMBER}}")
+        # How long the service held a poll on purpose is no time that anybody has to mind.
+        text.append(f"{_tight(value):>{_NUMBER}}", "dim" if row.name in HELD else "")
     if wide:
         for value in row.service_s:
             text.append(f"{_tight(value):>{_NUMBER}}", "dim")
@@ -261,7 +275,7 @@ def _counts(picture: Picture, width: int) -> list[Line]:
     }
     gauges = [(_gauge(name, value, picture.head), "") for name, value in sorted(shown.items(), key=_order)]
     blocks = [("so far", errors), ("devices", gauges), ("generator", _health(window))]
-    blocks += [(name, _stream(stream)) for name, stream in picture.standing.audit.items()]
+    blocks += [(name, _stream(name, stream)) for name, stream in picture.standing.audit.items()]
     lines: list[Line] = []
     for label, parts in blocks:
         rows = parts_in_rows(label, parts, width) if parts else []
@@ -295,10 +309,11 @@ def _health(window: Window) -> list[tuple[str, str]]:
     return [(part, "bold yellow" if is_bad else "") for part, is_bad in parts]
 
 
-def _stream(stream: StreamSoFar) -> list[tuple[str, str]]:
-    parts = [(f"{stream.sent:,} sent", ""), (f"{stream.accepted:,} accepted", "")]
-    if stream.unanswered:
-        parts.append((f"{stream.unanswered:,} unanswered", "yellow"))
+def _stream(name: str, stream: StreamSoFar) -> list[tuple[str, str]]:
+    sent, accepted, unanswered, style = _STREAM_WORDS.get(name, _STREAM_WORDS["readings"])
+    parts = [(f"{stream.sent:,} {sent}", ""), (f"{stream.accepted:,} {accepted}", "")]
+    if stream.unanswered > 0:
+        parts.append((f"{stream.unanswered:,} {unanswered}", style))
     if stream.wrong:
         parts.append((f"{stream.wrong:,} lost or altered", "bold red"))
     return parts

@@ -65,9 +65,9 @@ class StreamSoFar:
     """Readings or commands, by the devices' own ledgers; the service is read back only at the end.
 
     Attributes:
-        sent: left a device at least once.
-        accepted: answered with 2xx.
-        unanswered: sent, and nobody knows what became of them.
+        sent: readings that left a device at least once; commands that were ordered.
+        accepted: readings that were answered with 2xx; commands whose result was.
+        unanswered: readings that were sent, and nobody knows what became of them; commands that are on their way.
         wrong: known to be lost, doubled or altered already.
     """
 
