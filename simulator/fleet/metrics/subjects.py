@@ -19,7 +19,7 @@ GROUPS: Final = {"failed": FAILED, "all": frozenset(OutcomeClass)}
 AUDIT_COUNTS: Final = (
     "lost", "doubled", "reordered", "altered", "late", "unknown", "ambiguous", "resent", "sent", "accepted", "stored",
 )  # fmt: skip
-AUDIT_STREAMS: Final = ("readings", "commands")
+AUDIT_STREAMS: Final = ("readings", "commands", "registrations")
 
 
 class ThresholdError(ValueError):

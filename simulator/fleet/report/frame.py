@@ -152,7 +152,7 @@ def bar(share: float, cells: int, style: str = "cyan") -> Text:
 def _title(picture: Picture, width: int) -> list[Line]:
     head, latest = picture.head, picture.window.latest
     is_wide = width >= _WIDE
-    parts = [plural(head.devices, "device"), head.transport, head.level, plural(head.workers, "worker")]
+    parts = [*head.parts, plural(head.workers, "worker")]
     left = Text.assemble((head.name, "bold"), ("  " + " · ".join([*parts, head.target] if is_wide else parts), "dim"))
     clock = clock_text(latest.second + 1 if latest else 0)
     planned = clock_text(head.duration_s)
@@ -274,7 +274,7 @@ def _counts(picture: Picture, width: int) -> list[Line]:
         name: value for name, value in window.gauges.items() if name.partition("_")[0] not in picture.standing.audit
     }
     gauges = [(_gauge(name, value, picture.head), "") for name, value in sorted(shown.items(), key=_order)]
-    blocks = [("so far", errors), ("devices", gauges), ("generator", _health(window))]
+    blocks = [("so far", errors), (f"{picture.head.noun}s", gauges), ("generator", _health(window))]
     blocks += [(name, _stream(name, stream)) for name, stream in picture.standing.audit.items()]
     lines: list[Line] = []
     for label, parts in blocks:

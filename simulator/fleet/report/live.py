@@ -176,7 +176,7 @@ class LineView:
 
     def __enter__(self) -> Self:
         head = self._head
-        self._print(f"{head.name}: {head.devices:,} devices, {head.transport}, {head.level}, {head.target}")
+        self._print(f"{head.name}: {', '.join((*head.parts, head.target))}")
         return self
 
     def __exit__(

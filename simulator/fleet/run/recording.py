@@ -31,6 +31,8 @@ from simulator.fleet.scenario.reading import ScenarioFile
 _SLOWEST_KEPT: Final = 20
 _WITH_DRAIN: Final = frozenset({"load", "command_round_trip", "onboarding_storm"})
 """Kinds whose phases make all the load; history and a limiter's test just take their time."""
+_NOUNS: Final = {"onboarding_storm": "label", "limiter": ""}
+"""Kinds without devices, and what they have instead."""
 _NOT_YET: Final = Verdict(Word.INTERRUPTED, 130, ("the run has not ended",))
 
 
@@ -49,14 +51,15 @@ def head_of(scenario: Scenario, target: str, workers: int) -> RunHead:
         begin_s += phase.duration_s
     return RunHead(
         name=scenario.scenario,
-        level=scenario.level,
-        transport=scenario.target.transport,
+        level=scenario.kind.replace("_", " ") if scenario.kind in _NOUNS else scenario.level,
+        transport="http" if scenario.kind in _NOUNS else scenario.target.transport,
         target=target,
         devices=scenario.fleet.devices,
         workers=workers,
         phases=tuple(phases),
         faults=score.faults,
         duration_s=begin_s,
+        noun=_NOUNS.get(scenario.kind, "device"),
     )
 
 
@@ -115,6 +118,7 @@ def first_record(file: ScenarioFile, target: str, plan: Plan, head: RunHead) -> 
             for expression in scenario.thresholds
         ),
         scenario_text=file.text,
+        kind=scenario.kind,
     )
 
 
@@ -173,6 +177,7 @@ def last_record(
             gaps=merger.gaps,
             failures=failures,
             partial=partial,
+            held=[summary.held for summary in summaries if summary.held],
         )
     )
     return replace(record, thresholds=results, verdict=verdict)

@@ -9,9 +9,9 @@ from typing import Final
 
 from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import RunRecord, StreamAudit, Word
+from simulator.fleet.record import CHECKS, RunRecord, StreamAudit, Word
 from simulator.fleet.report.figures import TABLE, name_of, resends_of, times_at, waited
-from simulator.fleet.report.summary import WRONGS, observed_text, streams_of
+from simulator.fleet.report.summary import WRONGS, LimiterCheck, limiter_checks, observed_text, streams_of
 from simulator.fleet.report.timeline import Slice
 from simulator.fleet.report.words import (
     DASH,
@@ -119,6 +119,7 @@ class Story:
     spans: tuple[tuple[str, str, str, str, str, str], ...]
     gaps: tuple[tuple[str, str, str], ...]
     extras: tuple[tuple[str, str], ...]
+    checks: tuple[LimiterCheck, ...]
     facts: tuple[tuple[str, str], ...]
     width: str
     width_s: int
@@ -162,7 +163,9 @@ def story_of(record: RunRecord, slices: Sequence[Slice], width_s: int) -> Story:
         extras=tuple(
             (name.replace("_", " "), json.dumps(value, indent=1, ensure_ascii=False, default=str))
             for name, value in record.extras.items()
+            if name != CHECKS or not limiter_checks(record)
         ),
+        checks=tuple(limiter_checks(record)),
         facts=_facts(record),
         width=plural(width_s, "second"),
         width_s=width_s,
@@ -180,6 +183,8 @@ def _pill(record: RunRecord) -> str:
     held = sum(each.held for each in record.thresholds)
     so_far = " so far" if record.partial else ""
     parts = [f"{held} of {len(record.thresholds)} thresholds held{so_far}"] if record.thresholds else []
+    if checks := limiter_checks(record):
+        parts.append(f"{sum(check.outcome == 'held' for check in checks)} of {len(checks)} checks held")
     streams = streams_of(record.audit) if record.audit else []
     counts = {word: sum(getattr(stream, word) for _, stream in streams) for word in WRONGS}
     wrong = ", ".join(f"{count:,} {word}" for word, count in counts.items() if count)
@@ -191,10 +196,15 @@ def _pill(record: RunRecord) -> str:
 def _lead(record: RunRecord) -> str:
     answered = count_of(record, *OutcomeClass)
     transport = _TRANSPORTS.get(record.transport, record.transport)
-    level = _LEVELS.get(record.level, record.level)
+    devices = plural(record.devices, "device")
+    who = {
+        "onboarding_storm": f"{plural(record.devices, 'label')} through scan, register and, for some, remove",
+        "limiter": "Checks of the request limiter",
+        "backfill": f"The past of {devices} over {transport}, as fast as it is taken",
+    }.get(record.kind, f"{devices} over {transport}, {_LEVELS.get(record.level, record.level)}")
     return (
-        f"{plural(record.devices, 'device')} over {transport}, {level}, for {duration_text(record.duration_s)}, "
-        f"against {record.target}. {answered:,} exchanges came to an end."
+        f"{who}, for {duration_text(record.duration_s)}, against {record.target}. "
+        f"{answered:,} exchanges came to an end."
     )
 
 
