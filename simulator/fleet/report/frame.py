@@ -170,7 +170,9 @@ def _progress(picture: Picture, width: int) -> list[Line]:
     if picture.stage:
         share = picture.done / picture.whole if picture.whole else 0.0
         far = f"  {picture.done:,} of {picture.whole:,}" if picture.whole else ""
-        lines.append((0, Text.assemble((f"{picture.stage:<{_LABEL}}", "bold cyan"), bar(share, cells), far)))
+        label = f"{picture.stage:<{_LABEL - 2}}  "
+        cells = max(10, cells + _LABEL - len(label))
+        lines.append((0, Text.assemble((label, "bold cyan"), bar(share, cells), far)))
     elif picture.standing.phase is not None:
         lines.append((0, _phase(picture.standing, second, cells)))
     if picture.head.phases and picture.head.duration_s > 0:

@@ -106,7 +106,9 @@ def audit_lines(audit: AuditRecord | None) -> list[Text]:
     lines = [_stream(name, stream) for name, stream in streams_of(audit)]
     if not audit.complete:
         lines.append(Text("audit: not everything was read back", "yellow"))
-    return lines + [Text(f"audit: {sentence}") for sentence in audit.sentences]
+    # What the audit says first of a stream is its counts once more.
+    begins = tuple(f"{name}: " for name, _ in streams_of(audit))
+    return lines + [Text(f"audit: {sentence}") for sentence in audit.sentences if not sentence.startswith(begins)]
 
 
 @dataclass(frozen=True, slots=True)

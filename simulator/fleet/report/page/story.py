@@ -11,6 +11,7 @@ from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import CHECKS, RunRecord, StreamAudit, Word
 from simulator.fleet.report.figures import TABLE, name_of, resends_of, times_at, waited
+from simulator.fleet.report.page.plots import spans_with_drain
 from simulator.fleet.report.summary import WRONGS, LimiterCheck, limiter_checks, observed_text, streams_of
 from simulator.fleet.report.timeline import Slice
 from simulator.fleet.report.words import (
@@ -121,6 +122,7 @@ class Story:
     extras: tuple[tuple[str, str], ...]
     checks: tuple[LimiterCheck, ...]
     facts: tuple[tuple[str, str], ...]
+    began: str
     width: str
     width_s: int
 
@@ -167,6 +169,7 @@ def story_of(record: RunRecord, slices: Sequence[Slice], width_s: int) -> Story:
         ),
         checks=tuple(limiter_checks(record)),
         facts=_facts(record),
+        began=_instant(record.began_at),
         width=plural(width_s, "second"),
         width_s=width_s,
     )
@@ -290,15 +293,21 @@ def _stages(record: RunRecord) -> tuple[StageRow, ...]:
 
 
 def _slowest(record: RunRecord) -> tuple[tuple[str, str, str, str], ...]:
-    """Name, id, longest answer and operation; milliseconds are counted, since a finding has whole numbers only."""
+    """Name, id, longest answer and operation; a finding has whole numbers only, and names their unit."""
+    units = {"ms": 1e3}
     return tuple(
-        (each.name, each.device_id, time_text(each.count / 1000), each.keys[0] if each.keys else DASH)
+        (
+            each.name,
+            each.device_id,
+            time_text(each.count / units.get(each.keys[-1] if each.keys else "", 1e6)),
+            each.keys[0] if each.keys else DASH,
+        )
         for each in record.slowest
     )
 
 
 def _spans(record: RunRecord) -> tuple[tuple[str, str, str, str, str, str], ...]:
-    rows = [("phase", span) for span in record.phases] + [("fault", span) for span in record.faults]
+    rows = [("phase", span) for span in spans_with_drain(record)] + [("fault", span) for span in record.faults]
     return tuple(
         (
             what,
@@ -312,13 +321,19 @@ def _spans(record: RunRecord) -> tuple[tuple[str, str, str, str, str, str], ...]
     )
 
 
+def _instant(text: str) -> str:
+    """An instant of the record to the second, in words that may stand on two lines."""
+    day, _, clock = text.partition("T")
+    return f"{day} {clock[:8]} UTC" if clock.endswith("Z") else text
+
+
 def _facts(record: RunRecord) -> tuple[tuple[str, str], ...]:
     health = record.health
     parts = {"lag": health.send_lag_max_s, "loop": health.loop_lag_max_s, "garbage collector": health.gc_pause_max_s}
     pauses = ", ".join(f"{name} up to {time_text(value)}" for name, value in parts.items())
     return (
-        ("Began", record.began_at),
-        ("Ended", record.ended_at or "never"),
+        ("Began", _instant(record.began_at)),
+        ("Ended", _instant(record.ended_at) if record.ended_at else "never"),
         ("Target", record.target),
         ("Machine", record.machine),
         ("Workers", f"{record.workers}"),
