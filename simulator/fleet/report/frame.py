@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from textwrap import wrap
 from typing import Final
 
 from rich.text import Text
@@ -41,6 +42,8 @@ _SENT_WARN: Final = 0.995
 _RULE: Final = "─"
 _ROWS_ALWAYS: Final = 6
 _NOTE: Final = 7
+_NOTE_INDENT: Final = 11
+"""A note goes on below its own text, behind the clock."""
 _CHART: Final = 10_000
 _GAPS_SHOWN: Final = 3
 _CHART_ROWS: Final = 7
@@ -346,7 +349,11 @@ def _notes(picture: Picture, width: int, height: int) -> list[Line]:
     shown = picture.notes[-max(3, height // 2) :]
     lines: list[Line] = [(5, Text(_RULE * width, "bright_black"))] if shown else []
     # The oldest go first, and nobody has to guess how to end it.
-    lines += [(_NOTE + len(shown) - at, Text(f"  {text}", style)) for at, (style, text) in enumerate(shown)]
+    lines += [
+        (_NOTE + len(shown) - at, Text(row, style))
+        for at, (style, text) in enumerate(shown)
+        for row in wrap(f"  {text}", max(width, 2 * _NOTE_INDENT), subsequent_indent=" " * _NOTE_INDENT)
+    ]
     return [*lines, (3, Text("Ctrl-C ends the run and still makes the report", "dim"))]
 
 

@@ -101,6 +101,22 @@ def test_the_phase_that_is_under_way_is_marked_wherever_barriers_have_moved_it()
     assert marked(picture) == []
 
 
+def test_a_note_that_is_longer_than_a_line_goes_on_in_the_next():
+    picture = picture_at(17)
+    picture.notes = [
+        ("yellow", "   0:00  cores for the workers: 3 needed, 2 there: " + "they disturb each other " * 3 + "!")
+    ]
+    shown = frame(picture, 80, 45).plain
+    assert "they disturb each other\n           they disturb" in shown
+    assert "…" not in shown
+
+
+def test_what_goes_on_before_the_load_has_its_words_apart_from_the_bar():
+    picture = picture_at(-1)
+    picture.stage, picture.done, picture.whole = "reading everything back", 3, 10
+    assert "reading everything back  ━" in frame(picture, 80, 24).plain
+
+
 def test_a_run_that_takes_longer_than_planned_says_so():
     picture = picture_at(38)
     picture.window.take(Second(48, {}, {}, GeneratorHealth()))
