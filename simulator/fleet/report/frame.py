@@ -341,7 +341,8 @@ def _workers(picture: Picture, width: int) -> list[Line]:
     lines: list[Line] = [(2 if at == 0 else 6, row) for at, row in enumerate(rows)]
     for gap in picture.gaps[-_GAPS_SHOWN:]:
         text = f"worker {gap.worker}, {clock_text(gap.from_s)} to {clock_text(gap.to_s)}: {gap.reason}"
-        lines.append((2, Text.assemble((f"{'gap':<{_LABEL}}", "bold red"), (text, "red"))))
+        for at, part in enumerate(wrap(text, max(width - _LABEL, _LABEL))):
+            lines.append((2, Text.assemble((f"{'' if at else 'gap':<{_LABEL}}", "bold red"), (part, "red"))))
     return lines
 
 

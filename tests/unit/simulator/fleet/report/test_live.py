@@ -107,7 +107,7 @@ def test_a_note_that_is_longer_than_a_line_goes_on_in_the_next():
         ("yellow", "   0:00  cores for the workers: 3 needed, 2 there: " + "they disturb each other " * 3 + "!")
     ]
     shown = frame(picture, 80, 45).plain
-    assert "they disturb each other\n           they disturb" in shown
+    assert "they disturb each\n           other they disturb each other" in shown
     assert "…" not in shown
 
 
