@@ -103,12 +103,11 @@ def test_the_phase_that_is_under_way_is_marked_wherever_barriers_have_moved_it()
 
 def test_a_note_that_is_longer_than_a_line_goes_on_in_the_next():
     picture = picture_at(17)
-    picture.notes = [
-        ("yellow", "   0:00  cores for the workers: 3 needed, 2 there: " + "they disturb each other " * 3 + "!")
-    ]
+    picture.notes = [("yellow", "   0:00  " + "word " * 20 + "end")]
     shown = frame(picture, 80, 45).plain
-    assert "they disturb each\n           other they disturb each other" in shown
-    assert "…" not in shown
+    assert "word word\n           word word" in shown
+    assert "word end\n" in shown
+    assert "…" not in shown, "nor is the reason of a gap cut off"
 
 
 def test_what_goes_on_before_the_load_has_its_words_apart_from_the_bar():
