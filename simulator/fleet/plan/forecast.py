@@ -13,7 +13,7 @@ from simulator.fleet.plan.schedules import poll_period_s
 from simulator.fleet.plan.streams import streams_of
 from simulator.fleet.plan.timeline import PhaseSpan
 from simulator.fleet.plan.workers import count_workers
-from simulator.fleet.scenario.faults import fault_end_s
+from simulator.fleet.scenario.faults import count_concerned, fault_end_s, fault_title
 from simulator.fleet.scenario.fleet import FROM_PRODUCT, ModelSettings
 from simulator.fleet.scenario.kinds import LimiterSettings, OnboardingSettings
 from simulator.fleet.scenario.load import ClosedArrivals, OpenArrivals
@@ -73,7 +73,7 @@ class PhaseForecast:
 
 @dataclass(frozen=True, slots=True)
 class FaultForecast:
-    """One fault."""
+    """One fault; ``kind`` has its name in brackets where it has one."""
 
     kind: str
     begin_s: float
@@ -320,10 +320,13 @@ def _sockets(scenario: Scenario) -> int:
 
 
 def _faults(plan: Plan) -> Iterator[FaultForecast]:
-    for fault in plan.scenario.faults:
+    scenario = plan.scenario
+    counts = count_concerned(scenario.faults, scenario.seed, scenario.fleet.devices)
+    for fault, devices in zip(scenario.faults, counts, strict=True):
         begin_s = plan.timeline.moved(fault.at_s, plan.planned)
-        devices = round(fault.share * plan.scenario.fleet.devices)
-        yield FaultForecast(fault.kind, begin_s, begin_s + fault_end_s(fault) - fault.at_s, devices)
+        title = fault_title(fault)
+        kind = fault.kind if title == fault.kind else f"{fault.kind} ({title})"
+        yield FaultForecast(kind, begin_s, begin_s + fault_end_s(fault) - fault.at_s, devices)
 
 
 def _unplanned(scenario: Scenario) -> Iterator[str]:

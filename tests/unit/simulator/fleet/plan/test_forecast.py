@@ -11,11 +11,14 @@ import pytest
 from click.testing import CliRunner
 
 from simulator.cli import program
+from simulator.fleet.faults.kinds import build_faults
 from simulator.fleet.plan.events import EventKind
 from simulator.fleet.plan.forecast import Forecast, forecast
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.plan.words import clock, describe
+from simulator.fleet.run.recording import score_of
 from simulator.fleet.scenario.reading import parse_scenario
+from simulator.fleet.signals.base import Individual
 
 SCENARIO = """\
 scenario: s
@@ -121,6 +124,21 @@ def test_a_storm_is_told_how_far_its_labels_go(labels, requests, note):
     lines = list(describe(told))
     assert lines[1] == f"labels      {labels}"
     assert not any("registering up to" in line for line in lines)
+
+
+def test_a_fault_is_told_with_what_it_is_and_as_many_devices_as_it_will_meet():
+    faults = (
+        "faults:\n  - {kind: link_profile, profile: captive_portal, at_s: 1m, duration_s: 30s, share: 0.3}\n"
+        "  - {kind: blackout, at_s: 2m, duration_s: 30s, share: 0.3}\n"
+    )
+    plan, told = made(SCENARIO + faults)
+    assert [fault.kind for fault in told.faults] == ["link_profile (captive_portal)", "blackout"]
+    fleet = [Individual.at(plan.scenario.seed, index) for index in range(600)]
+    met = [len(fault.truth(fleet).truth["devices"]) for fault in build_faults(plan.scenario.faults, origin_s=0.0)]
+    assert [fault.devices for fault in told.faults] == met
+    assert [span.devices for span in score_of(plan.scenario).faults] == met
+    assert all(140 < count < 220 for count in met)
+    assert met[0] != met[1], "each chooses by itself"
 
 
 @pytest.mark.parametrize(
