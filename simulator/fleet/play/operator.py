@@ -14,6 +14,7 @@ from typing import Any, Final
 from agent.core.backoff import Backoff
 from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire import paths
+from agent.wire.answers import KEY_IN_USE
 from agent.wire.commands import CommandRecord, SendCommand
 from agent.wire.extensions import IDEMPOTENCY_KEY
 from agent.wire.json_text import encode_json
@@ -29,6 +30,7 @@ from simulator.fleet.outcomes import REFUSALS, Attempt, OutcomeClass, class_of
 
 OPERATION: Final = Operation.ORDER
 _TRIES: Final = 8
+_CONFLICT: Final = 409
 _RETRY_AFTER: Final = b"retry-after"
 _AGAIN: Final = frozenset({OutcomeClass.LIMITED, OutcomeClass.SERVER_ERROR})
 _UNANSWERED: Final = frozenset({OutcomeClass.TRANSPORT, OutcomeClass.TIMEOUT, OutcomeClass.UNEXPECTED})
@@ -195,6 +197,12 @@ class _Order:
             operator.tally.under_way -= 1
             operator.book.command_ordered(self._device, command_id, now_s - operator.began_s)
             operator.on_ordered(command_id, self._first_due_s)
+        elif status == _CONFLICT and _word_of(body) == KEY_IN_USE:
+            # An attempt that timed out here still runs there: what became of the order is not known yet.
+            if self._tries < _TRIES:
+                self._again(_retry_after_s(headers), now_s)
+            else:
+                self._forget(now_s)
         elif outcome in _AGAIN and (self._repeatable or outcome is OutcomeClass.LIMITED) and self._tries < _TRIES:
             self._attempt = self._attempt.again(refused=outcome in REFUSALS)
             self._again(_retry_after_s(headers), now_s)
