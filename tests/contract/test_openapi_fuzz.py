@@ -7,6 +7,7 @@ to look at its answer, so an answer that is the same on both is looked at once. 
 
 from __future__ import annotations
 
+import copy
 import os
 import zlib
 from typing import Any
@@ -14,10 +15,12 @@ from typing import Any
 import pytest
 import requests
 import schemathesis
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.config import SchemathesisConfig
+from schemathesis.core.parameters import ParameterLocation
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     response_headers_conformance,
@@ -75,6 +78,13 @@ def _config() -> SchemathesisConfig:
 
 
 document = make_document(ENDPOINTS, "the service under test")
+WAIT_MAX_S = max(
+    parameter["schema"]["maximum"]
+    for item in document["paths"].values()
+    for operation in item.values()
+    for parameter in operation.get("parameters", ())
+    if parameter["name"] == "wait"
+)
 # An answer that never ends has tests of its own.
 STREAMS = [
     operation["operationId"]
@@ -130,15 +140,23 @@ class World:
         return answer
 
     def settle(self, case: Any) -> Any:
-        """The case with real ids where it has text, and without what only an answer can give."""
+        """The case with real ids where it has text, and without what only an answer can give.
+
+        What is wrong on purpose stays as it is: a real id, or another wait, could make it right.
+        """
         positive = case.meta is not None and case.meta.generation.mode == GenerationMode.POSITIVE
-        for place in (case.path_parameters, case.query, case.body):
-            if isinstance(place, dict):
+        places = {
+            ParameterLocation.PATH: case.path_parameters,
+            ParameterLocation.QUERY: case.query,
+            ParameterLocation.BODY: case.body,
+        }
+        for location, place in places.items():
+            if isinstance(place, dict) and not (case.meta is not None and case.meta.is_negative_at(location)):
                 for name, real in self.ids.items():
                     if isinstance(place.get(name), str) and place[name] and zlib.crc32(place[name].encode()) % 2:
                         place[name] = real
-        if isinstance(case.query, dict) and isinstance(case.query.get("wait"), (int, float)):
-            case.query["wait"] = min(case.query["wait"], 0)  # a held poll is tested elsewhere
+        if isinstance(case.query, dict) and _may_be_held(case.query.get("wait")):
+            case.query["wait"] = 0  # a held poll is tested elsewhere
         if positive and isinstance(case.query, dict):
             case.query.pop("cursor", None)
             case.query = {name: value for name, value in case.query.items() if not name.startswith("data.")}
@@ -150,6 +168,11 @@ class World:
         if positive and isinstance(case.body, (dict, list)):
             case.body = _plain(case.body)
         return case
+
+
+def _may_be_held(wait: Any) -> bool:
+    """Whether it is a wait that the service knows; any other is refused, and has to be."""
+    return isinstance(wait, (int, float)) and not isinstance(wait, bool) and 0 <= wait <= WAIT_MAX_S
 
 
 def _plain(value: Any) -> Any:
@@ -194,6 +217,39 @@ def test_the_document_is_valid_openapi():
 def test_whatever_comes_the_answer_is_one_that_the_document_announces(case, world):
     answer = world.call(world.settle(case))
     case.validate_response(answer, headers=world.headers, transport_kwargs=world.transport())
+
+
+@given(
+    st.one_of(
+        schema[path][method].as_strategy(generation_mode=GenerationMode.NEGATIVE)
+        for path, method in (("/devices/{device_id}/commands", "GET"), ("/sensor-data", "GET"), ("/rules", "POST"))
+    )
+)
+@settings(
+    max_examples=30,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.generate],  # the first one found tells enough
+    suppress_health_check=list(HealthCheck),
+)
+def test_what_is_wrong_on_purpose_is_not_made_right(world, case):
+    def wrong():
+        parts = {"path": case.path_parameters, "query": case.query, "body": case.body}
+        return {
+            name: copy.deepcopy(part)
+            for name, part in parts.items()
+            if case.meta.is_negative_at(ParameterLocation(name))
+        }
+
+    before = wrong()
+    assert before or case.meta.is_negative_at(ParameterLocation.HEADER)
+    world.settle(case)
+    after = wrong()
+    for part in (before.get("query"), after.get("query")):
+        if isinstance(part, dict) and _may_be_held(part.get("wait")):
+            del part["wait"]  # one right wait for another
+    assert after == before
 
 
 def test_what_links_lead_to_is_there_until_it_is_deleted(world):
