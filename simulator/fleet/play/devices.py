@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
@@ -24,13 +24,13 @@ from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.mqtt.engine import BrokerAddress, MqttSessions
 from simulator.fleet.engine.wheel import Clock, Wheel
-from simulator.fleet.faults.link import LinkFault
+from simulator.fleet.play.link_state import LinkFaults
 from simulator.fleet.play.links import Links
 from simulator.fleet.play.loris import SlowTarget, over_http, over_mqtt
 from simulator.fleet.play.mqtt_links import MqttLinks
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.target import TargetSettings
-from simulator.fleet.signals.base import Individual, SignalSet
+from simulator.fleet.signals.base import SignalSet
 from simulator.fleet.target.key_pool import headers_of
 from simulator.fleet.target.way import KeyPairFile, read_keys
 
@@ -109,12 +109,7 @@ class Devices(Protocol):
         """It can connect again."""
         ...
 
-    def afflict(
-        self,
-        faults: Sequence[LinkFault[Any]],
-        individual: Callable[[int], Individual],
-        true_s: Callable[[float], float],
-    ) -> None:
+    def afflict(self, faults: LinkFaults) -> None:
         """From now on what is said gets through as these faults of the network let it."""
         ...
 
