@@ -230,6 +230,10 @@ class Gap:
     reason: str
 
 
+CHECKS: Final = "limiter"
+"""What a limiter's test found, by name, in :attr:`RunRecord.extras`."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunRecord:
     """A whole run.
@@ -245,6 +249,7 @@ class RunRecord:
         drained_from_s: when the phases were over and devices only handed over what they had; None when there was no
             such time, or when the work goes on in it.
         partial: why the run did not reach its end, and what of it there is; empty for one that did.
+        kind: of the scenario: ``load``, ``onboarding_storm``, ``limiter`` and so on.
     """
 
     name: str
@@ -274,4 +279,5 @@ class RunRecord:
     extras: Mapping[str, Any] = field(default_factory=dict)
     drained_from_s: float | None = None
     partial: str = ""
+    kind: str = "load"
     format: str = RECORD_FORMAT

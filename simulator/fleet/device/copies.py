@@ -14,6 +14,7 @@ from simulator.fleet.device.exchange import Ask
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.device.observer import Observer
 from simulator.fleet.engine.mqtt.faults import class_of_reason
+from simulator.fleet.engine.ports import Headers
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass, class_of
 
@@ -78,7 +79,7 @@ class Unawaited:
     def answered(
         self,
         status: int,
-        headers: list[tuple[bytes, bytes]],  # noqa: ARG002 - a Caller
+        headers: Headers,  # noqa: ARG002 - a Caller
         body: bytes,  # noqa: ARG002
         sent_s: float,
         now_s: float,

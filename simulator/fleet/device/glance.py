@@ -6,12 +6,12 @@ answer as a whole. Where it says something, it says the same (a property test ho
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from simulator.fleet.device.answers import HttpAnswer
+from simulator.fleet.engine.ports import Headers
 
 _OK: Final = 200
 _CREATED: Final = 201
@@ -35,8 +35,18 @@ class Stamps(NamedTuple):
     etag: str | None
 
 
-def stamps_of(headers: Sequence[tuple[bytes, bytes]]) -> Stamps | None:
+def stamps_of(headers: Headers) -> Stamps | None:
     """Date and entity tag; None where one of them comes twice or is unusual."""
+    # A tuple is there again and again (see Headers), and its parts are not looked through each time.
+    return _stamps_of_known(headers) if type(headers) is tuple else _look_through(headers)
+
+
+@lru_cache(maxsize=64)
+def _stamps_of_known(headers: tuple[tuple[bytes, bytes], ...]) -> Stamps | None:
+    return _look_through(headers)
+
+
+def _look_through(headers: Headers) -> Stamps | None:
     dates = etags = 0
     date = etag = b""
     for name, value in headers:
@@ -52,16 +62,8 @@ def stamps_of(headers: Sequence[tuple[bytes, bytes]]) -> Stamps | None:
         return None
     if not (date.isascii() and etag.isascii()):
         return None
-    if not etag:
-        return _dated(date)
     text = etag.decode("ascii")
-    return Stamps(_epoch_s(date), text if text.isprintable() else None)
-
-
-@lru_cache(maxsize=16)
-def _dated(date: bytes) -> Stamps:
-    """What an answer without an entity tag tells; those of one second all tell the same."""
-    return Stamps(_epoch_s(date), None)
+    return Stamps(_epoch_s(date), text if text and text.isprintable() else None)
 
 
 @lru_cache(maxsize=16)

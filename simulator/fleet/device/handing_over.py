@@ -30,6 +30,7 @@ class HandingOver:
 
     Attributes:
         not_before_s: nothing goes out before this, on the monotonic clock.
+        is_waiting: a request is on its way, and its answer or its end has not been told.
         fault: why the last answer was no good one, for a person.
     """
 
@@ -43,6 +44,7 @@ class HandingOver:
         "_patience",
         "_told_before",
         "fault",
+        "is_waiting",
         "not_before_s",
     )
 
@@ -53,6 +55,7 @@ class HandingOver:
         self._backed_off_s = _NEVER_S
         self._held_until_s = _NEVER_S
         self.not_before_s = _NEVER_S
+        self.is_waiting = False
         self.fault = ""
         # The report that went out and was not answered for good: command and status, and what sending it again is.
         self._told_before = ("", "", Attempt.FIRST)
@@ -71,14 +74,19 @@ class HandingOver:
 
     @property
     def due_s(self) -> float:
-        """When to hand over next, on the monotonic clock; infinity while nothing waits."""
-        return self._free_s if self.has_work else _IDLE_S
+        """When to hand over next, on the monotonic clock; infinity while a request is on its way or nothing waits."""
+        return _IDLE_S if self.is_waiting or not self.has_work else self._free_s
 
     def ask(self, now: Moment) -> Ask | None:
-        """What to hand over next; None when nothing waits or a back-off is not over."""
+        """What to hand over next; None when nothing waits, a back-off is not over, or a request is on its way."""
         now_s = now.monotonic_s
-        if now_s < self.not_before_s or now_s < self._held_until_s:
+        if self.is_waiting or now_s < self.not_before_s or now_s < self._held_until_s:
             return None
+        ask = self._next(now)
+        self.is_waiting = ask is not None
+        return ask
+
+    def _next(self, now: Moment) -> Ask | None:
         body = self._body
         disk = body.disk
         if not disk.journal.is_idle:
@@ -96,6 +104,7 @@ class HandingOver:
 
     def answered(self, ask: Ask, answer: HttpAnswer, now: Moment) -> OutcomeClass:
         """Take an answer, good or not; the class that it counts in."""
+        self.is_waiting = False
         familiar = self._body.familiar
         if ask.operation is Operation.READINGS and familiar.taken(answer, len(ask.keys)):
             stamps = stamps_of(answer.headers)
@@ -127,6 +136,7 @@ class HandingOver:
             now: this instant.
             left: the request went out, so that the service may have seen it.
         """
+        self.is_waiting = False
         self.fault = str(error)
         if ask.operation is Operation.READINGS:
             settled = judge_readings(error) is Disposition.SET_ASIDE
@@ -148,6 +158,7 @@ class HandingOver:
 
     def settled(self, ask: Ask, refused: dict[int, str], now: Moment) -> None:
         """What was asked is safe elsewhere, but for the refused readings: for answers that are not HTTP's."""
+        self.is_waiting = False
         if ask.operation is Operation.READINGS:
             self._take_readings(ask, refused, now)
         else:

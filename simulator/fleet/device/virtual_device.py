@@ -8,8 +8,8 @@ Handled here: polling and its pace, triage, lanes, results, sampling, the outbox
 
 Never handled here: waiting, sockets, the time of day (``now``).
 
-Therefore the caller must have at most one request of each channel in flight, hand back its answer or error before it
-asks that channel again, and let the device :meth:`VirtualDevice.advance` whenever something is due or came back.
+Each channel has at most one request on its way. Therefore the caller must hand back the answer or the error of each,
+and let the device :meth:`VirtualDevice.advance` whenever something is due or came back.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Channel(Protocol):
 
     @property
     def due_s(self) -> float:
-        """When to ask again, on the monotonic clock; it may be in the past, and infinity is never."""
+        """When to ask again, on the monotonic clock; may be in the past, infinite while a request is on its way."""
         ...
 
     @property
@@ -111,10 +111,10 @@ class VirtualDevice:
         else:
             self.uplink.failed(ask, error, now, left=left)
 
-    def power_lost(self, now: Moment, *, uplink_busy: bool) -> None:
-        """This life ends here; ``uplink_busy``: a request of the uplink was on its way."""
+    def power_lost(self, now: Moment) -> None:
+        """This life ends here."""
         in_flight = self._body.disk.in_flight
-        if uplink_busy and in_flight is not None:
+        if self.uplink.is_waiting and in_flight is not None:
             self._body.disk.in_flight = in_flight._replace(attempt=Attempt.AMBIGUOUS)
             self._body.fleet.book.readings_unanswered(self._body.index, in_flight.keys, self._body.run_s(now))
 

@@ -20,7 +20,7 @@ AUDIT_COUNTS: Final = (
     "lost", "doubled", "reordered", "altered", "late", "unknown", "ambiguous", "resent", "resent_ambiguous", "sent",
     "accepted", "stored",
 )  # fmt: skip
-AUDIT_STREAMS: Final = ("readings", "commands")
+AUDIT_STREAMS: Final = ("readings", "commands", "registrations")
 
 
 class ThresholdError(ValueError):

@@ -190,7 +190,25 @@ def _letterheads(address: Address, cast: Cast) -> list[Letterhead]:
     return heads[shift:] + heads[:shift]
 
 
-class HttpDevices:
+class _CoreDevices:
+    """What devices with the agent's core do alike over every transport: power, sensors and links."""
+
+    def __init__(self, driver: Driver | MqttDriver, links: Links | MqttLinks) -> None:
+        self.switch_on = driver.switch_on
+        self.switch_off = driver.switch_off
+        self.sample = driver.sample
+        self.unsettled = driver.unsettled
+        self.lose = links.lose
+        self.restore = links.state.restore
+        self.afflict = links.afflict
+        self.is_afflicted = links.is_afflicted
+
+    def arrive(self, stream: int, device: int, due_s: float) -> None:
+        """They have their own schedules; the scenario's check refuses arrivals for them."""
+        raise ValueError(f"arrival {stream} for device {device} at {due_s}: level core has no arrivals")
+
+
+class HttpDevices(_CoreDevices):
     """Devices with the agent's core, over HTTP."""
 
     def __init__(self, scenario: Scenario, address: Address, cast: Cast, ground: Ground) -> None:
@@ -207,18 +225,7 @@ class HttpDevices:
             timeout_s=scenario.target.timeout_s,
             on_news=ground.on_news,
         )
-        self.switch_on = self._driver.switch_on
-        self.switch_off = self._driver.switch_off
-        self.sample = self._driver.sample
-        self.unsettled = self._driver.unsettled
-        self.lose = self._links.lose
-        self.restore = self._links.state.restore
-        self.afflict = self._links.afflict
-        self.is_afflicted = self._links.is_afflicted
-
-    def arrive(self, stream: int, device: int, due_s: float) -> None:
-        """Devices with a core have their own schedules; the scenario's check refuses arrivals for them."""
-        raise ValueError(f"arrival {stream} for device {device} at {due_s}: level core has no arrivals")
+        super().__init__(self._driver, self._links)
 
     def gauges(self) -> Mapping[str, float]:
         """See :class:`Devices`."""
@@ -269,7 +276,7 @@ def slow_target(scenario: Scenario, address: Address) -> SlowTarget:
     return over_http(read_origin(address.base_url))
 
 
-class MqttDevices:
+class MqttDevices(_CoreDevices):
     """Devices with the agent's core, over MQTT through the gateway's broker."""
 
     def __init__(self, scenario: Scenario, address: Address, cast: Cast, ground: Ground) -> None:
@@ -286,18 +293,7 @@ class MqttDevices:
             timeout_s=scenario.target.timeout_s,
             on_news=ground.on_news,
         )
-        self.switch_on = self._driver.switch_on
-        self.switch_off = self._driver.switch_off
-        self.sample = self._driver.sample
-        self.unsettled = self._driver.unsettled
-        self.lose = self._links.lose
-        self.restore = self._links.state.restore
-        self.afflict = self._links.afflict
-        self.is_afflicted = self._links.is_afflicted
-
-    def arrive(self, stream: int, device: int, due_s: float) -> None:
-        """See :meth:`HttpDevices.arrive`."""
-        raise ValueError(f"arrival {stream} for device {device} at {due_s}: level core has no arrivals")
+        super().__init__(self._driver, self._links)
 
     def gauges(self) -> Mapping[str, float]:
         """See :class:`Devices`."""

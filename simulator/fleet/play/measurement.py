@@ -69,7 +69,7 @@ class Measurement:
             self.sentences[text] += 1
 
     def slowest(self, names: Sequence[tuple[str, str]], first_index: int) -> tuple[DeviceFinding, ...]:
-        """The devices with the longest answers, the longest first.
+        """The devices with the longest answers, the longest first; counted are microseconds.
 
         Args:
             names: device id and name of each of the worker's devices.
@@ -77,7 +77,7 @@ class Measurement:
         """
         ranked = sorted(self._worst.items(), key=lambda entry: -entry[1][0])
         return tuple(
-            DeviceFinding(*names[device - first_index], "slow", round(waited_s * 1000), (operation, "ms"))
+            DeviceFinding(*names[device - first_index], "slow", round(waited_s * 1e6), (operation, "µs"))
             for device, (waited_s, operation) in ranked[:_SLOWEST_KEPT]
         )
 

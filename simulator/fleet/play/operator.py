@@ -16,7 +16,7 @@ import httpx
 from agent.core.backoff import Backoff
 from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire import paths
-from agent.wire.answers import read_retry_after
+from agent.wire.answers import KEY_IN_USE, read_retry_after
 from agent.wire.commands import CommandRecord, SendCommand
 from agent.wire.extensions import IDEMPOTENCY_KEY
 from agent.wire.json_text import encode_json
@@ -26,12 +26,13 @@ from simulator.fleet.device.exchange import Ask, Operation
 from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.load_parts import RUN_OVER
 from simulator.fleet.device.observer import Observer
-from simulator.fleet.engine.ports import HttpEngine
+from simulator.fleet.engine.ports import Headers, HttpEngine
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import REFUSALS, Attempt, OutcomeClass, class_of
 
 OPERATION: Final = Operation.ORDER
 _TRIES: Final = 8
+_CONFLICT: Final = 409
 _AGAIN: Final = frozenset({OutcomeClass.LIMITED, OutcomeClass.SERVER_ERROR})
 _UNANSWERED: Final = frozenset({OutcomeClass.TRANSPORT, OutcomeClass.TIMEOUT, OutcomeClass.UNEXPECTED})
 
@@ -185,9 +186,7 @@ class _Order:
         way = self._operator.way
         way.engine.send(self._device, self._message, self, way.timeout_s)
 
-    def answered(
-        self, status: int, headers: list[tuple[bytes, bytes]], body: bytes, sent_s: float, now_s: float
-    ) -> None:
+    def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.ports.Caller`."""
         operator, outcome = self._operator, class_of(status)
         self._note(outcome, sent_s, now_s)
@@ -199,6 +198,13 @@ class _Order:
             operator.tally.under_way -= 1
             operator.book.command_ordered(self._device, command_id, now_s - operator.began_s)
             operator.on_ordered(command_id, self._first_due_s)
+        elif status == _CONFLICT and _word_of(body) == KEY_IN_USE:
+            # An attempt that timed out here still runs there: what became of the order is not known yet.
+            if self._tries < _TRIES:
+                self._attempt = self._attempt.again(refused=False)
+                self._again(read_retry_after(httpx.Headers(headers)), now_s)
+            else:
+                self._forget(now_s)
         elif outcome in _AGAIN and (self._repeatable or outcome is OutcomeClass.LIMITED) and self._tries < _TRIES:
             self._attempt = self._attempt.again(refused=outcome in REFUSALS)
             self._again(read_retry_after(httpx.Headers(headers)), now_s)

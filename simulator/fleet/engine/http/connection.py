@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import httptools
 
-from simulator.fleet.engine.http.reading import AnswerReader
-from simulator.fleet.engine.ports import Caller
+from simulator.fleet.engine.http.reading import END_OF_HEAD, AnswerReader, KnownHeads
+from simulator.fleet.engine.ports import Caller, Headers
 from simulator.fleet.engine.wheel import NEVER, Timer, Wheel
 from simulator.fleet.outcomes import OutcomeClass
 
@@ -37,15 +37,17 @@ class Shared:
         wheel: time limits.
         answer_bytes_max: a longer answer is refused.
         readers: those that no connection needs now.
+        heads: that were read before.
         cuts: device -> when its power went, for answers that nobody waits for any more.
     """
 
-    __slots__ = ("_call_soon", "_leaving", "answer_bytes_max", "cuts", "readers", "wheel")
+    __slots__ = ("_call_soon", "_leaving", "answer_bytes_max", "cuts", "heads", "readers", "wheel")
 
     def __init__(self, wheel: Wheel, answer_bytes_max: int, call_soon: Callable[[Callable[[], None]], object]) -> None:
         self.wheel = wheel
         self.answer_bytes_max = answer_bytes_max
         self.readers: list[AnswerReader] = []
+        self.heads = KnownHeads()
         self.cuts: dict[int, float] = {}
         self._call_soon = call_soon
         self._leaving: list[Connection] = []
@@ -150,12 +152,18 @@ class Connection(asyncio.Protocol, Timer):
 
     def data_received(self, data: bytes) -> None:
         """asyncio: bytes came."""
-        reader = self._reader
+        reader, shared = self._reader, self._shared
+        is_first = reader is None
         if reader is None:
             if self._caller is None or self._unsent:
                 self._fail(OutcomeClass.TRANSPORT, "the service sent bytes that belong to no request")
                 return
-            readers = self._shared.readers
+            head_end = data.find(END_OF_HEAD) + len(END_OF_HEAD)
+            head = shared.heads.get(data[:head_end])
+            if head is not None and len(data) == head_end + head.body_bytes:
+                self._answered(head.status, head.headers, data[head_end:], monotonic(), keeps_alive=True)
+                return
+            readers = shared.readers
             reader = readers.pop() if readers else AnswerReader()
         try:
             reader.feed(data)
@@ -166,11 +174,13 @@ class Connection(asyncio.Protocol, Timer):
                 return
             reader.has_more = True
         if reader.is_whole:
+            if is_first:
+                shared.heads.learn(data, reader)
             self._answer(reader, monotonic())
             return
         self._reader = reader
         self._received += len(data)
-        if self._received > self._shared.answer_bytes_max:
+        if self._received > shared.answer_bytes_max:
             self._too_large()
 
     def eof_received(self) -> bool:
@@ -193,20 +203,28 @@ class Connection(asyncio.Protocol, Timer):
         self._fail(OutcomeClass.TIMEOUT, "no answer in time")
 
     def _answer(self, reader: AnswerReader, now_s: float) -> None:
-        shared, caller, sent_s, body = self._shared, self._caller, self._sent_s, reader.body
+        shared = self._shared
+        status, headers, body = reader.status, reader.headers, reader.body
         if len(body) > shared.answer_bytes_max:
             self._too_large()
             return
-        status, headers = reader.status, reader.headers
-        self._caller = self._reader = None
+        self._reader = None
         self._received = 0
+        keeps_alive = reader.keeps_alive and not reader.has_more
+        if keeps_alive:
+            reader.clear()
+            shared.readers.append(reader)
+        self._answered(status, headers, body, now_s, keeps_alive=keeps_alive)
+
+    def _answered(self, status: int, headers: Headers, body: bytes, now_s: float, *, keeps_alive: bool) -> None:
+        """Hand an answer over, after the connection is free for the next request."""
+        shared, caller, sent_s = self._shared, self._caller, self._sent_s
+        self._caller = None
         self.due_s = NEVER  # put off: its place on the wheel is for the next request
         if shared.cuts and shared.is_cut(self._device, self._begun_s):
             caller = None
         # An answer that came before the request was out leaves the rest of it in the way of the next.
-        if reader.keeps_alive and not reader.has_more and not self._transport.get_write_buffer_size():  # type: ignore[union-attr]
-            reader.clear()
-            shared.readers.append(reader)
+        if keeps_alive and not self._transport.get_write_buffer_size():  # type: ignore[union-attr]  # it stands
             self._pool.freed(self)  # type: ignore[union-attr]  # a lost connection keeps nothing alive
         else:
             self._end()

@@ -75,8 +75,9 @@ def test_an_answer_reaches_the_one_who_asked_with_its_headers_as_they_came(run):
             return await ask(engine), await ask(engine), server.requests, server.connections
 
     first, second, requests, connections = run(story())
+    status, headers, body = second
     assert first == (200, [(b"Content-Length", b"2"), (b"X-Twice", b"a")], b"{}")
-    assert second == first
+    assert (status, list(headers), body) == first
     assert (requests, connections) == ([GET, GET], 1)
 
 
@@ -116,6 +117,14 @@ def in_pieces(answer: bytes):
     return serve
 
 
+def close_after(answer: bytes):
+    async def serve(_: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer)
+        writer.close()
+
+    return serve
+
+
 class Gate:
     """Holds answers back until it is opened."""
 
@@ -150,12 +159,49 @@ class Gate:
 @pytest.mark.parametrize("as_it_comes", [lambda answer: answer, in_pieces], ids=["at once", "byte by byte"])
 def test_every_way_to_end_an_answer_is_understood(run, answer, body, as_it_comes):
     async def story():
-        async with Server(as_it_comes(answer)) as server, engine_for(server.base_url) as engine:
-            return await ask(engine)
+        # The server closes after its last answer, which is where some of these end.
+        times = 1 if b"close" in answer or b"HTTP/1.0" in answer else 3
+        async with Server(*[as_it_comes(answer)] * times) as server, engine_for(server.base_url) as engine:
+            return [await ask(engine) for _ in range(times)]
 
-    _, headers, found = run(story())
+    first, *again = run(story())
+    _, headers, found = first
     assert found == body
     assert (b"Link", b"x") not in headers
+    assert [(status, list(names), text) for status, names, text in again] == [first] * len(again)
+
+
+KNOWN = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n"
+BROKEN_OFF = (OutcomeClass.TRANSPORT, True)
+
+
+@pytest.mark.parametrize(
+    ("second", "told", "connections"),
+    [
+        (KNOWN + b"abcd", b"abcd", 1),
+        (in_pieces(KNOWN + b"abcd"), b"abcd", 1),
+        (KNOWN + b"abc", BROKEN_OFF, 2),
+        (KNOWN, BROKEN_OFF, 2),
+        (KNOWN + b"abcdHTTP", b"abcd", 2),
+        (KNOWN + b"abcd" + KNOWN + b"abcd", b"abcd", 2),
+        (KNOWN.replace(b"4", b"5") + b"abcde", b"abcde", 1),
+        (KNOWN.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n") + b"abcd", b"abcd", 2),
+    ],
+    ids=["same", "in pieces", "short", "no body", "bytes behind", "twice", "another length", "closing"],
+)
+def test_an_answer_with_a_head_that_came_before_is_read_as_the_first_was(run, second, told, connections):
+    async def story():
+        ended = second if callable(second) else close_after(second)
+        ended = ended if connections == 2 else second
+        async with Server(KNOWN + b"1234", ended, OK) as server, engine_for(server.base_url) as engine:
+            await ask(engine)
+            answer = await ask(engine)
+            await ask(engine)
+            return answer, server.connections
+
+    (outcome, reason_or_headers, told_last), made = run(story())
+    found = (outcome, told_last) if isinstance(outcome, OutcomeClass) else told_last
+    assert (found, made) == (told, connections), reason_or_headers
 
 
 @pytest.mark.parametrize(

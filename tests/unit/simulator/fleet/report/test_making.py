@@ -309,6 +309,46 @@ def metrics_of(text: str) -> dict[tuple[str, frozenset], float]:
     }
 
 
+LIMITER = {
+    "count": {"outcome": "held", "expected": "exactly 20", "observed": "of 30 requests 20 were let through"},
+    "edge": {"outcome": "broken", "expected": "429 until the edge", "observed": "let through 9.0 s before"},
+    "fairness": {"outcome": "skipped", "expected": "a key below its quota goes", "observed": "it needs two key pairs"},
+}
+
+
+def test_the_checks_of_a_limiter_are_told_by_every_report(tmp_path):
+    record = replace(
+        RECORD, kind="limiter", audit=None, thresholds=(), extras={"limiter": LIMITER}, gaps=(),
+        verdict=Verdict(Word.FAILED, 1, ("edge: let through 9.0 s before; promised: 429 until the edge",)),
+    )  # fmt: skip
+    suite = ET.fromstring(junit_xml(checks_of(record)).split("\n", 1)[1])
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("3", "1", "0")
+    console = Console(file=io.StringIO(), width=120)
+    print_summary(console, record)
+    told = console.file.getvalue()
+    assert "✓ count  of 30 requests 20 were let through" in told
+    assert "✕ edge  let through 9.0 s before; promised: 429 until the edge" in told
+    assert "- fairness  not checked: it needs two key pairs" in told
+    page = make_reports(kept(tmp_path / "run", record)).page.read_text()
+    assert page.count("1 of 3 checks held") == 1
+    assert page.count("let through 9.0 s before") == 2, "as a reason and as a check"
+
+
+def test_a_run_that_failed_for_what_no_check_is_about_is_no_success_for_ci():
+    failed = Verdict(Word.FAILED, 1, ("phase hold: 'open_commands == 0' did not come true within 60 s",))
+    good, _ = a_run(replace(SHAPE, good=True))
+    suite = ET.fromstring(junit_xml(checks_of(replace(good, verdict=failed))).split("\n", 1)[1])
+    assert suite.get("failures") == "0"
+    assert suite.get("errors") == "1"
+    assert "did not come true" in suite.findall(".//error")[0].get("message", "")
+
+
+@pytest.mark.parametrize("kind", ["onboarding_storm", "limiter", "backfill"])
+def test_a_run_without_devices_under_load_is_not_told_as_one(tmp_path, kind):
+    page = make_reports(kept(tmp_path / "run", replace(RECORD, kind=kind))).page.read_text()
+    assert "running the agent" not in page
+
+
 def test_the_prometheus_file_counts_as_the_record_does():
     found = metrics_of(record_metrics(RECORD))
     good = RECORD.operations["http.poll"][OutcomeClass.OK]
