@@ -13,9 +13,11 @@ from typing import Any
 import requests
 import schemathesis
 from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.checks import load_all_checks, not_a_server_error
 from schemathesis.config import SchemathesisConfig
+from schemathesis.core.parameters import ParameterLocation
 from schemathesis.generation.feedback import FeedbackSources
 from schemathesis.pytest._test_builder import build_operation_test
 from schemathesis.specs.openapi.checks import (
@@ -26,7 +28,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from agent.wire.limits import INT_MAX, INT_MIN
+from agent.wire.limits import INT_MAX, INT_MIN, LONG_POLL_MAX_S
 from simulator.service.app import ENDPOINTS
 from simulator.service.document import make_document
 
@@ -203,15 +205,23 @@ class World:
         self._refuses_without_keys.add(what)
 
     def settle(self, case: Any) -> Any:
-        """The case with real ids where it has text, and without what only an answer can give."""
+        """The case with real ids where it has text, and without what only an answer can give.
+
+        What is wrong on purpose stays as it is: a real id, or another wait, could make it right.
+        """
         positive = case.meta is not None and case.meta.generation.mode == GenerationMode.POSITIVE
-        for place in (case.path_parameters, case.query, case.body):
-            if isinstance(place, dict):
+        places = {
+            ParameterLocation.PATH: case.path_parameters,
+            ParameterLocation.QUERY: case.query,
+            ParameterLocation.BODY: case.body,
+        }
+        for location, place in places.items():
+            if isinstance(place, dict) and not (case.meta is not None and case.meta.is_negative_at(location)):
                 for name, real in self.ids.items():
                     if isinstance(place.get(name), str) and place[name] and zlib.crc32(place[name].encode()) % 2:
                         place[name] = real
-        if isinstance(case.query, dict) and isinstance(case.query.get("wait"), (int, float)):
-            case.query["wait"] = min(case.query["wait"], 0)  # a held poll is tested elsewhere
+        if isinstance(case.query, dict) and may_be_held(case.query.get("wait")):
+            case.query["wait"] = 0  # a held poll is tested elsewhere
         if positive and isinstance(case.query, dict):
             case.query.pop("cursor", None)
             case.query = {name: value for name, value in case.query.items() if not name.startswith("data.")}
@@ -223,6 +233,19 @@ class World:
         if positive and isinstance(case.body, (dict, list)):
             case.body = _plain(case.body)
         return case
+
+
+def may_be_held(wait: Any) -> bool:
+    """Whether it is a wait that the service knows; any other is refused, and has to be."""
+    return isinstance(wait, (int, float)) and not isinstance(wait, bool) and 0 <= wait <= LONG_POLL_MAX_S
+
+
+def wrong_cases(schema: Any) -> st.SearchStrategy[Any]:
+    """Cases that are wrong somewhere, of operations with ids in their path, query and body."""
+    operations = (("/devices/{device_id}/commands", "GET"), ("/sensor-data", "GET"), ("/rules", "POST"))
+    return st.one_of(
+        schema[path][method].as_strategy(generation_mode=GenerationMode.NEGATIVE) for path, method in operations
+    )
 
 
 def _plain(value: Any) -> Any:

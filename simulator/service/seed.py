@@ -35,9 +35,8 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final
 
-import yaml
 from pydantic import BaseModel, Field, ValidationError
 
 from agent.errors import ConfigurationError, InvalidMessage
@@ -49,13 +48,11 @@ from agent.wire.products import NewProduct
 from agent.wire.rules import ACTIONS_MAX, NewAction, NewTrigger
 from simulator.service.oauth.client import GRANT_TYPES
 from simulator.service.scopes import SCOPES
+from simulator.yaml_document import Document, KeyPath, read_document
 
 SEED_BYTES: Final = 4 * 1024 * 1024
 _FAULTS_SHOWN: Final = 50
 _DEPTH_MAX: Final = 2 * JSON_DEPTH
-_TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
-
-Model = TypeVar("Model", bound=BaseModel)
 
 
 class SeedRule(Sent):
@@ -173,16 +170,6 @@ _GROUPS: Final[dict[str, type[BaseModel]]] = {
 }
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML's JSON part: a date stays the text that it is written as."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-
-
 def read_seed(path: Path) -> Seed:
     """The seed of a file.
 
@@ -205,118 +192,65 @@ def parse_seed(raw: bytes) -> Seed:
     Raises:
         SeedFaultsError: everything that is wrong with it.
     """
-    root = _compose(raw)
-    if root is None:
+    document = read_document(raw, bytes_max=SEED_BYTES, depth_max=_DEPTH_MAX)
+    faults = [(fault.place.line, _dotted(fault.path), fault.issue) for fault in document.faults]
+    if document.value is None and not faults:
         return Seed()
-    if not isinstance(root, yaml.MappingNode):
-        raise SeedFaultsError([(_line(root), "", f"must be a mapping with {', '.join(_GROUPS)}")])
-    faults: list[tuple[int, str, str]] = []
+    if document.value is not None and not isinstance(document.value, dict):
+        faults.append((document.place_of(()).line, "", f"must be a mapping with {', '.join(_GROUPS)}"))
     found: dict[str, tuple[Line, ...]] = {}
-    for key, value in root.value:
-        model = _GROUPS.get(str(key.value))
-        if model is None:
-            faults.append((_line(key), str(key.value), f"unknown; a seed has {', '.join(_GROUPS)}"))
-        elif key.value in found:
-            faults.append((_line(key), key.value, "is there twice"))
-        elif not isinstance(value, yaml.SequenceNode):
-            faults.append((_line(value), key.value, "must be a list"))
+    for group, items in document.value.items() if isinstance(document.value, dict) else ():
+        if group not in _GROUPS:
+            faults.append(
+                (document.place_of((group,), key=True).line, group, f"unknown; a seed has {', '.join(_GROUPS)}")
+            )
+        elif not isinstance(items, list):
+            faults.append((document.place_of((group,)).line, group, "must be a list"))
         else:
-            found[key.value] = tuple(_read_items(str(key.value), model, value, faults))
-            if model is SeedProduct:
-                found["rules"] = tuple(_read_rules(value, found[key.value], faults))
+            found[group] = tuple(_read_items(group, items, document, faults))
+    found["rules"] = tuple(_read_rules(found.get("products", ()), document, faults))
     if faults:
         raise SeedFaultsError(faults)
     return Seed(**found)
 
 
-def _compose(raw: bytes) -> yaml.Node | None:
-    if len(raw) > SEED_BYTES:
-        raise SeedFaultsError([(1, "", f"a seed has at most {SEED_BYTES} bytes")])
-    depth = 0
-    try:
-        for event in yaml.parse(raw, Loader=_Loader):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > _DEPTH_MAX:  # the reader's time grows with the square of the depth
-                raise SeedFaultsError([(_line(event), "", "nested too deeply")])
-            if isinstance(event, yaml.AliasEvent):  # a few of them can stand for gigabytes
-                raise SeedFaultsError([(_line(event), "", "aliases are not taken: write it out")])
-        return yaml.compose(raw, Loader=_Loader)
-    except yaml.MarkedYAMLError as exc:
-        mark = exc.problem_mark or exc.context_mark
-        raise SeedFaultsError([(mark.line + 1 if mark else 1, "", f"not valid YAML: {exc.problem}")]) from None
-    except (yaml.YAMLError, ValueError):
-        raise SeedFaultsError([(1, "", "not valid YAML: it has characters that are not allowed")]) from None
-
-
-def _read_items(
-    group: str, model: type[BaseModel], items: yaml.SequenceNode, faults: list[tuple[int, str, str]]
-) -> list[Line]:
-    lines = []
-    for index, node in enumerate(items.value):
-        path = f"{group}.{index}"
+def _read_items(group: str, items: list[Any], document: Document, faults: list[tuple[int, str, str]]) -> Iterator[Line]:
+    wrong = {fault.path[:2] for fault in document.faults}
+    for index, item in enumerate(items):
+        here: KeyPath = (group, index)
+        number = document.place_of(here).line
+        if here in wrong:
+            continue
         try:
-            lines.append(Line(_line(node), path, model.model_validate(_json_value(node))))
+            # As a body of a request, with the same refusals: depth, numbers, names.
+            value = parse_json(json.dumps(item).encode())
+            yield Line(number, _dotted(here), _GROUPS[group].model_validate(value))
         except ValidationError as exc:
             for field, issue in list_faults(exc):
-                faults.append((_line_of(node, field), path if field == "body" else f"{path}.{field}", issue))
-        except (InvalidMessage, ValueError, TypeError, yaml.YAMLError) as exc:
-            faults.append((_line(node), path, f"is no JSON value: {exc}".partition("\n")[0]))
-    return lines
+                path = here if field == "body" else (*here, *_steps(field))
+                faults.append((document.place_of(path).line, _dotted(path), issue))
+        except (InvalidMessage, ValueError) as exc:
+            faults.append((number, _dotted(here), f"is no JSON value: {exc}".partition("\n")[0]))
 
 
-def _read_rules(
-    products: yaml.SequenceNode, lines: tuple[Line, ...], faults: list[tuple[int, str, str]]
-) -> Iterator[Line]:
+def _read_rules(products: tuple[Line, ...], document: Document, faults: list[tuple[int, str, str]]) -> Iterator[Line]:
     """The rules that stand under the products, each with its own line."""
-    nodes = {f"products.{index}": node for index, node in enumerate(products.value)}
-    for line in lines:
+    for line in products:
         names: set[str] = set()
         for index, rule in enumerate(line.item.rules):
-            number = _line_of(nodes[line.path], f"rules.{index}")
+            path = (*_steps(line.path), "rules", index)
+            number = document.place_of(path).line
             if rule.name in names:
-                faults.append((number, f"{line.path}.rules.{index}", f"the product has a rule {rule.name!r} already"))
+                faults.append((number, _dotted(path), f"the product has a rule {rule.name!r} already"))
             names.add(rule.name)
-            yield Line(number, f"{line.path}.rules.{index}", rule, line.item.name)
+            yield Line(number, _dotted(path), rule, line.item.name)
 
 
-def _json_value(node: yaml.Node) -> Any:
-    """The node as a body of a request would hold it, with the same refusals: NaN, NUL, a key twice, depth."""
-    _refuse_twice(node)
-    loader = _Loader("")
-    try:
-        value = loader.construct_document(node)
-    finally:
-        loader.dispose()
-    return parse_json(json.dumps(value, allow_nan=False).encode())
+def _dotted(path: KeyPath) -> str:
+    """``commands.0.name``, as answers of the service name fields."""
+    return ".".join(map(str, path))
 
 
-def _refuse_twice(node: yaml.Node) -> None:
-    if isinstance(node, yaml.MappingNode):
-        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"{twice[0]} is there twice")
-        for _, value in node.value:
-            _refuse_twice(value)
-    elif isinstance(node, yaml.SequenceNode):
-        for value in node.value:
-            _refuse_twice(value)
-
-
-def _line(node: yaml.Node | yaml.Event) -> int:
-    return node.start_mark.line + 1 if node.start_mark else 1
-
-
-def _line_of(node: yaml.Node, field: str) -> int:
-    """The line of a field such as ``commands.0.name``; of what is nearest around it when it is missing."""
-    for part in field.split("."):
-        if isinstance(node, yaml.MappingNode):
-            below = next((value for key, value in node.value if key.value == part), None)
-        elif isinstance(node, yaml.SequenceNode) and part.isdecimal() and int(part) < len(node.value):
-            below = node.value[int(part)]
-        else:
-            below = None
-        if below is None:
-            break
-        node = below
-    return _line(node)
+def _steps(field: str) -> KeyPath:
+    """The path of such a name."""
+    return tuple(int(step) if step.isdecimal() else step for step in field.split("."))

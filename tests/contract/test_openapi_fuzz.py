@@ -7,9 +7,11 @@ to look at its answer, so an answer that is the same on both is looked at once. 
 
 from __future__ import annotations
 
+import copy
 from types import ModuleType
 
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
 
 from agent.wire.secret import Secret
 from simulator.service.app import ENDPOINTS
@@ -59,6 +61,39 @@ def test_every_operation_of_the_document_is_tried(fuzzed, schema):
 @pytest.mark.parametrize("operation_id", OPERATIONS)
 def test_whatever_comes_the_answer_is_one_that_the_document_announces(operation_id, fuzzed, schema, world):
     fuzzed.try_operation(schema, operation_id, world)
+
+
+def test_what_is_wrong_on_purpose_is_not_made_right(fuzzed, schema, world):
+    @given(fuzzed.wrong_cases(schema))
+    @settings(
+        max_examples=25,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],  # the first one found tells enough
+        suppress_health_check=list(HealthCheck),
+    )
+    def settle(case):
+        def wrong():
+            parts = {"path": case.path_parameters, "query": case.query, "body": case.body}
+            return {
+                name: copy.deepcopy(part)
+                for name, part in parts.items()
+                if case.meta.is_negative_at(fuzzed.ParameterLocation(name))
+            }
+
+        before = wrong()
+        world.settle(case)
+        after = wrong()
+        for part in (before.get("query"), after.get("query")):
+            if isinstance(part, dict) and fuzzed.may_be_held(part.get("wait")):
+                del part["wait"]  # one right wait for another
+        assert after == before
+        seen.update(before)
+
+    seen = set()
+    settle()
+    assert {"query", "body"} <= seen
 
 
 def test_what_links_lead_to_is_there_until_it_is_deleted(fuzzed, schema, world):

@@ -24,6 +24,7 @@ from simulator.fleet.engine.wheel import LoopClock, Wheel
 from simulator.fleet.faults.kinds import build_faults, read_fault
 from simulator.fleet.faults.link import LinkFault
 from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.play.link_state import LinkFaults
 from simulator.fleet.play.loris import SlowConnections, over_mqtt
 from simulator.fleet.play.mqtt_links import MqttLinks
 from simulator.fleet.signals.base import Individual
@@ -81,7 +82,7 @@ class Bench:
         """From now on, for as long as the fault lasts."""
         built = build_faults([read_fault({"at_s": 0, **fault})], origin_s=self.clock.time())
         links = [each for each in built if isinstance(each, LinkFault)]
-        self.links.afflict(links, lambda device: Individual.at(1, device), lambda now_s: now_s)
+        self.links.afflict(LinkFaults(links, lambda device: Individual.at(1, device), lambda now_s: now_s))
 
     async def until(self, is_so: Callable[[], Any]) -> None:
         async with asyncio.timeout(SOON_S):

@@ -157,7 +157,8 @@ def _added(one: Sums, other: Sums) -> Sums:
     return type(one)(*(a + b for a, b in zip(astuple(one), astuple(other), strict=True)))
 
 
-def _reading_stream(sums: ReadingSums) -> StreamAudit:
+def _stream(sums: ReadingSums | CommandSums, **more: int) -> StreamAudit:
+    """What is counted of both, and ``more`` that is of one."""
     return StreamAudit(
         sent=sums.sent,
         accepted=sums.accepted,
@@ -169,6 +170,13 @@ def _reading_stream(sums: ReadingSums) -> StreamAudit:
         late=sums.late,
         unknown=sums.unknown,
         ambiguous=sums.ambiguous,
+        **more,
+    )
+
+
+def _reading_stream(sums: ReadingSums) -> StreamAudit:
+    return _stream(
+        sums,
         resent=sums.resent,
         resent_ambiguous=sums.resent_ambiguous,
         doubled_by_resend=sums.doubled_by_resend,
@@ -177,19 +185,7 @@ def _reading_stream(sums: ReadingSums) -> StreamAudit:
 
 
 def _command_stream(sums: CommandSums) -> StreamAudit:
-    return StreamAudit(
-        sent=sums.sent,
-        accepted=sums.accepted,
-        stored=sums.stored,
-        lost=sums.lost,
-        doubled=sums.doubled,
-        reordered=sums.reordered,
-        altered=sums.altered,
-        late=sums.late,
-        unknown=sums.unknown,
-        ambiguous=sums.ambiguous,
-        resent=sums.again,
-    )
+    return _stream(sums, resent=sums.again)
 
 
 def _listed(found: Found, devices: Mapping[int, AuditedDevice], most: int) -> tuple[DeviceFinding, ...]:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Protocol
 
 import httpx
 
-from agent.errors import Conflict, ErrorAnswer, ServiceError, UnexpectedAnswer
+from agent.errors import Conflict, ErrorAnswer, ServiceError, StillRunning, UnexpectedAnswer
 from agent.wire.answers import Answer, raise_for_status
 from agent.wire.secret import redact
 from simulator.fleet.outcomes import REFUSALS, OutcomeClass, class_of
@@ -75,6 +75,7 @@ def outcome_of(error: ServiceError) -> OutcomeClass:
 def is_refused(error: ServiceError) -> bool:
     """Whether the service had the request and surely did not carry it out; every other error leaves that open.
 
-    409 is left open: a request with the same idempotency key is still running.
+    409 is left open: a request with the same idempotency key may still be running.
     """
-    return isinstance(error, ErrorAnswer) and not isinstance(error, Conflict) and class_of(error.status) in REFUSALS
+    leaves_open = isinstance(error, Conflict | StillRunning)
+    return isinstance(error, ErrorAnswer) and not leaves_open and class_of(error.status) in REFUSALS

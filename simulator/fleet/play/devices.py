@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
@@ -24,13 +24,13 @@ from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.mqtt.engine import BrokerAddress, MqttSessions
 from simulator.fleet.engine.wheel import Clock, Wheel
-from simulator.fleet.faults.link import LinkFault
+from simulator.fleet.play.link_state import LinkFaults
 from simulator.fleet.play.links import Links
 from simulator.fleet.play.loris import SlowTarget, over_http, over_mqtt
 from simulator.fleet.play.mqtt_links import MqttLinks
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.target import TargetSettings
-from simulator.fleet.signals.base import Individual, SignalSet
+from simulator.fleet.signals.base import SignalSet
 from simulator.fleet.target.key_pool import headers_of
 from simulator.fleet.target.way import KeyPairFile, read_keys
 
@@ -109,12 +109,7 @@ class Devices(Protocol):
         """It can connect again."""
         ...
 
-    def afflict(
-        self,
-        faults: Sequence[LinkFault[Any]],
-        individual: Callable[[int], Individual],
-        true_s: Callable[[float], float],
-    ) -> None:
+    def afflict(self, faults: LinkFaults) -> None:
         """From now on what is said gets through as these faults of the network let it."""
         ...
 
@@ -195,7 +190,25 @@ def _letterheads(address: Address, cast: Cast) -> list[Letterhead]:
     return heads[shift:] + heads[:shift]
 
 
-class HttpDevices:
+class _CoreDevices:
+    """What devices with the agent's core do alike over every transport: power, sensors and links."""
+
+    def __init__(self, driver: Driver | MqttDriver, links: Links | MqttLinks) -> None:
+        self.switch_on = driver.switch_on
+        self.switch_off = driver.switch_off
+        self.sample = driver.sample
+        self.unsettled = driver.unsettled
+        self.lose = links.lose
+        self.restore = links.state.restore
+        self.afflict = links.afflict
+        self.is_afflicted = links.is_afflicted
+
+    def arrive(self, stream: int, device: int, due_s: float) -> None:
+        """They have their own schedules; the scenario's check refuses arrivals for them."""
+        raise ValueError(f"arrival {stream} for device {device} at {due_s}: level core has no arrivals")
+
+
+class HttpDevices(_CoreDevices):
     """Devices with the agent's core, over HTTP."""
 
     def __init__(self, scenario: Scenario, address: Address, cast: Cast, ground: Ground) -> None:
@@ -212,18 +225,7 @@ class HttpDevices:
             timeout_s=scenario.target.timeout_s,
             on_news=ground.on_news,
         )
-        self.switch_on = self._driver.switch_on
-        self.switch_off = self._driver.switch_off
-        self.sample = self._driver.sample
-        self.unsettled = self._driver.unsettled
-        self.lose = self._links.lose
-        self.restore = self._links.state.restore
-        self.afflict = self._links.afflict
-        self.is_afflicted = self._links.is_afflicted
-
-    def arrive(self, stream: int, device: int, due_s: float) -> None:
-        """Devices with a core have their own schedules; the scenario's check refuses arrivals for them."""
-        raise ValueError(f"arrival {stream} for device {device} at {due_s}: level core has no arrivals")
+        super().__init__(self._driver, self._links)
 
     def gauges(self) -> Mapping[str, float]:
         """See :class:`Devices`."""
@@ -274,7 +276,7 @@ def slow_target(scenario: Scenario, address: Address) -> SlowTarget:
     return over_http(read_origin(address.base_url))
 
 
-class MqttDevices:
+class MqttDevices(_CoreDevices):
     """Devices with the agent's core, over MQTT through the gateway's broker."""
 
     def __init__(self, scenario: Scenario, address: Address, cast: Cast, ground: Ground) -> None:
@@ -291,18 +293,7 @@ class MqttDevices:
             timeout_s=scenario.target.timeout_s,
             on_news=ground.on_news,
         )
-        self.switch_on = self._driver.switch_on
-        self.switch_off = self._driver.switch_off
-        self.sample = self._driver.sample
-        self.unsettled = self._driver.unsettled
-        self.lose = self._links.lose
-        self.restore = self._links.state.restore
-        self.afflict = self._links.afflict
-        self.is_afflicted = self._links.is_afflicted
-
-    def arrive(self, stream: int, device: int, due_s: float) -> None:
-        """See :meth:`HttpDevices.arrive`."""
-        raise ValueError(f"arrival {stream} for device {device} at {due_s}: level core has no arrivals")
+        super().__init__(self._driver, self._links)
 
     def gauges(self) -> Mapping[str, float]:
         """See :class:`Devices`."""

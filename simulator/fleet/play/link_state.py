@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from simulator.fleet.engine.wheel import Clock
@@ -15,6 +16,20 @@ from simulator.fleet.faults.link import FREE, LinkFault, Passage
 from simulator.fleet.signals.base import Individual
 
 DOWN: Final = "the link is down"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFaults:
+    """Faults of the network, and what they go by.
+
+    Attributes:
+        individual: a device as faults see it.
+        true_s: the worker's clock as seconds since the epoch.
+    """
+
+    faults: Sequence[LinkFault[Any]]
+    individual: Callable[[int], Individual]
+    true_s: Callable[[float], float]
 
 
 class LinkState:
@@ -28,8 +43,7 @@ class LinkState:
         self._clock = clock
         self._down: Counter[int] = Counter()
         self._faults: Sequence[LinkFault[Any]] = ()
-        self._individual: Callable[[int], Individual] | None = None
-        self._true_s: Callable[[float], float] = float
+        self._seen: LinkFaults | None = None
         self._numbers: Counter[int] = Counter()
 
     @property
@@ -57,22 +71,11 @@ class LinkState:
         if self._down[device] <= 0:
             del self._down[device]
 
-    def afflict(
-        self,
-        faults: Sequence[LinkFault[Any]],
-        individual: Callable[[int], Individual],
-        true_s: Callable[[float], float],
-    ) -> None:
-        """From now on what is said gets through as these faults let it.
-
-        Args:
-            faults: of the network.
-            individual: a device as faults see it.
-            true_s: the worker's clock as seconds since the epoch.
-        """
+    def afflict(self, faults: LinkFaults) -> None:
+        """From now on what is said gets through as these faults let it."""
         # Those that take links away altogether, or make traffic of their own, leave alone what gets through.
-        self._faults = [fault for fault in faults if type(fault).passage is not LinkFault.passage]
-        self._individual, self._true_s = individual, true_s
+        self._faults = [fault for fault in faults.faults if type(fault).passage is not LinkFault.passage]
+        self._seen = faults
 
     def passage(self, device: int, size_bytes: int) -> Passage:
         """How the device's next message gets through.
@@ -97,10 +100,11 @@ class LinkState:
         return max(ends, default=0.0)
 
     def _acting(self, device: int) -> Iterator[tuple[LinkFault[Any], Individual, float]]:
-        if not self._faults or self._individual is None:
+        seen = self._seen
+        if not self._faults or seen is None:
             return
-        now_s = self._true_s(self._clock.time())
-        individual = self._individual(device)
+        now_s = seen.true_s(self._clock.time())
+        individual = seen.individual(device)
         for fault in self._faults:
             if fault.begin_s <= now_s < fault.end_s:
                 yield fault, individual, now_s

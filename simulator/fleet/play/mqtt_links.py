@@ -12,19 +12,18 @@ A request over HTTP meets a fault of the network by itself; over MQTT a device's
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from agent.errors import LockedOut, Offline
 from agent.wire.secret import Secret
 from simulator.fleet.engine.mqtt.ports import Arrival, MqttEngine, Opening, Publisher, SessionListener, Standing, Will
 from simulator.fleet.engine.wheel import Clock, Wheel
-from simulator.fleet.faults.link import FREE, LinkFault, Passage
+from simulator.fleet.faults.link import FREE, Passage
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.play.link_state import DOWN, LinkState
-from simulator.fleet.signals.base import Individual
+from simulator.fleet.play.link_state import DOWN, LinkFaults, LinkState
 
 _WRONG: Final = Secret("dat_not_the_one")
 _CONNECT_BYTES: Final = 400
@@ -68,14 +67,9 @@ class MqttLinks:
             self.engine.cut(device)
             line.end(Offline("closed", DOWN), OutcomeClass.TRANSPORT)
 
-    def afflict(
-        self,
-        faults: Sequence[LinkFault[Any]],
-        individual: Callable[[int], Individual],
-        true_s: Callable[[float], float],
-    ) -> None:
+    def afflict(self, faults: LinkFaults) -> None:
         """See :meth:`LinkState.afflict`. Without any fault, whose connection died of one is told so now."""
-        self.state.afflict(faults, individual, true_s)
+        self.state.afflict(faults)
         if self.state.is_plain:
             for line in list(self._lines.values()):
                 line.revive()

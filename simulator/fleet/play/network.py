@@ -13,6 +13,7 @@ from simulator.fleet.faults.base import DeviceFault
 from simulator.fleet.faults.link import LinkFault
 from simulator.fleet.faults.slow_loris import SlowLoris
 from simulator.fleet.play.devices import Devices
+from simulator.fleet.play.link_state import LinkFaults
 from simulator.fleet.play.loris import SlowConnections, SlowTarget
 from simulator.fleet.signals.base import Individual
 
@@ -63,7 +64,7 @@ class NetworkFaults:
         """
         links = [fault for fault in faults if isinstance(fault, LinkFault)]
         self._turn += 1
-        self._devices.afflict(links, self._individual, self._around.true_s)
+        self._devices.afflict(LinkFaults(links, self._individual, self._around.true_s))
         true_now_s = self._around.true_s(now_s)
         for number, fault in enumerate(links):
             if isinstance(fault, SlowLoris):
@@ -81,7 +82,7 @@ class NetworkFaults:
         for device in list(self._away):
             self._away.discard(device)
             self._devices.restore(device)
-        self._devices.afflict((), self._individual, self._around.true_s)
+        self._devices.afflict(LinkFaults((), self._individual, self._around.true_s))
         await asyncio.gather(*(slow.end() for slow in self._slow.values()), *self._ending)
         self._slow.clear()
 

@@ -11,10 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import httpx
+
 from agent.core.backoff import Backoff
 from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire import paths
-from agent.wire.answers import KEY_IN_USE
+from agent.wire.answers import KEY_IN_USE, read_retry_after
 from agent.wire.commands import CommandRecord, SendCommand
 from agent.wire.extensions import IDEMPOTENCY_KEY
 from agent.wire.json_text import encode_json
@@ -31,7 +33,6 @@ from simulator.fleet.outcomes import REFUSALS, Attempt, OutcomeClass, class_of
 OPERATION: Final = Operation.ORDER
 _TRIES: Final = 8
 _CONFLICT: Final = 409
-_RETRY_AFTER: Final = b"retry-after"
 _AGAIN: Final = frozenset({OutcomeClass.LIMITED, OutcomeClass.SERVER_ERROR})
 _UNANSWERED: Final = frozenset({OutcomeClass.TRANSPORT, OutcomeClass.TIMEOUT, OutcomeClass.UNEXPECTED})
 
@@ -200,12 +201,13 @@ class _Order:
         elif status == _CONFLICT and _word_of(body) == KEY_IN_USE:
             # An attempt that timed out here still runs there: what became of the order is not known yet.
             if self._tries < _TRIES:
-                self._again(_retry_after_s(headers), now_s)
+                self._attempt = self._attempt.again(refused=False)
+                self._again(read_retry_after(httpx.Headers(headers)), now_s)
             else:
                 self._forget(now_s)
         elif outcome in _AGAIN and (self._repeatable or outcome is OutcomeClass.LIMITED) and self._tries < _TRIES:
             self._attempt = self._attempt.again(refused=outcome in REFUSALS)
-            self._again(_retry_after_s(headers), now_s)
+            self._again(read_retry_after(httpx.Headers(headers)), now_s)
         elif outcome is OutcomeClass.SERVER_ERROR:
             self._forget(now_s)
         else:
@@ -267,13 +269,3 @@ def _word_of(body: bytes) -> str:
     except ValueError:
         return ""
     return str(found.get("error", ""))[:80] if isinstance(found, dict) else ""
-
-
-def _retry_after_s(headers: Headers) -> float | None:
-    for name, value in headers:
-        if name.lower() == _RETRY_AFTER:
-            try:
-                return float(value)
-            except ValueError:
-                return None
-    return None

@@ -15,7 +15,7 @@ import httpx
 from agent.core.backoff import Backoff
 from agent.errors import AgentError, ServiceError, TransportError, UnexpectedAnswer
 from agent.wire import paths
-from agent.wire.answers import Answer
+from agent.wire.answers import Answer, read_retry_after
 from agent.wire.devices import Device
 from agent.wire.json_text import encode_json
 from agent.wire.onboarding import RegisterDevice, ScanAnswer, ScanQr
@@ -246,7 +246,7 @@ class StormPlay:
                 if class_of(answer.status) not in _LATER:
                     judge(answer)
                     return answer
-                wait_s = _retry_after_s(answer)
+                wait_s = read_retry_after(httpx.Headers(answer.headers))
                 attempt = attempt.again(refused=class_of(answer.status) in REFUSALS)
             except TransportError:
                 unanswered += 1
@@ -307,10 +307,3 @@ class StormPlay:
                     return listed, False
                 listed[user] = []  # nobody registered anything for this one
         return listed, True
-
-
-def _retry_after_s(answer: HttpAnswer) -> float | None:
-    try:
-        return float(answer.headers.get("retry-after", ""))
-    except ValueError:
-        return None

@@ -21,7 +21,7 @@ from simulator.fleet.report.making import unended
 from simulator.fleet.report.resampling import BLOCKS_MIN, DRAWINGS, Block, Drawings, Drawn, Sample, Stretch, blocks_of
 from simulator.fleet.report.words import percentile_name
 from simulator.fleet.report.writing import read_record, read_seconds
-from simulator.fleet.scenario.nodes import read_document
+from simulator.yaml_document import read_document
 
 COMPARED: Final = (50.0, 95.0, 99.0, 99.9)
 CONFIDENCE: Final = 99.0

@@ -18,9 +18,9 @@ from simulator.fleet.scenario.finding import Finding
 from simulator.fleet.scenario.fleet import FROM_PRODUCT
 from simulator.fleet.scenario.identities import read_identifiers
 from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.scenario.nodes import KeyPath
 from simulator.fleet.signals.from_product import signals_of_product
 from simulator.fleet.signals.settings import SignalSettings
+from simulator.yaml_document import KeyPath
 
 BUILT_IN_PRODUCT: Final = "climate-node"
 _OTHERS_MAY_NOT: Final = 0o077

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from simulator.fleet.scenario.nodes import KeyPath
+from simulator.yaml_document import KeyPath
 
 
 @dataclass(frozen=True, slots=True)

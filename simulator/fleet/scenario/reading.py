@@ -14,10 +14,10 @@ from agent.errors import ConfigurationError
 from simulator.fleet.scenario.checks import check_scenario
 from simulator.fleet.scenario.finding import Finding
 from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.scenario.nodes import Document, Fault, KeyPath, read_document
 from simulator.fleet.scenario.programs import check_program
 from simulator.fleet.scenario.python_file import Program, run_scenario_file
 from simulator.fleet.scenario.wording import faults_of
+from simulator.yaml_document import Document, Fault, KeyPath, Place, read_document
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,8 @@ def parse_scenario(raw: bytes, folder: Path, source: str = "scenario") -> Scenar
     """
     document = read_document(raw)
     if document.value is None:
-        faults = document.faults or (Fault(document.place_of(()), (), "is empty"),)
+        empty = Fault(Place(1, 1), (), "is empty; 'fleet-simulator init' writes one to start from")
+        faults = document.faults or (empty,)
         raise ConfigurationError([str(fault) for fault in faults], source)
     return scenario_of(document, folder, source)
 

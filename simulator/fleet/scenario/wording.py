@@ -10,8 +10,8 @@ from typing import Any, Final, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from simulator.fleet.scenario.nodes import Document, Fault, KeyPath, dotted
 from simulator.fleet.settings import DURATION_FORMS
+from simulator.yaml_document import Document, Fault, KeyPath, dotted
 
 _SHOWN: Final = 60
 _KINDS: Final = {

@@ -59,7 +59,7 @@ class OperationRow:
     name: str
     ok: int
     rate: str
-    resends: Resends
+    resends: int
     response: tuple[str, ...]
     service: tuple[str, ...]
 
@@ -248,7 +248,7 @@ def _operations(record: RunRecord) -> tuple[OperationRow, ...]:
         good = classes[OutcomeClass.OK].count if OutcomeClass.OK in classes else 0
         rate = good / record.duration_s if record.duration_s > 0 else None
         response, service = (_times(waited(classes, measure)) for measure in ("response", "service"))
-        rows.append(OperationRow(name, good, count_text(rate), resends_of(classes.values()), response, service))
+        rows.append(OperationRow(name, good, count_text(rate), resends_of(classes.values()).total, response, service))
     return tuple(rows)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 
-from simulator.service.seed import parse_seed
+import pytest
+
+from simulator.service.seed import Seed, SeedFaultsError, parse_seed
 from simulator.service.storage import seeding
 from tests.service_running import running
 
@@ -20,6 +23,38 @@ def test_the_example_is_a_seed_and_twice_changes_nothing():
             "/_emulator/seed", content=EXAMPLE.read_bytes(), headers={"content-type": "application/yaml"}
         )
         assert again.json() == {"created": 0, "changed": 0, "unchanged": items}
+
+
+def test_a_seed_in_json_may_write_what_it_names_in_escapes():
+    names = ["T\u00fcr \U0001f6aa", "on", "2026-01-01"]
+    products = parse_seed(json.dumps({"products": [{"name": name} for name in names]}).encode()).products
+    assert [line.item.name for line in products] == names
+
+
+def test_faults_of_the_text_and_of_what_it_says_come_together():
+    text = """products:
+  - {name: "\\ud83d alone"}
+  - {name: twice, name: twice}
+  - name: fine
+    metadata: {n: .nan}
+  - name: ''
+    commands:
+      - payload_schema: {}
+"""
+    with pytest.raises(SeedFaultsError) as told:
+        parse_seed(text.encode())
+    assert [(line, field) for line, field, _ in told.value.faults] == [
+        (2, "products.0.name"),
+        (3, "products.1.name"),
+        (5, "products.2.metadata.n"),
+        (6, "products.3.name"),
+        (8, "products.3.commands.0.name"),
+    ]
+
+
+@pytest.mark.parametrize("nothing", ["", "# products: later", "---", "~"])
+def test_a_seed_without_anything_changes_nothing(nothing):
+    assert parse_seed(nothing.encode()) == Seed()
 
 
 def test_passwords_are_hashed_neither_by_the_writer_nor_on_the_event_loop(monkeypatch):

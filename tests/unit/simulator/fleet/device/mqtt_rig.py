@@ -24,6 +24,7 @@ from simulator.fleet.faults.kinds import build_faults, read_fault
 from simulator.fleet.faults.link import LinkFault
 from simulator.fleet.models.interference import Interferences
 from simulator.fleet.outcomes import Attempt, OutcomeClass
+from simulator.fleet.play.link_state import LinkFaults
 from simulator.fleet.play.mqtt_links import MqttLinks
 from simulator.fleet.signals.base import Individual
 
@@ -136,7 +137,7 @@ class Rig:
         wheel = Wheel(self.clock)
         self.links = MqttLinks(self.engine, self.clock, wheel)
         links = [fault for fault in built if isinstance(fault, LinkFault)]
-        self.links.afflict(links, lambda device: Individual.at(1, device), lambda now_s: EPOCH_S + now_s)
+        self.links.afflict(LinkFaults(links, lambda device: Individual.at(1, device), lambda now_s: EPOCH_S + now_s))
         self.driver = MqttDriver(
             self.links,
             wheel,

@@ -182,7 +182,8 @@ def test_a_report_that_was_not_answered_goes_again_as_a_resend():
 
 LIMITED = (429, {"retry-after": "1"}, b'{"error":"rate_limited","message":"slowly"}')
 UNWELL = (503, {}, b'{"error":"unavailable","message":"later"}')
-RUNNING = (409, {}, b'{"error":"conflict","message":"one with this key is still running"}')
+RUNNING = (409, {}, b'{"error":"idempotency_key_in_use","message":"one with this key is still running"}')
+CONFLICT = (409, {}, b'{"error":"conflict","message":"says a service with words of its own"}')
 FIRST, REFUSED, AMBIGUOUS = Attempt
 
 
@@ -194,10 +195,11 @@ FIRST, REFUSED, AMBIGUOUS = Attempt
         ([(401, {}, b"{}")], [FIRST, REFUSED]),
         ([UNWELL], [FIRST, AMBIGUOUS]),
         ([OutcomeClass.TIMEOUT], [FIRST, AMBIGUOUS]),
+        ([RUNNING], [FIRST, AMBIGUOUS]),
         # Once somebody may have it, no refusal takes that back.
         ([LIMITED, OutcomeClass.TRANSPORT, LIMITED], [FIRST, REFUSED, AMBIGUOUS, AMBIGUOUS]),
     ],
-    ids=["limited", "locked-out", "5xx", "no-answer", "mixed"],
+    ids=["limited", "locked-out", "5xx", "no-answer", "still-running", "mixed"],
 )
 def test_resends_after_refusals_are_told_apart_from_those_that_the_service_may_have(path, answers, attempts):
     left = list(answers)
@@ -222,7 +224,7 @@ def test_resends_after_refusals_are_told_apart_from_those_that_the_service_may_h
 
 
 def test_a_conflict_with_a_request_that_still_runs_leaves_open_what_becomes_of_that():
-    left = [RUNNING]
+    left = [CONFLICT]
     bench = Bench(devices=1, answer=lambda request: left.pop() if request.method == "POST" and left else well(request))
     bench.switch_on()
     bench.run(110)

@@ -7,16 +7,20 @@ import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from agent.core.backoff import Backoff
 from agent.core.schedule import Schedule
+from agent.errors import TransportError
 from agent.wire.extensions import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY
 from agent.wire.secret import Secret
-from simulator.fleet.audit.book import SEQUENCE_NAME
+from simulator.fleet.audit.book import SEQUENCE_NAME, BookCounts
 from simulator.fleet.audit.findings import AuditSettings, audit_run
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
-from simulator.fleet.audit.frames import LedgerHeader
+from simulator.fleet.audit.frames import LedgerHeader, read_frames
+from simulator.fleet.engine.pool import HttpAnswer
 from simulator.fleet.faults.kinds import build_faults, read_fault
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.models.build import ModelParts, build_model
@@ -24,6 +28,7 @@ from simulator.fleet.models.history import history_of
 from simulator.fleet.models.interference import Interferences
 from simulator.fleet.models.settings import BatterySettings, StateSettings
 from simulator.fleet.plan.plan import Plan
+from simulator.fleet.play import backfill
 from simulator.fleet.play.backfill import BackfillJob, BackfillPlay, window_of
 from simulator.fleet.play.base import Leftover, PlaySummary
 from simulator.fleet.products import load_product
@@ -200,6 +205,38 @@ def test_history_that_was_broken_off_is_gone_on_with_and_read_back_whole(tmp_pat
     operations = recorder.cut(0).delta().operations
     assert operations["http.read_back"]["ok"].count == 6
     assert operations["http.sensor_data"]["ok"].count == sums["requests"] - 6
+
+
+class Refusing:
+    """A pool whose first answers to readings are these; a fault is raised."""
+
+    def __init__(self, *answers):
+        self._answers = list(answers)
+
+    async def request(self, method, _target, *, body=None, **_):
+        if method == "GET":
+            return HttpAnswer(200, {}, b'{"data":[],"next_cursor":null,"has_more":false}')
+        answer = self._answers.pop(0) if self._answers else 201
+        if isinstance(answer, Exception):
+            raise answer
+        text = {"accepted": len(json.loads(body)), "errors": []} if answer == 201 else {"error": "x", "message": "x"}
+        return HttpAnswer(answer, {}, json.dumps(text).encode())
+
+    async def close(self): ...
+
+
+def test_history_that_goes_again_is_told_apart_by_what_came_before(tmp_path, monkeypatch):
+    monkeypatch.setattr(backfill, "_BACKOFF", Backoff(base_s=0.001, cap_s=0.001))
+    pool = Refusing(429, 201, TransportError("cut off"), 429, 201, 503)
+    monkeypatch.setattr(backfill, "HttpPool", lambda *_given, **_more: pool)
+    found = SimpleNamespace(devices=[SimpleNamespace(device_id="d0")], product_id="p")
+    summary, left, recorder = asyncio.run(perform(a_job(a_scenario(devices=1), "http://127.0.0.1:9", found, tmp_path)))
+    assert (left, summary.failures) == (Leftover(), ())
+    posts = recorder.cut(0).delta().operations["http.sensor_data"]
+    told = {name: (tally.count - tally.first_attempts, tally.resends_ambiguous) for name, tally in posts.items()}
+    assert told == {"ok": (3, 2), "limited": (1, 1), "transport": (0, 0), "server_error": (0, 0)}
+    counts = BookCounts(**list(read_frames(ledger_path(tmp_path, 0)))[-1].json())
+    assert (counts.resent, counts.resent_ambiguous, counts.unanswered) == (200, 150, 100)
 
 
 def test_history_ends_at_the_last_full_hour_unless_the_scenario_says_when():

@@ -11,6 +11,8 @@ from agent.errors import LockedOut
 from agent.wire import topics
 from simulator.fleet.device.mqtt_driver import SPREAD_S
 from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.play.link_state import LinkFaults
+from simulator.fleet.signals.base import Individual
 from tests.unit.simulator.fleet.device.mqtt_rig import ID, Rig
 
 OK, REFUSED = OutcomeClass.OK, OutcomeClass.REFUSED
@@ -182,7 +184,7 @@ def test_the_end_of_all_faults_tells_who_does_not_know_yet():
     rig = Rig(later("half_open", duration_s=5000))
     come_up(rig)
     until(rig, lambda: rig.engine.deaf, 15)
-    rig.links.afflict((), lambda _device: None, lambda now_s: now_s)  # type: ignore[arg-type,return-value]  # not asked
+    rig.links.afflict(LinkFaults((), lambda device: Individual.at(1, device), float))
     assert rig.driver.connections == 0
 
 

@@ -14,6 +14,7 @@ from simulator.fleet.play.operator import Operator, Tally, Way
 from tests.unit.simulator.fleet.device.fleet_fakes import FakeEngine, RecordingBook, RecordingObserver
 
 LIMITED = (429, {"retry-after": "2"}, b'{"error":"rate_limited"}')
+RUNNING = (409, {}, b'{"error":"idempotency_key_in_use"}')
 UNWELL = (503, {}, b"{}")
 TAKEN = (201, {}, b'{"id":"c1","device_id":"d0","command_payload":{"command":"ping"},"status":"queued"}')
 FIRST, REFUSED, AMBIGUOUS = Attempt
@@ -64,9 +65,10 @@ class Bench:
     [
         ([LIMITED, LIMITED], [FIRST, REFUSED, REFUSED]),
         ([UNWELL], [FIRST, AMBIGUOUS]),
+        ([RUNNING, LIMITED], [FIRST, AMBIGUOUS, AMBIGUOUS]),
         ([LIMITED, OutcomeClass.TIMEOUT, LIMITED], [FIRST, REFUSED, AMBIGUOUS, AMBIGUOUS]),
     ],
-    ids=["limited", "5xx", "mixed"],
+    ids=["limited", "5xx", "still-running", "mixed"],
 )
 def test_an_order_goes_out_until_it_is_taken_and_tells_what_each_sending_is(answers, attempts):
     bench = Bench(answers)

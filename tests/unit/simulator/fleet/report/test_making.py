@@ -224,6 +224,12 @@ def test_every_report_tells_resends_after_a_refusal_from_ambiguous_ones(tmp_path
     page = (folder / "report.html").read_text()
     assert f"{every[0] - every[1]:,} after a refusal, {every[1]:,} ambiguous" in page
     assert f'<td data-label="Ambiguous" class="n">{rows[0].resends.ambiguous:,}</td>' in page
+    assert RECORD.audit is not None
+    assert RECORD.audit.readings is not None
+    again = replace(RECORD.audit.readings, resent=12, resent_ambiguous=7)
+    record = replace(RECORD, audit=replace(RECORD.audit, readings=again))
+    make_reports(kept(tmp_path / "doubtful", record))
+    assert ">12<br>7 ambiguous</td>" in (tmp_path / "doubtful" / "report.html").read_text()
 
 
 def test_the_terminal_tells_resends_where_there_are_any_and_which_are_ambiguous():

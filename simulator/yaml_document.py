@@ -1,4 +1,4 @@
-"""YAML as JSON values, with the place of every key and value: lines and columns for whoever complains.
+"""YAML as JSON values, with the place of every key and value, for scenarios and seeds: whoever complains names a line.
 
 Only what JSON could say is taken: no aliases (a few of them stand for gigabytes), no tags, no dates, no NaN, no key
 twice. Words follow YAML 1.2: ``on``, ``yes`` and ``1:30`` are text.
@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import yaml
 
-FILE_BYTES: Final = 1024 * 1024
-_DEPTH_MAX: Final = 40
+BYTES_MAX: Final = 1024 * 1024
+DEPTH_MAX: Final = 40
 _DIGITS_MAX: Final = 40
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
@@ -110,16 +110,21 @@ for _tag, _pattern, _first in _WORDS:
 _Loader.yaml_implicit_resolvers.setdefault("", []).append(("tag:yaml.org,2002:null", re.compile("^$")))
 
 
-def read_document(raw: bytes) -> Document:
+def read_document(raw: bytes, *, bytes_max: int = BYTES_MAX, depth_max: int = DEPTH_MAX) -> Document:
     """The document of a YAML text.
 
+    Args:
+        raw: the text.
+        bytes_max: how long it may be.
+        depth_max: how many lists and mappings may stand within each other.
+
     Returns:
-        The document; with ``value`` None and one fault where it is no YAML at all.
+        The document; with ``value`` None and one fault where it is no YAML at all, without one where it is empty.
     """
-    if len(raw) > FILE_BYTES:
-        return _broken(Place(1, 1), f"is larger than {FILE_BYTES} bytes: no scenario is")
+    if len(raw) > bytes_max:
+        return _broken(Place(1, 1), f"is larger than {bytes_max} bytes")
     try:
-        complaint = _refuse_bombs(raw)
+        complaint = _refuse_bombs(raw, depth_max)
         root = None if complaint else yaml.compose(raw, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -129,17 +134,17 @@ def read_document(raw: bytes) -> Document:
     if complaint is not None:
         return Document(None, faults=(complaint,))
     if root is None:
-        return _broken(Place(1, 1), "is empty; 'fleet-simulator init' writes one to start from")
+        return Document(None)
     reading = _Reading()
     value = reading.value(root, ())
     return Document(value, reading.keys, reading.values, tuple(reading.faults))
 
 
-def _refuse_bombs(raw: bytes) -> Fault | None:
+def _refuse_bombs(raw: bytes, depth_max: int) -> Fault | None:
     depth = 0
     for event in yaml.parse(raw, Loader=_Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _DEPTH_MAX:  # the composer's time grows with the square of the depth
+        if depth > depth_max:  # the composer's time grows with the square of the depth
             return Fault(_place(event.start_mark), (), "is nested too deeply")
         if isinstance(event, yaml.AliasEvent):
             return Fault(_place(event.start_mark), (), f"the alias *{event.anchor} is not taken: write it out")
@@ -197,6 +202,8 @@ class _Reading:
         text = str(node.value)
         match node.tag.removeprefix("tag:yaml.org,2002:"):
             case "str":
+                # JSON writes what lies beyond 16 bits as a pair of them.
+                text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
                 if "\x00" in text or _SURROGATE.search(text):
                     self._complain(node, path, "holds a character that JSON text cannot")
                     return ""
