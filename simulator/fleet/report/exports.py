@@ -12,19 +12,18 @@ from typing import Any, Final, Protocol
 
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.record import AuditRecord, Operations, RunRecord, Second, Tally, ThresholdResult, Word
-from simulator.fleet.report.figures import TABLE, name_of, times_at
+from simulator.fleet.report.figures import TABLE, name_of, resends_of, times_at
 from simulator.fleet.report.summary import WRONGS, LimiterCheck, limiter_checks, observed_text, streams_of
 from simulator.fleet.report.words import VERDICT_WORDS, clock_text
 from simulator.report.checks import Check, CheckRun, Mark
 
 _NAMES: Final = tuple(name_of(percent) for percent in TABLE)
 _MEASURES: Final = ("response", "service")
+_COUNTS: Final = ("count", "first_attempts", "resends", "resends_after_refusal", "resends_ambiguous")
 _COLUMNS: Final = (
     "operation",
     "outcome",
-    "count",
-    "first_attempts",
-    "resends",
+    *_COUNTS,
     *(f"{measure}_{name}_s" for measure in _MEASURES for name in _NAMES),
 )
 _HEALTH: Final = (
@@ -125,14 +124,18 @@ def _rows(operations: Operations) -> Iterator[tuple[object, ...]]:
                 for measure in _MEASURES
                 for value in times_at(Histogram.decode(getattr(tally, measure)), TABLE)
             ]
-            resends = tally.count - tally.first_attempts
-            yield (name, outcome.value, tally.count, tally.first_attempts, resends, *times)
+            yield (name, outcome.value, *_counts(tally), *times)
 
 
 def _tally(tally: Tally) -> dict[str, Any]:
     measured = {f"{name}_s": _times(Histogram.decode(getattr(tally, name))) for name in _MEASURES}
-    resends = tally.count - tally.first_attempts
-    return {"count": tally.count, "first_attempts": tally.first_attempts, "resends": resends, **measured}
+    return {**dict(zip(_COUNTS, _counts(tally), strict=True)), **measured}
+
+
+def _counts(tally: Tally) -> tuple[int, ...]:
+    """The :data:`_COUNTS`."""
+    again = resends_of((tally,))
+    return tally.count, tally.first_attempts, again.total, again.after_refusal, again.ambiguous
 
 
 def _times(histogram: Histogram) -> dict[str, float]:

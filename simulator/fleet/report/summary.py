@@ -41,6 +41,8 @@ def print_summary(console: Console, record: RunRecord) -> None:
     for sentence in verdict.sentences:
         console.print(Text(f"  {sentence}"), soft_wrap=True)
     console.print(_fitting_table(console, record))
+    if (again := resends_line(record.operations)) is not None:
+        console.print(again, soft_wrap=True)
     for result in record.thresholds:
         console.print(_threshold(result), soft_wrap=True)
     for check in limiter_checks(record):
@@ -68,8 +70,8 @@ def operations_table(operations: Operations, duration_s: float, percentiles: Seq
     """
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("operation", no_wrap=True)
-    has_resends = any(map(resends_of, operations.values()))
-    again = ("again",) if has_resends else ()
+    resends = {name: resends_of(classes.values()).total for name, classes in operations.items()}
+    again = ("again",) if any(resends.values()) else ()
     for name in ("ok", "per s", "429", "errors", *again, *map(percentile_name, percentiles)):
         table.add_column(name, justify="right", no_wrap=True)
     for name, classes in sorted(operations.items()):
@@ -84,10 +86,25 @@ def operations_table(operations: Operations, duration_s: float, percentiles: Seq
             count_text(count / duration_s) if duration_s > 0 else DASH,
             Text(f"{limited:,}", "yellow" if limited else ""),
             Text(f"{errors:,}", "red" if errors else ""),
-            *((f"{resends_of(classes):,}",) if has_resends else ()),
+            *((f"{resends[name]:,}",) if again else ()),
             *(time_text(value) for value in response.percentiles(percentiles)),
         )
     return table
+
+
+def resends_line(operations: Operations) -> Text | None:
+    """What was sent again, told apart by whether the service may have had it already; None where nothing was."""
+    resends = {name: resends_of(classes.values()) for name, classes in sorted(operations.items())}
+    after_refusal, ambiguous = (
+        ", ".join(f"{name} {count:,}" for name, each in resends.items() if (count := getattr(each, kind)))
+        for kind in ("after_refusal", "ambiguous")
+    )
+    parts = []
+    if after_refusal:
+        parts.append(f"after a refusal ({after_refusal})")
+    if ambiguous:
+        parts.append(f"ambiguous, so that it may have been stored before ({ambiguous})")
+    return Text(f"sent again {'; '.join(parts)}") if parts else None
 
 
 def observed_text(result: ThresholdResult) -> str:
@@ -151,7 +168,8 @@ def _stream(name: str, stream: StreamAudit) -> Text:
         text.append(", nothing lost, doubled or altered", "green")
     if stream.resent:
         twice = f", {stream.doubled_by_resend:,} of them stored more than once" if stream.doubled_by_resend else ""
-        text.append(f"; {stream.resent:,} sent again{twice}")
+        unsure = f" ({stream.resent_ambiguous:,} may have been stored before)" if stream.resent_ambiguous else ""
+        text.append(f"; {stream.resent:,} sent again{unsure}{twice}")
     if stream.ambiguous:
         text.append(f", {stream.ambiguous:,} unanswered and counted as neither", "yellow")
     return text

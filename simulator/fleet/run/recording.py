@@ -167,8 +167,8 @@ def last_record(
     failures = [*conducted.failures, *(failure for summary in summaries for failure in summary.failures)]
     failures += [*assessment.failures, *([audit_trouble] if audit_trouble else [])]
     if conducted.late_count:
-        names = ", ".join(conducted.late[:3])
-        failures.append(f"{conducted.late_count} devices still held something after {scenario.drain_s:g} s ({names})")
+        late = ", ".join(conducted.late[:3])
+        failures.append(f"{conducted.late_count} devices still held something after {scenario.drain_s:g} s ({late})")
     verdict = judge_run(
         Findings(
             audit=audit,

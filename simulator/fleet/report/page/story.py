@@ -10,7 +10,7 @@ from typing import Final
 from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import CHECKS, RunRecord, StreamAudit, Word
-from simulator.fleet.report.figures import TABLE, name_of, resends_of, times_at, waited
+from simulator.fleet.report.figures import TABLE, Resends, name_of, resends_of, times_at, waited
 from simulator.fleet.report.page.plots import spans_with_drain
 from simulator.fleet.report.summary import WRONGS, LimiterCheck, limiter_checks, observed_text, streams_of
 from simulator.fleet.report.timeline import Slice
@@ -59,7 +59,7 @@ class OperationRow:
     name: str
     ok: int
     rate: str
-    resends: int
+    resends: Resends
     response: tuple[str, ...]
     service: tuple[str, ...]
 
@@ -73,7 +73,7 @@ class OutcomeRow:
     tone: Tone
     count: int
     share: str
-    resends: int
+    resends: Resends
     p50: str
     p99: str
 
@@ -221,16 +221,18 @@ def _figures(record: RunRecord, slices: Sequence[Slice]) -> tuple[Figure, ...]:
     health = record.health
     online = [high for each in slices for name, (_, high) in each.gauges.items() if name == "online"]
     rate = f"{short_count(ok / record.duration_s)} per second" if record.duration_s > 0 else ""
-    resends = sum(map(resends_of, record.operations.values()))
+    resends = resends_of(tally for classes in record.operations.values() for tally in classes.values())
     figures = [
         Figure(short_count(ok), "good answers", rate),
         Figure(p99, "response time, p99", f"p50 {p50}, p99.9 {p999}{held}"),
         Figure(short_count(errors), "errors", f"{percent_text(errors / every)} of all" if every else ""),
         Figure(short_count(limited), "limited (429)", "the quota at work; counted apart"),
     ]
-    if resends:
-        share = f"{percent_text(resends / every)} of all; no load of their own"
-        figures.append(Figure(short_count(resends), "sent again", share))
+    if resends.total:
+        kinds = f"{resends.after_refusal:,} after a refusal, {resends.ambiguous:,} ambiguous"
+        figures.append(
+            Figure(short_count(resends.total), "sent again", f"{percent_text(resends.total / every)}: {kinds}")
+        )
     if online:
         figures.append(Figure(count_text(max(online)), "devices online at most", f"of {record.devices:,}"))
     share = percent_text(health.sent / health.intended) if health.intended else DASH
@@ -246,7 +248,7 @@ def _operations(record: RunRecord) -> tuple[OperationRow, ...]:
         good = classes[OutcomeClass.OK].count if OutcomeClass.OK in classes else 0
         rate = good / record.duration_s if record.duration_s > 0 else None
         response, service = (_times(waited(classes, measure)) for measure in ("response", "service"))
-        rows.append(OperationRow(name, good, count_text(rate), resends_of(classes), response, service))
+        rows.append(OperationRow(name, good, count_text(rate), resends_of(classes.values()), response, service))
     return tuple(rows)
 
 
@@ -269,7 +271,7 @@ def _outcomes(record: RunRecord) -> tuple[OutcomeRow, ...]:
                         tone,
                         tally.count,
                         percent_text(tally.count / whole if whole else None),
-                        tally.count - tally.first_attempts,
+                        resends_of((tally,)),
                         time_text(p50),
                         time_text(p99),
                     )

@@ -1,99 +1,89 @@
-"""The operator's orders: each is sent until it is known what became of it, and counted once."""
+"""The operator on virtual time: which orders go out again, and what each sending counts as."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field
-
 import pytest
 
+from agent.wire.extensions import IDEMPOTENCY_KEY
 from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
-from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.play.operator import Operator, Way
+from simulator.fleet.outcomes import Attempt, OutcomeClass
+from simulator.fleet.play.operator import Operator, Tally, Way
+from tests.unit.simulator.fleet.device.fleet_fakes import FakeEngine, RecordingBook, RecordingObserver
 
-RUNS = (409, "idempotency_key_in_use")
-TAKEN = (202, "")
-FULL = (409, "command_queue_full")
-
-
-@dataclass
-class Service:
-    """Answers each attempt with the next of its answers, the last one for ever; None is none in time."""
-
-    clock: VirtualClock
-    answers: list[tuple[int, str] | None]
-    attempts: list[bytes] = field(default_factory=list)
-
-    def send(self, index, message, caller, timeout_s):
-        self.attempts.append(message)
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        now_s = self.clock.time()
-        if answer is None:
-            caller.failed(OutcomeClass.TIMEOUT, f"no answer within {timeout_s:g} s", now_s, now_s + timeout_s)
-            return
-        status, error = answer
-        record = {"command_id": "c1", "device_id": "d1", "command_payload": {"command": "ping"}, "status": "sent"}
-        body = json.dumps({"error": error, "message": ""} if error else record).encode()
-        headers = [(b"Retry-After", b"1")] if error else []
-        caller.answered(status, headers, body, now_s, now_s + 0.01)
+LIMITED = (429, {"retry-after": "2"}, b'{"error":"rate_limited"}')
+UNWELL = (503, {}, b"{}")
+TAKEN = (201, {}, b'{"id":"c1","device_id":"d0","command_payload":{"command":"ping"},"status":"queued"}')
+FIRST, REFUSED, AMBIGUOUS = Attempt
 
 
-class Book:
-    """What was written down."""
+class UnreachableOnce(FakeEngine):
+    """Nobody listens at first: nothing leaves."""
 
-    def __init__(self):
-        self.ordered, self.unanswered = [], 0
+    def __init__(self, *given, refusals=0):
+        super().__init__(*given)
+        self.refusals = refusals
 
-    def command_ordered(self, device, command_id, at_s):
-        self.ordered.append(command_id)
-
-    def order_unanswered(self, device, at_s):
-        self.unanswered += 1
-
-
-class Nobody:
-    """Counts nothing."""
-
-    def exchanged(self, *told, **more):
-        pass
-
-    def faulted(self, *told):
-        pass
+    def send(self, device, message, caller, timeout_s):
+        if self.refusals:
+            self.refusals -= 1
+            caller.failed(OutcomeClass.TRANSPORT, "nobody listens", None, self._clock.time())
+        else:
+            super().send(device, message, caller, timeout_s)
 
 
-def ordered(*answers):
-    """One order, to its end."""
-    clock, book = VirtualClock(), Book()
-    service = Service(clock, list(answers))
-    letterhead = Letterhead(read_origin("http://127.0.0.1:1"), {})
-    way = Way(service, letterhead, Wheel(clock), clock.time, 10.0, frozenset({"idempotency-key"}), "run")
-    operator = Operator(
-        way, ["d1"], 0, [({"command": "ping"}, 60.0)], book=book, observer=Nobody(), began_s=0.0,
-        on_ordered=lambda _command_id, _due_s: None,
-    )  # fmt: skip
-    operator.send(0, 0, 1, 0.0)
-    clock.run_until(600.0)
-    assert operator.tally.under_way == 0
-    return operator.tally, book, service.attempts
+class Bench:
+    def __init__(self, answers, offers=frozenset({IDEMPOTENCY_KEY}), refusals=0):
+        left = [*answers, TAKEN]
+        clock = VirtualClock(100.0)
+        self.engine = UnreachableOnce(clock, lambda _request: left.pop(0), refusals=refusals)
+        self.book, self.observer, self.ordered = RecordingBook(), RecordingObserver(), []
+        letterhead = Letterhead(read_origin("http://service/api"), {"x-api-key": "k"})
+        self.operator = Operator(
+            Way(self.engine, letterhead, Wheel(clock), clock.time, 10.0, offers, "run"),
+            ["d0"],
+            0,
+            [({"command": "ping"}, 60.0)],
+            book=self.book,
+            observer=self.observer,
+            began_s=100.0,
+            on_ordered=lambda command_id, due_s: self.ordered.append((command_id, due_s)),
+        )
+        self.operator.send(0, 0, 1, 100.0)
+        clock.run_until(400.0)
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        return [told.attempt for told in self.observer.exchanges]
 
 
-def test_an_order_whose_first_attempt_still_runs_is_asked_for_again_with_the_same_key():
-    tally, book, attempts = ordered(None, RUNS, RUNS, TAKEN)
-    assert (book.ordered, tally.refused, tally.unanswered) == (["c1"], {}, 0)
-    assert len(attempts) == 4
-    assert len(set(attempts)) == 1
+@pytest.mark.parametrize(
+    ("answers", "attempts"),
+    [
+        ([LIMITED, LIMITED], [FIRST, REFUSED, REFUSED]),
+        ([UNWELL], [FIRST, AMBIGUOUS]),
+        ([LIMITED, OutcomeClass.TIMEOUT, LIMITED], [FIRST, REFUSED, AMBIGUOUS, AMBIGUOUS]),
+    ],
+    ids=["limited", "5xx", "mixed"],
+)
+def test_an_order_goes_out_until_it_is_taken_and_tells_what_each_sending_is(answers, attempts):
+    bench = Bench(answers)
+    assert bench.attempts == attempts
+    assert bench.ordered == [("c1", 100.0)]
+    assert len({request.headers["idempotency-key"] for request in bench.engine.requests}) == 1
+    assert bench.operator.tally == Tally(1, 0, {}, 0)
 
 
-def test_an_order_that_never_stops_running_is_uncertain_and_not_refused():
-    tally, book, _ = ordered(None, RUNS)
-    assert (book.ordered, book.unanswered, tally.refused) == ([], 1, {})
+def test_an_order_that_never_left_goes_again_as_the_first():
+    bench = Bench([], refusals=2)
+    assert bench.attempts == [FIRST] * 3
+    assert bench.ordered == [("c1", 100.0)]
 
 
-@pytest.mark.parametrize("before", [[], [None]])
-def test_an_order_that_is_refused_is_not_sent_again(before):
-    tally, book, attempts = ordered(*before, FULL)
-    assert tally.refused == {"409 command_queue_full": 1}
-    assert (book.ordered, book.unanswered, len(attempts)) == ([], 0, len(before) + 1)
+def test_without_idempotency_keys_only_a_refused_order_goes_again():
+    bench = Bench([LIMITED, UNWELL], offers=frozenset())
+    assert bench.attempts == [FIRST, REFUSED]
+    assert bench.ordered == []
+    assert [call[0] for call in bench.book.calls] == ["order_unanswered"]
