@@ -9,6 +9,7 @@ import click
 
 from simulator.exit_codes import ExitCode
 from simulator.fleet.cli.options import takes_target
+from simulator.fleet.report.words import plural
 from simulator.fleet.target.asking import Keyring, open_desk
 from simulator.fleet.target.provisioning import CleanupCount, clean_up
 from simulator.fleet.target.safety import permit, read_targets
@@ -37,7 +38,8 @@ def cleanup_command(
         click.echo(f'{{"products": {count.products}, "devices": {count.devices}}}')
     else:
         verb = "would be removed" if dry_run else "removed"
-        click.echo(f"{count.devices} device(s) of {count.products} product(s) {verb}")
+        names = f" ({', '.join(count.names)})" if count.names else ""
+        click.echo(f"{plural(count.devices, 'device')} of {plural(count.products, 'product')}{names} {verb}")
     return ExitCode.GOOD
 
 

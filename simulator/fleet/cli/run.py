@@ -88,7 +88,7 @@ def run_command(
         record = perform(Stage(file, way, folder, permissions, audit), make_view)
     if as_json:
         click.echo(record_text(record), nl=False)
-    elif not quiet:
+    elif not quiet and (folder / "report.html").exists():  # a disk that is full may have refused it
         click.echo(f"report: {folder / 'report.html'}")
     return ExitCode(record.verdict.exit_code)
 

@@ -52,7 +52,8 @@ class HandingOver:
         self._body = body
         self._limit = self._limit_max = body.model.batch if BATCH_SENSOR_DATA in body.fleet.offers else _ONE
         self._patience = Patience(body.model.backoff, body.chance, defies_limit=body.model.defies_limit)
-        self._backed_off_s = _NEVER_S
+        # Nothing falls due before the boot: a device without power keeps nobody waiting, least of all the generator.
+        self._backed_off_s = body.began_s
         self._held_until_s = _NEVER_S
         self.not_before_s = _NEVER_S
         self.is_waiting = False

@@ -213,7 +213,7 @@ def _audited(threshold: Threshold, audit: AuditRecord | None) -> _Observed:
     streams = {"readings": audit.readings, "commands": audit.commands, "registrations": audit.registrations}
     named = [stream for name, stream in streams.items() if name in threshold.subject.names and stream is not None]
     if not named:
-        return _Observed(None, reason=f"no {' or '.join(sorted(threshold.subject.names))} were audited")
+        return _Observed(None, reason=f"no {' or '.join(sorted(threshold.subject.names))} were read back")
     value = float(sum(getattr(stream, threshold.subject.measure) for stream in named))
     is_safe = not _COMPARE[threshold.operator](value, threshold.limit)
     if not audit.complete and not (is_safe and threshold.subject.measure in _FOUND):

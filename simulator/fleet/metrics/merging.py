@@ -208,7 +208,12 @@ class Merger:
         self._next += 1
         for number, worker in self._workers.items():
             if worker.told < second and worker.silent_because is None:
-                self._note_gap(number, second, self._next, "late: in the totals, if it came at all")
+                self._note_gap(
+                    number,
+                    second,
+                    self._next,
+                    "they came too late for the time line, if at all; the totals have what came",
+                )
             elif worker.told < second and worker.silent_because:
                 self._note_gap(number, second, self._next, worker.silent_because)
         return second_of(second, self._open.pop(second, []))

@@ -158,7 +158,7 @@ class Saturation:
         fix = "use more workers or machines, or a lower rate"
         if worst.steal_percent >= limits.steal_percent and worst.cpu_percent < limits.cpu_percent:
             # A loop wakes late as well where the host has no time for it: neither has more to do than it can.
-            fix = "run it again where the host leaves this machine its CPU"
+            fix = "run it again where neither the host nor other programs need that CPU"
         return (
             f"the generator was the limit in {self._strained} of {self._seconds} s: {said}; {self._lag_words()}: {fix}"
         )

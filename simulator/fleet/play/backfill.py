@@ -19,16 +19,26 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
 
+import httpx
+
 from agent.core.backoff import Backoff
 from agent.core.outbox import Disposition, judge_readings
-from agent.errors import InvalidMessage, RateLimited, ServiceError
+from agent.errors import InvalidMessage, RateLimited, ServiceError, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.answers import Answer
 from agent.wire.extensions import BATCH_SENSOR_DATA
-from agent.wire.lists import read_page
+from agent.wire.limits import PAGE_MAX
+from agent.wire.lists import PageWalk
 from agent.wire.sensor_data import SensorDataRecord
 from agent.wire.times import to_rfc3339
-from simulator.fleet.audit.book import SEQUENCE_NAME, DeviceBook, NoBook, with_sequence
+from simulator.fleet.audit.book import (
+    NUMBERS_OF_A_RUN,
+    SEQUENCE_NAME,
+    DeviceBook,
+    NoBook,
+    first_number_of,
+    with_sequence,
+)
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.audit.frames import LedgerHeader
 from simulator.fleet.audit.ledger import Ledger
@@ -135,6 +145,7 @@ class BackfillPlay:
         scenario = job.scenario
         self._models = build_models(scenario, job.folder, job.to_s, job.program)
         self._plan = Plan(scenario)
+        self._first_number = first_number_of(history_name(scenario, job.from_s, job.to_s))
         self._keys = Keyring(read_keys(job.keys))
         self._pool = HttpPool(job.base_url, {}, connections=job.connections, timeout_s=scenario.target.timeout_s)
         self._ledger: Ledger | None = None
@@ -248,7 +259,7 @@ class BackfillPlay:
             if reading.sequence % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)
         chance = Chance(job.scenario.seed, job.devices.start + number)
-        name = f"backfill-{job.scenario.scenario}-{job.scenario.seed}-{round(job.from_s)}-{job.devices.start + number}"
+        name = f"{history_name(job.scenario, job.from_s, job.to_s)}-{job.devices.start + number}"
         while batch := list(islice(history, size)):
             readings = [self._write(number, reading) for reading in batch]
             await self._post(number, speaker.readings(readings, name), chance)
@@ -289,26 +300,48 @@ class BackfillPlay:
             raise _Refused(next(iter(refused.values())))
 
     async def _newest(self, number: int) -> int:
-        """The number of the newest reading of this history that the service has; 0 when it has none."""
+        """The number of the newest reading of this history that the service has; 0 when it has none.
+
+        What other runs sent in that time is passed over: their numbers begin elsewhere.
+        """
         job = self._job
         query = {
             "device_id": job.device_ids[number],
             "from": to_rfc3339(job.from_s),
             "to": to_rfc3339(job.to_s),
             "order": "desc",
-            "limit": 1,
         }
-        patience, chance = _BACKOFF, Chance(job.scenario.seed, -1 - number)
-        target = f"{paths.SENSOR_DATA}?{urlencode(query)}"
-        due_s, attempt = time.monotonic(), Attempt.FIRST
+        chance = Chance(job.scenario.seed, -1 - number)
+        for limit in (1, PAGE_MAX):  # mostly the newest of all is the one
+            walk = PageWalk(paths.SENSOR_DATA, {**query, "limit": limit}, httpx.URL(job.base_url))
+            try:
+                while not walk.done:
+                    answer = await self._ask_page(walk, chance)
+                    page = walk.take(answer)
+                    numbers = [own for own in map(self._own_number, page.items) if own]
+                    if numbers or not page.items:
+                        return max(numbers, default=0)
+                    if limit == 1:
+                        break
+                    walk.proceed(answer, page)
+            except (InvalidMessage, UnexpectedAnswer):
+                return 0
+        return 0
+
+    async def _ask_page(self, walk: PageWalk, chance: Chance) -> Answer:
+        """One page of what a device has, until it is answered.
+
+        Raises:
+            _Refused: the service will not tell.
+        """
+        # A link is an absolute URL of the same origin, and the pool's targets are below the base address.
+        below = httpx.URL(self._job.base_url).raw_path.decode("ascii").rstrip("/")
+        path = httpx.URL(walk.target).raw_path.decode("ascii").removeprefix(below)
+        target = f"{path}?{urlencode(walk.params)}" if walk.params else path
+        patience, due_s, attempt = _BACKOFF, time.monotonic(), Attempt.FIRST
         while True:
             try:
-                ask = Ask(Operation.POLL, "GET", target)
-                items = read_page((await self._exchange(ask, _ASKED, due_s, attempt)).json()).items
-                sequence = SensorDataRecord.receive(items[0]).sensor_data.get(SEQUENCE_NAME) if items else None
-                return int(sequence) if isinstance(sequence, (int, float)) else 0
-            except InvalidMessage:
-                return 0
+                return await self._exchange(Ask(Operation.POLL, "GET", target), _ASKED, due_s, attempt)
             except ServiceError as error:
                 if judge_readings(error) is Disposition.SET_ASIDE:
                     raise _Refused(f"what is there already cannot be read: {error}") from None
@@ -317,6 +350,15 @@ class BackfillPlay:
                 attempt = attempt.again(refused=is_refused(error))
             due_s = time.monotonic() + pause_s
             await asyncio.sleep(pause_s)
+
+    def _own_number(self, item: Any) -> int:
+        """The number of a stored reading in this history; 0 for one of another run."""
+        try:
+            told = SensorDataRecord.receive(item).sensor_data.get(SEQUENCE_NAME)
+        except InvalidMessage:
+            return 0
+        number = int(told) - self._first_number if isinstance(told, (int, float)) else 0
+        return number if 0 < number < NUMBERS_OF_A_RUN else 0
 
     async def _exchange(self, ask: Ask, operation: str, due_s: float, attempt: Attempt) -> Answer:
         """One request, measured.
@@ -375,7 +417,7 @@ class BackfillPlay:
             made_s=at_s,
             at_s=at_s,
         )
-        text = values_text(with_sequence(reading.values, reading.sequence))
+        text = values_text(with_sequence(reading.values, reading.sequence, self._first_number))
         return _Dated(reading.sequence, text, recorded_ms)
 
     def _run_s(self) -> float:
@@ -403,3 +445,14 @@ def window_of(scenario: Scenario, began_s: float) -> tuple[float, float]:
     settings = scenario.backfill or BackfillSettings()
     to_s = settings.end_s(began_s)
     return to_s - settings.history_s, to_s
+
+
+def history_name(scenario: Scenario, from_s: float, to_s: float) -> str:
+    """Tells a history from every other one of the same devices: its numbers and idempotency keys follow from it.
+
+    Args:
+        scenario: of kind ``backfill``.
+        from_s: its begin, seconds since the epoch.
+        to_s: its end.
+    """
+    return f"backfill-{scenario.scenario}-{scenario.seed}-{round(from_s)}-{round(to_s)}"

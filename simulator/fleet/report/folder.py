@@ -65,6 +65,17 @@ class RunFolder:
         self._seconds.close()
         write_whole(self.path / RUN_FILE, record_text(record))
 
+    def discard(self) -> None:
+        """Take away what there is of a run that never began, so that the same command can be given once more.
+
+        The folder goes, too, unless somebody else has something in it.
+        """
+        self._seconds.close()
+        with contextlib.suppress(OSError):
+            for name in (RUN_FILE, SECONDS_FILE):
+                (self.path / name).unlink(missing_ok=True)
+            self.path.rmdir()
+
 
 def write_whole(path: Path, text: str) -> None:
     """Write beside it and rename: a crash leaves the old file or the new one.

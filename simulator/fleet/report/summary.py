@@ -103,7 +103,7 @@ def resends_line(operations: Operations) -> Text | None:
     if after_refusal:
         parts.append(f"after a refusal ({after_refusal})")
     if ambiguous:
-        parts.append(f"ambiguous, so that it may have been stored before ({ambiguous})")
+        parts.append(f"while an earlier attempt may have been stored: ambiguous ({ambiguous})")
     return Text(f"sent again {'; '.join(parts)}") if parts else None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from agent.errors import StorageError
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.saturation import Saturation
 from simulator.fleet.record import RunRecord, Second, Span
@@ -42,12 +43,19 @@ class Hall:
     def phase(self, conducted: Conducted) -> None:
         """See :class:`~simulator.fleet.run.conductor.Audience`."""
         self.record = replace(self.record, phases=tuple(conducted.phases))
-        self.folder.keep(self.record)
+        self._keep()
 
     def drain(self, conducted: Conducted) -> None:
         """See :class:`~simulator.fleet.run.conductor.Audience`."""
         self.record = replace(self.record, phases=tuple(conducted.phases), drained_from_s=conducted.drained_from_s)
-        self.folder.keep(self.record)
+        self._keep()
+
+    def _keep(self) -> None:
+        try:
+            self.folder.keep(self.record)
+        except StorageError as error:
+            # The file still says what it said, and the run has another chance to write it at its end.
+            self.view.note(str(error), Tone.WARN)
 
     def lost(self, gone: Gone) -> None:
         """See :class:`~simulator.fleet.run.conductor.Audience`."""

@@ -63,11 +63,11 @@ class Stage:
 
 
 def perform(stage: Stage, make_view: MakeView) -> RunRecord:
-    """The whole run; its folder has record and seconds afterwards, whatever happened.
+    """The whole run; its folder has record and seconds afterwards, whatever happened since it began.
 
     Raises:
         ConfigurationError: it cannot be run as the scenario says; nothing was sent.
-        ServiceError: the target could not be prepared; no load was made.
+        ServiceError: the target could not be prepared; no load was made, and there is no folder of a run.
     """
     scenario, plan = stage.file.scenario, plan_of(stage.file)
     if scenario.target.tls is not None and scenario.target.tls.ca_file is not None:
@@ -89,7 +89,11 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
         record = first_record(stage.file, stage.way.base_url, plan, head)
         folder.keep(record)
         view.stage("preparing devices")
-        prepared = asyncio.run(prepare(setting, lambda done, whole: view.stage("preparing devices", done, whole)))
+        try:
+            prepared = asyncio.run(prepare(setting, lambda done, whole: view.stage("preparing devices", done, whole)))
+        except AgentError:
+            folder.discard()
+            raise
         view.stage("")
         hall = Hall(folder, view, record, prepared, scenario)
         conducted, merger = _conduct(scenario, prepared, hall)

@@ -18,7 +18,7 @@ from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devic
 from simulator.fleet.audit.frames import LedgerHeader
 from simulator.fleet.plan.digest import deal
 from simulator.fleet.plan.plan import Plan
-from simulator.fleet.play.backfill import BackfillJob, window_of
+from simulator.fleet.play.backfill import BackfillJob, history_name, window_of
 from simulator.fleet.play.devices import Address
 from simulator.fleet.play.fleet import FleetJob, LedgerTarget
 from simulator.fleet.play.limiter import LimiterJob
@@ -185,10 +185,13 @@ def _fleet_jobs(setting: Setting, prepared: Prepared, provisioned: Provisioned) 
 def _backfill_jobs(setting: Setting, prepared: Prepared, provisioned: Provisioned) -> Iterator[BackfillJob]:
     scenario, way, workers = setting.file.scenario, setting.way, setting.workers
     from_s, to_s = window_of(scenario, prepared.began_ms / 1000)
+    first_number = first_number_of(history_name(scenario, from_s, to_s))
     for worker, devices in enumerate(deal(scenario.fleet.devices, workers)):
         ours = provisioned.devices[devices.start : devices.stop]
         offers = tuple(sorted(prepared.offers))
-        header = LedgerHeader(worker, devices.start, len(devices), prepared.began_ms, SEQUENCE_NAME, offers)
+        header = LedgerHeader(
+            worker, devices.start, len(devices), prepared.began_ms, SEQUENCE_NAME, offers, first_number
+        )
         yield BackfillJob(
             scenario=scenario,
             base_url=way.base_url,

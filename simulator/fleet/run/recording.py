@@ -141,13 +141,14 @@ def last_record(
     assessment = hall.saturation.assess(is_open=is_open, is_pooled=is_pooled)
     totals = merger.totals
     summaries = [conducted.summaries[number] for number in sorted(conducted.summaries)]
-    partial, names = _partial(conducted, hall), _names(hall)
+    partial, device_names = _partial(conducted, hall), _names(hall)
     record = replace(
         hall.record,
         ended_at=to_rfc3339(time.time()),
         duration_s=conducted.duration_s,
         phases=tuple(conducted.phases),
-        faults=tuple(named(span, names) for summary in summaries for span in summary.faults) or hall.record.faults,
+        faults=tuple(named(span, device_names) for summary in summaries for span in summary.faults)
+        or hall.record.faults,
         operations=without_stages(totals),
         health=merger.health,
         audit=audit,

@@ -107,7 +107,8 @@ def _partial(found: Findings) -> str:
     judged = [result for result in thresholds if result.judged]
     held = sum(result.held for result in judged)
     left = len(thresholds) - len(judged)
-    words = f"of {len(thresholds)} thresholds {held} held so far, {len(judged) - held} did not"
+    whole = "1 threshold" if len(thresholds) == 1 else f"{len(thresholds)} thresholds"
+    words = f"of {whole} {held} held so far, {len(judged) - held} did not"
     return f"partial: {found.partial}; {words}" + (f", {left} could not be judged" if left else "")
 
 

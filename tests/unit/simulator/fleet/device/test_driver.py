@@ -132,6 +132,26 @@ def test_the_power_goes_without_a_word_and_what_was_on_its_way_goes_again_as_it_
     assert told.attempt is Attempt.AMBIGUOUS
 
 
+def test_time_without_power_is_no_time_that_the_generator_kept_a_request_waiting():
+    """Readings that waited for the end of a back-off when the power went are due when it is there again."""
+    refused = (503, {}, b"")
+    bench = Bench(devices=4, answer=lambda request: refused if request.method == "POST" else NOTHING)
+    bench.switch_on()
+    bench.run(300)
+    for device in bench.indices:
+        bench.driver.switch_off(device)
+    bench.run(600)
+    bench.answer = well
+    booted_s = bench.clock.time()
+    bench.switch_on()
+    told = len(bench.observer.exchanges)
+    bench.run(60)
+    sent = [each for each in bench.observer.exchanges[told:] if each.operation == "http.sensor_data"]
+    assert {each.outcome for each in sent} == {OutcomeClass.OK}
+    assert len(sent) > len(bench.indices)
+    assert all(booted_s <= each.intended_s <= each.ready_s <= (each.sent_s or 0.0) for each in sent)
+
+
 def test_what_never_went_out_is_not_in_doubt():
     bench = Bench(devices=1)
 

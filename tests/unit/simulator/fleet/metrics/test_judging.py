@@ -164,7 +164,7 @@ def test_the_audit_counts_readings_and_commands_together_or_apart():
     assert result_of("audit.resent == 5", [QUICK], audit=resent).held
     assert result_of("audit.readings.resent_ambiguous == 2", [QUICK], audit=resent).held
     only = AuditRecord(readings=CLEAN, commands=None, complete=True)
-    assert result_of("audit.commands.lost == 0", [QUICK], audit=only).reason == "no commands were audited"
+    assert result_of("audit.commands.lost == 0", [QUICK], audit=only).reason == "no commands were read back"
 
 
 def test_an_audit_that_is_not_complete_proves_loss_and_not_its_absence():

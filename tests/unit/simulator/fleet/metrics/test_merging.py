@@ -87,7 +87,7 @@ def test_a_killed_worker_holds_nobody_up_and_its_gap_is_declared():
     assert counts(merger.finish(8)) == [(6, 0), (7, 0)]
     assert merger.gaps == (
         Gap(1, 2, 8, "killed by signal 9"),
-        Gap(0, 6, 8, "late: in the totals, if it came at all"),
+        Gap(0, 6, 8, "they came too late for the time line, if at all; the totals have what came"),
     )
 
 
@@ -122,7 +122,7 @@ def test_a_worker_that_is_far_behind_counts_in_the_totals_and_the_gap_says_so():
         assert merger.add(delta(1, second))
     assert counts(merger.ready()) == [(3, 2), (4, 2), (5, 2)]
     assert merger.totals["http.poll"][OK].count == 12
-    assert merger.gaps == (Gap(1, 0, 3, "late: in the totals, if it came at all"),)
+    assert merger.gaps == (Gap(1, 0, 3, "they came too late for the time line, if at all; the totals have what came"),)
 
 
 def test_the_error_bars_are_those_of_the_worst_worker():

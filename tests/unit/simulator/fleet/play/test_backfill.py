@@ -14,9 +14,12 @@ import pytest
 from agent.core.backoff import Backoff
 from agent.core.schedule import Schedule
 from agent.errors import TransportError
+from agent.wire.auth import KeyPair
+from agent.wire.client import ServiceClient
 from agent.wire.extensions import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY
 from agent.wire.secret import Secret
-from simulator.fleet.audit.book import SEQUENCE_NAME, BookCounts
+from agent.wire.sensor_data import PostSensorData
+from simulator.fleet.audit.book import SEQUENCE_NAME, BookCounts, first_number_of
 from simulator.fleet.audit.findings import AuditSettings, audit_run
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
 from simulator.fleet.audit.frames import LedgerHeader, read_frames
@@ -29,7 +32,7 @@ from simulator.fleet.models.interference import Interferences
 from simulator.fleet.models.settings import BatterySettings, StateSettings
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.play import backfill
-from simulator.fleet.play.backfill import BackfillJob, BackfillPlay, window_of
+from simulator.fleet.play.backfill import BackfillJob, BackfillPlay, history_name, window_of
 from simulator.fleet.play.base import Leftover, PlaySummary
 from simulator.fleet.products import load_product
 from simulator.fleet.scenario.model import Scenario
@@ -43,6 +46,7 @@ from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 
 KEYS = Keys("mk_fleet", Secret("msk_fleet"))
+PAIR = KeyPair("mk_fleet", Secret("msk_fleet"))
 RING = Keyring((KEYS,))
 ENDS = "2026-01-01T00:00:00Z"
 END_S = 1_767_225_600.0
@@ -152,7 +156,15 @@ def a_job(scenario, base_url, found, folder):
         to_s=to_s,
         offers=frozenset(offers),
         ledger_path=ledger_path(folder, 0),
-        ledger_header=LedgerHeader(0, 0, len(devices), round(time.time() * 1000), SEQUENCE_NAME, offers),
+        ledger_header=LedgerHeader(
+            0,
+            0,
+            len(devices),
+            round(time.time() * 1000),
+            SEQUENCE_NAME,
+            offers,
+            first_number_of(history_name(scenario, from_s, to_s)),
+        ),
     )
 
 
@@ -237,6 +249,35 @@ def test_history_that_goes_again_is_told_apart_by_what_came_before(tmp_path, mon
     assert told == {"ok": (3, 2), "limited": (1, 1), "transport": (0, 0), "server_error": (0, 0)}
     counts = BookCounts(**list(read_frames(ledger_path(tmp_path, 0)))[-1].json())
     assert (counts.resent, counts.resent_ambiguous, counts.unanswered) == (200, 150, 100)
+
+
+def test_history_is_sent_whole_beside_what_other_runs_sent_in_that_time(tmp_path):
+    """Another run's numbers are larger than any of this history, and so are those of a history that ends elsewhere."""
+    config = ServiceConfig(port=0, api_key=KEYS.api_key, secret_key=KEYS.secret_key, rate_limit=0)
+    scenario = a_scenario()
+    settings = scenario.backfill
+    earlier = scenario.model_copy(update={"backfill": settings.model_copy(update={"ends_at": "2025-12-31T23:00:00Z"})})
+    with RunningService(config) as service, ServiceClient(service.base_url, PAIR) as client:
+        found = asyncio.run(provisioned(service.base_url, scenario))
+        live = {"temperature_celsius": 20.0, SEQUENCE_NAME: first_number_of("a live run") + 7}
+        for device in found.devices:
+            client.post_sensor_data(
+                PostSensorData(device_id=device.device_id, sensor_data=live, recorded_at=round((END_S - 4000) * 1000))
+            )
+        for name, each in (("earlier", earlier), ("later", scenario)):
+            folder = tmp_path / name
+            folder.mkdir()
+            summary, _, _ = asyncio.run(perform(a_job(each, service.base_url, found, folder)))
+            sums = summary.extras["backfill"]
+            assert (sums["found"], sums["accepted"]) == (0, sums["made"]), name
+            readings = asyncio.run(audited(service.base_url, folder)).readings
+            assert readings is not None
+            assert (readings.lost, readings.altered, readings.unknown, readings.doubled) == (0, 0, 0, 0), name
+        again = tmp_path / "again"
+        again.mkdir()
+        summary, _, _ = asyncio.run(perform(a_job(earlier, service.base_url, found, again)))
+        sums = summary.extras["backfill"]
+        assert (sums["found"], sums["accepted"]) == (sums["made"], 0), "behind the others' it is found all the same"
 
 
 def test_history_ends_at_the_last_full_hour_unless_the_scenario_says_when():

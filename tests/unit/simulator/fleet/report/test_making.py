@@ -242,12 +242,12 @@ def test_the_terminal_tells_resends_where_there_are_any_and_which_are_ambiguous(
     assert "again" not in told(report=Tally(31, 31, "", ""))
     assert "\nsent again after a refusal (http.report 7)\n" in told(report=Tally(31, 24, "", ""))
     open_only = told(report=Tally(31, 24, "", "", 7))
-    assert "\nsent again ambiguous, so that it may have been stored before (http.report 7)\n" in open_only
+    assert "\nsent again while an earlier attempt may have been stored: ambiguous (http.report 7)\n" in open_only
     both = told(report=Tally(31, 24, "", "", 5), poll=Tally(9, 9, "", ""), sensor_data=Tally(4000, 2000, "", "", 1999))
     assert re.search(r"again +p50", both)
     assert (
         "\nsent again after a refusal (http.report 2, http.sensor_data 1); "
-        "ambiguous, so that it may have been stored before (http.report 5, http.sensor_data 1,999)\n" in both
+        "while an earlier attempt may have been stored: ambiguous (http.report 5, http.sensor_data 1,999)\n" in both
     )
     stream = StreamAudit(9, 9, 9, 0, 0, 0, 0, 0, 0, resent=4)
     line, open_line = (

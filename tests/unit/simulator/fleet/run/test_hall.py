@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
+from agent.errors import StorageError
 from simulator.fleet.metrics.merging import second_of
 from simulator.fleet.record import Span
 from simulator.fleet.run.conductor import Conducted
@@ -17,6 +18,7 @@ class Watcher:
     """A view and a folder in one: keeps what it is given."""
 
     phases: list[Span | None] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def show(self, second, standing):
         self.phases.append(standing.phase)
@@ -24,6 +26,16 @@ class Watcher:
     def append(self, second): ...
 
     def keep(self, record): ...
+
+    def note(self, text, tone):
+        self.notes.append(text)
+
+
+class Full(Watcher):
+    """A disk that takes nothing any more."""
+
+    def keep(self, record):
+        raise StorageError("run.json: cannot be written: no space left on device")
 
 
 def test_whoever_watches_sees_when_the_phases_are_over_and_things_are_handed_over():
@@ -35,3 +47,14 @@ def test_whoever_watches_sees_when_the_phases_are_over_and_things_are_handed_ove
     hall.drain(Conducted(began_s=0.0, phases=[hold], drained_from_s=2.0))
     hall.second(second_of(2, []), hold, "")
     assert watcher.phases == [hold, hold, Span("drain", "drain", 2.0, 32.0)]
+
+
+def test_a_disk_that_is_full_when_the_phases_change_is_told_and_ends_nothing():
+    full, hold = Full(), Span("day", "hold", 0.0, 2.0)
+    hall = Hall(full, full, a_run(SHAPE)[0], SimpleNamespace(jobs=()), SimpleNamespace(drain_s=30.0))
+    hall.phase(Conducted(began_s=0.0, phases=[hold]))
+    hall.drain(Conducted(began_s=0.0, phases=[hold], drained_from_s=2.0))
+    assert full.notes == ["run.json: cannot be written: no space left on device"] * 2
+    assert (hall.record.phases, hall.record.drained_from_s) == ((hold,), 2.0), (
+        "what could not be written is not forgotten"
+    )
