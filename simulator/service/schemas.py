@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
@@ -25,6 +26,7 @@ class Schemas:
 
     def __init__(self) -> None:
         self.components: Json = {}
+        self._found: dict[tuple[Any, bool], Json] = {}
 
     def of(self, kind: Any, *, received: bool) -> Json:
         """The schema of a type, by reference where it has a name.
@@ -33,6 +35,12 @@ class Schemas:
             kind: any type that pydantic knows.
             received: for a body that comes in; else for an answer.
         """
+        # Nearly every answer of the document is one of a few errors, and to ask pydantic is what takes the time.
+        if (kind, received) not in self._found:
+            self._found[kind, received] = self._make(kind, received=received)
+        return copy.deepcopy(self._found[kind, received])
+
+    def _make(self, kind: Any, *, received: bool) -> Json:
         schema = TypeAdapter(kind).json_schema(mode="validation" if received else "serialization", ref_template=REF)
         named: Json = {name: _finish(name, found, received=received) for name, found in schema.pop("$defs", {}).items()}
         if "title" in schema and "properties" in schema:
