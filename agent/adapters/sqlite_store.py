@@ -23,9 +23,10 @@ from agent.adapters.store.boot_rows import BootRows
 from agent.adapters.store.drafts import Draft, to_draft
 from agent.adapters.store.failures import REPLACING, check, damage, explain, is_damage, is_suspect
 from agent.adapters.store.journal_rows import JournalRows
+from agent.adapters.store.log_room import LogRoom
 from agent.adapters.store.outbox_rows import OutboxRows
 from agent.adapters.store.room import DiskRoom, FreeBytes, free_bytes_beside
-from agent.adapters.store.schema import connect, prepare, wal_bytes
+from agent.adapters.store.schema import checkpoint_bytes, connect, prepare, wal_bytes
 from agent.core.gaps import Gap
 from agent.core.outbox import Bounds
 from agent.core.timekeeping import BootTime
@@ -128,6 +129,7 @@ class SqliteStore:
             connection.close()
             raise
         self._db = connection
+        self._log = LogRoom(self.path, checkpoint_bytes(self._bounds.max_bytes), self._free_bytes)
         self._is_open = True
         self._in_transaction = False
 
@@ -271,6 +273,7 @@ class SqliteStore:
         self._last_key = last_key
         self._outbox.committed()
         self._boots.committed()
+        self._log.follow()
 
     def attempt(self, work: Callable[[], _T]) -> _T:
         """Do a part of a transaction so that its failure undoes this part only.

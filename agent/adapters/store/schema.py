@@ -6,6 +6,7 @@ commit then dirties one or two pages of the flash's own 4 KiB. Measured over a d
 deleted: 7 MB where the deletion may wait for the next commit, 15 MB where it may not (with the ``-shm`` file 19 and 27,
 with pages of 4 KiB 12 and 24). There are no indices that a reading would have to be written into, and no sequence
 table: see :mod:`agent.adapters.store.outbox_rows` for how keys stay unique without one.
+:mod:`agent.adapters.store.log_room` keeps the log from growing with every commit.
 
 Source: sqlite.org/wal.html, sqlite.org/pragma.html, sqlite.org/howtocorrupt.html.
 """
@@ -45,6 +46,7 @@ WAL_MAX_BYTES: Final = 4 * 1024 * 1024
 """The write-ahead log of a store that may be large."""
 
 _WAL_SHARE: Final = 4
+_CHECKPOINT_SHARE: Final = 4
 _LOAD_SHARE: Final = 8
 _FRAME_BYTES: Final = PAGE_BYTES + 24
 # As many as an agent uses again and again; each that is kept prepared costs some 3 KB.
@@ -97,6 +99,11 @@ def wal_bytes(max_bytes: int) -> int:
     return min(WAL_MAX_BYTES, max_bytes // _WAL_SHARE)
 
 
+def checkpoint_bytes(max_bytes: int) -> int:
+    """How much of the log is used before it is written back, and begins anew."""
+    return wal_bytes(max_bytes) // _CHECKPOINT_SHARE
+
+
 def load_bytes(max_bytes: int) -> int:
     """How much of readings one commit may take along: dropping as many others for them writes pages, too."""
     return wal_bytes(max_bytes) // _LOAD_SHARE
@@ -124,7 +131,8 @@ def connect(path: Path, *, max_pages: int | None = None, log_bytes: int = WAL_MA
         connection.execute("PRAGMA trusted_schema=OFF")
         connection.execute("PRAGMA temp_store=MEMORY")
         connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
-        connection.execute(f"PRAGMA wal_autocheckpoint={max(1, log_bytes // 4 // _FRAME_BYTES):d}").fetchone()
+        frames = max(1, log_bytes // _CHECKPOINT_SHARE // _FRAME_BYTES)
+        connection.execute(f"PRAGMA wal_autocheckpoint={frames:d}").fetchone()
         connection.execute(f"PRAGMA journal_size_limit={log_bytes:d}").fetchone()
         if max_pages is not None:
             connection.execute(f"PRAGMA max_page_count={max_pages:d}").fetchone()
