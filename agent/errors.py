@@ -22,6 +22,7 @@ Each class says through ``advice`` what the caller does next::
             ├── Forbidden           REAUTHENTICATE  403, a bearer token without the scope
             ├── NotFound            DROP            404
             ├── Conflict            DROP            409
+            ├── StillRunning        RETRY           409, the same request went out before and is still worked on
             ├── RateLimited         RETRY           429, with the wait that the service asked for
             ├── Refused             DROP            any other 4xx: 400, 405, 413, 415, 422
             └── ServerFault         RETRY           5xx
@@ -213,6 +214,12 @@ class Conflict(ErrorAnswer):
     """409: the request contradicts what is stored."""
 
     advice = Advice.DROP
+
+
+class StillRunning(ErrorAnswer):
+    """409 ``idempotency_key_in_use``: an earlier attempt at this request still runs; ask again for its answer."""
+
+    advice = Advice.RETRY
 
 
 class RateLimited(ErrorAnswer):

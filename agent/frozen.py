@@ -39,6 +39,7 @@ def _compile_init(cls: Any) -> Any:
     """``__init__(self, a, b=..., c=_)``: defaults are the fields' own, ``_`` asks the field's factory."""
     defaults: dict[str, Any] = {}
     factories: dict[str, Any] = {}
+    setters: dict[str, Any] = {}
     arguments, lines = [], []
     for each in dataclasses.fields(cls):
         if not each.init or each.kw_only:
@@ -51,11 +52,13 @@ def _compile_init(cls: Any) -> Any:
             factories[each.name] = each.default_factory
             value = f"_new[{value!r}]() if {value} is _ else {value}"
         arguments.append(f"{each.name}=_" if each.name in defaults else each.name)
-        lines.append(f" _set(self, {each.name!r}, {value})")
+        # The slot's own setter: quicker than object.__setattr__, which looks the name up each time.
+        setters[f"_set_{each.name}"] = getattr(cls, each.name).__set__
+        lines.append(f" _set_{each.name}(self, {value})")
     if hasattr(cls, "__post_init__"):
         lines.append(" self.__post_init__()")
     made: dict[str, Any] = {}
-    names = {**_NAMES, "_new": factories} if factories else _NAMES
+    names = {"_": MISSING, "_new": factories, **setters}
     exec(f"def __init__(self, {', '.join(arguments)}):\n" + "\n".join(lines), names, made)  # noqa: S102 - field names
     init = made["__init__"]
     init.__defaults__ = tuple(defaults.values())
@@ -87,6 +90,5 @@ def _repr(self: Any) -> str:
     return f"{self.__class__.__qualname__}({', '.join(shown)})"
 
 
-_NAMES: Final[dict[str, Any]] = {"_": MISSING, "_set": object.__setattr__}
 _FROZEN: Final = {"__setattr__": _setattr, "__delattr__": _delattr}
 _UNLESS_DEFINED: Final = {"__eq__": _eq, "__hash__": _hash, "__repr__": _repr}

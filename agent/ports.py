@@ -212,8 +212,14 @@ class BootTimes(Protocol):
         """
         ...
 
-    def learn(self, boot_id: str, time: BootTime) -> None:
-        """Keep this, in place of what was known before. Returns at once; it may be lost, but no reading with it."""
+    def learn(self, boot_id: str, time: BootTime, *, rides: bool = False) -> None:
+        """Keep this, in place of what was known before. Returns at once; it may be lost, but no reading with it.
+
+        Args:
+            boot_id: which boot.
+            time: of that boot.
+            rides: no commit is made for it alone: it is written with the next one that happens anyway.
+        """
         ...
 
 

@@ -34,7 +34,7 @@ from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.engine.wheel import LoopClock, Wheel
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.signals.base import Shaped, SignalSet
 from simulator.fleet.signals.day import Diurnal
 
@@ -102,13 +102,13 @@ class Counting:
         ready_s: float,
         sent_s: float | None,
         now_s: float,
-        first: bool,
+        attempt: Attempt,
     ) -> None:
         """See :class:`~simulator.fleet.device.observer.Observer`."""
         self.ended += 1
         self.failed += outcome is not OutcomeClass.OK
         self._lags.append((now_s if sent_s is None else sent_s) - ready_s)
-        self.recorder.record(operation, outcome, intended_s=intended_s, sent_s=sent_s, now_s=now_s, first=first)
+        self.recorder.record(operation, outcome, intended_s=intended_s, sent_s=sent_s, now_s=now_s, attempt=attempt)
 
     def faulted(self, operation: str, device: int, sentence: str) -> None:
         """See :class:`~simulator.fleet.device.observer.Observer`."""

@@ -25,6 +25,7 @@ import uvloop
 from simulator.fleet.engine.addresses import loopback_addresses
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
+from simulator.fleet.engine.ports import Headers
 from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.engine.wheel import LoopClock, Timer, Wheel
 from simulator.fleet.metrics.histogram import Histogram
@@ -136,9 +137,7 @@ class _Device:
         run.open += 1
         run.engine.send(self._number, message, self, TIMEOUT_S)
 
-    def answered(
-        self, status: int, headers: list[tuple[bytes, bytes]], body: bytes, sent_s: float, now_s: float
-    ) -> None:
+    def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
         """The engine: the answer."""
         del headers, body
         self._done(class_of(status), sent_s, now_s)

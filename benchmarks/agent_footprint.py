@@ -9,7 +9,8 @@ memory         PSS out of ``/proc/PID/smaps_rollup``, the median of the idle tim
 start          from starting the process to its READY (``sd_notify``), the median of the runs
 idle CPU       user and system time out of ``/proc/PID/stat`` over the idle time
 bytes written  ``write_bytes`` out of ``/proc/PID/io`` over the idle time, extrapolated to a day; the state
-               directory must be on a disk, since a RAM disk counts nothing
+               directory must be on a disk, since a RAM disk counts nothing. All modules are compiled before, as an
+               installer does: else a module that an idle agent needs late would count as its own writing
 =============  ==========================================================================================
 
 The peer imports the libraries that the agent stands on, measured the same way in the same run, in three steps. The
@@ -67,6 +68,14 @@ rows = sqlite3.connect(sys.argv[2], isolation_level=None)
 rows.execute("PRAGMA journal_mode=WAL")
 rows.execute("CREATE TABLE IF NOT EXISTS reading (recorded_at REAL)")
 rows.execute("INSERT INTO reading VALUES (1)")"""
+# The whole packages, and all of the standard library that a program may ask for.
+COMPILE = f"""{IMPORTS}
+import agent, compileall, re, sqlite3, sys, sysconfig
+others = re.compile("/(site-packages|test|tests|idlelib|lib2to3)/")
+compileall.compile_dir(sysconfig.get_path("stdlib"), quiet=2, rx=others)
+for name in {{each.partition(".")[0] for each in sys.modules}}:
+    for folder in getattr(sys.modules.get(name), "__path__", ()):
+        compileall.compile_dir(folder, quiet=2)"""
 HOLD = "\nprint('ready', flush=True)\nimport sys\nsys.stdin.read()"
 BAR_PSS_MB, BAR_PSS_RATIO, BAR_START_RATIO, BAR_CPU_PERCENT, BAR_WRITTEN_MB = 40.0, 1.15, 2.0, 0.5, 20.0
 ALLOCATOR = {"MALLOC_ARENA_MAX": "1", "MALLOC_TOP_PAD_": "0", "MALLOC_TRIM_THRESHOLD_": "0"}
@@ -137,7 +146,7 @@ def written_bytes(pid: int) -> int:
 
 @contextlib.contextmanager
 def running(python: str, arguments: list[str], **environ: str) -> Iterator[subprocess.Popen[str]]:
-    """A process for as long as the block. Its modules are compiled on its first start only, as an installer does."""
+    """A process for as long as the block."""
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     process = subprocess.Popen(
         [python, *arguments],
@@ -195,7 +204,7 @@ def agent(place: Place) -> Iterator[tuple[subprocess.Popen[str], float]]:
 
 
 def median_start_s(start: Callable[[], AbstractContextManager[tuple[object, float]]], runs: int) -> float:
-    """Some starts; the first one, which compiles, is not counted."""
+    """Some starts; the first one, which fills the disk's cache, is not counted."""
     times = []
     for _ in range(1 + runs):
         with start() as (_, start_s):
@@ -285,6 +294,8 @@ def main() -> int:
             assert service.stdout is not None
             base_url, device_id = service.stdout.readline().split()
             place = Place(options.python, base_url, folder, write_config(folder, base_url, device_id))
+            with running(options.python, ["-c", COMPILE]) as compiler:
+                compiler.wait()
             plain, used, stored, measured = measure(place, options.runs, options.minutes)
     day = dt.datetime.now(dt.UTC).date()
     print(f"agent footprint, {options.minutes:g} min idle, {options.runs} starts each; {day}")

@@ -34,3 +34,11 @@ def ignore(number: int, job: None, pipe: Connection) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     pipe.send(Ready(number, 0))
     time.sleep(600)
+
+
+def hang_up(number: int, job: None, pipe: Connection) -> None:
+    """Say a word, and end only much later."""
+    del job
+    pipe.send(Ready(number, 0))
+    pipe.close()
+    time.sleep(600)

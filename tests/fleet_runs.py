@@ -198,7 +198,8 @@ def _tally(service: np.ndarray, lag: np.ndarray | float) -> Tally:
     taken, waited = Histogram(), Histogram()
     taken.record_many(service)
     waited.record_many(service + lag)
-    return Tally(len(service), len(service) - len(service) // 50, waited.encode(), taken.encode())
+    again = len(service) // 25
+    return Tally(len(service), len(service) - again, waited.encode(), taken.encode(), again // 2)
 
 
 def _thresholds(shape: Shape) -> tuple[ThresholdResult, ...]:

@@ -258,6 +258,7 @@ class SqliteStore:
             self._in_transaction = True
             yield
             last_key = self._outbox.highest_key()
+            self._boots.write()
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             self._roll_back()
@@ -269,6 +270,7 @@ class SqliteStore:
         self._is_doubted = False
         self._last_key = last_key
         self._outbox.committed()
+        self._boots.committed()
 
     def attempt(self, work: Callable[[], _T]) -> _T:
         """Do a part of a transaction so that its failure undoes this part only.
@@ -385,11 +387,14 @@ class SqliteStore:
         self._ensure_open()
         return dict(self._boots.known)
 
-    def learn_time(self, boot_id: str, time: BootTime) -> None:
-        """See :class:`agent.ports.BootTimes`; here it is on the disk when this returns."""
-        with self.transaction():
-            self._boots.learn(boot_id, time)
-            self._outbox.look_at_ages()
+    def learn_time(self, boot_id: str, time: BootTime, *, rides: bool = False) -> None:
+        """See :class:`agent.ports.BootTimes`; here it is on the disk when this returns, unless it rides."""
+        self._ensure_open()
+        self._boots.learn(boot_id, time)
+        self._outbox.look_at_ages()
+        if not rides:
+            with self.transaction():
+                pass  # every commit takes along what was learned
 
     # --- Outbox ---------------------------------------------------------------------------------------------------
 

@@ -245,11 +245,11 @@ class StoreService:
         """
         self._have_done(Request(look, writes=False, may_write=True))
 
-    def submit(self, work: Callable[[SqliteStore], object]) -> None:
-        """Have the writer do and commit this soon; nobody waits, and nobody learns whether it failed."""
+    def submit(self, work: Callable[[SqliteStore], object], *, writes: bool) -> None:
+        """Have the writer do this soon and, if it writes, commit it; nobody waits or learns whether it failed."""
         with self._changed:
             if not self._closing and len(self._requests) < _REQUESTS_MAX:
-                self._requests.append(Request(work, writes=True))
+                self._requests.append(Request(work, writes=writes))
                 self._changed.notify_all()
 
     def _have_done(self, request: Request) -> None:

@@ -108,19 +108,26 @@ class StartNotes:
         self._write("")
 
     def healthy(self) -> None:
-        """This process stayed up: all is forgotten, unless it is safe mode that did."""
-        if not self.is_safe:
-            self._marks, self._rounds, self._last = [], 0, ""
-            self._write("")
+        """This process stayed up: all is forgotten, unless it is safe mode that did.
 
-    def _write(self, reason: str) -> None:
+        Every start comes by here, so a lone mark goes without a sync of the disk. The kernel does that within half a
+        minute; a power cut before may bring the mark back, and then counts as one start that came to nothing. What is
+        near to safe mode, or was in it, is forgotten for certain.
+        """
+        if not self.is_safe:
+            is_lone = len(self._marks) == 1 and self._rounds == 0
+            self._marks, self._rounds, self._last = [], 0, ""
+            self._write("", durable=not is_lone)
+
+    def _write(self, reason: str, *, durable: bool = True) -> None:
         members = {"starts": self._marks[-_MOST_MARKS:], "rounds": self._rounds, "reason": reason}
         try:
             if self._marks or self._rounds:
-                replace_file(self._path, json.dumps(members), 0o600, durable=True)
+                replace_file(self._path, json.dumps(members), 0o600, durable=durable)
             else:
                 self._path.unlink(missing_ok=True)
-                sync_directory(self._path.parent)
+                if durable:
+                    sync_directory(self._path.parent)
         except OSError as error:
             _log.warning("starts=not_noted %s: %s; safe mode may not come when it should", self._path, error)
 

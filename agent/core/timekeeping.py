@@ -48,6 +48,14 @@ def is_plausible(wall_s: float) -> bool:
     return wall_s >= EARLIEST_S
 
 
+def date_within(low_s: float, high_s: float, moment: Moment) -> float:
+    """As :meth:`BootTime.date` with these bounds, for who has many and keeps them as plain numbers."""
+    wall_s, monotonic_s = moment.wall_s, moment.monotonic_s
+    if low_s - _AGREEMENT_S <= wall_s - monotonic_s <= high_s + _AGREEMENT_S:
+        return wall_s
+    return monotonic_s + (low_s + high_s) / 2
+
+
 @dataclass(frozen=True, slots=True)
 class BootTime:
     """True time minus the monotonic clock of one boot: it lies between the two bounds.
@@ -72,10 +80,7 @@ class BootTime:
         A wall clock that agrees is the better of the two: it is not cut to whole seconds, and the same moment comes
         out the same at every resend. A wrong one gives way.
         """
-        offset_s = moment.wall_s - moment.monotonic_s
-        if self.low_s - _AGREEMENT_S <= offset_s <= self.high_s + _AGREEMENT_S:
-            return moment.wall_s
-        return moment.monotonic_s + self.offset_s
+        return date_within(self.low_s, self.high_s, moment)
 
     def narrowed(self, other: BootTime) -> BootTime:
         """What this and a later observation say together; the later one alone where they contradict each other."""

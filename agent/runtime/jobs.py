@@ -201,7 +201,8 @@ class JobRunner:
         while True:
             now_s = time.monotonic()
             fault = limits.fault(run.job.handler, begun_s, attempt.life.at_s, now_s)
-            if fault is not None:
+            # A lane that was held up for longer than the limits (a busy machine, SIGSTOP) finds a run that has ended.
+            if fault is not None and run.is_alive():
                 return self._unwind(run, fault)
             if long_at_s is not None and now_s >= long_at_s:
                 long_at_s = None

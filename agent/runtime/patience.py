@@ -17,6 +17,7 @@ from agent.errors import (
     ServerFault,
     ServiceError,
     SignInEnded,
+    StillRunning,
     TakenOver,
     TokensNotStored,
     TransportError,
@@ -75,6 +76,8 @@ def describe(error: ServiceError | InvalidMessage) -> tuple[str, str, float | No
             return "not_found", f"the service does not know this device or path ({error}); {fix}", HOURLY_S
         case RateLimited():
             return "rate_limited", f"the key's quota is used up ({error}); poll less often or raise the quota", None
+        case StillRunning():
+            return "still_running", f"the service still works on the first attempt ({error}); nothing to do here", None
         case ServerFault():
             return "failing", f"the service failed ({error}); nothing to do here", None
         case UnexpectedAnswer():

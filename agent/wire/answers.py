@@ -24,6 +24,7 @@ from agent.errors import (
     RateLimited,
     Refused,
     ServerFault,
+    StillRunning,
     Unauthorized,
     UnexpectedAnswer,
 )
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from agent.wire.errors import ErrorBody
 
 NOT_MODIFIED: Final = 304
+KEY_IN_USE: Final = "idempotency_key_in_use"
+"""The service's word for a request whose ``Idempotency-Key`` belongs to one that still runs."""
 _RETRY_MAX_S: Final = 86_400.0
 _TEXT_MAX: Final = 300
 # A proxy in front of the service says these in HTML, and they mean what they say. Any other 4xx in HTML is not the
@@ -210,6 +213,9 @@ def _error_answer(response: httpx.Response, body: ErrorBody, redact: Callable[[s
     if not body.error and not message:
         message = _HINTS.get(status, "no error body: the service or a proxy in front of it failed")
     kind = _CLASSES.get(status, ServerFault if status >= 500 else Refused)  # noqa: PLR2004 - RFC 9110, section 15.6
+    if kind is Conflict and body.error == KEY_IN_USE:
+        # Not a word about the request: what its first attempt comes to is not known yet.
+        kind = StillRunning
     return kind(
         status,
         one_line(redact(body.error)),

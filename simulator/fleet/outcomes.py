@@ -1,8 +1,8 @@
-"""What became of a request, in few enough classes to keep a histogram of each."""
+"""What became of a request, in few enough classes to keep a histogram of each; and what went out before it."""
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Final
 
 
@@ -22,6 +22,25 @@ class OutcomeClass(StrEnum):
     """Not connected, refused, reset or closed. The request may have been carried out."""
     UNEXPECTED = "unexpected"
     """An answer that is not the service's: not HTTP, a redirect, a page of somebody else."""
+
+
+REFUSALS: Final = frozenset({OutcomeClass.LIMITED, OutcomeClass.REFUSED})
+"""The service had the request and did not carry it out."""
+
+
+class Attempt(Enum):
+    """What went out before a request. Both others than the first are *resends*; what never left was no attempt."""
+
+    FIRST = "first"
+    """Nothing: the service cannot have it."""
+    AFTER_REFUSAL = "after_refusal"
+    """The same, and all of it was refused (429, another 4xx): the service surely has not stored it."""
+    AMBIGUOUS = "ambiguous"
+    """The same, at least once without an answer that tells (none at all, 5xx): the service may have stored it."""
+
+    def again(self, *, refused: bool) -> Attempt:
+        """What the next attempt is, once this one went out; ``refused``: the service surely did not take it."""
+        return Attempt.AFTER_REFUSAL if refused and self is not Attempt.AMBIGUOUS else Attempt.AMBIGUOUS
 
 
 _OK: Final = 200

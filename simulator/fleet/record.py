@@ -71,12 +71,15 @@ class Tally:
         first_attempts: those of them that were no resend.
         response: encoded histogram from the *intended* time to the answer, seconds: what a device waits.
         service: encoded histogram from the sent time to the answer: what the target took.
+        resends_ambiguous: resends whose earlier attempts may have been carried out, for all that anybody knows. All
+            others follow refusals only.
     """
 
     count: int
     first_attempts: int
     response: str
     service: str
+    resends_ambiguous: int = 0
 
 
 Operations = Mapping[str, Mapping[OutcomeClass, Tally]]
@@ -177,7 +180,8 @@ class StreamAudit:
         lost: accepted, and not given back.
         unknown: given back, and never sent, or refused for good.
         ambiguous: sent without an answer: they may be stored or not, and count as neither.
-        resent: sent again although the first one may have arrived.
+        resent: sent again.
+        resent_ambiguous: those of them whose earlier sendings may have arrived; all others had been refused.
         doubled_by_resend: stored more than once since they were sent more than once; counted in neither of the others.
         refused: the service refused them for good.
     """
@@ -195,6 +199,7 @@ class StreamAudit:
     resent: int = 0
     doubled_by_resend: int = 0
     refused: int = 0
+    resent_ambiguous: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +230,10 @@ class Gap:
     reason: str
 
 
+CHECKS: Final = "limiter"
+"""What a limiter's test found, by name, in :attr:`RunRecord.extras`."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunRecord:
     """A whole run.
@@ -240,6 +249,7 @@ class RunRecord:
         drained_from_s: when the phases were over and devices only handed over what they had; None when there was no
             such time, or when the work goes on in it.
         partial: why the run did not reach its end, and what of it there is; empty for one that did.
+        kind: of the scenario: ``load``, ``onboarding_storm``, ``limiter`` and so on.
     """
 
     name: str
@@ -269,4 +279,5 @@ class RunRecord:
     extras: Mapping[str, Any] = field(default_factory=dict)
     drained_from_s: float | None = None
     partial: str = ""
+    kind: str = "load"
     format: str = RECORD_FORMAT

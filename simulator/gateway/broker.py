@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import shutil
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,6 +28,9 @@ AMQTT_LIMITS: Final = (
     "restart, and made for trying out"
 )
 _READY_S: Final = 20.0
+_PORTS_TRIED: Final = 5
+_TAKEN: Final = "address already in use"
+_RUNNING: Final = re.compile(rb"mosquitto version \S+ running")
 # As the gateway's own configuration for mosquitto has them: a fleet sends more at once than its defaults let wait.
 _LIMITS: Final = (
     "max_queued_messages 20000",
@@ -62,23 +66,43 @@ def running_broker(folder: Path, log: Path) -> Iterator[Broker]:
     Raises:
         ChildFailed: it could not be started.
     """
+    with ExitStack() as ended:
+        yield _started(folder, log, ended)
+
+
+def _started(folder: Path, log: Path, ended: ExitStack) -> Broker:
+    """A broker that ``ended`` ends, on a port that nobody else took between its choice and the broker's start."""
     program = find_mosquitto()
-    port = _free_port()
-    if program is None:
-        with _amqtt(port):
-            yield Broker(port, AMQTT_LIMITS, shares=False)
-        return
+    for left in reversed(range(_PORTS_TRIED)):
+        port = _free_port()
+        try:
+            if program is None:
+                ended.enter_context(_amqtt(port))
+                return Broker(port, AMQTT_LIMITS, shares=False)
+            ended.enter_context(_mosquitto(program, port, folder, log))
+            return Broker(port, "mosquitto", shares=True)
+        except ChildFailed as error:
+            if not left or _TAKEN not in str(error).lower():
+                raise
+    raise AssertionError("the last try returns or raises")
+
+
+@contextmanager
+def _mosquitto(program: str, port: int, folder: Path, log: Path) -> Iterator[None]:
+    """Mosquitto as a child process."""
     folder.mkdir(parents=True, exist_ok=True)
     configuration = folder / "mosquitto.conf"
     lines = [f"listener {port} 127.0.0.1", "allow_anonymous true", *_LIMITS]
     if os.geteuid() == 0:
         lines.append("user root")  # it would give root up for a user that may not read this folder
     configuration.write_text("\n".join(lines) + "\n")
+    log_begins = log.stat().st_size if log.exists() else 0
     child = ChildProcess("mosquitto", log)
     child.start([program, "-c", str(configuration)])
     try:
-        child.wait_until(lambda: _listens(port), "it listened", _READY_S)
-        yield Broker(port, "mosquitto", shares=True)
+        # Who listens there may be somebody else: its own word counts, too.
+        child.wait_until(lambda: _runs(log, log_begins) and _listens(port), "it listened", _READY_S)
+        yield
     finally:
         child.end()
 
@@ -136,6 +160,13 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def _runs(log: Path, begins: int) -> bool:
+    """Whether mosquitto has said since then that it runs: it listens by then, and did not before."""
+    with log.open("rb") as file:
+        file.seek(begins)
+        return _RUNNING.search(file.read()) is not None
 
 
 def _listens(port: int) -> bool:

@@ -22,7 +22,7 @@ from agent.adapters.http_uplink import HttpUplink
 from agent.adapters.sqlite_store import SqliteStore
 from agent.core.outbox import Bounds
 from agent.core.polling import PollIntervals
-from agent.core.timekeeping import DEVICE_WALL_S, TIME_UNKNOWN, BootTime
+from agent.core.timekeeping import DEVICE_WALL_S, TIME_UNKNOWN
 from agent.core.values import Moment
 from agent.runtime.service_clock import ServiceClock
 from agent.wire.device_client import DeviceClient
@@ -115,7 +115,7 @@ class _Times:
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
         self.known = store.known_times
-        self.learn: Callable[[str, BootTime], None] = store.learn_time
+        self.learn = store.learn_time
 
 
 class _Device:

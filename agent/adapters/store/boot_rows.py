@@ -12,6 +12,8 @@ from agent.core.values import Moment
 class BootRows:
     """What is known of the time of boots, over one connection.
 
+    What is learned is written with the next commit, whatever that is for, and again after one that failed.
+
     Args:
         connection: the store's.
         trusts_wall: the wall clock counts for a boot whose time nobody has told.
@@ -24,6 +26,8 @@ class BootRows:
             str(boot_id): BootTime(low_s, high_s, at_s)
             for boot_id, low_s, high_s, at_s in connection.execute("SELECT boot_id, low, high, mono FROM boot")
         }
+        # What the next commit takes along.
+        self._unwritten: dict[str, BootTime] = {}
 
     @property
     def known(self) -> Mapping[str, BootTime]:
@@ -32,10 +36,18 @@ class BootRows:
 
     def learn(self, boot_id: str, time: BootTime) -> None:
         """Keep this. It counts at once, also where the commit fails: it is the truth all the same."""
-        self._known[boot_id] = time
-        self._db.execute(
-            "INSERT OR REPLACE INTO boot VALUES (?, ?, ?, ?)", (boot_id, time.low_s, time.high_s, time.at_s)
+        self._known[boot_id] = self._unwritten[boot_id] = time
+
+    def write(self) -> None:
+        """Take what was learned since the last commit along in this one."""
+        self._db.executemany(
+            "INSERT OR REPLACE INTO boot VALUES (?, ?, ?, ?)",
+            [(boot_id, time.low_s, time.high_s, time.at_s) for boot_id, time in self._unwritten.items()],
         )
+
+    def committed(self) -> None:
+        """The transaction is on the disk."""
+        self._unwritten.clear()
 
     def dated(self, moment: Moment) -> Moment:
         """See :func:`agent.core.timekeeping.dated`."""

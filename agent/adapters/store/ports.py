@@ -24,8 +24,8 @@ class Writer(Protocol):
         """Have the writer look, and commit what follows from it; None means that nothing does."""
         ...
 
-    def submit(self, work: Callable[[SqliteStore], object]) -> None:
-        """Have the writer do and commit this soon; nobody waits, and nobody learns whether it failed."""
+    def submit(self, work: Callable[[SqliteStore], object], *, writes: bool) -> None:
+        """Have the writer do this soon and, if it writes, commit it; nobody waits or learns whether it failed."""
         ...
 
     def buffer(self, draft: Draft) -> None:

@@ -93,9 +93,12 @@ class SharedBootTimes:
         """See :class:`agent.ports.BootTimes`."""
         return self._writer.call(lambda store: store.known_times(), writes=False)
 
-    def learn(self, boot_id: str, time: BootTime) -> None:
+    def learn(self, boot_id: str, time: BootTime, *, rides: bool = False) -> None:
         """See :class:`agent.ports.BootTimes`."""
-        self._writer.submit(lambda store: store.learn_time(boot_id, time))
+        # Always the same way, so that a later one cannot be overtaken by an earlier one.
+        self._writer.submit(lambda store: store.learn_time(boot_id, time, rides=True), writes=False)
+        if not rides:
+            self._writer.submit(lambda _store: None, writes=True)  # a commit, which takes it along
 
 
 class SharedOutbox:

@@ -48,8 +48,15 @@ class DeviceBook(Protocol):
         """
         ...
 
-    def readings_resent(self, device: int, sequences: Sequence[int], at_s: float) -> None:
-        """Readings that were sent before go out again."""
+    def readings_resent(self, device: int, sequences: Sequence[int], at_s: float, *, ambiguous: bool) -> None:
+        """Readings that were sent before go out again.
+
+        Args:
+            device: index in the fleet.
+            sequences: their numbers.
+            at_s: now.
+            ambiguous: the service may have them already; False when it refused them each time.
+        """
         ...
 
     def readings_accepted(self, device: int, sequences: Sequence[int], at_s: float) -> None:
@@ -103,7 +110,7 @@ class BookCounts:
 
     Attributes:
         made, sent, accepted, refused: readings; ``sent`` counts each once.
-        resent: readings that went out again.
+        resent, resent_ambiguous: readings that went out again, and those of them that the service may have had already.
         unanswered: readings that got no answer; those that were sent again and answered since are still in it.
         ordered, received, finished, reported: commands.
         effects: how often an effect began.
@@ -124,6 +131,7 @@ class BookCounts:
     reported: int = 0
     orders_unanswered: int = 0
     missed: int = 0
+    resent_ambiguous: int = 0
 
     @property
     def open(self) -> int:
@@ -145,7 +153,7 @@ class NoBook:
     ) -> None:
         """See :class:`DeviceBook`."""
 
-    def readings_resent(self, device: int, sequences: Sequence[int], at_s: float) -> None:
+    def readings_resent(self, device: int, sequences: Sequence[int], at_s: float, *, ambiguous: bool) -> None:
         """See :class:`DeviceBook`."""
 
     def readings_accepted(self, device: int, sequences: Sequence[int], at_s: float) -> None:

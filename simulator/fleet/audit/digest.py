@@ -7,7 +7,7 @@ implementation can keep. So the digest is made of the names and of doubles. One 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 from zlib import crc32
@@ -18,10 +18,10 @@ _NUMBERS: Final = frozenset({int, float})
 
 
 @lru_cache(maxsize=4096)
-def _shape(names: tuple[str, ...]) -> tuple[tuple[str, ...], struct.Struct, int]:
+def _shape(names: tuple[str, ...]) -> tuple[tuple[str, ...], Callable[..., bytes], int]:
     """Of these names in this order: sorted, how their values are packed, and the checksum to begin with."""
     ordered = tuple(sorted(names))
-    return ordered, struct.Struct(f"<{len(ordered)}d"), crc32(encode_json(ordered))
+    return ordered, struct.Struct(f"<{len(ordered)}d").pack, crc32(encode_json(ordered))
 
 
 def digest_values(values: Mapping[str, Any]) -> int:
@@ -31,11 +31,11 @@ def digest_values(values: Mapping[str, Any]) -> int:
         values: named numbers, without the sequence number. What is no number counts as altered: it gets a digest that
             no numbers get on purpose.
     """
-    names, packed, begin = _shape(tuple(values))
+    names, pack, begin = _shape(tuple(values))
     if _NUMBERS.issuperset(map(type, values.values())):
         try:
             # -0.0 is written as 0 by some: the sum with 0.0 makes them one.
-            return crc32(packed.pack(*[values[name] + 0.0 for name in names]), begin)
+            return crc32(pack(*[values[name] + 0.0 for name in names]), begin)
         except OverflowError:
             pass
     return crc32(repr([values[name] for name in names]).encode("utf-8", "surrogatepass"), ~begin & 0xFFFFFFFF)

@@ -170,6 +170,7 @@ def _reading_stream(sums: ReadingSums) -> StreamAudit:
         unknown=sums.unknown,
         ambiguous=sums.ambiguous,
         resent=sums.resent,
+        resent_ambiguous=sums.resent_ambiguous,
         doubled_by_resend=sums.doubled_by_resend,
         refused=sums.refused,
     )

@@ -56,6 +56,8 @@ class ReadingKind(IntEnum):
     ACCEPTED = 3
     REFUSED = 4
     UNANSWERED = 5
+    RESENT_AFTER_REFUSAL = 6
+    """Sent again, and the service had refused it each time: surely not stored then. ``RESENT`` is open about that."""
 
 
 class CommandKind(IntEnum):

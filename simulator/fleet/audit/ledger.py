@@ -43,7 +43,7 @@ _CHUNK_BYTES: Final = 1024 * 1024
 _WAITING_MAX: Final = 16
 _GAPS_KEPT: Final = 100
 _STOP_S: Final = 30.0
-_SENT, _RESENT, _ACCEPTED, _REFUSED, _UNANSWERED = (int(kind) for kind in ReadingKind)
+_SENT, _RESENT, _ACCEPTED, _REFUSED, _UNANSWERED, _AFTER_REFUSAL = (int(kind) for kind in ReadingKind)
 _STATUS_INDEX: Final = {status: index for index, status in enumerate(STATUSES)}
 _CONTRACT_INDEX: Final = {contract: index for index, contract in enumerate(CONTRACTS)}
 
@@ -86,6 +86,7 @@ class Ledger:
         self._records = 0
         self._from_s = self._to_s = 0.0
         self._made = self._sent = self._accepted = self._refused = self._resent = self._unanswered = 0
+        self._resent_ambiguous = 0
         self._by_kind = [0] * (max(CommandKind) + 1)
         self._waiting: queue.Queue[_Chunk | None] = queue.Queue(_WAITING_MAX)
         self._closed = False
@@ -118,6 +119,7 @@ class Ledger:
             reported=by_kind[CommandKind.REPORTED],
             orders_unanswered=by_kind[CommandKind.ORDER_UNANSWERED],
             missed=self._file.missed,
+            resent_ambiguous=self._resent_ambiguous,
         )
 
     @property
@@ -144,10 +146,12 @@ class Ledger:
         if len(self._readings) >= _CHUNK_BYTES:
             self.flush()
 
-    def readings_resent(self, device: int, sequences: Sequence[int], at_s: float) -> None:
+    def readings_resent(self, device: int, sequences: Sequence[int], at_s: float, *, ambiguous: bool) -> None:
         """See :meth:`DeviceBook.readings_resent`."""
         self._resent += len(sequences)
-        self._put(_RESENT, device, sequences, at_s)
+        if ambiguous:
+            self._resent_ambiguous += len(sequences)
+        self._put(_RESENT if ambiguous else _AFTER_REFUSAL, device, sequences, at_s)
 
     def readings_accepted(self, device: int, sequences: Sequence[int], at_s: float) -> None:
         """See :meth:`DeviceBook.readings_accepted`."""

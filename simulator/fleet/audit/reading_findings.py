@@ -1,8 +1,9 @@
 """The audit of readings: what the ledgers say of some devices against what the service gives back. Pure, on arrays.
 
-*Lost*: accepted, and not there. *Doubled*: there more often than it may be, which is once, or as often as it was sent
-where the service keeps no idempotency keys. *Altered*: there with other values, or with another time than it carried.
-*Unknown*: there, and never sent, or refused for good. *Late*: accepted long after it was made.
+*Lost*: accepted, and not there. *Doubled*: there more often than it may be, which is once; where the service keeps no
+idempotency keys once more for each time that it was sent again while the service may have had it already. *Altered*:
+there with other values, or with another time than it carried. *Unknown*: there, and never sent, or refused for good.
+*Late*: accepted long after it was made.
 
 *Reordered*: the service says that it received reading A after B, although A was accepted before B was first sent. So
 the order in which a device sends is its own business (live readings before the backlog), requests that were in flight
@@ -75,6 +76,7 @@ class ReadingSums:
     ambiguous: int = 0
     resent: int = 0
     refused: int = 0
+    resent_ambiguous: int = 0
     doubled_by_resend: int = 0
     unaccounted: int = 0
     dated_by_service: int = 0
@@ -98,7 +100,7 @@ def judge_readings(records: Records, stored: Records, rules: ReadingRules, found
     judged = rules.read[facts.keys >> _SEQUENCE_BITS]
     copies = _count(rows.fact, facts.size)
     accepted, refused = facts.accepted_at < _NEVER, facts.refused
-    allowed = np.ones(facts.size, dtype=np.int64) if rules.replays else np.maximum(facts.sends, 1)
+    allowed = np.ones(facts.size, dtype=np.int64) if rules.replays else facts.open_sends + 1
     altered, dated = _altered(rows, facts)
     first_received = np.full(facts.size, _NEVER, dtype=np.int64)
     ordered = rows.received != NO_TIME
@@ -129,6 +131,7 @@ def judge_readings(records: Records, stored: Records, rules: ReadingRules, found
         ambiguous=int((is_sent & ~accepted & ~refused).sum()),
         resent=int((facts.sends > 1).sum()),
         refused=int((refused & ~accepted).sum()),
+        resent_ambiguous=int((facts.open_sends > 0).sum()),
         doubled_by_resend=int(((copies > 1) & (copies <= allowed)).sum()),
         unaccounted=int((rows.strangers & ~unknown).sum()),
         dated_by_service=int(dated),
@@ -143,6 +146,7 @@ class _Facts:
     Attributes:
         has_sent: the record of its first sending is there, with digest, recorded and made.
         sends: how often it was sent.
+        open_sends: how often of these again, while the service may have had it already.
         in_doubt: some sending was not answered.
     """
 
@@ -153,6 +157,7 @@ class _Facts:
     made: Ints
     sent_at: Ints
     sends: Ints
+    open_sends: Ints
     accepted_at: Ints
     refused: Flags
     in_doubt: Flags
@@ -194,7 +199,8 @@ def _facts_of(records: Records) -> _Facts:
     has_sent = np.zeros(size, dtype=np.bool_)
     has_sent[at] = True
     sends = _count(np.searchsorted(keys, runs[ReadingKind.SENT][0]), size)
-    sends += _count(np.searchsorted(keys, runs[ReadingKind.RESENT][0]), size)
+    open_sends = _count(np.searchsorted(keys, runs[ReadingKind.RESENT][0]), size)
+    sends += open_sends + _count(np.searchsorted(keys, runs[ReadingKind.RESENT_AFTER_REFUSAL][0]), size)
     accepted_at = np.full(size, _NEVER, dtype=np.int64)
     accepted, times = runs[ReadingKind.ACCEPTED]
     np.minimum.at(accepted_at, np.searchsorted(keys, accepted), times)
@@ -206,6 +212,7 @@ def _facts_of(records: Records) -> _Facts:
         made=placed("made", 0),
         sent_at=placed("time", 0),
         sends=sends,
+        open_sends=open_sends,
         accepted_at=accepted_at,
         refused=_flags(keys, runs[ReadingKind.REFUSED][0]),
         in_doubt=_flags(keys, runs[ReadingKind.UNANSWERED][0]),

@@ -8,10 +8,10 @@ from typing import Final, NamedTuple, Protocol
 
 import httpx
 
-from agent.errors import ErrorAnswer, ServiceError, UnexpectedAnswer
+from agent.errors import Conflict, ErrorAnswer, ServiceError, UnexpectedAnswer
 from agent.wire.answers import Answer, raise_for_status
 from agent.wire.secret import redact
-from simulator.fleet.outcomes import OutcomeClass, class_of
+from simulator.fleet.outcomes import REFUSALS, OutcomeClass, class_of
 
 SOURCE: Final = "the service"
 _GOOD_JSON: Final = re.compile(rb"[ \t\r\n]*[\[{]")
@@ -70,3 +70,11 @@ def outcome_of(error: ServiceError) -> OutcomeClass:
     if isinstance(error, ErrorAnswer):
         return class_of(error.status)
     return OutcomeClass.UNEXPECTED if isinstance(error, UnexpectedAnswer) else OutcomeClass.TRANSPORT
+
+
+def is_refused(error: ServiceError) -> bool:
+    """Whether the service had the request and surely did not carry it out; every other error leaves that open.
+
+    409 is left open: a request with the same idempotency key is still running.
+    """
+    return isinstance(error, ErrorAnswer) and not isinstance(error, Conflict) and class_of(error.status) in REFUSALS

@@ -14,8 +14,9 @@ from simulator.fleet.device.exchange import Ask
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.device.observer import Observer
 from simulator.fleet.engine.mqtt.faults import class_of_reason
+from simulator.fleet.engine.ports import Headers
 from simulator.fleet.engine.wheel import Wheel
-from simulator.fleet.outcomes import OutcomeClass, class_of
+from simulator.fleet.outcomes import Attempt, OutcomeClass, class_of
 
 _SUFFIX: Final = "-copy-{}"
 
@@ -45,7 +46,7 @@ def send_copies(
     for number, copy in enumerate(ask.copies, 1):
         again = ask._replace(body=copy.content, copies=())
         if copy.same_key:
-            fleet.book.readings_resent(device, ask.keys, now_s - fleet.began_s)
+            fleet.book.readings_resent(device, ask.keys, now_s - fleet.began_s, ambiguous=True)
         else:
             again = renamed(again, _SUFFIX.format(number))
         due_s = now_s + copy.delay_s
@@ -63,22 +64,22 @@ class Unawaited:
         operation: what it is measured as.
         device: whose, its index in the fleet.
         due_s: when it was to go, on the monotonic clock; None for whatever goes at once.
-        first: it is no repeat.
+        attempt: of a copy ``AMBIGUOUS``: the service may have what it is a copy of.
     """
 
-    __slots__ = ("_device", "_due_s", "_first", "_observer", "_operation")
+    __slots__ = ("_attempt", "_device", "_due_s", "_observer", "_operation")
 
-    def __init__(self, observer: Observer, operation: str, device: int, due_s: float | None, *, first: bool) -> None:
+    def __init__(self, observer: Observer, operation: str, device: int, due_s: float | None, attempt: Attempt) -> None:
         self._observer = observer
         self._operation = operation
         self._device = device
         self._due_s = due_s
-        self._first = first
+        self._attempt = attempt
 
     def answered(
         self,
         status: int,
-        headers: list[tuple[bytes, bytes]],  # noqa: ARG002 - a Caller
+        headers: Headers,  # noqa: ARG002 - a Caller
         body: bytes,  # noqa: ARG002
         sent_s: float,
         now_s: float,
@@ -107,5 +108,5 @@ class Unawaited:
             ready_s=due_s,
             sent_s=sent_s,
             now_s=now_s,
-            first=self._first,
+            attempt=self._attempt,
         )

@@ -15,27 +15,19 @@ from uuid import uuid4
 from agent.core.values import Moment
 from agent.errors import ServiceError, TransportError, UnexpectedAnswer
 from simulator.fleet.device.answers import HttpAnswer
-from simulator.fleet.device.body import Body
-from simulator.fleet.device.chance import Chance
 from simulator.fleet.device.copies import Unawaited, send_copies
 from simulator.fleet.device.exchange import HELD_POLL, Ask, Operation, Speaker
 from simulator.fleet.device.glance import Familiar
 from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.model import DeviceModel, Fleetwide
 from simulator.fleet.device.observer import NoObserver, Observer
-from simulator.fleet.device.places import Places
-from simulator.fleet.device.store import Disk
+from simulator.fleet.device.places import Places, Site
 from simulator.fleet.device.virtual_device import Channel, VirtualDevice
-from simulator.fleet.engine.ports import HttpEngine
-from simulator.fleet.engine.wheel import Timer, Wheel
-from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.signals.base import Individual
+from simulator.fleet.engine.ports import Headers, HttpEngine
+from simulator.fleet.engine.wheel import Wheel
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 
-_COMMANDS: Final = Channel.COMMANDS
-_UPLINK: Final = Channel.UPLINK
-_COMMANDS_BIT: Final = 1
-_UPLINK_BIT: Final = 2
-_NEVER_S: Final = float("inf")
+_POLL: Final = Operation.POLL
 _ONCE: Final = "idempotency-key"
 TIMEOUT_S: Final = 10.0
 
@@ -121,20 +113,15 @@ class Driver(Places["_Place"]):
         super().__init__(places, first_index, fleet.gauges)
 
 
-class _Place(Timer):
+class _Place(Site):
     """One device's place: its disk for ever, its life while the power is on; a timer for whatever is due next."""
 
-    __slots__ = ("_busy", "_chance", "_disk", "_model", "_speaker", "device", "driver", "index")
+    __slots__ = ("_speaker", "device", "driver")
 
     def __init__(self, driver: Driver, index: int, member: Member) -> None:
-        super().__init__()
+        super().__init__(driver.fleet, index, member.model)
         self.driver = driver
-        self._model = member.model
         self._speaker = Speaker(member.device_id, member.product_id, driver.fleet.offers)
-        self._disk = Disk.empty()
-        self._chance = Chance(driver.fleet.seed, index)
-        self._busy = 0  # the bits of the channels with a request on its way
-        self.index = index
         self.device: VirtualDevice | None = None
 
     def switch_on(self, *, sampling: bool) -> None:
@@ -142,17 +129,7 @@ class _Place(Timer):
             return
         driver = self.driver
         now = self.moment(driver.clocks.now())
-        body = Body(
-            self.index,
-            self._speaker,
-            self._model,
-            driver.fleet,
-            self._disk,
-            chance=self._chance,
-            familiar=driver.familiar,
-            now=now,
-        )
-        self.device = VirtualDevice(body, now)
+        self.device = VirtualDevice(self.body(self._speaker, driver.familiar, now), now)
         if not sampling:
             self.device.sample(on=False)
         driver.fleet.gauges.online += 1
@@ -164,22 +141,14 @@ class _Place(Timer):
         driver = self.driver
         driver.engine.cut(self.index)
         driver.wheel.cancel(self)
-        self.device.power_lost(self.moment(driver.clocks.now()), uplink_busy=bool(self._busy & _UPLINK_BIT))
+        self.device.power_lost(self.moment(driver.clocks.now()))
         self.device = None
-        self._busy = 0
         driver.fleet.gauges.online -= 1
 
     def sample(self, *, on: bool) -> None:
         if self.device is not None:
             self.device.sample(on=on)
             self._turn(self.device, self.moment(self.driver.clocks.now()))
-
-    def moment(self, now: Moment) -> Moment:
-        """This instant as the device sees it."""
-        around = self.driver.fleet.circumstances
-        if around is None or around.clocks_are_right:
-            return now
-        return around.moment(Individual.at(self.driver.fleet.seed, self.index), self._model, now)
 
     def fire(self) -> None:
         """Something is due."""
@@ -192,61 +161,59 @@ class _Place(Timer):
         if device is None:
             return
         ask = exchange.ask
-        is_poll = ask.operation is Operation.POLL
-        self._busy &= ~(_COMMANDS_BIT if is_poll else _UPLINK_BIT)
+        # How long the service holds a poll says nothing of how fast it answers.
+        name = HELD_POLL if ask.wait_s > 0 else ask.operation
         driver.observer.exchanged(
-            _name_of(ask),
+            name,
             outcome,
             self.index,
             intended_s=ask.intended_s,
             ready_s=ask.ready_s,
             sent_s=sent_s,
             now_s=now.monotonic_s,
-            first=ask.first,
+            attempt=ask.attempt,
         )
-        fault = device.fault(_COMMANDS if is_poll else _UPLINK)
-        if fault:
-            driver.observer.faulted(_name_of(ask), self.index, fault)
+        channel: Channel = device.commands if ask.operation is _POLL else device.uplink
+        if channel.fault:
+            driver.observer.faulted(name, self.index, channel.fault)
         self._turn(device, now)
         if driver.on_news is not None:
             driver.on_news()
 
     def _turn(self, device: VirtualDevice, now: Moment) -> None:
         """Send what is due, and wake up for what is not."""
-        if now.monotonic_s >= device.own_due_s:
+        now_s = now.monotonic_s
+        if now_s >= device.own_due_s:
             device.advance(now)
         due_s = device.own_due_s
-        if not self._busy & _UPLINK_BIT:
-            wanted_s = self._try(device, _UPLINK, _UPLINK_BIT, now)
-            due_s = min(due_s, wanted_s)
-        if not self._busy & _COMMANDS_BIT:
-            wanted_s = self._try(device, _COMMANDS, _COMMANDS_BIT, now)
-            due_s = min(due_s, wanted_s)
-        if due_s == _NEVER_S:
-            self.driver.wheel.put_off(self)
-        elif due_s != self.due_s:
+        uplink_s = device.uplink.due_s
+        if uplink_s <= now_s:
+            uplink_s = self._ask(device.uplink, now)
+        if uplink_s < due_s:
+            due_s = uplink_s
+        commands_s = device.commands.due_s
+        if commands_s <= now_s:
+            commands_s = self._ask(device.commands, now)
+        if commands_s < due_s:
+            due_s = commands_s
+        if due_s != self.due_s:
             self.driver.wheel.at(due_s, self)
 
-    def _try(self, device: VirtualDevice, channel: Channel, bit: int, now: Moment) -> float:
-        """Send what this channel has; else when it may have something, infinity if a request is on its way."""
-        wanted_s = device.due_s(channel)
-        if wanted_s > now.monotonic_s:
-            return wanted_s
-        ask = device.ask(channel, now)
-        if ask is None:
-            return device.due_s(channel)
-        self._send(ask, bit)
-        return _NEVER_S
+    def _ask(self, channel: Channel, now: Moment) -> float:
+        """Send what this channel has; when to ask it again."""
+        ask = channel.ask(now)
+        if ask is not None:
+            self._send(ask)
+        return channel.due_s
 
-    def _send(self, ask: Ask, bit: int) -> None:
+    def _send(self, ask: Ask) -> None:
         driver = self.driver
-        self._busy |= bit
         letterhead = driver.letterheads[self.index % len(driver.letterheads)]
         driver.engine.send(self.index, letterhead.message(ask), _Exchange(self, ask), driver.timeout_s + ask.wait_s)
         if ask.copies:
 
             def send(copy: Ask, due_s: float) -> None:
-                caller = Unawaited(driver.observer, Operation.READINGS, self.index, due_s, first=False)
+                caller = Unawaited(driver.observer, Operation.READINGS, self.index, due_s, Attempt.AMBIGUOUS)
                 driver.engine.send(self.index, letterhead.message(copy), caller, driver.timeout_s)
 
             now_s = driver.clocks.monotonic()
@@ -262,9 +229,7 @@ class _Exchange:
         self.place = place
         self.ask = ask
 
-    def answered(
-        self, status: int, headers: list[tuple[bytes, bytes]], body: bytes, sent_s: float, now_s: float
-    ) -> None:
+    def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.ports.Caller`."""
         place = self.place
         if place.device is not None:
@@ -289,8 +254,3 @@ def _renamed(ask: Ask, suffix: str) -> Ask:
     if _ONCE not in ask.headers:
         return ask
     return ask._replace(headers={**ask.headers, _ONCE: ask.headers[_ONCE] + suffix})
-
-
-def _name_of(ask: Ask) -> str:
-    """What an exchange is measured as: how long the service holds a poll says nothing of how fast it answers."""
-    return HELD_POLL if ask.wait_s > 0 else ask.operation

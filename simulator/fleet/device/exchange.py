@@ -30,6 +30,7 @@ from agent.wire.sensor_batches import BatchAnswer
 from agent.wire.times import to_rfc3339
 from simulator.fleet.device.answers import SOURCE, HttpAnswer, judge
 from simulator.fleet.models.interference import Body as SentBody
+from simulator.fleet.outcomes import Attempt
 
 IN_PROGRESS: Final = "in_progress"
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -64,7 +65,7 @@ class Ask(NamedTuple):
         report: what is reported, for ``REPORT``.
         intended_s: when it was due, on the monotonic clock.
         ready_s: when the device was free to send it; not before ``intended_s``.
-        first: the service cannot have it already.
+        attempt: whether it went out before.
         copies: of the body, which go out as well and which nobody waits for.
     """
 
@@ -78,7 +79,7 @@ class Ask(NamedTuple):
     report: Report | None = None
     intended_s: float = 0.0
     ready_s: float = 0.0
-    first: bool = True
+    attempt: Attempt = Attempt.FIRST
     copies: tuple[SentBody, ...] = ()
 
 
@@ -144,7 +145,7 @@ class Speaker:
         intended_s: float = 0.0,
         ready_s: float = 0.0,
         *,
-        first: bool = True,
+        attempt: Attempt = Attempt.FIRST,
     ) -> Ask:
         """Hand over readings; as one array where the service takes arrays, else only the first of them.
 
@@ -153,7 +154,7 @@ class Speaker:
             name: begins the idempotency keys; unique among all devices and runs that talk to one service.
             intended_s: as in :class:`Ask`.
             ready_s: as in :class:`Ask`.
-            first: as in :class:`Ask`.
+            attempt: as in :class:`Ask`.
         """
         if len(batch) == 1 or BATCH_SENSOR_DATA not in self.offers:
             reading = batch[0]
@@ -166,7 +167,7 @@ class Speaker:
         if IDEMPOTENCY_KEY in self.offers:
             headers = {"idempotency-key": _once_key(name, keys)}
         return Ask(
-            _READINGS, "POST", paths.SENSOR_DATA, body.encode(), headers, 0.0, keys, None, intended_s, ready_s, first
+            _READINGS, "POST", paths.SENSOR_DATA, body.encode(), headers, 0.0, keys, None, intended_s, ready_s, attempt
         )
 
     def report(self, report: Report, intended_s: float = 0.0, ready_s: float = 0.0) -> Ask | None:

@@ -6,19 +6,19 @@ answer as a whole. Where it says something, it says the same (a property test ho
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from simulator.fleet.device.answers import HttpAnswer
+from simulator.fleet.engine.ports import Headers
 
 _OK: Final = 200
 _CREATED: Final = 201
 _NOT_MODIFIED: Final = 304
-_NAME_LENGTH: Final = 4  # of both names below
 _DATE: Final = b"date"
 _ETAG: Final = b"etag"
+_LENGTH: Final = 4  # of both
 _KEPT: Final = 64
 _BODY_BYTES_MAX: Final = 200
 
@@ -35,29 +35,35 @@ class Stamps(NamedTuple):
     etag: str | None
 
 
-def stamps_of(headers: Sequence[tuple[bytes, bytes]]) -> Stamps | None:
+def stamps_of(headers: Headers) -> Stamps | None:
     """Date and entity tag; None where one of them comes twice or is unusual."""
-    date = etag = None
+    # A tuple is there again and again (see Headers), and its parts are not looked through each time.
+    return _stamps_of_known(headers) if type(headers) is tuple else _look_through(headers)
+
+
+@lru_cache(maxsize=64)
+def _stamps_of_known(headers: tuple[tuple[bytes, bytes], ...]) -> Stamps | None:
+    return _look_through(headers)
+
+
+def _look_through(headers: Headers) -> Stamps | None:
+    dates = etags = 0
+    date = etag = b""
     for name, value in headers:
-        if len(name) == _NAME_LENGTH:
+        if len(name) == _LENGTH:
             lower = name.lower()
             if lower == _DATE:
-                if date is not None:
-                    return None
+                dates += 1
                 date = value
             elif lower == _ETAG:
-                if etag is not None:
-                    return None
+                etags += 1
                 etag = value
-    if date is not None and not date.isascii():
+    if dates > 1 or etags > 1:
         return None
-    tag = None
-    if etag is not None:
-        if not etag.isascii():
-            return None
-        text = etag.decode("ascii")
-        tag = text if text and text.isprintable() else None
-    return Stamps(None if date is None else _epoch_s(date), tag)
+    if not (date.isascii() and etag.isascii()):
+        return None
+    text = etag.decode("ascii")
+    return Stamps(_epoch_s(date), text if text and text.isprintable() else None)
 
 
 @lru_cache(maxsize=16)

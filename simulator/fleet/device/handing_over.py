@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from agent.core.outbox import Disposition, judge_readings, judge_report
 from agent.core.values import JournalEntry, Moment, Report
 from agent.errors import ServiceError
 from agent.wire.extensions import BATCH_SENSOR_DATA
-from simulator.fleet.device.answers import HttpAnswer, judge, outcome_of
+from simulator.fleet.device.answers import HttpAnswer, is_refused, judge, outcome_of
 from simulator.fleet.device.body import Body
 from simulator.fleet.device.exchange import IN_PROGRESS, Ask, Operation, read_refusals
 from simulator.fleet.device.glance import stamps_of
 from simulator.fleet.device.patience import Patience
 from simulator.fleet.device.store import Row
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 
 _ONE: Final = 1
 _NEVER_S: Final = float("-inf")
@@ -29,29 +30,36 @@ class HandingOver:
 
     Attributes:
         not_before_s: nothing goes out before this, on the monotonic clock.
+        is_waiting: a request is on its way, and its answer or its end has not been told.
         fault: why the last answer was no good one, for a person.
     """
 
     __slots__ = (
+        "_apart",
         "_backed_off_s",
         "_body",
         "_held_until_s",
         "_limit",
+        "_limit_max",
         "_patience",
         "_told_before",
         "fault",
+        "is_waiting",
         "not_before_s",
     )
 
     def __init__(self, body: Body) -> None:
         self._body = body
-        self._limit = body.model.batch
+        self._limit = self._limit_max = body.model.batch if BATCH_SENSOR_DATA in body.fleet.offers else _ONE
         self._patience = Patience(body.model.backoff, body.chance, defies_limit=body.model.defies_limit)
         self._backed_off_s = _NEVER_S
         self._held_until_s = _NEVER_S
         self.not_before_s = _NEVER_S
+        self.is_waiting = False
         self.fault = ""
-        self._told_before = ("", "")  # the report that went out and was not answered for good: command and status
+        # The report that went out and was not answered for good: command and status, and what sending it again is.
+        self._told_before = ("", "", Attempt.FIRST)
+        self._apart = Attempt.AMBIGUOUS  # what sending the readings of a refused batch one by one is; not known yet
 
     @property
     def has_work(self) -> bool:
@@ -66,13 +74,19 @@ class HandingOver:
 
     @property
     def due_s(self) -> float:
-        """When to hand over next, on the monotonic clock; infinity while nothing waits."""
-        return self._free_s if self.has_work else _IDLE_S
+        """When to hand over next, on the monotonic clock; infinity while a request is on its way or nothing waits."""
+        return _IDLE_S if self.is_waiting or not self.has_work else self._free_s
 
     def ask(self, now: Moment) -> Ask | None:
-        """What to hand over next; None when nothing waits or a back-off is not over."""
-        if now.monotonic_s < self._free_s:
+        """What to hand over next; None when nothing waits, a back-off is not over, or a request is on its way."""
+        now_s = now.monotonic_s
+        if self.is_waiting or now_s < self.not_before_s or now_s < self._held_until_s:
             return None
+        ask = self._next(now)
+        self.is_waiting = ask is not None
+        return ask
+
+    def _next(self, now: Moment) -> Ask | None:
         body = self._body
         disk = body.disk
         if not disk.journal.is_idle:
@@ -90,6 +104,7 @@ class HandingOver:
 
     def answered(self, ask: Ask, answer: HttpAnswer, now: Moment) -> OutcomeClass:
         """Take an answer, good or not; the class that it counts in."""
+        self.is_waiting = False
         familiar = self._body.familiar
         if ask.operation is Operation.READINGS and familiar.taken(answer, len(ask.keys)):
             stamps = stamps_of(answer.headers)
@@ -121,19 +136,21 @@ class HandingOver:
             now: this instant.
             left: the request went out, so that the service may have seen it.
         """
+        self.is_waiting = False
         self.fault = str(error)
         if ask.operation is Operation.READINGS:
             settled = judge_readings(error) is Disposition.SET_ASIDE
             if settled:
                 self._put_away(ask, str(error), now)
             elif left:
-                self._body.fleet.book.readings_unanswered(self._body.index, ask.keys, self._body.run_s(now))
+                self._keep(ask, now, refused=is_refused(error))
         else:
             settled = judge_report(error) is Disposition.SET_ASIDE
             if settled:
                 self._take_report(ask, now)
             elif left and ask.report is not None:
-                self._told_before = (ask.report.command_id, ask.report.status)
+                again = ask.attempt.again(refused=is_refused(error))
+                self._told_before = (ask.report.command_id, ask.report.status, again)
         if settled:
             self.not_before_s = now.monotonic_s
         else:
@@ -141,6 +158,7 @@ class HandingOver:
 
     def settled(self, ask: Ask, refused: dict[int, str], now: Moment) -> None:
         """What was asked is safe elsewhere, but for the refused readings: for answers that are not HTTP's."""
+        self.is_waiting = False
         if ask.operation is Operation.READINGS:
             self._take_readings(ask, refused, now)
         else:
@@ -166,7 +184,7 @@ class HandingOver:
     @property
     def _free_s(self) -> float:
         """When something may go out, on the monotonic clock."""
-        return max(self.not_before_s, self._held_until_s)
+        return self.not_before_s if self.not_before_s > self._held_until_s else self._held_until_s
 
     def _succeeded(self, server_time: float | None, now: Moment) -> None:
         self.fault = ""
@@ -179,8 +197,9 @@ class HandingOver:
     def _report(self, report: Report, since: Moment) -> Ask | None:
         intended_s = max(since.monotonic_s, self._backed_off_s)
         ask = self._body.speaker.report(report, intended_s, max(intended_s, self._free_s))
-        if ask is not None and (report.command_id, report.status) == self._told_before:
-            ask = ask._replace(first=False)
+        command_id, status, attempt = self._told_before
+        if ask is not None and (report.command_id, report.status) == (command_id, status):
+            ask = ask._replace(attempt=attempt)
         return ask
 
     def _take_report(self, ask: Ask, now: Moment) -> None:
@@ -194,26 +213,49 @@ class HandingOver:
     # --- readings -----------------------------------------------------------------------------------------------------
 
     def _again(self, ask: Ask, now: Moment) -> Ask:
-        """The readings that were not answered, in the same request."""
+        """The readings that were not answered for good, in the same request."""
         body = self._body
         due_s = max(self._free_s, body.began_s)
-        ask = ask._replace(intended_s=due_s, ready_s=due_s, first=False)
-        body.fleet.book.readings_resent(body.index, ask.keys, body.run_s(now))
+        ask = ask._replace(intended_s=due_s, ready_s=due_s)
+        self._write_resent(ask.keys, ask.attempt, now)
         body.disk.in_flight = ask
         return ask
 
+    def _write_resent(self, keys: Sequence[int], attempt: Attempt, now: Moment) -> None:
+        """Write down that these go out again, unless they never left before."""
+        body = self._body
+        if attempt is not Attempt.FIRST:
+            ambiguous = attempt is Attempt.AMBIGUOUS
+            body.fleet.book.readings_resent(body.index, keys, body.run_s(now), ambiguous=ambiguous)
+
+    def _keep(self, ask: Ask, now: Moment, *, refused: bool) -> None:
+        """These readings went out, and the same request goes again."""
+        body = self._body
+        in_flight = body.disk.in_flight
+        if in_flight is not None:
+            body.disk.in_flight = in_flight._replace(attempt=in_flight.attempt.again(refused=refused))
+        if not refused:
+            body.fleet.book.readings_unanswered(body.index, ask.keys, body.run_s(now))
+
     def _next_readings(self, now: Moment) -> Ask:
         body = self._body
-        arrays = BATCH_SENSOR_DATA in body.fleet.offers
-        batch = body.disk.outbox.next_batch(self._limit if arrays else _ONE, now)
-        intended_s = batch[0].due_s if len(batch) == _ONE else min([row.due_s for row in batch])
-        intended_s = max(intended_s, self._backed_off_s)
-        again = [row.key for row in batch if row.recorded_ms is not None]
-        if again:
-            body.fleet.book.readings_resent(body.index, again, body.run_s(now))
+        batch = body.disk.outbox.next_batch(self._limit, now)
+        intended_s = batch[0].due_s
+        again: list[int] = []
         for row in batch:
+            if row.due_s < intended_s:
+                intended_s = row.due_s
             if row.recorded_ms is None:
                 self._date(row, now)
+            else:
+                again.append(row.key)
+        attempt = Attempt.FIRST
+        if again:
+            attempt = self._apart
+            self._write_resent(again, attempt, now)
+        if intended_s < self._backed_off_s:
+            intended_s = self._backed_off_s
+        free_s = self._free_s
         around = body.fleet.circumstances
         if around is not None:
             batch = list(around.ordered(body.individual, batch, now))
@@ -221,8 +263,8 @@ class HandingOver:
             batch,
             f"{body.fleet.run}-{body.index}",
             intended_s,
-            max(intended_s, self._free_s),
-            first=not again,
+            free_s if free_s > intended_s else intended_s,
+            attempt=attempt,
         )
         if around is not None:
             ask = around.sent(body.individual, ask, now)
@@ -261,7 +303,7 @@ class HandingOver:
             book.readings_refused(body.index, tuple(refused), body.run_s(now))
             self.fault = next(iter(refused.values()))
         body.disk.in_flight = None
-        self._limit = body.model.batch
+        self._limit = self._limit_max
 
     def _put_away(self, ask: Ask, reason: str, now: Moment) -> None:
         """The service refused these for good. Of several, one is to blame: they go one by one, and none is lost."""
@@ -269,6 +311,7 @@ class HandingOver:
             self._take_readings(ask, {ask.keys[0]: reason}, now)
         else:
             self._limit = _ONE
+            self._apart = ask.attempt.again(refused=True)
             self._body.disk.in_flight = None
 
 

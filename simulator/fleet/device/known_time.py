@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from agent.core.timekeeping import DATE_RESOLUTION_S, BootTime, is_plausible
+from agent.core.timekeeping import DATE_RESOLUTION_S, BootTime, date_within, is_plausible
 from agent.core.timekeeping import DRIFT as _DRIFT
 from agent.core.timekeeping import STEP_S as _STEP_S
 from agent.core.values import Moment
@@ -39,11 +39,11 @@ class KnownTime:
         if self._boot_id == moment.boot_id:
             drift_s = _DRIFT * abs(at_s - self._at_s)
             known_low_s, known_high_s = self._low_s - drift_s, self._high_s + drift_s
-            narrow_low_s = max(known_low_s, low_s)
-            narrow_high_s = min(known_high_s, high_s)
+            narrow_low_s = known_low_s if known_low_s > low_s else low_s
+            narrow_high_s = known_high_s if known_high_s < high_s else high_s
             if narrow_low_s - narrow_high_s <= _STEP_S:
                 low_s = narrow_low_s
-                high_s = max(narrow_low_s, narrow_high_s)
+                high_s = narrow_high_s if narrow_high_s > narrow_low_s else narrow_low_s
         else:
             self._boot_id = moment.boot_id
         self._low_s = low_s
@@ -59,5 +59,5 @@ class KnownTime:
     def recorded_at(self, moment: Moment) -> float | None:
         """When something happened, for the wire; see :meth:`agent.core.timekeeping.ServiceTime.recorded_at`."""
         if self._boot_id == moment.boot_id:
-            return BootTime(self._low_s, self._high_s, self._at_s).date(moment)
+            return date_within(self._low_s, self._high_s, moment)
         return moment.wall_s if is_plausible(moment.wall_s) else None

@@ -14,7 +14,7 @@ from agent.core.values import Contract
 from simulator.fleet.audit.book import NoBook
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.audit.readings import ReadingAccount, ReadingFact
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 
 _FAULTS_KEPT = 10
 _DIGEST = "digest"
@@ -112,7 +112,7 @@ class Ledgers(NoBook):
         ready_s: float,  # noqa: ARG002
         sent_s: float | None,  # noqa: ARG002
         now_s: float,  # noqa: ARG002
-        first: bool,  # noqa: ARG002
+        attempt: Attempt,  # noqa: ARG002
     ) -> None:
         """See :class:`~simulator.fleet.device.observer.Observer`."""
         ledger = self._ledgers[device]

@@ -37,9 +37,10 @@ class Letterhead:
 
     def message(self, ask: Ask) -> bytes:
         """The whole request, ready for the wire (RFC 9112)."""
-        own = "".join([f"{name}: {value}\r\n" for name, value in ask.headers.items()]) if ask.headers else ""
-        line = f"{ask.method} {self._prefix}{ask.target} HTTP/1.1\r\n{self._fixed}{own}"
-        if ask.body is None:
-            return f"{line}\r\n".encode()
-        length = len(ask.body)
-        return f"{line}content-type: application/json\r\ncontent-length: {length}\r\n\r\n".encode() + ask.body
+        head = f"{ask.method} {self._prefix}{ask.target} HTTP/1.1\r\n{self._fixed}"
+        for name, value in ask.headers.items():
+            head += f"{name}: {value}\r\n"
+        body = ask.body
+        if body is None:
+            return f"{head}\r\n".encode()
+        return f"{head}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body

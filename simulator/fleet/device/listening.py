@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from agent.core.polling import PollPace
 from agent.core.schedule import phase_s
 from agent.core.values import Moment
@@ -14,6 +16,8 @@ from simulator.fleet.device.intake import take_in
 from simulator.fleet.device.patience import Patience
 from simulator.fleet.outcomes import OutcomeClass
 
+_NEVER_S: Final = float("inf")
+
 
 class Listening:
     """The commands' channel.
@@ -23,7 +27,7 @@ class Listening:
         now: the instant of power-on; the first poll follows within ``fast_s``, each device at its own place in it.
 
     Attributes:
-        due_s: when to ask again, on the monotonic clock.
+        due_s: when to ask again, on the monotonic clock; infinity while a poll is on its way.
         fault: why the last answer was no good one, for a person.
     """
 
@@ -40,10 +44,12 @@ class Listening:
 
     def ask(self, now: Moment) -> Ask | None:
         """The next poll; None when it is not due."""
-        if now.monotonic_s < self.due_s:
+        due_s = self.due_s
+        if now.monotonic_s < due_s:
             return None
+        self.due_s = _NEVER_S
         body = self._body
-        return body.speaker.poll(body.model.wait_s, self._etag, self.due_s)
+        return body.speaker.poll(body.model.wait_s, self._etag, due_s)
 
     def answered(self, ask: Ask, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
         """Take a poll's answer, good or not; the class that it counts in."""
@@ -80,7 +86,8 @@ class Listening:
         self._patience.succeeded()
         self.fault = ""
         body.time.observe(stamps.server_time, now)
-        self._etag = stamps.etag or (self._etag if unchanged else None)
+        if stamps.etag or not unchanged:
+            self._etag = stamps.etag
         self._pace, wait_s = self._pace.polled(
             active=news or (body.lanes is not None and body.lanes.busy),
             held=held,

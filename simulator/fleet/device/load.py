@@ -22,9 +22,9 @@ from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.load_parts import CLEAR, RUN_OVER, Readings, Request, Subject, Users
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.device.observer import NoObserver, Observer
-from simulator.fleet.engine.ports import HttpEngine
+from simulator.fleet.engine.ports import Headers, HttpEngine
 from simulator.fleet.engine.wheel import Wheel
-from simulator.fleet.outcomes import OutcomeClass, class_of
+from simulator.fleet.outcomes import Attempt, OutcomeClass, class_of
 
 _PING: Final[Mapping[str, Any]] = {"command": "ping"}
 
@@ -158,7 +158,7 @@ class Load:
             ready_s=ask.ready_s,
             sent_s=sent_s,
             now_s=now_s,
-            first=True,
+            attempt=Attempt.FIRST,
         )
         if fault:
             self.observer.faulted(ask.operation, sending.device, fault)
@@ -196,9 +196,7 @@ class _Sending:
         self.sequence = sequence
         self.on_end = on_end
 
-    def answered(
-        self, status: int, headers: list[tuple[bytes, bytes]], body: bytes, sent_s: float, now_s: float
-    ) -> None:
+    def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.ports.Caller`."""
         outcome, fault = class_of(status), ""
         if outcome is not OutcomeClass.OK or (body and body[0] not in b"{["):

@@ -13,7 +13,7 @@ from agent.errors import Offline
 from simulator.fleet.device.mqtt_speech import MqttOperation
 from simulator.fleet.device.observer import Observer
 from simulator.fleet.device.patience import Patience
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 
 STABLE_S: Final = 10.0
 """A connection that stood this long shows that all is well: the next failure is the first of its row."""
@@ -102,5 +102,5 @@ class Attempts:
             ready_s=self._attempt_s,
             sent_s=began_s,
             now_s=now_s,
-            first=True,
+            attempt=Attempt.FIRST,
         )

@@ -15,8 +15,6 @@ from agent.core.values import Moment
 from agent.errors import Offline
 from agent.wire.extensions import BATCH_SENSOR_DATA
 from agent.wire.secret import Secret
-from simulator.fleet.device.body import Body
-from simulator.fleet.device.chance import Chance
 from simulator.fleet.device.copies import Unawaited, send_copies
 from simulator.fleet.device.driver import Clocks, Member
 from simulator.fleet.device.exchange import Ask
@@ -26,14 +24,11 @@ from simulator.fleet.device.mqtt_attempts import Attempts
 from simulator.fleet.device.mqtt_life import MqttDevice, no_receipt, why_unsent
 from simulator.fleet.device.mqtt_speech import OPERATIONS, MqttOperation, MqttSpeaker, renamed
 from simulator.fleet.device.observer import NoObserver, Observer
-from simulator.fleet.device.places import Places
-from simulator.fleet.device.store import Disk
-from simulator.fleet.device.virtual_device import Channel
+from simulator.fleet.device.places import Places, Site
 from simulator.fleet.engine.mqtt.faults import class_of_reason
 from simulator.fleet.engine.mqtt.ports import Arrival, MqttEngine, Standing
-from simulator.fleet.engine.wheel import Timer, Wheel
-from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.signals.base import Individual
+from simulator.fleet.engine.wheel import Wheel
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 
 RECEIPT_TIMEOUT_S: Final = 30.0
 SPREAD_S: Final = 2.0
@@ -93,32 +88,24 @@ class MqttDriver(Places["_Place"]):
         super().__init__(places, first_index, fleet.gauges)
 
 
-class _Place(Timer):
+class _Place(Site):
     """One device's place: its disk for ever, its life while the power is on. Its engine's session tells it."""
 
     __slots__ = (
         "_attempts",
         "_busy",
-        "_chance",
-        "_disk",
-        "_model",
         "_receipt_due_s",
         "_sent_s",
         "_speaker",
         "device",
         "driver",
-        "index",
     )
 
     def __init__(self, driver: MqttDriver, index: int, member: Member, *, receipts: bool) -> None:
-        super().__init__()
+        super().__init__(driver.fleet, index, member.model)
         self.driver = driver
-        self.index = index
         self.device: MqttDevice | None = None
-        self._model = member.model
         self._speaker = MqttSpeaker(member.device_id, member.product_id, driver.fleet.offers, receipts=receipts)
-        self._disk = Disk.empty()
-        self._chance = Chance(driver.fleet.seed, index)
         self._attempts = Attempts(driver.observer, index, member.model.backoff, self._chance)
         self._busy: Ask | None = None  # what was published and is not settled
         self._sent_s = 0.0
@@ -131,17 +118,7 @@ class _Place(Timer):
             return
         driver = self.driver
         now = self.moment(driver.clocks.now())
-        body = Body(
-            self.index,
-            self._speaker,
-            self._model,
-            driver.fleet,
-            self._disk,
-            chance=self._chance,
-            familiar=driver.familiar,
-            now=now,
-        )
-        self.device = MqttDevice(body, self._speaker, now)
+        self.device = MqttDevice(self.body(self._speaker, driver.familiar, now), self._speaker, now)
         if not sampling:
             self.device.sample(on=False)
         driver.fleet.gauges.online += 1
@@ -154,7 +131,7 @@ class _Place(Timer):
         driver = self.driver
         driver.engine.cut(self.index)
         driver.wheel.cancel(self)
-        self.device.power_lost(self.moment(driver.clocks.now()), uplink_busy=self._busy is not None)
+        self.device.power_lost(self.moment(driver.clocks.now()))
         self.device = None
         self._went_down()
         self._attempts.stop()
@@ -176,7 +153,7 @@ class _Place(Timer):
         self._attempts.stood(standing.began_s, now_s)
         status = self._speaker.status(online=True)
         # It is said again at the next connection, so nobody waits for its end.
-        greeting = Unawaited(driver.observer, MqttOperation.STATUS, self.index, None, first=True)
+        greeting = Unawaited(driver.observer, MqttOperation.STATUS, self.index, None, Attempt.FIRST)
         driver.engine.publish(self.index, status.topic, status.payload, greeting, driver.timeout_s, retain=True)
         now = self.moment(driver.clocks.moment(now_s))
         device.connected(now)
@@ -247,13 +224,6 @@ class _Place(Timer):
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
-    def moment(self, now: Moment) -> Moment:
-        """This instant as the device sees it."""
-        around = self.driver.fleet.circumstances
-        if around is None or around.clocks_are_right:
-            return now
-        return around.moment(Individual.at(self.driver.fleet.seed, self.index), self._model, now)
-
     def fire(self) -> None:
         """Something is due."""
         device = self.device
@@ -301,7 +271,7 @@ class _Place(Timer):
         if ask.copies:
 
             def send(copy: Ask, due_s: float) -> None:
-                nobody = Unawaited(driver.observer, MqttOperation.READINGS, self.index, due_s, first=False)
+                nobody = Unawaited(driver.observer, MqttOperation.READINGS, self.index, due_s, Attempt.AMBIGUOUS)
                 driver.engine.publish(self.index, copy.target, copy.body or b"", nobody, driver.timeout_s)
 
             now_s = driver.clocks.monotonic()
@@ -320,7 +290,7 @@ class _Place(Timer):
         """The message is not under way any more; what was wrong is told."""
         self._busy = None
         self._receipt_due_s = _NEVER_S
-        fault = device.fault(Channel.UPLINK)
+        fault = device.uplink.fault
         if fault:
             self.driver.observer.faulted(operation, self.index, fault)
 
@@ -333,7 +303,7 @@ class _Place(Timer):
             ready_s=ask.ready_s,
             sent_s=sent_s,
             now_s=now.monotonic_s,
-            first=ask.first,
+            attempt=ask.attempt,
         )
 
     def _tell(self) -> None:

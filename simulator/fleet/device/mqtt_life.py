@@ -133,7 +133,7 @@ class MqttDevice(VirtualDevice):
         notice = read_notice(payload)
         self._body.time.observe(notice.time, now)
         if notice.retry_after_s is None:
-            self._handing_over.wake(now)
+            self.uplink.wake(now)
         elif not self._body.model.defies_limit:
             self.held_until_s = now.monotonic_s + notice.retry_after_s
 
@@ -141,16 +141,16 @@ class MqttDevice(VirtualDevice):
 
     def connected(self, now: Moment) -> None:
         """The session stands: whoever backs off need not any longer."""
-        self._handing_over.begin(now)
+        self.uplink.begin(now)
 
     @property
     def out_due_s(self) -> float:
         """When to ask :meth:`out` again, on the monotonic clock."""
-        return min(self.own_due_s, max(self._handing_over.due_s, self._not_before_s))
+        return min(self.own_due_s, max(self.uplink.due_s, self._not_before_s))
 
     def out(self, now: Moment) -> Ask | None:
         """What to publish next; None when nothing is due."""
-        uplink, not_before_s = self._handing_over, self._not_before_s
+        uplink, not_before_s = self.uplink, self._not_before_s
         if now.monotonic_s < not_before_s:
             return None
         uplink.not_before_s = max(uplink.not_before_s, not_before_s)
@@ -184,13 +184,13 @@ class MqttDevice(VirtualDevice):
         if self.not_understood:
             self.gone_wrong(ask, Refused(_NOT_UNDERSTOOD, "not_understood", self.not_understood), now)
             return
-        self._handing_over.settled(ask, {key: why for key, why in self.told.items() if why is not None}, now)
+        self.uplink.settled(ask, {key: why for key, why in self.told.items() if why is not None}, now)
         self.told = {}
 
     def gone_wrong(self, ask: Ask, error: ServiceError, now: Moment, *, left: bool = True) -> None:
         """No acknowledgement, or no receipt: the same goes again after a while, with the same keys."""
         self.awaited, self.told, self.not_understood = {}, {}, ""
-        self._handing_over.failed(ask, error, now, left=left)
+        self.uplink.failed(ask, error, now, left=left)
 
 
 def why_unsent(outcome: OutcomeClass, reason: str) -> ServiceError:

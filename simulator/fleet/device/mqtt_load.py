@@ -27,7 +27,7 @@ from simulator.fleet.device.observer import NoObserver, Observer
 from simulator.fleet.engine.mqtt import faults
 from simulator.fleet.engine.mqtt.ports import Arrival, MqttEngine, Opening, Standing
 from simulator.fleet.engine.wheel import Timer, Wheel
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 
 RECEIPT_TIMEOUT_S: Final = 30.0
 _NEVER_S: Final = float("inf")
@@ -372,7 +372,7 @@ class _Sending:
             ready_s=ask.ready_s,
             sent_s=sent_s,
             now_s=now_s,
-            first=True,
+            attempt=Attempt.FIRST,
         )
 
     def _end(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:

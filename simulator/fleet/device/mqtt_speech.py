@@ -23,6 +23,7 @@ from simulator.fleet.device.exchange import IN_PROGRESS, Ask, Dated, Operation, 
 from simulator.fleet.engine.mqtt.packets import MAX_PACKET_BYTES
 from simulator.fleet.engine.mqtt.ports import Opening, Will
 from simulator.fleet.faults.json_body import close_body, open_body
+from simulator.fleet.outcomes import Attempt
 
 _PUBLISH: Final = "PUBLISH"
 _FIRMWARE: Final = "fleet"
@@ -62,7 +63,7 @@ class MqttSpeaker(Speaker):
         intended_s: float = 0.0,
         ready_s: float = 0.0,
         *,
-        first: bool = True,
+        attempt: Attempt = Attempt.FIRST,
     ) -> Ask:
         """Hand over readings: a lone one as an object, several as an array."""
         items = [self._item(reading, name) for reading in batch]
@@ -77,7 +78,7 @@ class MqttSpeaker(Speaker):
             keys=keys,
             intended_s=intended_s,
             ready_s=ready_s,
-            first=first,
+            attempt=attempt,
         )
 
     def report(self, report: Report, intended_s: float = 0.0, ready_s: float = 0.0) -> Ask | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 
 
 class Observer(Protocol):
@@ -20,7 +20,7 @@ class Observer(Protocol):
         ready_s: float,
         sent_s: float | None,
         now_s: float,
-        first: bool,
+        attempt: Attempt,
     ) -> None:
         """A request ended.
 
@@ -33,7 +33,7 @@ class Observer(Protocol):
                 generator that lags is seen by this.
             sent_s: when its bytes went to the socket; None when nothing went out.
             now_s: when the answer was whole, or it was given up.
-            first: it was no resend of what the service may have already.
+            attempt: whether it went out before, and what the service may have of that.
         """
         ...
 
@@ -55,7 +55,7 @@ class NoObserver:
         ready_s: float,
         sent_s: float | None,
         now_s: float,
-        first: bool,
+        attempt: Attempt,
     ) -> None:
         """See :class:`Observer`."""
 

@@ -30,16 +30,18 @@ class Patience:
         defies_limit: after 429 go on in a second on average, whatever ``Retry-After`` says.
     """
 
-    __slots__ = ("_defies_limit", "_fraction", "_locked_out", "_usual")
+    __slots__ = ("_defies_limit", "_fraction", "_has_failed", "_locked_out", "_usual")
 
     def __init__(self, usual: Backoff, fraction: Callable[[], float], *, defies_limit: bool = False) -> None:
         self._defies_limit = defies_limit
         self._usual = usual
         self._locked_out = _LOCKED_OUT
         self._fraction = fraction
+        self._has_failed = False
 
     def failed(self, error: ServiceError) -> float:
         """How long to wait after this error, seconds."""
+        self._has_failed = True
         if self._defies_limit and isinstance(error, RateLimited):
             return _DEFIANT_S * self._fraction()
         retry_after_s = error.retry_after_s if isinstance(error, ErrorAnswer) else None
@@ -51,5 +53,7 @@ class Patience:
 
     def succeeded(self) -> None:
         """The service is well."""
-        self._usual = self._usual.succeeded()
-        self._locked_out = self._locked_out.succeeded()
+        if self._has_failed:
+            self._has_failed = False
+            self._usual = self._usual.succeeded()
+            self._locked_out = self._locked_out.succeeded()

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from simulator.fleet.device.model import Gauges
+from agent.core.values import Moment
+from simulator.fleet.device.body import Body
+from simulator.fleet.device.chance import Chance
+from simulator.fleet.device.exchange import Speaker
+from simulator.fleet.device.glance import Familiar
+from simulator.fleet.device.model import DeviceModel, Fleetwide, Gauges
+from simulator.fleet.device.store import Disk
 from simulator.fleet.device.virtual_device import VirtualDevice
+from simulator.fleet.engine.wheel import Timer
+from simulator.fleet.signals.base import Individual
 
 
 class Place(Protocol):
@@ -33,6 +41,38 @@ class Place(Protocol):
     def sample(self, *, on: bool) -> None:
         """Read the sensors, or stop reading them."""
         ...
+
+
+class Site(Timer):
+    """What there is of a device while its power is off: its disk, its chance, its clock's faults.
+
+    Args:
+        fleet: what it has in common with all others.
+        index: in the fleet.
+        model: what it is.
+    """
+
+    __slots__ = ("_chance", "_disk", "_fleet", "_model", "index")
+
+    def __init__(self, fleet: Fleetwide, index: int, model: DeviceModel) -> None:
+        super().__init__()
+        self._fleet = fleet
+        self._model = model
+        self._disk = Disk.empty()
+        self._chance = Chance(fleet.seed, index)
+        self.index = index
+
+    def moment(self, now: Moment) -> Moment:
+        """This instant as the device sees it."""
+        around = self._fleet.circumstances
+        if around is None or around.clocks_are_right:
+            return now
+        return around.moment(Individual.at(self._fleet.seed, self.index), self._model, now)
+
+    def body(self, speaker: Speaker, familiar: Familiar, now: Moment) -> Body:
+        """For a life that begins now."""
+        parts = (self.index, speaker, self._model, self._fleet, self._disk)
+        return Body(*parts, chance=self._chance, familiar=familiar, now=now)
 
 
 AnyPlace = TypeVar("AnyPlace", bound=Place)

@@ -225,7 +225,10 @@ class MemoryOutbox:
 
     def delivered(self, keys: Iterable[int]) -> int:
         """The service has these; how many of them still waited."""
-        return sum([self._remove(key) for key in keys])
+        gone = 0
+        for key in keys:
+            gone += self._remove(key)
+        return gone
 
     def refused(self, keys: Iterable[int]) -> int:
         """The service will never take these: they are set aside, which here means counted; how many waited."""
@@ -259,7 +262,8 @@ class Disk:
 
     Attributes:
         in_flight: the readings that were sent and never answered: they go again in the same request, byte for byte, so
-            that a service with idempotency keys can tell that it is the same one.
+            that a service with idempotency keys can tell that it is the same one. Its ``attempt`` is that of the next
+            sending.
     """
 
     journal: MemoryJournal

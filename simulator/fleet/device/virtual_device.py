@@ -1,21 +1,20 @@
 """A virtual device: the agent's own core between two channels, without any I/O.
 
-The caller owns time and transport. It asks :meth:`VirtualDevice.ask` of each channel what to send, sends it, and hands
-back the answer or the error; :meth:`VirtualDevice.due_s` says when to ask again. The two channels are those of the real
-agent: commands come through one, reports and readings leave through the other, and neither waits for the other.
+The caller owns time and transport. It asks each :class:`Channel` what to send, sends it, and hands back the answer or
+the error; ``due_s`` says when to ask again. The two channels are those of the real agent: commands come through one,
+reports and readings leave through the other, and neither waits for the other.
 
 Handled here: polling and its pace, triage, lanes, results, sampling, the outbox, back-off, the service's clock.
 
 Never handled here: waiting, sockets, the time of day (``now``).
 
-Therefore the caller must have at most one request of each channel in flight, hand back its answer or error before it
-asks that channel again, and let the device :meth:`VirtualDevice.advance` whenever something is due or came back.
+Each channel has at most one request on its way. Therefore the caller must hand back the answer or the error of each,
+and let the device :meth:`VirtualDevice.advance` whenever something is due or came back.
 """
 
 from __future__ import annotations
 
-from enum import Enum, auto
-from typing import Final
+from typing import Final, Protocol
 
 from agent.core.schedule import Schedule, phase_s
 from agent.core.values import Moment
@@ -28,22 +27,31 @@ from simulator.fleet.device.exchange import Ask, Operation, values_text
 from simulator.fleet.device.handing_over import HandingOver
 from simulator.fleet.device.lanes import need_lanes
 from simulator.fleet.device.listening import Listening
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.signals.base import READING, device_key
 
 _INTERVAL: Final = "interval_s"
 _NEVER_S: Final = float("inf")
 _AT_ONCE_S: Final = float("-inf")
+_POLL: Final = Operation.POLL
 
 
-class Channel(Enum):
-    """The two ways between a device and the service."""
+class Channel(Protocol):
+    """One of the two ways between a device and the service."""
 
-    COMMANDS = auto()
-    UPLINK = auto()
+    @property
+    def due_s(self) -> float:
+        """When to ask again, on the monotonic clock; may be in the past, infinite while a request is on its way."""
+        ...
 
+    @property
+    def fault(self) -> str:
+        """Why its last exchange was no good one, for a person; empty when it was."""
+        ...
 
-_COMMANDS: Final = Channel.COMMANDS
+    def ask(self, now: Moment) -> Ask | None:
+        """What to send now; None when nothing is due. To be asked after :meth:`VirtualDevice.advance`."""
+        ...
 
 
 class VirtualDevice:
@@ -54,10 +62,11 @@ class VirtualDevice:
         now: the instant of power-on.
 
     Attributes:
+        commands, uplink: the channels.
         own_due_s: when time alone brings something, on the monotonic clock: the sensor, or the end of a command's work.
     """
 
-    __slots__ = ("_body", "_handing_over", "_listening", "_sample_due_s", "_sampling", "_schedule", "own_due_s")
+    __slots__ = ("_body", "_sample_due_s", "_sampling", "_schedule", "commands", "own_due_s", "uplink")
 
     def __init__(self, body: Body, now: Moment) -> None:
         self._body = body
@@ -65,8 +74,8 @@ class VirtualDevice:
         self.own_due_s = _AT_ONCE_S
         self._schedule = self._scheduled()
         self._sample_due_s = self._next_s(now)
-        self._listening = Listening(body, now)
-        self._handing_over = HandingOver(body)
+        self.commands = Listening(body, now)
+        self.uplink = HandingOver(body)
         if not body.disk.journal.is_idle:
             need_lanes(body).resume(now)
 
@@ -74,19 +83,7 @@ class VirtualDevice:
     def settled(self) -> bool:
         """Nothing runs, and everything that was to be handed over is."""
         lanes = self._body.lanes
-        return not (lanes is not None and lanes.busy) and not self._handing_over.has_work
-
-    def fault(self, channel: Channel) -> str:
-        """Why the last exchange of this channel was no good one, for a person; empty when it was."""
-        return self._listening.fault if channel is _COMMANDS else self._handing_over.fault
-
-    def due_s(self, channel: Channel) -> float:
-        """When to ask this channel again, on the monotonic clock; it may be in the past, and infinity is never."""
-        return self._listening.due_s if channel is _COMMANDS else self._handing_over.due_s
-
-    def ask(self, channel: Channel, now: Moment) -> Ask | None:
-        """What to send now; None when nothing is due. To be asked after :meth:`advance`."""
-        return self._listening.ask(now) if channel is _COMMANDS else self._handing_over.ask(now)
+        return not (lanes is not None and lanes.busy) and not self.uplink.has_work
 
     def answered(self, ask: Ask, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
         """The answer to an ask.
@@ -100,24 +97,25 @@ class VirtualDevice:
         Returns:
             The class that the exchange counts in.
         """
-        if ask.operation is Operation.POLL:
-            outcome = self._listening.answered(ask, answer, sent_s, now)
+        if ask.operation is _POLL:
+            outcome = self.commands.answered(ask, answer, sent_s, now)
             if self._body.lanes is not None:
                 self.own_due_s = _AT_ONCE_S  # it may have brought a command
             return outcome
-        return self._handing_over.answered(ask, answer, now)
+        return self.uplink.answered(ask, answer, now)
 
     def failed(self, ask: Ask, error: ServiceError, now: Moment, *, left: bool = True) -> None:
         """No answer came: the same is asked again after a while; ``left``: the request went out."""
-        if ask.operation is Operation.POLL:
-            self._listening.failed(error, now)
+        if ask.operation is _POLL:
+            self.commands.failed(error, now)
         else:
-            self._handing_over.failed(ask, error, now, left=left)
+            self.uplink.failed(ask, error, now, left=left)
 
-    def power_lost(self, now: Moment, *, uplink_busy: bool) -> None:
-        """This life ends here; ``uplink_busy``: a request of the uplink was on its way."""
+    def power_lost(self, now: Moment) -> None:
+        """This life ends here."""
         in_flight = self._body.disk.in_flight
-        if uplink_busy and in_flight is not None:
+        if self.uplink.is_waiting and in_flight is not None:
+            self._body.disk.in_flight = in_flight._replace(attempt=Attempt.AMBIGUOUS)
             self._body.fleet.book.readings_unanswered(self._body.index, in_flight.keys, self._body.run_s(now))
 
     def advance(self, now: Moment) -> None:
@@ -160,7 +158,7 @@ class VirtualDevice:
         fleet.gauges.waiting_readings += 1 - dropped
         fleet.book.reading_made(body.index)
         if fleet.circumstances is not None:
-            self._handing_over.hold(fleet.circumstances.held_until_s(body.individual, now))
+            self.uplink.hold(fleet.circumstances.held_until_s(body.individual, now))
         self._sample_due_s = self._next_s(now)
 
     def _next_s(self, now: Moment) -> float:

@@ -13,6 +13,7 @@ from typing import Final
 from agent.errors import ConfigurationError, ServiceError, TransportError, UnexpectedAnswer
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
+from simulator.fleet.engine.ports import Headers
 from simulator.fleet.outcomes import OutcomeClass
 
 ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -113,9 +114,7 @@ class _Awaiting:
         self._timeout_s = timeout_s
         self.answer: asyncio.Future[HttpAnswer] = asyncio.get_running_loop().create_future()
 
-    def answered(
-        self, status: int, headers: list[tuple[bytes, bytes]], body: bytes, _sent_s: float, _now_s: float
-    ) -> None:
+    def answered(self, status: int, headers: Headers, body: bytes, _sent_s: float, _now_s: float) -> None:
         """The engine: the answer."""
         if not self.answer.done():  # cancelled, and not yet forgotten
             found = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}

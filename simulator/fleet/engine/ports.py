@@ -5,9 +5,13 @@ Callbacks, not coroutines: a hundred thousand devices would need two tasks each,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from simulator.fleet.outcomes import OutcomeClass
+
+Headers = Sequence[tuple[bytes, bytes]]
+"""Names and values as they came. A tuple where the same head came before: then it is the same tuple."""
 
 
 class Caller(Protocol):
@@ -16,9 +20,7 @@ class Caller(Protocol):
     Times are seconds on the loop's monotonic clock.
     """
 
-    def answered(
-        self, status: int, headers: list[tuple[bytes, bytes]], body: bytes, sent_s: float, now_s: float
-    ) -> None:
+    def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
         """The answer came.
 
         Args:

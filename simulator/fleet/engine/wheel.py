@@ -17,7 +17,7 @@ import asyncio
 import heapq
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 _FINE_PER_S: Final = 8
@@ -27,8 +27,8 @@ _COARSE_AHEAD: Final = 15
 """So many coarse buckets ahead of the one that is now, there are fine ones instead: 120 s."""
 NEVER: Final = math.inf
 """When a timer without an appointment is due."""
-FIRES_PER_TURN: Final = 256
-"""After so many the loop gets a turn, so that answers are read (and timed) while a crowd of devices wakes up."""
+FIRES_PER_TURN: Final = 64
+"""After so many the loop gets a turn: requests leave, and answers are read (and timed), while a crowd wakes up."""
 
 
 class Handle(Protocol):
@@ -166,7 +166,8 @@ class Wheel:
         return filed + sum(timer.due_s == due_s for due_s, _, timer in self._near)
 
     def _file(self, timer: Timer) -> None:
-        self._leave(timer)
+        if timer._looked_at_s != NEVER:  # noqa: SLF001
+            self._leave(timer)
         number = int(timer.due_s * _FINE_PER_S)
         if number <= self._near_number:
             self._serial += 1
@@ -236,10 +237,20 @@ class Wheel:
             (self._fine, self._fine_numbers, self._near_number),
         ):
             while numbers and numbers[0] <= last:
-                for timer in ring.pop(heapq.heappop(numbers)):
-                    timer._looked_at_s = NEVER  # noqa: SLF001
-                    if timer.due_s != NEVER:
-                        self._file(timer)
+                self._file_anew(ring.pop(heapq.heappop(numbers)))
+
+    def _file_anew(self, timers: Iterable[Timer]) -> None:
+        """File what was in a bucket; what is near by now all at once, which costs less than one by one."""
+        near, before, end_s = self._near, len(self._near), (self._near_number + 1) / _FINE_PER_S
+        for timer in timers:
+            timer._looked_at_s = NEVER  # noqa: SLF001
+            if timer.due_s < end_s:
+                self._serial += 1
+                near.append((timer.due_s, self._serial, timer))
+            elif timer.due_s != NEVER:
+                self._file(timer)
+        if len(near) != before:
+            heapq.heapify(near)
 
     def _next_s(self) -> float:
         while self._near:

@@ -129,7 +129,7 @@ class DeviceFault(Generic[Settings]):
         if len(chosen) > NAMES_KEPT:
             done["devices_not_named"] = len(chosen) - NAMES_KEPT
         return Span(
-            name=self.settings.name or self.kind,
+            name=self.settings.name or str(getattr(self.settings, "profile", self.kind)),
             kind=self.kind,
             begin_s=self.begin_s - self._origin_s,
             end_s=self.end_s - self._origin_s,

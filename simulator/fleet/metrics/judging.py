@@ -210,7 +210,7 @@ def missed_text(result: ThresholdResult) -> str:
 def _audited(threshold: Threshold, audit: AuditRecord | None) -> _Observed:
     if audit is None:
         return _Observed(None, reason="nothing was audited")
-    streams = {"readings": audit.readings, "commands": audit.commands}
+    streams = {"readings": audit.readings, "commands": audit.commands, "registrations": audit.registrations}
     named = [stream for name, stream in streams.items() if name in threshold.subject.names and stream is not None]
     if not named:
         return _Observed(None, reason=f"no {' or '.join(sorted(threshold.subject.names))} were audited")

@@ -21,23 +21,27 @@ PATIENCE: Final = 10
 """Seconds that a worker may be behind the foremost one before a second goes out without it."""
 
 
-class _Total:
-    """One operation and outcome over the whole run."""
+class TallySum:
+    """One operation and outcome over many seconds."""
 
-    __slots__ = ("count", "first_attempts", "response", "service")
+    __slots__ = ("count", "first_attempts", "resends_ambiguous", "response", "service")
 
     def __init__(self) -> None:
-        self.count = self.first_attempts = 0
+        self.count = self.first_attempts = self.resends_ambiguous = 0
         self.response, self.service = Histogram(), Histogram()
 
     def add(self, tally: Tally) -> None:
+        """Add those of a second."""
         self.count += tally.count
         self.first_attempts += tally.first_attempts
+        self.resends_ambiguous += tally.resends_ambiguous
         self.response.add_encoded(tally.response)
         self.service.add_encoded(tally.service)
 
     def tally(self) -> Tally:
-        return Tally(self.count, self.first_attempts, self.response.encode(), self.service.encode())
+        """The sum so far."""
+        response, service = self.response.encode(), self.service.encode()
+        return Tally(self.count, self.first_attempts, response, service, self.resends_ambiguous)
 
 
 class _TotalHealth:
@@ -120,7 +124,7 @@ class Merger:
         self._open: dict[int, list[Delta]] = {}
         self._next = 0
         self._newest = -1
-        self._totals: dict[str, dict[OutcomeClass, _Total]] = {}
+        self._totals: dict[str, dict[OutcomeClass, TallySum]] = {}
         self._health = _TotalHealth()
         self._gaps: list[Gap] = []
         self.left_out = 0
@@ -223,7 +227,7 @@ class Merger:
             totals = self._totals.setdefault(operation, {})
             for outcome, tally in tallies.items():
                 if outcome not in totals:
-                    totals[outcome] = _Total()
+                    totals[outcome] = TallySum()
                 totals[outcome].add(tally)
         self._health.add(delta.worker, delta.health)
 
@@ -260,6 +264,7 @@ def _merge_tallies(tallies: Sequence[Tally]) -> Tally:
         sum(tally.first_attempts for tally in tallies),
         merged([tally.response for tally in tallies]).encode(),
         merged([tally.service for tally in tallies]).encode(),
+        sum(tally.resends_ambiguous for tally in tallies),
     )
 
 

@@ -16,11 +16,13 @@ import numpy as np
 
 from simulator.fleet.metrics.health import ProcessHealth
 from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.record import Operations, Tally
 
 HEALTHY: Final = ProcessHealth()
 _NOT_SENT: Final = math.nan
+_FIRST: Final = Attempt.FIRST
+_AMBIGUOUS: Final = Attempt.AMBIGUOUS
 _CHUNK: Final = 65_536
 """Values kept as they are, for each operation and outcome; more within a second are counted at once (1 MiB)."""
 
@@ -67,13 +69,14 @@ class Delta:
 class _Cell:
     """One operation and outcome within the second under way. ``service`` is NaN where nothing was sent."""
 
-    __slots__ = ("first_attempts", "folded", "held", "response", "service")
+    __slots__ = ("ambiguous", "folded", "held", "resends", "response", "service")
 
     def __init__(self) -> None:
         self.response = array("d")
         self.service = array("d")
         self.held = array("d")
-        self.first_attempts = 0
+        self.resends = 0
+        self.ambiguous = 0
         self.folded: _Folded | None = None
 
     def fold(self) -> None:
@@ -86,7 +89,7 @@ class _Cell:
         """The same once more; nothing is shared."""
         twin = _Cell()
         twin.response, twin.service, twin.held = self.response[:], self.service[:], self.held[:]
-        twin.first_attempts = self.first_attempts
+        twin.resends, twin.ambiguous = self.resends, self.ambiguous
         if self.folded is not None:
             twin.folded = _Folded()
             twin.folded.add(self.folded)
@@ -164,7 +167,7 @@ class Recorder:
         sent_s: float | None,
         now_s: float,
         ready_s: float | None = None,
-        first: bool = True,
+        attempt: Attempt = Attempt.FIRST,
         due_s: float | None = None,
     ) -> None:
         """Count one exchange that ended. All times are on the loop's monotonic clock.
@@ -177,7 +180,7 @@ class Recorder:
             now_s: when it ended.
             ready_s: from when on only the generator kept it waiting, and not an earlier request of the same device;
                 ``intended_s`` where that is never so. The generator's lag counts from here, the response does not.
-            first: it is no resend.
+            attempt: whether it went out before, and what the service may have of that.
             due_s: what decides whether it belongs to the phases or to the drain; None for ``intended_s``.
         """
         try:
@@ -188,14 +191,15 @@ class Recorder:
         response.append(now_s - intended_s)
         cell.service.append(_NOT_SENT if sent_s is None else now_s - sent_s)
         cell.held.append(0.0 if ready_s is None else ready_s - intended_s)
-        if first:
-            cell.first_attempts += 1
+        if attempt is not _FIRST:
+            cell.resends += 1
+            cell.ambiguous += attempt is _AMBIGUOUS
         if len(response) >= _CHUNK:
             cell.fold()
         late = self._late
         if late is not None and (intended_s if due_s is None else due_s) < self._drain_s:
             late.record(
-                operation, outcome, intended_s=intended_s, sent_s=sent_s, now_s=now_s, ready_s=ready_s, first=first
+                operation, outcome, intended_s=intended_s, sent_s=sent_s, now_s=now_s, ready_s=ready_s, attempt=attempt
             )
 
     def gauge(self, name: str, value: float) -> None:
@@ -273,4 +277,6 @@ class Cut:
             folded = cell.folded
         folded.take(cell.response, cell.service, cell.held)
         lag.add(folded.lag)
-        return Tally(folded.response.count, cell.first_attempts, folded.response.encode(), folded.service.encode())
+        count = folded.response.count
+        response, service = folded.response.encode(), folded.service.encode()
+        return Tally(count, count - cell.resends, response, service, cell.ambiguous)

@@ -155,9 +155,12 @@ class Saturation:
             (worst.steal_percent >= limits.steal_percent, f"the host took {worst.steal_percent:.0f} % of the CPU"),
         ]
         said = ", ".join(text for is_so, text in signs if is_so)
+        fix = "use more workers or machines, or a lower rate"
+        if worst.steal_percent >= limits.steal_percent and worst.cpu_percent < limits.cpu_percent:
+            # A loop wakes late as well where the host has no time for it: neither has more to do than it can.
+            fix = "run it again where the host leaves this machine its CPU"
         return (
-            f"the generator was the limit in {self._strained} of {self._seconds} s: {said}; {self._lag_words()}: "
-            "use more workers or machines, or a lower rate"
+            f"the generator was the limit in {self._strained} of {self._seconds} s: {said}; {self._lag_words()}: {fix}"
         )
 
     def _held_sentence(self, *, is_pooled: bool) -> str:

@@ -17,9 +17,10 @@ WAITED: Final = frozenset({OutcomeClass.OK, OutcomeClass.TIMEOUT})
 GROUPS: Final = {"failed": FAILED, "all": frozenset(OutcomeClass)}
 
 AUDIT_COUNTS: Final = (
-    "lost", "doubled", "reordered", "altered", "late", "unknown", "ambiguous", "resent", "sent", "accepted", "stored",
+    "lost", "doubled", "reordered", "altered", "late", "unknown", "ambiguous", "resent", "resent_ambiguous", "sent",
+    "accepted", "stored",
 )  # fmt: skip
-AUDIT_STREAMS: Final = ("readings", "commands")
+AUDIT_STREAMS: Final = ("readings", "commands", "registrations")
 
 
 class ThresholdError(ValueError):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from agent.wire.limits import QUOTA_PER_MINUTE
@@ -13,7 +13,7 @@ from simulator.fleet.plan.schedules import poll_period_s
 from simulator.fleet.plan.streams import streams_of
 from simulator.fleet.plan.timeline import PhaseSpan
 from simulator.fleet.plan.workers import count_workers
-from simulator.fleet.scenario.faults import fault_end_s
+from simulator.fleet.scenario.faults import count_concerned, fault_end_s, fault_title
 from simulator.fleet.scenario.fleet import FROM_PRODUCT, ModelSettings
 from simulator.fleet.scenario.kinds import LimiterSettings, OnboardingSettings
 from simulator.fleet.scenario.load import ClosedArrivals, OpenArrivals
@@ -21,6 +21,10 @@ from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.phases import StormPhase
 
 _PORTS: Final = 28_000
+_SCAN: Final = "http.scan_qr"
+_BURSTS: Final = 2
+_WITHOUT_DEVICES: Final = frozenset({"limiter", "onboarding_storm"})
+"""Kinds that find no devices of an earlier run: one makes its own, the other needs none."""
 _PRODUCT_SIGNALS: Final = 4
 _HEAD_BYTES: Final = 260
 _READING_BYTES: Final = (90, 32)
@@ -69,7 +73,7 @@ class PhaseForecast:
 
 @dataclass(frozen=True, slots=True)
 class FaultForecast:
-    """One fault."""
+    """One fault; ``kind`` has its name in brackets where it has one."""
 
     kind: str
     begin_s: float
@@ -92,6 +96,7 @@ class Forecast:
         quota_per_minute: requests of one key in the busiest minute.
         keys: in the pool; ``keys_needed`` at the service's default quota.
         unplanned: what depends on the target's answers and stands in no figure.
+        notes: what somebody who wrote the scenario may not have meant.
     """
 
     name: str
@@ -118,6 +123,7 @@ class Forecast:
     keys: int
     keys_needed: int
     unplanned: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 def forecast(plan: Plan, digest: str, cores: int | None = None) -> Forecast:
@@ -132,9 +138,12 @@ def forecast(plan: Plan, digest: str, cores: int | None = None) -> Forecast:
     phases = tuple(_phase(scenario, span) for span in plan.timeline.spans)
     names = sorted({name for phase in phases for name in phase.rates})
     peaks = {name: max(phase.rates.get(name, 0.0) for phase in phases) for name in names}
-    counts = {name: sum(p.rates.get(name, 0.0) * (p.end_s - p.begin_s) for p in phases) for name in names}
-    counts = {**counts, **_history(scenario)}
     busiest = max(sum(rate for name, rate in phase.rates.items() if name.startswith("http.")) for phase in phases)
+    notes: tuple[str, ...] = ()
+    if scenario.kind == "onboarding_storm":
+        phases, notes = _as_labels_last(phases, scenario.fleet.devices)
+    counts = {name: sum(p.rates.get(name, 0.0) * (p.end_s - p.begin_s) for p in phases) for name in names}
+    counts = {**counts, **_history(scenario), **_trial(scenario)}
     keys = max(len(scenario.target.keys), 1)
     sent, received = _volume(scenario, counts)
     waits_s = sum(phase.until_within_s for phase in scenario.phases if phase.until is not None)
@@ -163,6 +172,7 @@ def forecast(plan: Plan, digest: str, cores: int | None = None) -> Forecast:
         keys=keys,
         keys_needed=max(-(-round(busiest * 60) // QUOTA_PER_MINUTE), 1),
         unplanned=tuple(_unplanned(scenario)),
+        notes=notes,
     )
 
 
@@ -184,6 +194,27 @@ def _phase(scenario: Scenario, span: PhaseSpan) -> PhaseForecast:
     return PhaseForecast(phase.name, phase.kind, span.begin_s, span.end_s, *ends, phase.until, rates)
 
 
+def _as_labels_last(phases: Sequence[PhaseForecast], labels: int) -> tuple[tuple[PhaseForecast, ...], tuple[str, ...]]:
+    """Phases of an onboarding storm with what their labels suffice for, and what is to be said about it."""
+    left, end_s, found = float(labels), 0.0, []
+    for phase in phases:
+        length_s, rate = phase.end_s - phase.begin_s, phase.rates.get(_SCAN, 0.0)
+        used = min(left, rate * length_s)
+        share = used / (rate * length_s) if rate else 0.0
+        if used:
+            end_s = phase.begin_s + used / rate
+        left -= used
+        found.append(replace(phase, rates={name: rate * share for name, rate in phase.rates.items() if share}))
+    if end_s >= phases[-1].end_s - 1:
+        return tuple(found), ()
+    wanted = sum(phase.rates.get(_SCAN, 0.0) * (phase.end_s - phase.begin_s) for phase in phases)
+    note = (
+        f"the last of {labels:,} labels comes after {end_s:.0f} s, and nothing happens afterwards: fleet.devices "
+        f"{wanted:,.0f} would last for all phases"
+    )
+    return tuple(found), (note,)
+
+
 def _rates(scenario: Scenario, online: float, asked: float, factor: float) -> Rates:
     """Requests per second of each operation.
 
@@ -198,7 +229,7 @@ def _rates(scenario: Scenario, online: float, asked: float, factor: float) -> Ra
             settings = scenario.onboarding or OnboardingSettings()
             labels = settings.rate_per_s * factor
             return {
-                "http.scan_qr": labels,
+                _SCAN: labels,
                 "http.register": labels * (1 + settings.races),
                 "http.remove": labels * settings.remove,
             }
@@ -252,6 +283,12 @@ def _history(scenario: Scenario) -> Rates:
     return {"http.sensor_data": batches}
 
 
+def _trial(scenario: Scenario) -> Rates:
+    """Requests of a limiter's test: more than the quota in two windows, whatever the phases' length."""
+    limiter = scenario.limiter or LimiterSettings()
+    return {"http.devices": _BURSTS * limiter.quota * limiter.over} if scenario.kind == "limiter" else {}
+
+
 def _volume(scenario: Scenario, counts: Rates) -> tuple[int, int]:
     fixed, each = _READING_BYTES
     models = scenario.fleet.models
@@ -283,14 +320,18 @@ def _sockets(scenario: Scenario) -> int:
 
 
 def _faults(plan: Plan) -> Iterator[FaultForecast]:
-    for fault in plan.scenario.faults:
+    scenario = plan.scenario
+    counts = count_concerned(scenario.faults, scenario.seed, scenario.fleet.devices)
+    for fault, devices in zip(scenario.faults, counts, strict=True):
         begin_s = plan.timeline.moved(fault.at_s, plan.planned)
-        devices = round(fault.share * plan.scenario.fleet.devices)
-        yield FaultForecast(fault.kind, begin_s, begin_s + fault_end_s(fault) - fault.at_s, devices)
+        title = fault_title(fault)
+        kind = fault.kind if title == fault.kind else f"{fault.kind} ({title})"
+        yield FaultForecast(kind, begin_s, begin_s + fault_end_s(fault) - fault.at_s, devices)
 
 
 def _unplanned(scenario: Scenario) -> Iterator[str]:
-    yield f"registering up to {scenario.fleet.devices:,} devices first, where they are not there yet"
+    if scenario.kind not in _WITHOUT_DEVICES:
+        yield f"registering up to {scenario.fleet.devices:,} devices first, where they are not there yet"
     for arrivals in scenario.arrivals:
         if isinstance(arrivals, ClosedArrivals):
             yield f"{arrivals.users} users of {arrivals.operation}: as fast as they are answered"

@@ -17,21 +17,27 @@ _BAR: Final = 30
 def describe(made: Forecast) -> Iterator[str]:
     """The lines, without ends."""
     models = ", ".join(f"{count:,} {name}" for name, count in made.models.items())
-    yield f"{made.name}: {made.kind.replace('_', ' ')} at level {made.level} over {made.transport}, to {made.target}"
-    yield f"devices     {made.devices:,} ({models})"
+    has_devices = made.kind not in {"limiter", "onboarding_storm"}
+    kind, over = made.kind.replace("_", " "), f"at level {made.level} over {made.transport}"
+    # Without devices there are none that could be of a level, or poll.
+    yield f"{made.name}: {kind} {over if has_devices else 'over http'}, to {made.target}"
+    if has_devices:
+        yield f"devices     {made.devices:,} ({models})"
+    elif made.kind == "onboarding_storm":
+        yield f"labels      {made.devices:,}"
     yield f"workers     {made.workers}"
     yield f"takes       {clock(made.duration_s)}; at most {clock(made.longest_s)} with barriers that wait and the drain"
     yield f"seed        {made.seed}, digest {made.digest}"
     yield ""
     yield from _table(
-        ["phase", "from", "to", "", "online", "requests/s", "until"],
+        ["phase", "from", "to", "", "online" if has_devices else "", "requests/s", "until"],
         [
             [
                 f"{phase.name} ({phase.kind})",
                 clock(phase.begin_s),
                 clock(phase.end_s),
                 _bar(phase.begin_s / made.duration_s, phase.end_s / made.duration_s),
-                _online(phase.online_from, phase.online_to),
+                _online(phase.online_from, phase.online_to) if has_devices else "",
                 _number(sum(phase.rates.values())),
                 phase.until or "",
             ]
@@ -69,12 +75,13 @@ def _needs(made: Forecast) -> Iterator[str]:
     short = "" if made.sockets <= made.ports else f"; only {made.ports:,} ports: raise target.source_addresses"
     yield f"sockets     at most about {made.sockets:,}{short}"
     keys = "1 key" if made.keys == 1 else f"{made.keys} keys"
-    yield (
-        f"quota       {made.quota_per_minute:,} requests a minute with {keys}; "
-        f"at 1,000 a minute it would need {made.keys_needed}"
-    )
+    # A limiter's test has to ask for more than it may have: more keys would not help it.
+    need = "" if made.kind == "limiter" else f"; at 1,000 a minute it would need {made.keys_needed}"
+    yield f"quota       {made.quota_per_minute:,} requests a minute with {keys}{need}"
     for sentence in made.unplanned:
         yield f"not counted {sentence}"
+    for sentence in made.notes:
+        yield f"note        {sentence}"
 
 
 def clock(seconds: float) -> str:

@@ -21,7 +21,7 @@ from urllib.parse import urlencode
 
 from agent.core.backoff import Backoff
 from agent.core.outbox import Disposition, judge_readings
-from agent.errors import InvalidMessage, RateLimited, ServiceError, TransportError
+from agent.errors import InvalidMessage, RateLimited, ServiceError
 from agent.wire import paths
 from agent.wire.answers import Answer
 from agent.wire.extensions import BATCH_SENSOR_DATA
@@ -32,14 +32,14 @@ from simulator.fleet.audit.book import SEQUENCE_NAME, DeviceBook, NoBook, with_s
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.audit.frames import LedgerHeader
 from simulator.fleet.audit.ledger import Ledger
-from simulator.fleet.device.answers import judge, outcome_of
+from simulator.fleet.device.answers import is_refused, judge, outcome_of
 from simulator.fleet.device.chance import Chance
 from simulator.fleet.device.exchange import Ask, Operation, Speaker, read_refusals, values_text
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.models.history import PastReading, history_of
 from simulator.fleet.models.model import Model
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.play.base import Leftover, PlaySummary
 from simulator.fleet.play.models import build_models
@@ -257,11 +257,11 @@ class BackfillPlay:
     async def _post(self, number: int, ask: Ask, chance: Chance) -> None:
         """One batch until it is answered for good."""
         device = self._job.devices.start + number
-        patience, first = _BACKOFF, True
+        patience, attempt = _BACKOFF, Attempt.FIRST
         due_s = time.monotonic()
         while True:
             try:
-                answer = await self._exchange(ask, OPERATION, due_s, first=first)
+                answer = await self._exchange(ask, OPERATION, due_s, attempt)
                 refused = read_refusals(answer, ask)
                 break
             except ServiceError as error:
@@ -269,15 +269,17 @@ class BackfillPlay:
                     self._book.readings_refused(device, ask.keys, self._run_s())
                     self._sums.refused += len(ask.keys)
                     raise _Refused(str(error)) from None
-                if isinstance(error, TransportError):
+                refused_for_now = is_refused(error)
+                attempt = attempt.again(refused=refused_for_now)
+                if not refused_for_now:
                     self._book.readings_unanswered(device, ask.keys, self._run_s())
                 wait_s = error.retry_after_s if isinstance(error, RateLimited) else None
                 patience, pause_s = patience.failed(chance(), wait_s)
             due_s = time.monotonic() + pause_s
             await asyncio.sleep(pause_s)
-            first = False
             self._sums.resent += len(ask.keys)
-            self._book.readings_resent(device, ask.keys, self._run_s())
+            is_open = attempt is Attempt.AMBIGUOUS
+            self._book.readings_resent(device, ask.keys, self._run_s(), ambiguous=is_open)
         delivered = tuple(key for key in ask.keys if key not in refused)
         self._book.readings_accepted(device, delivered, self._run_s())
         self._sums.accepted += len(delivered)
@@ -298,11 +300,11 @@ class BackfillPlay:
         }
         patience, chance = _BACKOFF, Chance(job.scenario.seed, -1 - number)
         target = f"{paths.SENSOR_DATA}?{urlencode(query)}"
-        due_s, first = time.monotonic(), True
+        due_s, attempt = time.monotonic(), Attempt.FIRST
         while True:
             try:
                 ask = Ask(Operation.POLL, "GET", target)
-                items = read_page((await self._exchange(ask, _ASKED, due_s, first=first)).json()).items
+                items = read_page((await self._exchange(ask, _ASKED, due_s, attempt)).json()).items
                 sequence = SensorDataRecord.receive(items[0]).sensor_data.get(SEQUENCE_NAME) if items else None
                 return int(sequence) if isinstance(sequence, (int, float)) else 0
             except InvalidMessage:
@@ -312,10 +314,11 @@ class BackfillPlay:
                     raise _Refused(f"what is there already cannot be read: {error}") from None
                 wait_s = error.retry_after_s if isinstance(error, RateLimited) else None
                 patience, pause_s = patience.failed(chance(), wait_s)
-            due_s, first = time.monotonic() + pause_s, False
+                attempt = attempt.again(refused=is_refused(error))
+            due_s = time.monotonic() + pause_s
             await asyncio.sleep(pause_s)
 
-    async def _exchange(self, ask: Ask, operation: str, due_s: float, *, first: bool) -> Answer:
+    async def _exchange(self, ask: Ask, operation: str, due_s: float, attempt: Attempt) -> Answer:
         """One request, measured.
 
         Raises:
@@ -337,7 +340,7 @@ class BackfillPlay:
             return answer
         finally:
             now_s = time.monotonic()
-            recorder.record(operation, outcome, intended_s=due_s, sent_s=sent_s, now_s=now_s, first=first)
+            recorder.record(operation, outcome, intended_s=due_s, sent_s=sent_s, now_s=now_s, attempt=attempt)
 
     # --- what it is made of -----------------------------------------------------------------------------------------
 

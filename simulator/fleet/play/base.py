@@ -21,6 +21,7 @@ class PlaySummary:
         missed: what could not be written down; the audit is not complete then.
         audit: of a play that reads back by itself; None where the conductor does.
         extras: what a kind of its own found, by name.
+        held: what a kind of its own proved, for the verdict of a run in which all is well; empty for nothing.
     """
 
     faults: tuple[Span, ...] = ()
@@ -30,6 +31,7 @@ class PlaySummary:
     missed: int = 0
     audit: AuditRecord | None = None
     extras: Mapping[str, Any] = field(default_factory=dict)
+    held: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,13 +14,12 @@ from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.play.base import Leftover, PlaySummary
+from simulator.fleet.record import CHECKS
 from simulator.fleet.target.limiter.asking import OPERATION, LimiterDesk
 from simulator.fleet.target.limiter.trial import LimiterTrial, Pace
 from simulator.fleet.target.limiter.values import CheckResult, LimiterRules, Outcome
 from simulator.fleet.target.way import KeyPairFile, read_keys
 
-EXTRA: Final = "limiter"
-"""What the checks came to, by name, in :attr:`~simulator.fleet.record.RunRecord.extras`."""
 _CONNECTIONS: Final = 64
 
 
@@ -110,7 +109,7 @@ class LimiterPlay:
             result.name: {"outcome": str(result.outcome), "expected": result.expected, "observed": result.observed}
             for result in results
         }
-        return PlaySummary(failures=tuple(failures), extras={EXTRA: told})
+        return PlaySummary(failures=tuple(failures), extras={CHECKS: told}, held=_held(results))
 
     def _tell(self, step: str) -> None:
         self._step = step
@@ -119,3 +118,9 @@ class LimiterPlay:
         self._recorder.intended += 1
         self._recorder.sent += 1
         self._recorder.record(OPERATION, outcome, intended_s=sent_s, sent_s=sent_s, now_s=now_s)
+
+
+def _held(results: Sequence[CheckResult]) -> str:
+    held = sum(result.outcome is Outcome.HELD for result in results)
+    left = [result.sentence for result in results if result.outcome is Outcome.SKIPPED]
+    return "; ".join([f"{held} of {len(results)} checks of the limiter held", *left]) if results else ""

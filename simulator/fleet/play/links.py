@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from simulator.fleet.engine.ports import Caller, HttpEngine
+from simulator.fleet.engine.ports import Caller, Headers, HttpEngine
 from simulator.fleet.engine.wheel import Clock, Wheel
 from simulator.fleet.faults.link import FREE, Passage
 from simulator.fleet.outcomes import OutcomeClass
@@ -138,9 +138,7 @@ class _Relay:
         self._sent_s = now_s
         self._passage = passage
 
-    def answered(
-        self, status: int, headers: list[tuple[bytes, bytes]], body: bytes, sent_s: float, now_s: float
-    ) -> None:
+    def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.ports.Caller`."""
         if self._passage.answer_lost:
             return

@@ -10,7 +10,7 @@ from simulator.fleet.audit.book import DeviceBook
 from simulator.fleet.device.exchange import HELD_POLL
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.stages import CommandWays, Stage
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.record import DeviceFinding
 
 _SLOWEST_KEPT = 20
@@ -45,7 +45,7 @@ class Measurement:
         ready_s: float,
         sent_s: float | None,
         now_s: float,
-        first: bool,
+        attempt: Attempt,
     ) -> None:
         """See :class:`~simulator.fleet.device.observer.Observer`."""
         recorder = self._recorder
@@ -55,7 +55,7 @@ class Measurement:
         elif not self.is_excused(device):
             recorder.intended += 1
         recorder.record(
-            operation, outcome, intended_s=intended_s, sent_s=sent_s, now_s=now_s, ready_s=ready_s, first=first
+            operation, outcome, intended_s=intended_s, sent_s=sent_s, now_s=now_s, ready_s=ready_s, attempt=attempt
         )
         # A poll that is held is long on purpose: no device is slow for that.
         if now_s - intended_s > self._bar_s and operation != HELD_POLL:
@@ -69,7 +69,7 @@ class Measurement:
             self.sentences[text] += 1
 
     def slowest(self, names: Sequence[tuple[str, str]], first_index: int) -> tuple[DeviceFinding, ...]:
-        """The devices with the longest answers, the longest first.
+        """The devices with the longest answers, the longest first; counted are microseconds.
 
         Args:
             names: device id and name of each of the worker's devices.
@@ -77,7 +77,7 @@ class Measurement:
         """
         ranked = sorted(self._worst.items(), key=lambda entry: -entry[1][0])
         return tuple(
-            DeviceFinding(*names[device - first_index], "slow", round(waited_s * 1000), (operation, "ms"))
+            DeviceFinding(*names[device - first_index], "slow", round(waited_s * 1e6), (operation, "µs"))
             for device, (waited_s, operation) in ranked[:_SLOWEST_KEPT]
         )
 

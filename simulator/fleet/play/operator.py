@@ -14,6 +14,7 @@ from typing import Any, Final
 from agent.core.backoff import Backoff
 from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire import paths
+from agent.wire.answers import KEY_IN_USE
 from agent.wire.commands import CommandRecord, SendCommand
 from agent.wire.extensions import IDEMPOTENCY_KEY
 from agent.wire.json_text import encode_json
@@ -23,12 +24,13 @@ from simulator.fleet.device.exchange import Ask, Operation
 from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.load_parts import RUN_OVER
 from simulator.fleet.device.observer import Observer
-from simulator.fleet.engine.ports import HttpEngine
+from simulator.fleet.engine.ports import Headers, HttpEngine
 from simulator.fleet.engine.wheel import Wheel
-from simulator.fleet.outcomes import OutcomeClass, class_of
+from simulator.fleet.outcomes import REFUSALS, Attempt, OutcomeClass, class_of
 
 OPERATION: Final = Operation.ORDER
 _TRIES: Final = 8
+_CONFLICT: Final = 409
 _RETRY_AFTER: Final = b"retry-after"
 _AGAIN: Final = frozenset({OutcomeClass.LIMITED, OutcomeClass.SERVER_ERROR})
 _UNANSWERED: Final = frozenset({OutcomeClass.TRANSPORT, OutcomeClass.TIMEOUT, OutcomeClass.UNEXPECTED})
@@ -154,7 +156,17 @@ class Operator:
 class _Order:
     """A command on its way to the service: the engine's :class:`~simulator.fleet.engine.ports.Caller`."""
 
-    __slots__ = ("_device", "_due_s", "_first_due_s", "_message", "_operator", "_patience", "_repeatable", "_tries")
+    __slots__ = (
+        "_attempt",
+        "_device",
+        "_due_s",
+        "_first_due_s",
+        "_message",
+        "_operator",
+        "_patience",
+        "_repeatable",
+        "_tries",
+    )
 
     def __init__(self, operator: Operator, device: int, message: bytes, due_s: float, *, repeatable: bool) -> None:
         self._operator = operator
@@ -164,6 +176,7 @@ class _Order:
         self._repeatable = repeatable
         self._patience = Backoff(base_s=0.5, cap_s=10.0)
         self._tries = 0
+        self._attempt = Attempt.FIRST
 
     def go(self) -> None:
         if self._operator.is_over:
@@ -172,9 +185,7 @@ class _Order:
         way = self._operator.way
         way.engine.send(self._device, self._message, self, way.timeout_s)
 
-    def answered(
-        self, status: int, headers: list[tuple[bytes, bytes]], body: bytes, sent_s: float, now_s: float
-    ) -> None:
+    def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.ports.Caller`."""
         operator, outcome = self._operator, class_of(status)
         self._note(outcome, sent_s, now_s)
@@ -186,7 +197,14 @@ class _Order:
             operator.tally.under_way -= 1
             operator.book.command_ordered(self._device, command_id, now_s - operator.began_s)
             operator.on_ordered(command_id, self._first_due_s)
+        elif status == _CONFLICT and _word_of(body) == KEY_IN_USE:
+            # An attempt that timed out here still runs there: what became of the order is not known yet.
+            if self._tries < _TRIES:
+                self._again(_retry_after_s(headers), now_s)
+            else:
+                self._forget(now_s)
         elif outcome in _AGAIN and (self._repeatable or outcome is OutcomeClass.LIMITED) and self._tries < _TRIES:
+            self._attempt = self._attempt.again(refused=outcome in REFUSALS)
             self._again(_retry_after_s(headers), now_s)
         elif outcome is OutcomeClass.SERVER_ERROR:
             self._forget(now_s)
@@ -201,6 +219,8 @@ class _Order:
         self._note(outcome, sent_s, now_s)
         self._operator.observer.faulted(OPERATION, self._device, reason)
         if not self._operator.is_over and (self._repeatable or sent_s is None) and self._tries < _TRIES:
+            if sent_s is not None:
+                self._attempt = self._attempt.again(refused=False)
             self._again(None, now_s)
         else:
             self._forget(now_s)
@@ -214,7 +234,7 @@ class _Order:
             ready_s=self._due_s,
             sent_s=sent_s,
             now_s=now_s,
-            first=self._tries == 1,
+            attempt=self._attempt,
         )
 
     def _again(self, retry_after_s: float | None, now_s: float) -> None:
@@ -249,7 +269,7 @@ def _word_of(body: bytes) -> str:
     return str(found.get("error", ""))[:80] if isinstance(found, dict) else ""
 
 
-def _retry_after_s(headers: list[tuple[bytes, bytes]]) -> float | None:
+def _retry_after_s(headers: Headers) -> float | None:
     for name, value in headers:
         if name.lower() == _RETRY_AFTER:
             try:

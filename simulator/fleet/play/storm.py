@@ -23,7 +23,7 @@ from agent.wire.qr import LabelText, encode_label
 from simulator.fleet.device.answers import judge
 from simulator.fleet.engine.pool import HttpAnswer, HttpPool
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.outcomes import OutcomeClass, class_of
+from simulator.fleet.outcomes import REFUSALS, Attempt, OutcomeClass, class_of
 from simulator.fleet.play.base import Leftover, PlaySummary
 from simulator.fleet.play.storm_journeys import Journey, judge_storm, plan_course
 from simulator.fleet.target.asking import Keyring, TargetDesk
@@ -45,7 +45,7 @@ _NO_HEADERS: Final = httpx.Headers()
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One request of a journey; ``also_good`` is a status that is an answer like any other."""
+    """One request of a journey; ``also_good`` is a status that is a good answer, too: somebody else was first."""
 
     operation: str
     method: str
@@ -166,7 +166,10 @@ class StormPlay:
         if undecided:
             failures.append(f"{undecided} of {tally.races} races were won by nobody or by both")
         numbers = {key: value for key, value in asdict(tally).items() if key not in {"audit", "faults"}}
-        return PlaySummary(failures=tuple(failures), audit=tally.audit, extras={"onboarding_storm": numbers})
+        races = f"of {tally.races:,} labels that two people wanted, each went to exactly one" if tally.races else ""
+        return PlaySummary(
+            failures=tuple(failures), audit=tally.audit, extras={"onboarding_storm": numbers}, held=races
+        )
 
     async def _arrive(self, at_s: float) -> None:
         """Labels at the scenario's rate, whatever the target does."""
@@ -232,11 +235,11 @@ class StormPlay:
 
     async def _ask(self, journey: Journey, step: _Step, due_s: float) -> HttpAnswer | None:
         """One step until it is answered for good; None when it never was, or was refused, which the journey notes."""
-        patience, unanswered = Backoff(base_s=0.2, cap_s=5.0), 0
+        patience, unanswered, attempt = Backoff(base_s=0.2, cap_s=5.0), 0, Attempt.FIRST
         for _ in range(_TRIES):
             wait_s: float | None = None
             try:
-                answer = await self._send(step, due_s, first=not unanswered)
+                answer = await self._send(step, due_s, attempt)
                 if answer.status == step.also_good:
                     journey.unsure = journey.unsure or (answer.status == _GONE and bool(unanswered))
                     return answer
@@ -244,8 +247,10 @@ class StormPlay:
                     judge(answer)
                     return answer
                 wait_s = _retry_after_s(answer)
+                attempt = attempt.again(refused=class_of(answer.status) in REFUSALS)
             except TransportError:
                 unanswered += 1
+                attempt = attempt.again(refused=False)
             except ServiceError as error:
                 journey.faults.append(f"{step.operation}: {error}"[:_FAULT_CHARACTERS])
                 return None
@@ -255,7 +260,7 @@ class StormPlay:
         journey.unsure = True
         return None
 
-    async def _send(self, step: _Step, due_s: float, *, first: bool) -> HttpAnswer:
+    async def _send(self, step: _Step, due_s: float, attempt: Attempt) -> HttpAnswer:
         sent_s = self._now()
         self._requests += 1
         self._recorder.intended += 1
@@ -265,7 +270,7 @@ class StormPlay:
         outcome = OutcomeClass.TRANSPORT
         try:
             answer = await self._pool.request(step.method, step.target, body=text, headers=headers)
-            outcome = class_of(answer.status)
+            outcome = OutcomeClass.OK if answer.status == step.also_good else class_of(answer.status)
         except UnexpectedAnswer:
             outcome = OutcomeClass.UNEXPECTED
             raise
@@ -278,7 +283,9 @@ class StormPlay:
             raise
         finally:
             now_s = self._now()
-            self._recorder.record(step.operation, outcome, intended_s=due_s, sent_s=sent_s, now_s=now_s, first=first)
+            self._recorder.record(
+                step.operation, outcome, intended_s=due_s, sent_s=sent_s, now_s=now_s, attempt=attempt
+            )
         return answer
 
     async def _listed(self) -> tuple[dict[str, list[str]], bool]:

@@ -12,19 +12,18 @@ from typing import Any, Final, Protocol
 
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.record import AuditRecord, Operations, RunRecord, Second, Tally, ThresholdResult, Word
-from simulator.fleet.report.figures import TABLE, name_of, times_at
-from simulator.fleet.report.summary import WRONGS, observed_text, streams_of
+from simulator.fleet.report.figures import TABLE, name_of, resends_of, times_at
+from simulator.fleet.report.summary import WRONGS, LimiterCheck, limiter_checks, observed_text, streams_of
 from simulator.fleet.report.words import VERDICT_WORDS, clock_text
 from simulator.report.checks import Check, CheckRun, Mark
 
 _NAMES: Final = tuple(name_of(percent) for percent in TABLE)
 _MEASURES: Final = ("response", "service")
+_COUNTS: Final = ("count", "first_attempts", "resends", "resends_after_refusal", "resends_ambiguous")
 _COLUMNS: Final = (
     "operation",
     "outcome",
-    "count",
-    "first_attempts",
-    "resends",
+    *_COUNTS,
     *(f"{measure}_{name}_s" for measure in _MEASURES for name in _NAMES),
 )
 _HEALTH: Final = (
@@ -96,11 +95,15 @@ def summary_json(record: RunRecord) -> str:
 
 
 def checks_of(record: RunRecord) -> CheckRun:
-    """Thresholds and audit as checks, for JUnit: :func:`simulator.report.junit.junit_xml`.
+    """Thresholds, a limiter's checks and the audit, for JUnit: :func:`simulator.report.junit.junit_xml`.
 
-    What makes the run as a whole worth nothing, such as a generator at its limit, is a problem of the run.
+    What makes the run as a whole worth nothing, such as a generator at its limit, is a problem of the run; so is what
+    no check is about, such as a barrier that never opened. A run that did not pass is never without one or the other.
     """
-    checks = [_threshold(result) for result in record.thresholds] + _audit(record.audit)
+    checks = [_threshold(result) for result in record.thresholds] + list(map(_limiter, limiter_checks(record)))
+    checks += _audit(record.audit)
+    is_told = any(check.mark is Mark.BAD for check in checks)
+    is_whole = record.verdict.word in _INCOMPLETE or (record.verdict.exit_code != 0 and not is_told)
     problems = record.verdict.sentences or (VERDICT_WORDS[record.verdict.word],)
     return CheckRun(
         title=f"fleet run {record.name}",
@@ -108,7 +111,7 @@ def checks_of(record: RunRecord) -> CheckRun:
         lead="",
         facts=(),
         checks=tuple(checks),
-        problems=problems if record.verdict.word in _INCOMPLETE else (),
+        problems=problems if is_whole else (),
         began_at=record.began_at,
     )
 
@@ -121,14 +124,18 @@ def _rows(operations: Operations) -> Iterator[tuple[object, ...]]:
                 for measure in _MEASURES
                 for value in times_at(Histogram.decode(getattr(tally, measure)), TABLE)
             ]
-            resends = tally.count - tally.first_attempts
-            yield (name, outcome.value, tally.count, tally.first_attempts, resends, *times)
+            yield (name, outcome.value, *_counts(tally), *times)
 
 
 def _tally(tally: Tally) -> dict[str, Any]:
     measured = {f"{name}_s": _times(Histogram.decode(getattr(tally, name))) for name in _MEASURES}
-    resends = tally.count - tally.first_attempts
-    return {"count": tally.count, "first_attempts": tally.first_attempts, "resends": resends, **measured}
+    return {**dict(zip(_COUNTS, _counts(tally), strict=True)), **measured}
+
+
+def _counts(tally: Tally) -> tuple[int, ...]:
+    """The :data:`_COUNTS`."""
+    again = resends_of((tally,))
+    return tally.count, tally.first_attempts, again.total, again.after_refusal, again.ambiguous
 
 
 def _times(histogram: Histogram) -> dict[str, float]:
@@ -149,6 +156,11 @@ def _threshold(result: ThresholdResult) -> Check:
     mark = Mark.GOOD if result.held else Mark.BAD if result.judged else Mark.SKIPPED
     told = f"observed {observed_text(result)}{where}" if result.judged else f"not judged: {result.reason}"
     return Check("thresholds", result.expression, result.expression, mark, told)
+
+
+def _limiter(check: LimiterCheck) -> Check:
+    mark = {"held": Mark.GOOD, "broken": Mark.BAD}.get(check.outcome, Mark.SKIPPED)
+    return Check("limiter", check.name, check.expected, mark, check.observed)
 
 
 def _audit(audit: AuditRecord | None) -> list[Check]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from simulator.fleet.metrics.histogram import Histogram
@@ -22,9 +23,29 @@ def times_at(histogram: Histogram, percents: Sequence[float]) -> tuple[float, ..
     return tuple(histogram.max_s if at == _LONGEST else value for at, value in zip(percents, found, strict=True))
 
 
-def resends_of(classes: Mapping[OutcomeClass, Tally]) -> int:
-    """Exchanges of an operation that were no first attempt: an earlier one was not answered for good."""
-    return sum(tally.count - tally.first_attempts for tally in classes.values())
+@dataclass(frozen=True, slots=True)
+class Resends:
+    """Exchanges that were no first attempt; see :class:`~simulator.fleet.outcomes.Attempt`.
+
+    Attributes:
+        after_refusal: all earlier ones were refused: surely nothing of them was stored.
+        ambiguous: an earlier one may have been stored.
+    """
+
+    after_refusal: int
+    ambiguous: int
+
+    @property
+    def total(self) -> int:
+        """Both."""
+        return self.after_refusal + self.ambiguous
+
+
+def resends_of(tallies: Iterable[Tally]) -> Resends:
+    """The resends among some exchanges."""
+    everything = list(tallies)
+    ambiguous = sum(tally.resends_ambiguous for tally in everything)
+    return Resends(sum(tally.count - tally.first_attempts for tally in everything) - ambiguous, ambiguous)
 
 
 def waited(classes: Mapping[OutcomeClass, Tally], measure: str = "response") -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from textwrap import wrap
 from typing import Final
 
 from rich.text import Text
@@ -17,6 +18,7 @@ from simulator.fleet.report.standing import RunHead, Standing, StreamSoFar, Work
 from simulator.fleet.report.window import SHOWN_PERCENTILES, OperationRow, Window
 from simulator.fleet.report.words import (
     ERRORS,
+    HELD,
     OUTCOME_WORDS,
     clock_text,
     count_text,
@@ -40,10 +42,17 @@ _SENT_WARN: Final = 0.995
 _RULE: Final = "─"
 _ROWS_ALWAYS: Final = 6
 _NOTE: Final = 7
+_NOTE_INDENT: Final = 11
+"""A note goes on below its own text, behind the clock."""
 _CHART: Final = 10_000
 _GAPS_SHOWN: Final = 3
 _CHART_ROWS: Final = 7
 _GONE: Final = {WorkerState.SILENT, WorkerState.DEAD}
+_STREAM_WORDS: Final = {
+    "readings": ("sent", "accepted", "unanswered", "yellow"),
+    # A command takes its time: one that is under way is nothing to worry about.
+    "commands": ("ordered", "reported", "under way", ""),
+}
 _GAUGES: Final = {
     "online": "online",
     "connections": "connections",
@@ -146,10 +155,12 @@ def bar(share: float, cells: int, style: str = "cyan") -> Text:
 def _title(picture: Picture, width: int) -> list[Line]:
     head, latest = picture.head, picture.window.latest
     is_wide = width >= _WIDE
-    parts = [plural(head.devices, "device"), head.transport, head.level, plural(head.workers, "worker")]
+    parts = [*head.parts, plural(head.workers, "worker")]
     left = Text.assemble((head.name, "bold"), ("  " + " · ".join([*parts, head.target] if is_wide else parts), "dim"))
     clock = clock_text(latest.second + 1 if latest else 0)
-    right = f"{clock} of {clock_text(head.duration_s)}" if head.duration_s else clock
+    planned = clock_text(head.duration_s)
+    over = latest is not None and latest.second + 1 > head.duration_s
+    right = (f"{clock}, planned {planned}" if over else f"{clock} of {planned}") if head.duration_s else clock
     left.truncate(max(10, width - len(right) - 2), overflow="ellipsis", pad=True)
     lines: list[Line] = [(0, Text.assemble(left, "  ", (right, "bold")))]
     return lines if is_wide else [*lines, (4, Text(head.target, "dim"))]
@@ -162,11 +173,13 @@ def _progress(picture: Picture, width: int) -> list[Line]:
     if picture.stage:
         share = picture.done / picture.whole if picture.whole else 0.0
         far = f"  {picture.done:,} of {picture.whole:,}" if picture.whole else ""
-        lines.append((0, Text.assemble((f"{picture.stage:<{_LABEL}}", "bold cyan"), bar(share, cells), far)))
+        label = f"{picture.stage:<{_LABEL - 2}}  "
+        cells = max(10, cells + _LABEL - len(label))
+        lines.append((0, Text.assemble((label, "bold cyan"), bar(share, cells), far)))
     elif picture.standing.phase is not None:
         lines.append((0, _phase(picture.standing, second, cells)))
     if picture.head.phases and picture.head.duration_s > 0:
-        lines.append((6, _phase_line(picture.head, second, width)))
+        lines.append((6, _phase_line(picture.head, picture.standing.phase, second, width)))
     for fault in picture.standing.faults:
         left_s = max(0, fault.end_s - second)
         text = f"{fault.kind}: {plural(fault.devices, 'device')}, {clock_text(left_s)} left"
@@ -186,15 +199,20 @@ def _phase(standing: Standing, second: int, cells: int) -> Text:
     return Text.assemble((f"{phase.name:<{_LABEL}}"[:_LABEL], "bold cyan"), bar(share, cells), text, (waiting, "dim"))
 
 
-def _phase_line(head: RunHead, second: int, width: int) -> Text:
-    """All phases on one line, each as long as it takes; faults under way then are marked below their instant."""
+def _phase_line(head: RunHead, now: Span | None, second: int, width: int) -> Text:
+    """All phases on one line, each as long as planned; the one that is under way is marked."""
     cells = width - _LABEL
+    # A barrier moves what comes after it: the plan's clock is only asked where nobody says what is under way.
+    begins = [abs(phase.begin_s - now.begin_s) for phase in head.phases if now is not None and phase.name == now.name]
     row = Text.assemble((f"{'phases':<{_LABEL}}", "dim"))
     for number, phase in enumerate(head.phases):
         first, last = (round(at / head.duration_s * cells) for at in (phase.begin_s, phase.end_s))
         size = max(1, min(last, cells) - first)
         name = f" {phase.name}"[: size - 1].ljust(size)
-        style = "black on cyan" if phase.begin_s <= second < phase.end_s else ("on grey23", "on grey30")[number % 2]
+        is_now = phase.begin_s <= second < phase.end_s
+        if now is not None:
+            is_now = phase.name == now.name and abs(phase.begin_s - now.begin_s) == min(begins)
+        style = "black on cyan" if is_now else ("on grey23", "on grey30")[number % 2]
         row.append(name, style)
     return row
 
@@ -228,7 +246,8 @@ def _operation(row: OperationRow, width: int, *, wide: bool) -> Text:
     text.append(f"{short_count(row.limited_per_s):>{_NUMBER - 1}}", "yellow" if row.limited_per_s else "dim")
     text.append(f"{short_count(row.errors_per_s):>{_NUMBER}}", "bold red" if row.errors_per_s else "dim")
     for value in row.response_s:
-        text.append(f"{_tight(value):>{_NUMBER}}")
+        # How long the service held a poll on purpose is no time that anybody has to mind.
+        text.append(f"{_tight(value):>{_NUMBER}}", "dim" if row.name in HELD else "")
     if wide:
         for value in row.service_s:
             text.append(f"{_tight(value):>{_NUMBER}}", "dim")
@@ -260,8 +279,8 @@ def _counts(picture: Picture, width: int) -> list[Line]:
         name: value for name, value in window.gauges.items() if name.partition("_")[0] not in picture.standing.audit
     }
     gauges = [(_gauge(name, value, picture.head), "") for name, value in sorted(shown.items(), key=_order)]
-    blocks = [("so far", errors), ("devices", gauges), ("generator", _health(window))]
-    blocks += [(name, _stream(stream)) for name, stream in picture.standing.audit.items()]
+    blocks = [("so far", errors), (f"{picture.head.noun}s", gauges), ("generator", _health(window))]
+    blocks += [(name, _stream(name, stream)) for name, stream in picture.standing.audit.items()]
     lines: list[Line] = []
     for label, parts in blocks:
         rows = parts_in_rows(label, parts, width) if parts else []
@@ -295,10 +314,11 @@ def _health(window: Window) -> list[tuple[str, str]]:
     return [(part, "bold yellow" if is_bad else "") for part, is_bad in parts]
 
 
-def _stream(stream: StreamSoFar) -> list[tuple[str, str]]:
-    parts = [(f"{stream.sent:,} sent", ""), (f"{stream.accepted:,} accepted", "")]
-    if stream.unanswered:
-        parts.append((f"{stream.unanswered:,} unanswered", "yellow"))
+def _stream(name: str, stream: StreamSoFar) -> list[tuple[str, str]]:
+    sent, accepted, unanswered, style = _STREAM_WORDS.get(name, _STREAM_WORDS["readings"])
+    parts = [(f"{stream.sent:,} {sent}", ""), (f"{stream.accepted:,} {accepted}", "")]
+    if stream.unanswered > 0:
+        parts.append((f"{stream.unanswered:,} {unanswered}", style))
     if stream.wrong:
         parts.append((f"{stream.wrong:,} lost or altered", "bold red"))
     return parts
@@ -321,7 +341,8 @@ def _workers(picture: Picture, width: int) -> list[Line]:
     lines: list[Line] = [(2 if at == 0 else 6, row) for at, row in enumerate(rows)]
     for gap in picture.gaps[-_GAPS_SHOWN:]:
         text = f"worker {gap.worker}, {clock_text(gap.from_s)} to {clock_text(gap.to_s)}: {gap.reason}"
-        lines.append((2, Text.assemble((f"{'gap':<{_LABEL}}", "bold red"), (text, "red"))))
+        for at, part in enumerate(wrap(text, max(width - _LABEL, _LABEL))):
+            lines.append((2, Text.assemble((f"{'' if at else 'gap':<{_LABEL}}", "bold red"), (part, "red"))))
     return lines
 
 
@@ -329,7 +350,11 @@ def _notes(picture: Picture, width: int, height: int) -> list[Line]:
     shown = picture.notes[-max(3, height // 2) :]
     lines: list[Line] = [(5, Text(_RULE * width, "bright_black"))] if shown else []
     # The oldest go first, and nobody has to guess how to end it.
-    lines += [(_NOTE + len(shown) - at, Text(f"  {text}", style)) for at, (style, text) in enumerate(shown)]
+    lines += [
+        (_NOTE + len(shown) - at, Text(row, style))
+        for at, (style, text) in enumerate(shown)
+        for row in wrap(f"  {text}", max(width, 2 * _NOTE_INDENT), subsequent_indent=" " * _NOTE_INDENT)
+    ]
     return [*lines, (3, Text("Ctrl-C ends the run and still makes the report", "dim"))]
 
 

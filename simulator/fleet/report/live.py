@@ -125,10 +125,12 @@ class ScreenView:
     def note(self, text: str, tone: Tone = Tone.PLAIN) -> None:
         """See :class:`RunView`."""
         latest = self._picture.window.latest
-        clock = clock_text(latest.second + 1 if latest else 0)
-        self._picture.notes.append((_STYLES[tone], f"{clock:>7}  {text}"))
-        del self._picture.notes[:-_NOTES_KEPT]
+        self._keep(latest.second + 1 if latest else 0, text, tone)
         self._live.refresh()
+
+    def _keep(self, at_s: float, text: str, tone: Tone) -> None:
+        self._picture.notes.append((_STYLES[tone], f"{clock_text(at_s):>7}  {text}"))
+        del self._picture.notes[:-_NOTES_KEPT]
 
     def gap(self, gap: Gap) -> None:
         """See :class:`RunView`."""
@@ -137,8 +139,8 @@ class ScreenView:
 
     def show(self, second: Second, standing: Standing) -> None:
         """See :class:`RunView`."""
-        for text, tone in changes(self._picture.standing, standing):
-            self.note(text, tone)
+        for change in changes(self._picture.standing, standing):
+            self._keep(*change)
         self._picture.window.take(second)
         self._picture.standing = standing
         self._picture.stage = ""
@@ -174,7 +176,7 @@ class LineView:
 
     def __enter__(self) -> Self:
         head = self._head
-        self._print(f"{head.name}: {head.devices:,} devices, {head.transport}, {head.level}, {head.target}")
+        self._print(f"{head.name}: {', '.join((*head.parts, head.target))}")
         return self
 
     def __exit__(
@@ -200,8 +202,8 @@ class LineView:
 
     def show(self, second: Second, standing: Standing) -> None:
         """See :class:`RunView`."""
-        for text, tone in changes(self._standing, standing):
-            self.note(text, tone)
+        for at_s, text, tone in changes(self._standing, standing):
+            self._print(f"{clock_text(at_s):>7}  {text}", _STYLES[tone])
         self._standing = standing
         self._window.take(second)
         self._stage = ""
@@ -222,15 +224,16 @@ class LineView:
         self._console.print(Text(text, style), highlight=False, soft_wrap=True)
 
 
-def changes(before: Standing, after: Standing) -> list[tuple[str, Tone]]:
-    """What begins and what ends between two moments, in words."""
+def changes(before: Standing, after: Standing) -> list[tuple[float, str, Tone]]:
+    """What begins and what ends between two moments: when, seconds since the run's begin, and in words."""
     found = []
-    if after.phase is not None and (before.phase is None or before.phase.name != after.phase.name):
-        found.append((f"phase {after.phase.name} begins", Tone.ACCENT))
+    phase = after.phase
+    if phase is not None and (before.phase is None or before.phase.name != phase.name):
+        found.append((phase.begin_s, f"phase {phase.name} begins", Tone.ACCENT))
     begun = [fault for fault in after.faults if fault not in before.faults]
     ended = [fault for fault in before.faults if fault not in after.faults]
-    found += [(f"fault {fault.kind} begins: {plural(fault.devices, 'device')}", Tone.WARN) for fault in begun]
-    return found + [(f"fault {fault.kind} ends", Tone.WARN) for fault in ended]
+    found += [(f.begin_s, f"fault {f.kind} begins: {plural(f.devices, 'device')}", Tone.WARN) for f in begun]
+    return found + [(f.end_s, f"fault {f.kind} ends", Tone.WARN) for f in ended]
 
 
 def run_line(window: Window, head: RunHead, standing: Standing) -> str:

@@ -20,8 +20,9 @@ from prometheus_client.metrics_core import Metric
 from agent.errors import ConfigurationError
 from simulator.fleet.metrics.histogram import merged
 from simulator.fleet.metrics.stages import without_stages
+from simulator.fleet.outcomes import Attempt
 from simulator.fleet.record import Gap, GeneratorHealth, Operations, RunRecord, Second
-from simulator.fleet.report.figures import waited
+from simulator.fleet.report.figures import resends_of, waited
 from simulator.fleet.report.live import RunView
 from simulator.fleet.report.standing import Standing
 from simulator.fleet.report.summary import WRONGS, streams_of
@@ -49,15 +50,15 @@ def record_metrics(record: RunRecord) -> str:
         held.add_metric([result.expression], float(result.held))
     audit = GaugeMetricFamily("fleet_audit", "What the audit counted", labels=["stream", "what"])
     for name, stream in streams_of(record.audit) if record.audit else ():
-        for what in ("sent", "accepted", "stored", *WRONGS, "ambiguous", "resent"):
+        for what in ("sent", "accepted", "stored", *WRONGS, "ambiguous", "resent", "resent_ambiguous"):
             audit.add_metric([name, what], getattr(stream, what))
     return _text([*_operations(record.operations), *_health(record.health), verdict, held, audit])
 
 
 def _operations(operations: Operations) -> Iterator[Metric]:
     counts = CounterMetricFamily("fleet_exchanges", "Exchanges that ended", labels=["operation", "outcome"])
-    text = "Exchanges that were no first attempt"
-    resends = CounterMetricFamily("fleet_resends", text, labels=["operation", "outcome"])
+    text = "Exchanges that were no first attempt: all earlier ones were refused, or one of them may have been stored"
+    resends = CounterMetricFamily("fleet_resends", text, labels=["operation", "outcome", "attempt"])
     times = {
         measure: HistogramMetricFamily(f"fleet_{measure}_seconds", text, labels=["operation"])
         for measure, text in (
@@ -68,7 +69,9 @@ def _operations(operations: Operations) -> Iterator[Metric]:
     for name, classes in sorted(operations.items()):
         for outcome, tally in sorted(classes.items()):
             counts.add_metric([name, outcome.value], tally.count)
-            resends.add_metric([name, outcome.value], tally.count - tally.first_attempts)
+            again = resends_of((tally,))
+            resends.add_metric([name, outcome.value, Attempt.AFTER_REFUSAL.value], again.after_refusal)
+            resends.add_metric([name, outcome.value, Attempt.AMBIGUOUS.value], again.ambiguous)
         for measure, family in times.items():
             if texts := waited(classes, measure):
                 histogram = merged(texts)

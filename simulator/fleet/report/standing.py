@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from simulator.fleet.record import Span
+from simulator.fleet.report.words import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,7 @@ class RunHead:
         phases: as planned; seconds since the run's begin.
         faults: as planned.
         duration_s: of all phases together, as planned.
+        noun: what ``devices`` counts; empty where there are none.
     """
 
     name: str
@@ -29,6 +31,13 @@ class RunHead:
     phases: tuple[Span, ...] = ()
     faults: tuple[Span, ...] = ()
     duration_s: float = 0.0
+    noun: str = "device"
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What the run is made of, in a few words each."""
+        whose = (plural(self.devices, self.noun),) if self.noun else ()
+        return (*whose, self.transport, self.level)
 
 
 class WorkerState(StrEnum):
@@ -65,9 +74,9 @@ class StreamSoFar:
     """Readings or commands, by the devices' own ledgers; the service is read back only at the end.
 
     Attributes:
-        sent: left a device at least once.
-        accepted: answered with 2xx.
-        unanswered: sent, and nobody knows what became of them.
+        sent: readings that left a device at least once; commands that were ordered.
+        accepted: readings that were answered with 2xx; commands whose result was.
+        unanswered: readings that were sent, and nobody knows what became of them; commands that are on their way.
         wrong: known to be lost, doubled or altered already.
     """
 

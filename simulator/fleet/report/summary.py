@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from rich.console import Console
@@ -11,7 +12,7 @@ from rich.text import Text
 
 from simulator.fleet.metrics.histogram import merged
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import AuditRecord, Operations, RunRecord, StreamAudit, ThresholdResult, Word
+from simulator.fleet.record import CHECKS, AuditRecord, Operations, RunRecord, StreamAudit, ThresholdResult, Word
 from simulator.fleet.report.figures import resends_of, waited
 from simulator.fleet.report.window import SHOWN_PERCENTILES
 from simulator.fleet.report.words import (
@@ -40,8 +41,12 @@ def print_summary(console: Console, record: RunRecord) -> None:
     for sentence in verdict.sentences:
         console.print(Text(f"  {sentence}"), soft_wrap=True)
     console.print(_fitting_table(console, record))
+    if (again := resends_line(record.operations)) is not None:
+        console.print(again, soft_wrap=True)
     for result in record.thresholds:
         console.print(_threshold(result), soft_wrap=True)
+    for check in limiter_checks(record):
+        console.print(_check(check), soft_wrap=True)
     for line in audit_lines(record.audit):
         console.print(line, soft_wrap=True)
     for gap in record.gaps:
@@ -65,8 +70,8 @@ def operations_table(operations: Operations, duration_s: float, percentiles: Seq
     """
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("operation", no_wrap=True)
-    has_resends = any(map(resends_of, operations.values()))
-    again = ("again",) if has_resends else ()
+    resends = {name: resends_of(classes.values()).total for name, classes in operations.items()}
+    again = ("again",) if any(resends.values()) else ()
     for name in ("ok", "per s", "429", "errors", *again, *map(percentile_name, percentiles)):
         table.add_column(name, justify="right", no_wrap=True)
     for name, classes in sorted(operations.items()):
@@ -81,10 +86,25 @@ def operations_table(operations: Operations, duration_s: float, percentiles: Seq
             count_text(count / duration_s) if duration_s > 0 else DASH,
             Text(f"{limited:,}", "yellow" if limited else ""),
             Text(f"{errors:,}", "red" if errors else ""),
-            *((f"{resends_of(classes):,}",) if has_resends else ()),
+            *((f"{resends[name]:,}",) if again else ()),
             *(time_text(value) for value in response.percentiles(percentiles)),
         )
     return table
+
+
+def resends_line(operations: Operations) -> Text | None:
+    """What was sent again, told apart by whether the service may have had it already; None where nothing was."""
+    resends = {name: resends_of(classes.values()) for name, classes in sorted(operations.items())}
+    after_refusal, ambiguous = (
+        ", ".join(f"{name} {count:,}" for name, each in resends.items() if (count := getattr(each, kind)))
+        for kind in ("after_refusal", "ambiguous")
+    )
+    parts = []
+    if after_refusal:
+        parts.append(f"after a refusal ({after_refusal})")
+    if ambiguous:
+        parts.append(f"ambiguous, so that it may have been stored before ({ambiguous})")
+    return Text(f"sent again {'; '.join(parts)}") if parts else None
 
 
 def observed_text(result: ThresholdResult) -> str:
@@ -103,12 +123,38 @@ def audit_lines(audit: AuditRecord | None) -> list[Text]:
     lines = [_stream(name, stream) for name, stream in streams_of(audit)]
     if not audit.complete:
         lines.append(Text("audit: not everything was read back", "yellow"))
-    return lines + [Text(f"audit: {sentence}") for sentence in audit.sentences]
+    # What the audit says first of a stream is its counts once more.
+    begins = tuple(f"{name}: " for name, _ in streams_of(audit))
+    return lines + [Text(f"audit: {sentence}") for sentence in audit.sentences if not sentence.startswith(begins)]
+
+
+@dataclass(frozen=True, slots=True)
+class LimiterCheck:
+    """One check of a limiter's test.
+
+    Attributes:
+        outcome: ``held``, ``broken`` or ``skipped``.
+        expected, observed: in words, with numbers.
+    """
+
+    name: str
+    outcome: str
+    expected: str
+    observed: str
+
+
+def limiter_checks(record: RunRecord) -> list[LimiterCheck]:
+    """The checks of a limiter's test; none for any other run."""
+    found = record.extras.get(CHECKS)
+    if not isinstance(found, Mapping) or not all(isinstance(check, Mapping) for check in found.values()):
+        return []
+    told = ("outcome", "expected", "observed")
+    return [LimiterCheck(name, *(str(check.get(part, "")) for part in told)) for name, check in found.items()]
 
 
 def streams_of(audit: AuditRecord) -> list[tuple[str, StreamAudit]]:
-    """``readings`` and ``commands``, those that there are."""
-    pairs = (("readings", audit.readings), ("commands", audit.commands))
+    """``readings``, ``commands`` and ``registrations``, those that there are."""
+    pairs = (("readings", audit.readings), ("commands", audit.commands), ("registrations", audit.registrations))
     return [(name, stream) for name, stream in pairs if stream is not None]
 
 
@@ -122,10 +168,18 @@ def _stream(name: str, stream: StreamAudit) -> Text:
         text.append(", nothing lost, doubled or altered", "green")
     if stream.resent:
         twice = f", {stream.doubled_by_resend:,} of them stored more than once" if stream.doubled_by_resend else ""
-        text.append(f"; {stream.resent:,} sent again{twice}")
+        unsure = f" ({stream.resent_ambiguous:,} may have been stored before)" if stream.resent_ambiguous else ""
+        text.append(f"; {stream.resent:,} sent again{unsure}{twice}")
     if stream.ambiguous:
         text.append(f", {stream.ambiguous:,} unanswered and counted as neither", "yellow")
     return text
+
+
+def _check(check: LimiterCheck) -> Text:
+    mark, style = {"held": ("✓", "green"), "broken": ("✕", "bold red")}.get(check.outcome, ("-", "yellow"))
+    promised = f"; promised: {check.expected}" if check.outcome == "broken" else ""
+    left_out = "not checked: " if check.outcome == "skipped" else ""
+    return Text.assemble((f"{mark} ", style), check.name, (f"  {left_out}{check.observed}{promised}", "dim"))
 
 
 def _threshold(result: ThresholdResult) -> Text:

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from simulator.fleet.metrics.histogram import Histogram
+from simulator.fleet.metrics.merging import TallySum
 from simulator.fleet.metrics.stages import without_stages
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import GeneratorHealth, Operations, Second, Tally
+from simulator.fleet.record import GeneratorHealth, Operations, Second
 from simulator.fleet.report.figures import times_at, waited
 from simulator.fleet.report.window import worst_health
 from simulator.fleet.report.words import HELD
@@ -74,7 +75,7 @@ class Totals:
     """Everything that was measured, added up: what a run leaves that had no time to add it up itself."""
 
     def __init__(self) -> None:
-        self._sums: dict[str, dict[OutcomeClass, _Sum]] = {}
+        self._sums: dict[str, dict[OutcomeClass, TallySum]] = {}
         self._healths: list[GeneratorHealth] = []
         self.last_second = -1
         self.requests = (0, 0, 0)
@@ -86,7 +87,7 @@ class Totals:
             sums = self._sums.setdefault(name, {})
             for outcome, tally in classes.items():
                 if outcome not in sums:
-                    sums[outcome] = _Sum()
+                    sums[outcome] = TallySum()
                 sums[outcome].add(tally)
         self._healths.append(second.health)
         (intended, sent, undelivered), health = self.requests, second.health
@@ -102,25 +103,6 @@ class Totals:
     def health(self) -> GeneratorHealth:
         """The worst of each figure."""
         return worst_health(self._healths)
-
-
-class _Sum:
-    """One operation and outcome."""
-
-    __slots__ = ("count", "first_attempts", "response", "service")
-
-    def __init__(self) -> None:
-        self.count = self.first_attempts = 0
-        self.response, self.service = Histogram(), Histogram()
-
-    def add(self, tally: Tally) -> None:
-        self.count += tally.count
-        self.first_attempts += tally.first_attempts
-        self.response.add_encoded(tally.response)
-        self.service.add_encoded(tally.service)
-
-    def tally(self) -> Tally:
-        return Tally(self.count, self.first_attempts, self.response.encode(), self.service.encode())
 
 
 def _slice(seconds: list[Second], width_s: int) -> Slice:

@@ -36,6 +36,7 @@ class _Member:
     pipe: Connection
     heard_s: float
     has_spoken: bool = False
+    is_ending: bool = False
     gone: str | None = None
     done: bool = False
 
@@ -122,13 +123,19 @@ class Crew:
 
     def hear(self, timeout_s: float) -> Iterator[FromWorker | Gone]:
         """What the workers said, and who is gone; returns after ``timeout_s`` at the latest."""
-        open_pipes: dict[Any, _Member] = {m.pipe: m for m in self._members if m.gone is None and not m.done}
-        if not open_pipes:
+        living = [member for member in self._members if member.gone is None and not member.done]
+        if not living:
             time.sleep(timeout_s)
             return
-        for pipe in wait(list(open_pipes), timeout_s):
-            yield from self._read(open_pipes[pipe])
-        for member in open_pipes.values():
+        waited_for: dict[Any, _Member] = {m.process.sentinel if m.is_ending else m.pipe: m for m in living}
+        for ready in wait(list(waited_for), timeout_s):
+            member = waited_for[ready]
+            if not member.is_ending:
+                yield from self._read(member)
+        for member in living:
+            if member.is_ending and (code := member.process.exitcode) is not None:
+                how = f"signal {-code}" if code < 0 else f"exit code {code}"
+                yield self._bury(member, f"its process ended with {how}")
             patience_s = SILENCE_S if member.has_spoken else BIRTH_S
             if member.gone is None and not member.done and self._now() - member.heard_s > patience_s:
                 member.process.kill()
@@ -142,10 +149,7 @@ class Crew:
                 member.done = isinstance(message, Finished)  # that its process ends now is no trouble
                 yield message
         except (EOFError, OSError):
-            member.process.join(_END_S)
-            code = member.process.exitcode
-            how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
-            yield self._bury(member, f"its process ended with {how}")
+            member.is_ending = True  # how it did is known once it has, which a busy machine takes its time for
 
     def _bury(self, member: _Member, reason: str) -> Gone:
         member.gone = reason

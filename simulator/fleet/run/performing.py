@@ -22,6 +22,7 @@ from simulator.fleet.report.live import RunView
 from simulator.fleet.report.making import finish_run
 from simulator.fleet.report.standing import RunHead
 from simulator.fleet.run.capacity import check_capacity
+from simulator.fleet.run.claim import claimed_devices
 from simulator.fleet.run.conductor import Conducted, Conductor
 from simulator.fleet.run.crew import Crew
 from simulator.fleet.run.hall import Hall
@@ -76,6 +77,7 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
     needs = check_capacity(scenario, workers, target_is_here=is_here(stage.way.base_url))
     head = head_of(scenario, stage.way.base_url, workers)
     with ExitStack() as ends:
+        ends.enter_context(claimed_devices(scenario, stage.way.base_url))
         secrets = Path(ends.enter_context(TemporaryDirectory(prefix="fleet-simulator-")))
         setting = Setting(stage.file, plan, stage.way, stage.folder, secrets, workers, stage.is_audited)
         folder = ends.enter_context(RunFolder(stage.folder))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any, Final
@@ -17,6 +17,7 @@ from simulator.fleet.metrics.stages import stages_of, without_stages
 from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.plan.digest import digest_of
 from simulator.fleet.plan.plan import Plan
+from simulator.fleet.play.fleet import FleetJob
 from simulator.fleet.record import AuditRecord, RunRecord, Span, ThresholdResult, Verdict, Word
 from simulator.fleet.report.standing import RunHead
 from simulator.fleet.report.writing import read_seconds
@@ -24,13 +25,15 @@ from simulator.fleet.run.conductor import Conducted, PlannedPhase, Score
 from simulator.fleet.run.hall import Hall
 from simulator.fleet.run.verdict import Findings, judge_run
 from simulator.fleet.scenario.conditions import parse_condition
-from simulator.fleet.scenario.faults import fault_end_s
+from simulator.fleet.scenario.faults import count_concerned, fault_end_s, fault_title
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
 
 _SLOWEST_KEPT: Final = 20
 _WITH_DRAIN: Final = frozenset({"load", "command_round_trip", "onboarding_storm"})
 """Kinds whose phases make all the load; history and a limiter's test just take their time."""
+_NOUNS: Final = {"onboarding_storm": "label", "limiter": ""}
+"""Kinds without devices, and what they have instead."""
 _NOT_YET: Final = Verdict(Word.INTERRUPTED, 130, ("the run has not ended",))
 
 
@@ -49,14 +52,15 @@ def head_of(scenario: Scenario, target: str, workers: int) -> RunHead:
         begin_s += phase.duration_s
     return RunHead(
         name=scenario.scenario,
-        level=scenario.level,
-        transport=scenario.target.transport,
+        level=scenario.kind.replace("_", " ") if scenario.kind in _NOUNS else scenario.level,
+        transport="http" if scenario.kind in _NOUNS else scenario.target.transport,
         target=target,
         devices=scenario.fleet.devices,
         workers=workers,
         phases=tuple(phases),
         faults=score.faults,
         duration_s=begin_s,
+        noun=_NOUNS.get(scenario.kind, "device"),
     )
 
 
@@ -75,8 +79,8 @@ def score_of(scenario: Scenario) -> Score:
         for phase in scenario.phases
     )
     faults = tuple(
-        Span(fault.kind, fault.kind, fault.at_s, fault_end_s(fault), round(fault.share * devices))
-        for fault in scenario.faults
+        Span(fault_title(fault), fault.kind, fault.at_s, fault_end_s(fault), count)
+        for fault, count in zip(scenario.faults, count_concerned(scenario.faults, scenario.seed, devices), strict=True)
     )
     return Score(phases, devices, faults, scenario.drain_s)
 
@@ -115,6 +119,7 @@ def first_record(file: ScenarioFile, target: str, plan: Plan, head: RunHead) -> 
             for expression in scenario.thresholds
         ),
         scenario_text=file.text,
+        kind=scenario.kind,
     )
 
 
@@ -136,13 +141,13 @@ def last_record(
     assessment = hall.saturation.assess(is_open=is_open, is_pooled=is_pooled)
     totals = merger.totals
     summaries = [conducted.summaries[number] for number in sorted(conducted.summaries)]
-    partial = _partial(conducted, hall)
+    partial, names = _partial(conducted, hall), _names(hall)
     record = replace(
         hall.record,
         ended_at=to_rfc3339(time.time()),
         duration_s=conducted.duration_s,
         phases=tuple(conducted.phases),
-        faults=tuple(span for summary in summaries for span in summary.faults) or hall.record.faults,
+        faults=tuple(named(span, names) for summary in summaries for span in summary.faults) or hall.record.faults,
         operations=without_stages(totals),
         health=merger.health,
         audit=audit,
@@ -161,8 +166,8 @@ def last_record(
     failures = [*conducted.failures, *(failure for summary in summaries for failure in summary.failures)]
     failures += [*assessment.failures, *([audit_trouble] if audit_trouble else [])]
     if conducted.late_count:
-        names = ", ".join(conducted.late[:3])
-        failures.append(f"{conducted.late_count} devices still held something after {scenario.drain_s:g} s ({names})")
+        late = ", ".join(conducted.late[:3])
+        failures.append(f"{conducted.late_count} devices still held something after {scenario.drain_s:g} s ({late})")
     verdict = judge_run(
         Findings(
             audit=audit,
@@ -173,9 +178,27 @@ def last_record(
             gaps=merger.gaps,
             failures=failures,
             partial=partial,
+            held=[summary.held for summary in summaries if summary.held],
         )
     )
     return replace(record, thresholds=results, verdict=verdict)
+
+
+def named(fault: Span, names: Mapping[str, str]) -> Span:
+    """What was done, with the devices' names where it has their numbers in the fleet."""
+    numbers = fault.truth.get("devices")
+    if not isinstance(numbers, Sequence):
+        return fault
+    return replace(fault, truth={**fault.truth, "devices": [names.get(str(each), str(each)) for each in numbers]})
+
+
+def _names(hall: Hall) -> Mapping[str, str]:
+    """Number in the fleet -> name, of all devices."""
+    found: dict[str, str] = {}
+    for job in hall.prepared.jobs:
+        if isinstance(job, FleetJob):
+            found |= {str(number): name for number, name in zip(job.devices, job.names, strict=True)}
+    return found
 
 
 def _partial(conducted: Conducted, hall: Hall) -> str:

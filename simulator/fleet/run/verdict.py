@@ -31,6 +31,7 @@ class Findings:
         gaps: seconds that a worker did not report.
         failures: what else did not come out as the scenario says, such as a barrier that never opened.
         partial: why the run did not reach its end, and what of it there is; empty for one that did.
+        held: what a scenario of its own kind proved, in words; told when all is well.
     """
 
     audit: AuditRecord | None = None
@@ -41,6 +42,7 @@ class Findings:
     gaps: Sequence[Gap] = ()
     failures: Sequence[str] = ()
     partial: str = ""
+    held: Sequence[str] = ()
 
 
 def judge_run(found: Findings) -> Verdict:
@@ -110,9 +112,9 @@ def _partial(found: Findings) -> str:
 
 
 def _all_well(found: Findings) -> str:
-    parts = []
-    if found.thresholds:
-        parts.append(f"all {len(found.thresholds)} thresholds held")
+    count = len(found.thresholds)
+    parts = ["the threshold held" if count == 1 else f"all {count} thresholds held"] if count else []
+    parts += found.held
     if found.audit is not None:
         parts.append("nothing was lost, doubled or altered")
     return "; ".join(parts) or "it ran to its end; the scenario asks for nothing more"

@@ -60,7 +60,7 @@ class Http1Engine:
     def __init__(self, options: HttpOptions, wheel: Wheel | None = None) -> None:
         self._options = options
         self._loop = asyncio.get_running_loop()
-        self._shared = Shared(wheel or Wheel(LoopClock(self._loop)), options.answer_bytes_max)
+        self._shared = Shared(wheel or Wheel(LoopClock(self._loop)), options.answer_bytes_max, self._loop.call_soon)
         self._pools: dict[int, ConnectionPool] = {}
         # One bound method for all pools, since there may be a pool for each device.
         self._connect = self._start_attempt

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import httptools
 
+from simulator.fleet.engine.ports import Headers
+
+END_OF_HEAD: Final = b"\r\n\r\n"
 _INTERIM_END: Final = 200
+_HEADS_MAX: Final = 256
+_HEAD_BYTES_MAX: Final = 1024
 _PROBE: Final = b"."
 
 
@@ -63,12 +68,12 @@ class AnswerReader:
         self.body = b"".join((self.body, *self._more))
         return True
 
-    # What httptools calls. An exception out of these would lose its own text: they raise none.
+    # What httptools calls. An exception out of these ends the parsing, and its own text is lost.
 
     def on_message_begin(self) -> None:
-        """A message begins."""
+        """A message begins; another one behind the answer is not read, or its parts would be added to the answer's."""
         if self.is_whole:
-            self.has_more = True
+            raise ValueError
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header."""
@@ -94,3 +99,42 @@ class AnswerReader:
         self.is_whole = True
         if self._more:
             self.body = b"".join((self.body, *self._more))
+
+
+class KnownHead(NamedTuple):
+    """A head that was parsed before, and what it says.
+
+    Attributes:
+        status, headers: as in :class:`AnswerReader`.
+        body_bytes: how long the body behind it is.
+    """
+
+    status: int
+    headers: Headers
+    body_bytes: int
+
+
+class KnownHeads(dict[bytes, KnownHead]):
+    """Heads of answers, byte for byte, each with what the parser made of it.
+
+    A service gives most answers of a second the same head. One that gives each answer its own, such as a count of what
+    is left of a quota, is parsed each time.
+    """
+
+    __slots__ = ()
+
+    def learn(self, data: bytes, reader: AnswerReader) -> None:
+        """Keep the head of a whole answer, if it alone says where the answer ends.
+
+        It does where exactly the body is behind it: then there is a length in it, or its status has no body. Chunks
+        would bring more bytes than the body has, as would another answer before or behind this one.
+        """
+        head_bytes = data.find(END_OF_HEAD) + len(END_OF_HEAD)
+        body_bytes = len(reader.body)
+        if head_bytes > _HEAD_BYTES_MAX or head_bytes + body_bytes != len(data):
+            return
+        if not reader.keeps_alive or reader.has_more:
+            return
+        if len(self) >= _HEADS_MAX:
+            self.clear()
+        self[data[:head_bytes]] = KnownHead(reader.status, tuple(reader.headers), body_bytes)

@@ -15,6 +15,8 @@ from simulator.fleet.report.words import HELD
 
 _DIGITS: Final = 4
 _FAMILIES: Final = ("readings", "commands")
+_LINES: Final = ("sent", "ordered", "accepted", "reported", "unanswered")
+"""What happens first stands first, and has the same colour in every plot."""
 _CURVE_STEP: Final = 0.05
 _CURVE_END: Final = 5.0
 _HEALTH: Final = (
@@ -34,7 +36,7 @@ def plots_of(record: RunRecord, slices: Sequence[Slice], width_s: int) -> dict[s
         "duration_s": _short(max(record.duration_s, (slices[-1].begin_s + width_s) if slices else 0.0)),
         "width_s": width_s,
         "x": _middles(record, slices, width_s),
-        "phases": [_span(phase) for phase in record.phases],
+        "phases": [_span(phase) for phase in spans_with_drain(record)],
         "faults": [_span(fault) for fault in record.faults],
         "gaps": [
             {"name": f"worker {gap.worker}", "kind": gap.reason, "begin_s": gap.from_s, "end_s": gap.to_s}
@@ -60,6 +62,8 @@ def plots_of(record: RunRecord, slices: Sequence[Slice], width_s: int) -> dict[s
         "gauges": [
             {
                 "title": title,
+                # These only ever grow: what they came to so far.
+                "is_total": title in _FAMILIES,
                 "lines": [
                     {"name": label, "low": column(_gauge(name, 0)), "high": column(_gauge(name, 1))}
                     for label, name in lines
@@ -93,7 +97,17 @@ def gauge_groups(slices: Sequence[Slice]) -> list[tuple[str, list[tuple[str, str
         family, _, rest = name.partition("_")
         title = family if family in _FAMILIES and rest else name.replace("_", " ")
         groups.setdefault(title, []).append((rest.replace("_", " ") if title == family and rest else title, name))
+    for lines in groups.values():
+        lines.sort(key=lambda line: _LINES.index(line[0]) if line[0] in _LINES else len(_LINES))
     return sorted(groups.items(), key=lambda group: (group[0] != "online", group[0]))
+
+
+def spans_with_drain(record: RunRecord) -> list[Span]:
+    """The phases, and behind them the drain where it took a second or longer."""
+    begin_s = record.drained_from_s
+    if begin_s is None or record.duration_s - begin_s < 1:
+        return list(record.phases)
+    return [*record.phases, Span("drain", "drain", begin_s, record.duration_s, record.devices)]
 
 
 def curve(histogram: Histogram) -> list[list[float | None]]:

@@ -9,9 +9,10 @@ from typing import Final
 
 from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import RunRecord, StreamAudit, Word
-from simulator.fleet.report.figures import TABLE, name_of, resends_of, times_at, waited
-from simulator.fleet.report.summary import WRONGS, observed_text, streams_of
+from simulator.fleet.record import CHECKS, RunRecord, StreamAudit, Word
+from simulator.fleet.report.figures import TABLE, Resends, name_of, resends_of, times_at, waited
+from simulator.fleet.report.page.plots import spans_with_drain
+from simulator.fleet.report.summary import WRONGS, LimiterCheck, limiter_checks, observed_text, streams_of
 from simulator.fleet.report.timeline import Slice
 from simulator.fleet.report.words import (
     DASH,
@@ -58,7 +59,7 @@ class OperationRow:
     name: str
     ok: int
     rate: str
-    resends: int
+    resends: Resends
     response: tuple[str, ...]
     service: tuple[str, ...]
 
@@ -72,7 +73,7 @@ class OutcomeRow:
     tone: Tone
     count: int
     share: str
-    resends: int
+    resends: Resends
     p50: str
     p99: str
 
@@ -119,7 +120,9 @@ class Story:
     spans: tuple[tuple[str, str, str, str, str, str], ...]
     gaps: tuple[tuple[str, str, str], ...]
     extras: tuple[tuple[str, str], ...]
+    checks: tuple[LimiterCheck, ...]
     facts: tuple[tuple[str, str], ...]
+    began: str
     width: str
     width_s: int
 
@@ -162,8 +165,11 @@ def story_of(record: RunRecord, slices: Sequence[Slice], width_s: int) -> Story:
         extras=tuple(
             (name.replace("_", " "), json.dumps(value, indent=1, ensure_ascii=False, default=str))
             for name, value in record.extras.items()
+            if name != CHECKS or not limiter_checks(record)
         ),
+        checks=tuple(limiter_checks(record)),
         facts=_facts(record),
+        began=_instant(record.began_at),
         width=plural(width_s, "second"),
         width_s=width_s,
     )
@@ -180,6 +186,8 @@ def _pill(record: RunRecord) -> str:
     held = sum(each.held for each in record.thresholds)
     so_far = " so far" if record.partial else ""
     parts = [f"{held} of {len(record.thresholds)} thresholds held{so_far}"] if record.thresholds else []
+    if checks := limiter_checks(record):
+        parts.append(f"{sum(check.outcome == 'held' for check in checks)} of {len(checks)} checks held")
     streams = streams_of(record.audit) if record.audit else []
     counts = {word: sum(getattr(stream, word) for _, stream in streams) for word in WRONGS}
     wrong = ", ".join(f"{count:,} {word}" for word, count in counts.items() if count)
@@ -191,10 +199,15 @@ def _pill(record: RunRecord) -> str:
 def _lead(record: RunRecord) -> str:
     answered = count_of(record, *OutcomeClass)
     transport = _TRANSPORTS.get(record.transport, record.transport)
-    level = _LEVELS.get(record.level, record.level)
+    devices = plural(record.devices, "device")
+    who = {
+        "onboarding_storm": f"{plural(record.devices, 'label')} through scan, register and, for some, remove",
+        "limiter": "Checks of the request limiter",
+        "backfill": f"The past of {devices} over {transport}, as fast as it is taken",
+    }.get(record.kind, f"{devices} over {transport}, {_LEVELS.get(record.level, record.level)}")
     return (
-        f"{plural(record.devices, 'device')} over {transport}, {level}, for {duration_text(record.duration_s)}, "
-        f"against {record.target}. {answered:,} exchanges came to an end."
+        f"{who}, for {duration_text(record.duration_s)}, against {record.target}. "
+        f"{answered:,} exchanges came to an end."
     )
 
 
@@ -208,16 +221,18 @@ def _figures(record: RunRecord, slices: Sequence[Slice]) -> tuple[Figure, ...]:
     health = record.health
     online = [high for each in slices for name, (_, high) in each.gauges.items() if name == "online"]
     rate = f"{short_count(ok / record.duration_s)} per second" if record.duration_s > 0 else ""
-    resends = sum(map(resends_of, record.operations.values()))
+    resends = resends_of(tally for classes in record.operations.values() for tally in classes.values())
     figures = [
         Figure(short_count(ok), "good answers", rate),
         Figure(p99, "response time, p99", f"p50 {p50}, p99.9 {p999}{held}"),
         Figure(short_count(errors), "errors", f"{percent_text(errors / every)} of all" if every else ""),
         Figure(short_count(limited), "limited (429)", "the quota at work; counted apart"),
     ]
-    if resends:
-        share = f"{percent_text(resends / every)} of all; no load of their own"
-        figures.append(Figure(short_count(resends), "sent again", share))
+    if resends.total:
+        kinds = f"{resends.after_refusal:,} after a refusal, {resends.ambiguous:,} ambiguous"
+        figures.append(
+            Figure(short_count(resends.total), "sent again", f"{percent_text(resends.total / every)}: {kinds}")
+        )
     if online:
         figures.append(Figure(count_text(max(online)), "devices online at most", f"of {record.devices:,}"))
     share = percent_text(health.sent / health.intended) if health.intended else DASH
@@ -233,7 +248,7 @@ def _operations(record: RunRecord) -> tuple[OperationRow, ...]:
         good = classes[OutcomeClass.OK].count if OutcomeClass.OK in classes else 0
         rate = good / record.duration_s if record.duration_s > 0 else None
         response, service = (_times(waited(classes, measure)) for measure in ("response", "service"))
-        rows.append(OperationRow(name, good, count_text(rate), resends_of(classes), response, service))
+        rows.append(OperationRow(name, good, count_text(rate), resends_of(classes.values()), response, service))
     return tuple(rows)
 
 
@@ -256,7 +271,7 @@ def _outcomes(record: RunRecord) -> tuple[OutcomeRow, ...]:
                         tone,
                         tally.count,
                         percent_text(tally.count / whole if whole else None),
-                        tally.count - tally.first_attempts,
+                        resends_of((tally,)),
                         time_text(p50),
                         time_text(p99),
                     )
@@ -280,15 +295,21 @@ def _stages(record: RunRecord) -> tuple[StageRow, ...]:
 
 
 def _slowest(record: RunRecord) -> tuple[tuple[str, str, str, str], ...]:
-    """Name, id, longest answer and operation; milliseconds are counted, since a finding has whole numbers only."""
+    """Name, id, longest answer and operation; a finding has whole numbers only, and names their unit."""
+    units = {"ms": 1e3}
     return tuple(
-        (each.name, each.device_id, time_text(each.count / 1000), each.keys[0] if each.keys else DASH)
+        (
+            each.name,
+            each.device_id,
+            time_text(each.count / units.get(each.keys[-1] if each.keys else "", 1e6)),
+            each.keys[0] if each.keys else DASH,
+        )
         for each in record.slowest
     )
 
 
 def _spans(record: RunRecord) -> tuple[tuple[str, str, str, str, str, str], ...]:
-    rows = [("phase", span) for span in record.phases] + [("fault", span) for span in record.faults]
+    rows = [("phase", span) for span in spans_with_drain(record)] + [("fault", span) for span in record.faults]
     return tuple(
         (
             what,
@@ -302,13 +323,19 @@ def _spans(record: RunRecord) -> tuple[tuple[str, str, str, str, str, str], ...]
     )
 
 
+def _instant(text: str) -> str:
+    """An instant of the record to the second, in words that may stand on two lines."""
+    day, _, clock = text.partition("T")
+    return f"{day} {clock[:8]} UTC" if clock.endswith("Z") else text
+
+
 def _facts(record: RunRecord) -> tuple[tuple[str, str], ...]:
     health = record.health
     parts = {"lag": health.send_lag_max_s, "loop": health.loop_lag_max_s, "garbage collector": health.gc_pause_max_s}
     pauses = ", ".join(f"{name} up to {time_text(value)}" for name, value in parts.items())
     return (
-        ("Began", record.began_at),
-        ("Ended", record.ended_at or "never"),
+        ("Began", _instant(record.began_at)),
+        ("Ended", _instant(record.ended_at) if record.ended_at else "never"),
         ("Target", record.target),
         ("Machine", record.machine),
         ("Workers", f"{record.workers}"),

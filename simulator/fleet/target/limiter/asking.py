@@ -10,7 +10,7 @@ from agent.wire import paths
 from simulator.fleet.device.answers import Answered
 from simulator.fleet.outcomes import OutcomeClass, class_of
 from simulator.fleet.target.key_pool import headers_of
-from simulator.fleet.target.limiter.values import Reply
+from simulator.fleet.target.limiter.values import UNAUTHORIZED, Reply
 from simulator.keys import Keys
 
 OPERATION: Final = "http.devices"
@@ -61,7 +61,9 @@ class LimiterDesk:
         except ServiceError:
             self._measure(OutcomeClass.TRANSPORT, sent_s)
             return Reply(0, {}, sent_s, self._now())
-        self._measure(class_of(answer.status), sent_s)
+        # A wrong key pair has to be refused: that is the good answer.
+        is_due = not good and answer.status == UNAUTHORIZED
+        self._measure(OutcomeClass.OK if is_due else class_of(answer.status), sent_s)
         return Reply(answer.status, _by_name(answer.headers), sent_s, self._now())
 
     def _measure(self, outcome: OutcomeClass, sent_s: float) -> None:

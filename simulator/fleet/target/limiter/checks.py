@@ -41,6 +41,7 @@ def check_headers(replies: Sequence[Reply], rules: LimiterRules) -> CheckResult:
     if not told:
         return skipped(name, expected, "the answers tell nothing about the quota")
     faults = Counter[str]()
+    ahead_s = _clock_ahead_s(replies)
     left = sorted((limit.remaining for reply, limit in told if reply.is_allowed and limit.remaining is not None))
     first = rules.quota - 1
     if left and left[::-1] != list(range(first, first - len(left), -1)):
@@ -54,7 +55,7 @@ def check_headers(replies: Sequence[Reply], rules: LimiterRules) -> CheckResult:
             faults["the next window is further away than a window is long"] += 1
         if limit.window_s is not None and limit.window_s != rules.window_s:
             faults[f"they tell a window of {limit.window_s:g} s"] += 1
-        if _disagree(reply):
+        if _disagree(reply, ahead_s):
             faults["RateLimit and X-RateLimit-* tell different things"] += 1
     if len(told) < len(replies):
         faults["some answers tell nothing"] = len(replies) - len(told)
@@ -62,13 +63,28 @@ def check_headers(replies: Sequence[Reply], rules: LimiterRules) -> CheckResult:
     return judged(name, expected, observed or f"all {len(told):,} answers tell what is the case", held=not faults)
 
 
-def _disagree(reply: Reply) -> bool:
+def _clock_ahead_s(replies: Sequence[Reply]) -> float:
+    """How far the target's wall clock is ahead of the test's own, less a second at most.
+
+    ``Date`` is cut to whole seconds, and a busy server writes it anew when it finds the time: the answer in which it is
+    furthest ahead is the one in which it is the least old.
+    """
+    return max((reply.date_s - reply.received_s for reply in replies if reply.date_s is not None), default=0.0)
+
+
+def _disagree(reply: Reply, ahead_s: float) -> bool:
     told = reply.limits_told
     if len(told) < 2:  # noqa: PLR2004 - two families
         return False
     one, other = told[0], told[1]
-    apart_s = abs(one.reset_s - other.reset_s) if one.reset_s is not None and other.reset_s is not None else 0.0
-    return one.remaining != other.remaining or apart_s > _WHOLE_SECOND_S
+    if one.remaining != other.remaining:
+        return True
+    if one.reset_s is None or other.reset_s is None:
+        return False
+    apart_s = other.reset_s - one.reset_s
+    # A reset that is a time counts from the answer's own Date: that one's age is no fault of the limiter's.
+    age_s = 0.0 if reply.date_s is None else max(0.0, reply.received_s + ahead_s - reply.date_s)
+    return not -_WHOLE_SECOND_S <= apart_s <= _WHOLE_SECOND_S + age_s
 
 
 def check_retry_after(replies: Sequence[Reply], rules: LimiterRules) -> CheckResult:

@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from agent.adapters.sqlite_store import SqliteStore
+from agent.adapters.store.snapshot import read_snapshot
 from agent.adapters.store.status import read_status
 from agent.adapters.store_service import SETTLE_WITHIN_S, StoreService
 from agent.core.commands import HISTORY_LOST, IllegalMove
+from agent.core.timekeeping import BootTime
 from agent.core.values import CommandState, Priority, SendOutcome
 from agent.errors import ConfigurationError, StorageError
 from tests.factories import make_entry, make_moment, make_outcome, make_reading
@@ -52,6 +54,14 @@ def rows_on_disk(path: Path) -> int:
     status = read_status(path)
     assert status is not None
     return status.outbox.rows
+
+
+def boot_times_on_disk(path: Path) -> list[BootTime]:
+    content = read_snapshot(path)
+    assert content is not None
+    with closing(sqlite3.connect(":memory:")) as copy:
+        copy.deserialize(content)
+        return [BootTime(*row) for row in copy.execute("SELECT low, high, mono FROM boot")]
 
 
 def numbers(service: StoreService) -> list[float]:
@@ -190,6 +200,17 @@ def test_a_waiting_deletion_happens_on_its_own_when_nothing_comes_along(start, p
     service.journal.setting("a")
     service.journal.setting("a")
     assert rows_on_disk(path) == 0
+
+
+def test_a_better_time_of_this_boot_makes_no_commit_of_its_own(start, path):
+    service, first, better = start(), BootTime(1000.0, 1002.0, 5.0), BootTime(1000.5, 1001.0, 9.0)
+    service.boot_times.learn("boot-1", first)
+    service.journal.put_setting("a", "0")
+    service.boot_times.learn("boot-1", better, rides=True)
+    assert service.boot_times.known() == {"boot-1": better}
+    assert boot_times_on_disk(path) == [first]
+    service.journal.put_setting("a", "1")
+    assert boot_times_on_disk(path) == [better]
 
 
 # --- failures -----------------------------------------------------------------------------------------------------

@@ -413,6 +413,29 @@ class TestBootTimes:
         with closing(self.open(path, clock)) as store:
             assert store.known_times() == {}
 
+    def test_a_better_one_counts_at_once_and_is_written_with_the_next_commit(self, path):
+        better = BootTime(1000.2, 1000.7, 9.0)
+        with closing(self.open(path, FakeClock())) as store:
+            store.learn_time("boot-1", self.TIME)
+            written = path.with_name(f"{path.name}-wal").stat().st_size
+            store.learn_time("boot-1", better, rides=True)
+            assert store.known_times() == {"boot-1": better}
+            assert path.with_name(f"{path.name}-wal").stat().st_size == written
+            store.put_setting("a", "1")
+        with closing(self.open(path, FakeClock())) as store:
+            assert store.known_times() == {"boot-1": better}
+
+    def test_a_better_one_whose_commit_failed_goes_with_the_one_after(self, path):
+        better = BootTime(1000.2, 1000.7, 9.0)
+        with closing(self.open(path, FakeClock())) as store:
+            store.learn_time("boot-1", self.TIME)
+            store.learn_time("boot-1", better, rides=True)
+            with pytest.raises(RuntimeError), store.transaction():
+                raise RuntimeError
+            store.put_setting("a", "1")
+        with closing(self.open(path, FakeClock())) as store:
+            assert store.known_times() == {"boot-1": better}
+
     def test_a_damaged_file_gives_them_back(self, path):
         fill(path)
         with closing(self.open(path, FakeClock())) as store:

@@ -56,6 +56,22 @@ def test_an_agent_that_stays_up_forgets_what_was_before(tmp_path):
     assert not start(tmp_path, 1020).is_safe
 
 
+def test_only_a_lone_mark_is_forgotten_without_waiting_for_the_disk(tmp_path, monkeypatch):
+    synced: list[Path] = []
+    monkeypatch.setattr("agent.app.start_notes.sync_directory", synced.append)
+    start(tmp_path).healthy()
+    assert not (tmp_path / FILE_NAME).exists()
+    assert not synced
+    crash(tmp_path, 1)
+    start(tmp_path, 1010).healthy()
+    assert len(synced) == 1, "two in a row are near to safe mode"
+    crash(tmp_path, 3)
+    start(tmp_path, 1020).ended_in_order()
+    synced.clear()
+    start(tmp_path, 1030).healthy()
+    assert len(synced) == 1, "and so is a start after safe mode"
+
+
 def test_crashes_that_lie_far_apart_are_no_loop(tmp_path):
     for number in range(10):
         assert not start(tmp_path, 1000.0 + 500.0 * number).is_safe

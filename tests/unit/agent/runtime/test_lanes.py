@@ -10,6 +10,7 @@ import pytest
 from agent.core.commands import CommandRules, HandlerRule, start_entry
 from agent.core.run_limits import RunLimits
 from agent.core.values import Command, CommandState, Contract, JournalEntry, Outcome, OutcomeStatus, Report
+from agent.runtime import jobs
 from agent.runtime.dispatcher import Dispatcher
 from agent.runtime.errands import Errand, LaneParts
 from agent.runtime.health import Health
@@ -352,6 +353,23 @@ class TestJobRunner:
         assert ended.outcome is not None
         assert ended.outcome.status is OutcomeStatus.FAILED
         assert ended.outcome.result == {"ok": True}
+
+    @pytest.mark.parametrize("late_s", [SOON_S + 1, 10 * SOON_S])
+    def test_a_lane_that_was_held_up_for_longer_than_the_limit_finds_a_job_that_has_ended(self, monkeypatch, late_s):
+        now_s = 0.0
+        monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=lambda: now_s))
+        runner, may_end = JobRunner(stop_grace_s=1, progress_after_s=0.01), threading.Event()
+
+        def be_held_up() -> None:
+            nonlocal now_s
+            (run,) = runner._runs
+            may_end.set()
+            run.join(SOON_S)
+            now_s = late_s
+
+        attempt = replace(self.attempt(), look=be_held_up)
+        job = FakeJob(lambda attempt: may_end.wait(SOON_S) and DONE, timeout_s=SOON_S, inactivity_s=SOON_S / 2)
+        assert runner.run(job, attempt, lambda: None) == Ended(DONE)
 
     def test_a_long_job_tells_once_that_it_is_under_way(self):
         told = threading.Event()

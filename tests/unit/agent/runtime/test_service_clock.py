@@ -12,13 +12,15 @@ class Times:
     def __init__(self, **known: BootTime) -> None:
         self.kept: dict[str, BootTime] = {name.replace("_", "-"): time for name, time in known.items()}
         self.writes = 0
+        self.commits = 0
 
     def known(self) -> dict[str, BootTime]:
         return dict(self.kept)
 
-    def learn(self, boot_id: str, time: BootTime) -> None:
+    def learn(self, boot_id: str, time: BootTime, *, rides: bool = False) -> None:
         self.kept[boot_id] = time
         self.writes += 1
+        self.commits += not rides
 
 
 def test_what_an_earlier_process_of_this_boot_learned_is_known_from_the_start():
@@ -37,6 +39,20 @@ def test_the_first_answer_is_written_down_and_then_only_what_is_better():
         fake.advance(30.0)
         clock.observe(START_WALL_S + fake.now().monotonic_s - 1000.0 - 0.1)
     assert times.writes <= 3
+    fake.advance(3600.0)
+    clock.observe(START_WALL_S + fake.now().monotonic_s - 1000.0 - 0.1)
+    assert times.writes > 1
+    assert times.commits == 1, "what is only better waits for a commit that happens anyway"
+
+
+def test_a_service_whose_clock_was_set_is_news_and_written_at_once():
+    fake, times = FakeClock(wall_s=5.0), Times()
+    clock = ServiceClock(fake, times=times)
+    clock.observe(START_WALL_S)
+    fake.advance(30.0)
+    clock.observe(START_WALL_S + 3600.0)
+    assert times.commits == 2
+    assert times.kept["boot-1"].low_s == START_WALL_S + 3600.0 - 1030.0
 
 
 def test_the_machine_is_asked_now_and_then_and_only_while_nobody_has_told_the_time():

@@ -4,7 +4,16 @@ import pytest
 
 from agent.core.outbox import Bounds
 from agent.core.values import CommandState, JournalEntry, Report
-from agent.errors import Conflict, NotFound, Offline, Refused, ServerFault, TransportError, Unauthorized
+from agent.errors import (
+    Conflict,
+    NotFound,
+    Offline,
+    Refused,
+    ServerFault,
+    StillRunning,
+    TransportError,
+    Unauthorized,
+)
 from agent.runtime.health import Health
 from agent.runtime.jig import Jig
 from agent.runtime.patience import Patience
@@ -177,6 +186,15 @@ def test_a_result_that_nobody_asks_for_any_more_is_put_away(error):
     bench.run(60)
     assert bench.store.entries["c1"].state is CommandState.REPORTED
     assert bench.uplink.reports == []
+
+
+def test_a_result_whose_first_attempt_still_runs_over_there_is_not_put_away():
+    bench = Bench()
+    bench.uplink.report_errors += [StillRunning(409, "idempotency_key_in_use", retry_after_s=1.0)] * 2
+    bench.finish("c1")
+    bench.run(60)
+    assert [report.command_id for report in bench.uplink.reports] == ["c1"]
+    assert bench.store.entries["c1"].state is CommandState.REPORTED
 
 
 def test_a_result_that_is_refused_is_told_without_its_content():

@@ -15,12 +15,14 @@ import pytest
 
 from agent.errors import (
     Advice,
+    Conflict,
     ErrorAnswer,
     NotFound,
     RateLimited,
     Refused,
     ServerFault,
     ServiceError,
+    StillRunning,
     TransportError,
     Unauthorized,
     UnexpectedAnswer,
@@ -214,6 +216,16 @@ def test_an_error_without_a_proper_body_is_still_its_class_and_says_something(st
     assert isinstance(error, ErrorAnswer)
     assert error.status == status
     assert len(str(error)) > 10
+
+
+def test_a_request_that_still_runs_is_no_conflict_and_is_asked_for_again():
+    told = {"error": "idempotency_key_in_use", "message": "A request with this Idempotency-Key still runs."}
+    error = error_of(httpx.Response(409, json=told, headers={"retry-after": "1"}))
+    assert isinstance(error, StillRunning)
+    assert (error.advice, error.retry_after_s) == (Advice.RETRY, 1.0)
+    other = error_of(httpx.Response(409, json={"error": "command_queue_full"}))
+    assert isinstance(other, Conflict)
+    assert other.advice is Advice.DROP
 
 
 def test_a_long_or_ragged_message_of_the_service_becomes_one_short_line():

@@ -114,10 +114,11 @@
     band() {
       const found = data.operations[choice.operation][choice.measure];
       const name = choice.measure === "response" ? "--band" : "--band-2";
-      const widths = [2, 1.25, 2, 1.25, 1];
+      const widths = [1.25, 1.25, 2.25, 1.25, 1], dashes = [, [6, 3], , [2, 2], [1, 4]];
+      const marks = ["thin", "dashed", "thick", "dotted", "sparse"];
       return {
         columns: PERCENTILES.map((p) => found[p].map((v) => (v > 0 ? v : null))), text: timeText,
-        series: PERCENTILES.map((p, i) => line(p, p === "max" ? "--muted" : name, { width: widths[i], dash: p === "max" ? [2, 4] : undefined })),
+        series: PERCENTILES.map((p, i) => line(p, p === "max" ? "--muted" : name, { width: widths[i], dash: dashes[i], mark: marks[i] })),
         bands: [[2, 1, 30], [3, 2, 20], [4, 3, 10]].map(([upper, lower, percent]) => ({ series: [upper, lower], fill: soft(name, percent) })),
         y: bars(plainTime), log: true, height: 300, behind: [paintSpans], above: [paintWhiskers],
         note: (i) => (choice.measure === "response" && data.health.send_lag_p99_s[i] != null ? `generator ±${timeText(data.health.send_lag_p99_s[i])}` : ""),
@@ -137,7 +138,7 @@
       const { send_lag_max_s: max, send_lag_p99_s: p99, loop_lag_max_s: loop, gc_pause_max_s: gc } = data.health;
       return {
         columns: [p99, max, loop, gc], text: timeText, y: bars(plainTime), height: 170, behind: [paintSpans],
-        series: [line("lag p99", "--line-1", { width: 2 }), line("lag max", "--line-1", { dash: [2, 3] }), line("loop", "--line-2"), line("garbage collector", "--line-4")],
+        series: [line("lag p99", "--line-1", { width: 2, mark: "thick" }), line("lag max", "--line-1", { dash: [2, 3], mark: "dotted" }), line("loop", "--line-2"), line("garbage collector", "--line-4")],
       };
     },
     cpu() {
@@ -170,6 +171,11 @@
     spec.series.forEach((series, at) => {
       const part = document.createElement("span"), dot = document.createElement("i");
       dot.style.background = colour(series.dot);
+      // Lines of one colour are told apart by their width, and those without one by the shade below them.
+      if (series.mark) {
+        dot.className = `mark ${series.mark}`;
+        dot.style.borderColor = colour(series.dot);
+      }
       part.append(dot, series.label);
       if (is) {
         const value = document.createElement("b");

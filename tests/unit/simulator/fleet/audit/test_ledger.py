@@ -62,7 +62,7 @@ def test_numbers_beside_each_other_are_one_record_and_others_are_not(tmp_path):
         ledger.readings_accepted(1, [8, 9, 10, 3, 4, 12], 2.0)
         ledger.readings_refused(1, range(1, 70_001), 2.0)
         ledger.readings_unanswered(1, [5], 2.0)
-        ledger.readings_resent(1, [], 2.0)
+        ledger.readings_resent(1, [], 2.0, ambiguous=True)
     accepted, refused, unanswered = ReadingKind.ACCEPTED, ReadingKind.REFUSED, ReadingKind.UNANSWERED
     assert rows(path) == [
         (accepted, 3, 1, 8, 2000),
@@ -101,11 +101,12 @@ def test_the_audit_so_far_is_counted_and_stands_at_the_end(tmp_path):
             ledger.reading_made(1)
         send(ledger, 1, 1, 2, 3, 4)
         ledger.readings_unanswered(1, [1, 2], 2.0)
-        ledger.readings_resent(1, [1, 2], 3.0)
+        ledger.readings_resent(1, [1, 2], 3.0, ambiguous=True)
+        ledger.readings_resent(1, [4], 3.0, ambiguous=False)
         ledger.readings_accepted(1, [1, 2], 3.5)
         ledger.readings_refused(1, [3], 3.5)
         so_far = ledger.counts
-    assert so_far == BookCounts(made=5, sent=4, accepted=2, refused=1, resent=2, unanswered=2)
+    assert so_far == BookCounts(made=5, sent=4, accepted=2, refused=1, resent=3, unanswered=2, resent_ambiguous=2)
     assert so_far.open == 1
     assert (so_far + so_far).sent == 8
     last = list(read_frames(path))[-1]

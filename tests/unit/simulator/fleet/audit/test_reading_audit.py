@@ -84,17 +84,31 @@ def test_a_reading_stored_twice_since_it_was_sent_twice_is_the_fault_of_a_servic
     with story(tmp_path, offers=offers) as told:
         told.send(0, 1, 1.0, answered=False)
         told.ledger.readings_unanswered(0, [1], 2.0)
-        told.ledger.readings_resent(0, [1], 3.0)
+        told.ledger.readings_resent(0, [1], 3.0, ambiguous=True)
         told.rows(0).append(dict(told.rows(0)[0]))
         told.ledger.readings_accepted(0, [1], 3.1)
         audit = told.audit()
-    assert audit.readings == StreamAudit(1, 1, 2, 0, doubled, 0, 0, 0, 0, resent=1, doubled_by_resend=excused)
+    told_of_it = {"resent": 1, "resent_ambiguous": 1, "doubled_by_resend": excused}
+    assert audit.readings == StreamAudit(1, 1, 2, 0, doubled, 0, 0, 0, 0, **told_of_it)
+
+
+def test_a_resend_after_a_refusal_excuses_no_double(tmp_path):
+    """The service said that it did not take the first one, so it has no reason to have it twice."""
+    with story(tmp_path) as told:
+        for device in (0, 1):
+            told.send(device, 1, 1.0, answered=False)
+            told.ledger.readings_resent(device, [1], 3.0, ambiguous=False)
+            told.ledger.readings_accepted(device, [1], 3.1)
+        told.rows(1).append(dict(told.rows(1)[0]))
+        audit = told.audit()
+    assert audit.readings == StreamAudit(2, 2, 3, 0, 1, 0, 0, 0, 0, resent=2)
+    assert [(each.device_id, each.kind) for each in audit.findings] == [("d-1", "doubled")]
 
 
 def test_more_copies_than_sendings_are_a_double_without_keys_too(tmp_path):
     with story(tmp_path) as told:
         told.send(0, 1, 1.0)
-        told.ledger.readings_resent(0, [1], 3.0)
+        told.ledger.readings_resent(0, [1], 3.0, ambiguous=True)
         told.rows(0).extend([dict(told.rows(0)[0]), dict(told.rows(0)[0])])
         assert told.audit().readings.doubled == 1
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from simulator.fleet.engine.ports import Caller
 from simulator.fleet.engine.virtual_time import VirtualClock
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 
 START_S = 1_767_225_600.0
 
@@ -106,7 +106,7 @@ class Told:
     ready_s: float
     sent_s: float | None
     now_s: float
-    first: bool
+    attempt: Attempt
 
 
 class RecordingObserver:

@@ -23,7 +23,7 @@ from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.faults.kinds import build_faults, read_fault
 from simulator.fleet.faults.link import LinkFault
 from simulator.fleet.models.interference import Interferences
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.play.mqtt_links import MqttLinks
 from simulator.fleet.signals.base import Individual
 
@@ -106,17 +106,20 @@ class Observed(Ledgers):
 
     def __init__(self, ledgers: list[DeviceLedger]) -> None:
         super().__init__(ledgers)
-        self.exchanges: list[tuple[str, OutcomeClass, float, bool]] = []
+        self.exchanges: list[tuple[str, OutcomeClass, float, Attempt]] = []
 
     def exchanged(self, operation: str, outcome: OutcomeClass, device: int, **times: Any) -> None:
         super().exchanged(operation, outcome, device, **times)
         assert times["intended_s"] <= times["ready_s"] <= times["now_s"]
         if times["sent_s"] is not None:
             assert times["ready_s"] <= times["sent_s"] <= times["now_s"]
-        self.exchanges.append((operation, outcome, times["now_s"] - times["intended_s"], times["first"]))
+        self.exchanges.append((operation, outcome, times["now_s"] - times["intended_s"], times["attempt"]))
 
     def of(self, operation: str) -> list[OutcomeClass]:
         return [outcome for name, outcome, _, _ in self.exchanges if name == operation]
+
+    def attempts(self, operation: str) -> list[Attempt]:
+        return [attempt for name, _, _, attempt in self.exchanges if name == operation]
 
 
 class Rig:

@@ -19,6 +19,7 @@ from simulator.fleet.models.condition import PowerLoss
 from simulator.fleet.models.interference import Interferences
 from simulator.fleet.models.model import Clock, Model, StateReadings
 from simulator.fleet.models.power import StateMachine
+from simulator.fleet.outcomes import Attempt
 from simulator.fleet.signals.base import Shaped, SignalSet
 from simulator.fleet.signals.chain import Chain, ChainState
 from simulator.fleet.signals.plain import Constant
@@ -120,8 +121,8 @@ def test_copies_go_out_later_and_nobody_waits_for_them(key, keys):
     first = [post for post in bench.posts if post.body == bench.posts[0].body]
     assert [round(post.sent_s - first[0].sent_s, 3) for post in first] == [0, 3, 6]
     assert len({post.headers["idempotency-key"] for post in first}) == keys
-    told = [told.first for told in bench.observer.exchanges if told.operation == "http.sensor_data"]
-    assert told[:3] == [True, False, False]
+    told = [told.attempt for told in bench.observer.exchanges if told.operation == "http.sensor_data"]
+    assert told[:3] == [Attempt.FIRST, Attempt.AMBIGUOUS, Attempt.AMBIGUOUS]
     assert bench.driver.gauges.waiting_readings == 0
 
 

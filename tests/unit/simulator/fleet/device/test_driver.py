@@ -5,6 +5,9 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from collections import Counter
+from dataclasses import replace
+
+import pytest
 
 from agent.core.polling import PollIntervals
 from agent.wire import extensions
@@ -14,11 +17,12 @@ from simulator.fleet.device.model import DeviceModel, Fleetwide
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 from tests.unit.simulator.fleet.device.fleet_fakes import START_S, FakeEngine, RecordingBook, RecordingObserver
 
 NOTHING = (200, {}, b'{"data":[],"next_cursor":null,"has_more":false}')
 MINUTE = DeviceModel(interval_s=60.0, polling=PollIntervals(60.0, 60.0, 60.0), wait_s=0.0)
+PLAIN = extensions.ALL - {extensions.LONG_POLL, extensions.BATCH_SENSOR_DATA}
 PING = b'{"data":[{"id":"c1","command_payload":{"command":"ping"},"status":"queued"}]}'
 
 
@@ -27,14 +31,13 @@ def well(request):
 
 
 class Bench:
-    def __init__(self, devices=4, answer=well, model=MINUTE, first_index=0) -> None:
+    def __init__(self, devices=4, answer=well, model=MINUTE, first_index=0, offers=PLAIN) -> None:
         self.clock = VirtualClock(1000.0)
         self.engine = FakeEngine(self.clock, self._answered)
         self.answer = answer
         self.book = RecordingBook()
         self.observer = RecordingObserver()
         self.news = 0
-        offers = extensions.ALL - {extensions.LONG_POLL, extensions.BATCH_SENSOR_DATA}
         fleet = Fleetwide(offers, seed=1, run="run", numbered=True, book=self.book, began_s=1000.0)
         self.driver = Driver(
             self.engine,
@@ -121,9 +124,12 @@ def test_the_power_goes_without_a_word_and_what_was_on_its_way_goes_again_as_it_
     bench.run(30)
     again = [request for request in bench.engine.requests if request.method == "POST"][len(first) :]
     assert (again[0].body, again[0].headers) == (first[0].body, first[0].headers)
-    assert bench.written("readings_resent")[0][:2] == (0, (1,))
+    assert [(device, keys, ambiguous) for device, keys, _, ambiguous in bench.written("readings_resent")[:1]] == [
+        (0, (1,), True)
+    ]
     assert bench.written("readings_accepted")[0][:2] == (0, (1,))
-    assert next(told.first for told in bench.observer.exchanges if told.operation == "http.sensor_data") is False
+    told = next(told for told in bench.observer.exchanges if told.operation == "http.sensor_data")
+    assert told.attempt is Attempt.AMBIGUOUS
 
 
 def test_what_never_went_out_is_not_in_doubt():
@@ -169,9 +175,105 @@ def test_a_report_that_was_not_answered_goes_again_as_a_resend():
     bench = Bench(devices=1, answer=answer)
     bench.switch_on()
     bench.run(120)
-    told = [(told.outcome, told.first) for told in bench.observer.exchanges if told.operation == "http.report"]
+    told = [(told.outcome, told.attempt) for told in bench.observer.exchanges if told.operation == "http.report"]
     timeout = OutcomeClass.TIMEOUT
-    assert told == [(timeout, True), (timeout, False), (OutcomeClass.OK, False)]
+    assert told == [(timeout, Attempt.FIRST), (timeout, Attempt.AMBIGUOUS), (OutcomeClass.OK, Attempt.AMBIGUOUS)]
+
+
+LIMITED = (429, {"retry-after": "1"}, b'{"error":"rate_limited","message":"slowly"}')
+UNWELL = (503, {}, b'{"error":"unavailable","message":"later"}')
+RUNNING = (409, {}, b'{"error":"conflict","message":"one with this key is still running"}')
+FIRST, REFUSED, AMBIGUOUS = Attempt
+
+
+@pytest.mark.parametrize("path", ["sensor-data", "result"])
+@pytest.mark.parametrize(
+    ("answers", "attempts"),
+    [
+        ([LIMITED, LIMITED], [FIRST, REFUSED, REFUSED]),
+        ([(401, {}, b"{}")], [FIRST, REFUSED]),
+        ([UNWELL], [FIRST, AMBIGUOUS]),
+        ([OutcomeClass.TIMEOUT], [FIRST, AMBIGUOUS]),
+        # Once somebody may have it, no refusal takes that back.
+        ([LIMITED, OutcomeClass.TRANSPORT, LIMITED], [FIRST, REFUSED, AMBIGUOUS, AMBIGUOUS]),
+    ],
+    ids=["limited", "locked-out", "5xx", "no-answer", "mixed"],
+)
+def test_resends_after_refusals_are_told_apart_from_those_that_the_service_may_have(path, answers, attempts):
+    left = list(answers)
+
+    def answer(request):
+        if request.method == "GET":
+            return (200, {}, PING) if path == "result" and left else well(request)
+        return left.pop(0) if path in request.target and left else well(request)
+
+    bench = Bench(devices=1, answer=answer, model=replace(MINUTE, interval_s=3600.0 if path == "result" else 60.0))
+    bench.switch_on()
+    bench.run(500)
+    operation = "http.report" if path == "result" else "http.sensor_data"
+    told = [told.attempt for told in bench.observer.exchanges if told.operation == operation]
+    assert told[: len(attempts)] == attempts
+    assert set(told[len(attempts) :]) <= {FIRST}
+    if path == "sensor-data":
+        written = [(keys, ambiguous) for _, keys, _, ambiguous in bench.written("readings_resent")]
+        assert written == [((1,), attempt is AMBIGUOUS) for attempt in attempts[1:]]
+        doubts = sum(answer not in (LIMITED, (401, {}, b"{}")) for answer in answers)
+        assert len(bench.written("readings_unanswered")) == doubts
+
+
+def test_a_conflict_with_a_request_that_still_runs_leaves_open_what_becomes_of_that():
+    left = [RUNNING]
+    bench = Bench(devices=1, answer=lambda request: left.pop() if request.method == "POST" and left else well(request))
+    bench.switch_on()
+    bench.run(110)
+    told = [told.attempt for told in bench.observer.exchanges if told.operation == "http.sensor_data"]
+    assert told[:2] == [FIRST, AMBIGUOUS]
+
+
+def test_what_never_left_goes_again_as_the_first_attempt():
+    bench = Bench(devices=1)
+    send, refused = bench.engine.send, []
+
+    def refuse_once(device, message, caller, timeout_s):
+        if message.startswith(b"POST") and not refused:
+            refused.append(message)
+            now_s = bench.clock.time()
+            bench.clock.call_at(now_s, lambda: caller.failed(OutcomeClass.TRANSPORT, "refused", None, now_s))
+        else:
+            send(device, message, caller, timeout_s)
+
+    bench.engine.send = refuse_once
+    bench.switch_on()
+    bench.run(110)
+    told = [told for told in bench.observer.exchanges if told.operation == "http.sensor_data"]
+    assert [each.outcome for each in told[:2]] == [OutcomeClass.TRANSPORT, OutcomeClass.OK]
+    assert {each.attempt for each in told} == {FIRST}
+    assert bench.written("readings_resent") == []
+
+
+@pytest.mark.parametrize(("before", "attempt"), [([], REFUSED), ([OutcomeClass.TIMEOUT], AMBIGUOUS)])
+def test_the_readings_of_a_batch_that_was_refused_go_again_as_what_the_batch_was(before, attempt):
+    left = [*before, (400, {}, b'{"error":"invalid","message":"one of them"}')]
+
+    def answer(request):
+        if request.method == "GET" or not isinstance(request.json(), list):
+            return well(request)
+        return left.pop(0) if left else (201, {}, b'{"accepted":%d,"errors":[]}' % len(request.json()))
+
+    model = replace(MINUTE, interval_s=10.0, batch=3)
+    bench = Bench(devices=1, answer=answer, model=model, offers=extensions.ALL - {extensions.LONG_POLL})
+    bench.engine.takes_s = 25.0  # so that a batch waits when the first reading is there
+    bench.switch_on()
+    bench.run(60)
+    bench.engine.takes_s = 0.01
+    bench.run(200)
+    (_, batch, *_) = bench.written("readings_unanswered" if before else "readings_resent")[0]
+    written = [(keys, ambiguous) for _, keys, _, ambiguous in bench.written("readings_resent")]
+    again = written[len(before) :]
+    assert (left, len(again[0][0])) == ([], 1)
+    assert {ambiguous for _, ambiguous in again} == {attempt is AMBIGUOUS}
+    assert len([key for keys, _ in again for key in keys]) == len({key for keys, _ in again for key in keys}) > 1
+    assert not before or {key for keys, _ in again for key in keys} == set(batch)
 
 
 def test_a_worker_has_a_range_of_the_fleet_and_two_workers_make_what_one_makes():

@@ -16,7 +16,7 @@ from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 from tests.unit.simulator.fleet.device.fleet_fakes import START_S, FakeEngine, RecordingBook, RecordingObserver
 
 
@@ -72,7 +72,7 @@ def test_what_was_waited_counts_from_when_it_was_due():
     (told,) = bench.observer.exchanges
     assert (told.operation, told.device, told.intended_s, told.sent_s) == ("http.poll", 12, 103.0, 105.0)
     assert told.now_s == pytest.approx(105.0 + bench.engine.takes_s)
-    assert told.first
+    assert told.attempt is Attempt.FIRST
 
 
 @pytest.mark.parametrize(

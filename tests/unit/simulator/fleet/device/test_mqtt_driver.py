@@ -12,7 +12,7 @@ from agent.errors import LockedOut
 from agent.wire import topics
 from agent.wire.mqtt_messages import Notice, Refusal, encode, read_result
 from simulator.fleet.device.mqtt_driver import SPREAD_S
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 from tests.unit.simulator.fleet.device.mqtt_rig import EPOCH_S, ID, Rig
 
 
@@ -79,7 +79,7 @@ def test_a_message_that_nobody_confirms_goes_again_with_the_same_keys(rig):
     rig.confirm(*first)
     assert rig.driver.settled
     assert rig.observed.of("mqtt.receipt") == [OutcomeClass.TIMEOUT, OutcomeClass.OK]
-    assert [first for name, _, _, first in rig.observed.exchanges if name == "mqtt.sensor_data"] == [True, False]
+    assert rig.observed.attempts("mqtt.sensor_data") == [Attempt.FIRST, Attempt.AMBIGUOUS]
     assert "is the gateway running" in rig.ledger.faults[0]
 
 
@@ -339,8 +339,8 @@ def test_copies_go_out_later_and_nobody_waits_for_them(key, keys):
     assert sent[0] == sent[1] == sent[2]
     rig.engine.puback()
     rig.engine.puback()
-    told = [(outcome, first) for name, outcome, _, first in rig.observed.exchanges if name == "mqtt.sensor_data"]
-    assert told == [(OutcomeClass.OK, True), (OutcomeClass.OK, False), (OutcomeClass.OK, False)]
+    assert rig.observed.of("mqtt.sensor_data") == [OutcomeClass.OK] * 3
+    assert rig.observed.attempts("mqtt.sensor_data") == [Attempt.FIRST, Attempt.AMBIGUOUS, Attempt.AMBIGUOUS]
     assert rig.observed.of("mqtt.receipt") == [OutcomeClass.OK]
     assert rig.ledger.accepted == 1
 

@@ -139,16 +139,16 @@ class World:
         until_s = self.now_s + seconds
         while self.now_s < until_s:
             if self.on:
-                for channel in Channel:
+                for channel in (self.device.commands, self.device.uplink):
                     self._turn(channel)
-            due_s = min((self.device.due_s(channel) for channel in Channel), default=until_s) if self.on else until_s
+            due_s = min(self.device.commands.due_s, self.device.uplink.due_s) if self.on else until_s
             self.now_s = min(until_s, max(due_s, self.now_s + 0.05))
             self.check()
 
     def _turn(self, channel: Channel) -> None:
         sent_s = self.now_s
         self.device.advance(self.moment())
-        ask = self.device.ask(channel, self.moment())
+        ask = channel.ask(self.moment())
         if ask is None:
             return
         self.requests += 1
@@ -332,7 +332,7 @@ def test_wrong_keys_are_not_tried_again_at_once():
     world.service.answer = lambda _ask, _now_s: answer_of(401, {}, b'{"error":"invalid_credentials"}')
     world.run(60)
     assert 2 <= world.requests <= 6
-    assert "401" in world.device.fault(Channel.COMMANDS)
+    assert "401" in world.device.commands.fault
 
 
 def test_an_interval_that_a_command_set_survives_a_power_cut():

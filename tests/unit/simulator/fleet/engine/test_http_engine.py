@@ -75,8 +75,9 @@ def test_an_answer_reaches_the_one_who_asked_with_its_headers_as_they_came(run):
             return await ask(engine), await ask(engine), server.requests, server.connections
 
     first, second, requests, connections = run(story())
+    status, headers, body = second
     assert first == (200, [(b"Content-Length", b"2"), (b"X-Twice", b"a")], b"{}")
-    assert second == first
+    assert (status, list(headers), body) == first
     assert (requests, connections) == ([GET, GET], 1)
 
 
@@ -116,6 +117,14 @@ def in_pieces(answer: bytes):
     return serve
 
 
+def close_after(answer: bytes):
+    async def serve(_: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer)
+        writer.close()
+
+    return serve
+
+
 class Gate:
     """Holds answers back until it is opened."""
 
@@ -150,12 +159,49 @@ class Gate:
 @pytest.mark.parametrize("as_it_comes", [lambda answer: answer, in_pieces], ids=["at once", "byte by byte"])
 def test_every_way_to_end_an_answer_is_understood(run, answer, body, as_it_comes):
     async def story():
-        async with Server(as_it_comes(answer)) as server, engine_for(server.base_url) as engine:
-            return await ask(engine)
+        # The server closes after its last answer, which is where some of these end.
+        times = 1 if b"close" in answer or b"HTTP/1.0" in answer else 3
+        async with Server(*[as_it_comes(answer)] * times) as server, engine_for(server.base_url) as engine:
+            return [await ask(engine) for _ in range(times)]
 
-    _, headers, found = run(story())
+    first, *again = run(story())
+    _, headers, found = first
     assert found == body
     assert (b"Link", b"x") not in headers
+    assert [(status, list(names), text) for status, names, text in again] == [first] * len(again)
+
+
+KNOWN = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n"
+BROKEN_OFF = (OutcomeClass.TRANSPORT, True)
+
+
+@pytest.mark.parametrize(
+    ("second", "told", "connections"),
+    [
+        (KNOWN + b"abcd", b"abcd", 1),
+        (in_pieces(KNOWN + b"abcd"), b"abcd", 1),
+        (KNOWN + b"abc", BROKEN_OFF, 2),
+        (KNOWN, BROKEN_OFF, 2),
+        (KNOWN + b"abcdHTTP", b"abcd", 2),
+        (KNOWN + b"abcd" + KNOWN + b"abcd", b"abcd", 2),
+        (KNOWN.replace(b"4", b"5") + b"abcde", b"abcde", 1),
+        (KNOWN.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n") + b"abcd", b"abcd", 2),
+    ],
+    ids=["same", "in pieces", "short", "no body", "bytes behind", "twice", "another length", "closing"],
+)
+def test_an_answer_with_a_head_that_came_before_is_read_as_the_first_was(run, second, told, connections):
+    async def story():
+        ended = second if callable(second) else close_after(second)
+        ended = ended if connections == 2 else second
+        async with Server(KNOWN + b"1234", ended, OK) as server, engine_for(server.base_url) as engine:
+            await ask(engine)
+            answer = await ask(engine)
+            await ask(engine)
+            return answer, server.connections
+
+    (outcome, reason_or_headers, told_last), made = run(story())
+    found = (outcome, told_last) if isinstance(outcome, OutcomeClass) else told_last
+    assert (found, made) == (told, connections), reason_or_headers
 
 
 @pytest.mark.parametrize(
@@ -403,6 +449,33 @@ def test_after_a_cut_nobody_is_called_and_only_its_own_socket_ends(run, per_devi
     left, status, told, connections = run(story())
     assert (left, connections) == ((0, 2) if per_device else (1, 1))
     assert (status, told) == (200, [False, False])
+
+
+@pytest.mark.parametrize("per_device", [False, True], ids=["pooled", "per device"])
+def test_a_request_of_a_device_that_is_cut_in_the_same_turn_never_leaves(run, per_device):
+    async def story():
+        async with Server(OK, OK) as server, engine_for(server.base_url, per_device=per_device, pool=1) as engine:
+            await ask(engine, device=7)
+            caller = Caller()
+            engine.send(7, b"GET /cut HTTP/1.1\r\nhost: a\r\n\r\n", caller, 10)
+            engine.cut(7)
+            after = await ask(engine, device=8)
+            return after[0], caller.told.done(), [head.split()[1] for head in server.requests]
+
+    assert run(story()) == (200, False, [b"/x", b"/x"])
+
+
+def test_a_request_whose_engine_closes_in_the_same_turn_was_not_sent(run):
+    async def story():
+        async with Server(OK) as server:
+            async with engine_for(server.base_url, pool=1) as engine:
+                await ask(engine)
+                asked = asyncio.ensure_future(ask(engine))
+                asyncio.get_running_loop().call_soon(engine._everybody.close)
+                await asyncio.sleep(0)
+            return await asked, len(server.requests)
+
+    assert run(story()) == ((OutcomeClass.TRANSPORT, "the engine was closed", False), 1)
 
 
 def test_a_cut_device_is_not_called_when_its_time_limit_passes(run):

@@ -160,6 +160,9 @@ def test_the_audit_counts_readings_and_commands_together_or_apart():
     assert not result_of("audit.lost == 0", [QUICK], audit=audit).held
     assert result_of("audit.readings.lost == 0", [QUICK], audit=audit).held
     assert result_of("audit.stored == 20", [QUICK], audit=audit).held
+    resent = AuditRecord(replace(CLEAN, resent=5, resent_ambiguous=2), CLEAN, complete=True)
+    assert result_of("audit.resent == 5", [QUICK], audit=resent).held
+    assert result_of("audit.readings.resent_ambiguous == 2", [QUICK], audit=resent).held
     only = AuditRecord(readings=CLEAN, commands=None, complete=True)
     assert result_of("audit.commands.lost == 0", [QUICK], audit=only).reason == "no commands were audited"
 

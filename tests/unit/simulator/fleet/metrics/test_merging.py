@@ -8,10 +8,11 @@ from simulator.fleet.metrics.health import ProcessHealth
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.metrics.recorder import Delta, Recorder, WorkerHealth
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.record import Gap, GeneratorHealth
 
 OK, LIMITED = OutcomeClass.OK, OutcomeClass.LIMITED
+ATTEMPTS = (*Attempt, Attempt.FIRST, Attempt.FIRST)
 
 
 def delta(worker: int, second: int, values=(0.1,), *, epoch: int = 0, online: float = 1.0) -> Delta:
@@ -36,7 +37,9 @@ def test_eight_workers_are_one_log_bit_for_bit():
             sent_s = numbers.random() / 100
             outcome = LIMITED if number % 9 == 0 else OK
             for recorder in (workers[number * 7 % 8], one):
-                recorder.record("http.poll", outcome, intended_s=0.0, sent_s=sent_s, now_s=took_s, first=number % 5 > 0)
+                recorder.record(
+                    "http.poll", outcome, intended_s=0.0, sent_s=sent_s, now_s=took_s, attempt=ATTEMPTS[number % 5]
+                )
         for worker in numbers.sample(workers, 8):
             merger.add(worker.cut(second).delta())
     truth = one.cut(0).delta()

@@ -13,7 +13,7 @@ from simulator.fleet.metrics.health import ProcessHealth
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.merging import merge_operations
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 
 OK, LIMITED, TRANSPORT = OutcomeClass.OK, OutcomeClass.LIMITED, OutcomeClass.TRANSPORT
 
@@ -23,15 +23,29 @@ def test_intended_sent_and_answered_are_told_apart():
     recorder.intended += 2
     recorder.sent += 2
     recorder.record("http.poll", OK, intended_s=10.0, sent_s=10.5, now_s=10.75)
-    recorder.record("http.poll", OK, intended_s=11.0, sent_s=11.0, now_s=11.5, first=False)
+    recorder.record("http.poll", OK, intended_s=11.0, sent_s=11.0, now_s=11.5, attempt=Attempt.AMBIGUOUS)
     delta = recorder.cut(7).delta(ProcessHealth(loop_lag_max_s=0.25, cpu_percent=40.0))
     tally = delta.operations["http.poll"][OK]
     assert (delta.worker, delta.epoch, delta.second) == (3, 2, 7)
-    assert (tally.count, tally.first_attempts) == (2, 1)
+    assert (tally.count, tally.first_attempts, tally.resends_ambiguous) == (2, 1, 1)
     assert Histogram.decode(tally.response).max_s == 0.75
     assert Histogram.decode(tally.service).max_s == 0.5
     assert Histogram.decode(delta.health.send_lag).max_s == 0.5
     assert (delta.health.intended, delta.health.sent, delta.health.process.cpu_percent) == (2, 2, 40.0)
+
+
+def test_resends_after_a_refusal_and_ambiguous_ones_are_told_apart_also_of_what_ends_in_the_drain():
+    recorder = Recorder()
+    attempts = [Attempt.FIRST, Attempt.AFTER_REFUSAL, Attempt.AFTER_REFUSAL, Attempt.AMBIGUOUS]
+    for attempt in attempts:
+        recorder.record("http.report", OK, intended_s=1.0, sent_s=1.0, now_s=1.5, attempt=attempt)
+    recorder.drain(2.0)
+    for attempt in attempts:
+        recorder.record("http.report", OK, intended_s=1.9, sent_s=1.9, now_s=2.5, attempt=attempt)
+    delta = recorder.cut(0).delta()
+    for operations in (delta.operations, delta.late):
+        tally = operations["http.report"][OK]
+        assert (tally.count, tally.first_attempts, tally.resends_ambiguous) == (8, 2, 2)
 
 
 def test_what_the_device_itself_kept_waiting_is_no_lag_of_the_generator():

@@ -40,6 +40,12 @@ def test_every_sign_of_the_generators_own_is_named():
         assert words in sentence
 
 
+def test_time_that_the_host_took_is_not_mended_by_a_lower_rate():
+    health = {"cpu_percent": 6.0, "loop_lag_max_s": 0.4, "steal_percent": 60.0}
+    (sentence,) = assess([second(number, 0.3, **health) for number in range(3)], is_open=False).saturated
+    assert sentence.endswith("late or later: run it again where the host leaves this machine its CPU")
+
+
 def test_a_busy_core_alone_is_no_reason_as_long_as_requests_leave_in_time():
     assert assess([second(number, cpu_percent=100.0) for number in range(60)], is_open=True) == Assessment()
 

@@ -47,7 +47,7 @@ def test_a_threshold_says_what_how_and_how_much(text, name, outcomes, measure, l
 
 
 def test_the_audit_is_of_readings_and_commands_or_of_one_of_them():
-    assert parse("audit.lost == 0").subject.names == {"readings", "commands"}
+    assert parse("audit.lost == 0").subject.names == {"readings", "commands", "registrations"}
     subject = parse("audit.commands.doubled == 0").subject
     assert (subject.source, subject.names, subject.measure) == (Source.AUDIT, {"commands"}, "doubled")
 

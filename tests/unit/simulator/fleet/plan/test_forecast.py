@@ -11,11 +11,14 @@ import pytest
 from click.testing import CliRunner
 
 from simulator.cli import program
+from simulator.fleet.faults.kinds import build_faults
 from simulator.fleet.plan.events import EventKind
 from simulator.fleet.plan.forecast import Forecast, forecast
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.plan.words import clock, describe
+from simulator.fleet.run.recording import score_of
 from simulator.fleet.scenario.reading import parse_scenario
+from simulator.fleet.signals.base import Individual
 
 SCENARIO = """\
 scenario: s
@@ -33,6 +36,7 @@ phases:
 """
 
 
+FACTORS = (("calm", 1), ("storm", 2), ("after", 1))
 ONBOARDING = "kind: onboarding_storm\nonboarding: {rate_per_s: 10, races: 0.1, remove: 0.5}"
 
 
@@ -91,18 +95,50 @@ def test_a_person_reads_phases_on_a_time_line():
 def test_kinds_of_their_own_have_requests_of_their_own():
     head = "scenario: s\nfleet: {devices: 100}\n"
     phases = "phases: [{name: a, kind: hold, duration_s: 1m}]\n"
-    onboarding = made(head + phases + "kind: onboarding_storm\nonboarding: {rate_per_s: 10, races: 0.1, remove: 0.5}")[
-        1
-    ]
+    onboarding = made(head + phases + ONBOARDING)[1]
     assert onboarding.peak_rates == {"http.register": 11.0, "http.remove": 5.0, "http.scan_qr": 10.0}
     limiter = made(head + phases + "kind: limiter\nlevel: wire\nlimiter: {quota: 200, over: 2, window_s: 15s}")[1]
     assert limiter.peak_rates == {"http.devices": pytest.approx(400 / 15)}
+    assert limiter.requests == 2 * 400
     backfill = made(head + phases + "kind: backfill\nbackfill: {history_s: 1d}")[1]
     assert backfill.requests == 100 * 1440 // 100
     wire = made(head + phases + "level: wire\narrivals: [{kind: open, rate_per_s: 50}, {kind: closed, users: 900}]")[1]
     assert wire.peak_rates == {"http.sensor_data": 50.0}
     assert wire.sockets == 900
     assert any("900 users" in line for line in wire.unplanned)
+
+
+@pytest.mark.parametrize(
+    ("labels", "requests", "note"),
+    [
+        (400, 400 * 2.6, ""),
+        (150, 150 * 2.6, "the last of 150 labels comes after 12 s, and nothing happens afterwards: fleet.devices 400"),
+    ],
+)
+def test_a_storm_is_told_how_far_its_labels_go(labels, requests, note):
+    phases = "".join(f"  - {{name: {name}, kind: hold, duration_s: 10s, rate_factor: {f}}}\n" for name, f in FACTORS)
+    _, told = made(f"scenario: s\nfleet: {{devices: {labels}}}\nphases:\n{phases}{ONBOARDING}")
+    assert told.requests == pytest.approx(requests)
+    assert [text[: len(note)] for text in told.notes] == ([note] if note else [])
+    assert sum(told.peak_rates.values()) == pytest.approx(20 * 2.6), "a cap is compared with the fastest second"
+    lines = list(describe(told))
+    assert lines[1] == f"labels      {labels}"
+    assert not any("registering up to" in line for line in lines)
+
+
+def test_a_fault_is_told_with_what_it_is_and_as_many_devices_as_it_will_meet():
+    faults = (
+        "faults:\n  - {kind: link_profile, profile: captive_portal, at_s: 1m, duration_s: 30s, share: 0.3}\n"
+        "  - {kind: blackout, at_s: 2m, duration_s: 30s, share: 0.3}\n"
+    )
+    plan, told = made(SCENARIO + faults)
+    assert [fault.kind for fault in told.faults] == ["link_profile (captive_portal)", "blackout"]
+    fleet = [Individual.at(plan.scenario.seed, index) for index in range(600)]
+    met = [len(fault.truth(fleet).truth["devices"]) for fault in build_faults(plan.scenario.faults, origin_s=0.0)]
+    assert [fault.devices for fault in told.faults] == met
+    assert [span.devices for span in score_of(plan.scenario).faults] == met
+    assert all(140 < count < 220 for count in met)
+    assert met[0] != met[1], "each chooses by itself"
 
 
 @pytest.mark.parametrize(
@@ -123,7 +159,7 @@ def test_init_plan_and_schema_from_the_command_line(tmp_path):
     assert call("init", "--from", "limiter", "--out", str(path))[0] == 0
     assert call("init", "--from", "limiter", "--out", str(path))[0] == 2
     assert call("init", "--list")[1].splitlines()[0] == "smoke"
-    assert call("plan", str(path))[1].startswith("limiter: limiter at level wire")
+    assert call("plan", str(path))[1].startswith("limiter: limiter over http, to")
     assert json.loads(call("plan", str(path), "--json")[1])["quota_per_minute"] == 1500
     path.write_text(path.read_text().replace("devices: 10", "devices: ten"))
     code, _, told = call("plan", str(path))

@@ -10,7 +10,8 @@ import pytest
 
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.play.base import Leftover
-from simulator.fleet.play.limiter import EXTRA, LimiterJob, LimiterPlay
+from simulator.fleet.play.limiter import LimiterJob, LimiterPlay
+from simulator.fleet.record import CHECKS
 from simulator.fleet.target.limiter.trial import Pace
 from simulator.fleet.target.limiter.values import LimiterRules
 from simulator.fleet.target.way import KeyPairFile
@@ -51,14 +52,17 @@ def test_a_test_that_ended_tells_every_check_and_fails_for_a_broken_promise(job)
         given = job(bench.service.base_url, (bench.service.api_key, bench.service.secret_key.reveal()))
         left, summary, recorder = play(given, pace=Pace(now, now, sleep))
     assert left == Leftover()
-    assert len(summary.extras[EXTRA]) == 9
-    assert summary.extras[EXTRA]["count"] == {
+    assert len(summary.extras[CHECKS]) == 9
+    assert summary.extras[CHECKS]["count"] == {
         "outcome": "broken",
         "expected": "exactly 20 in a window",
         "observed": "of 30 requests in one window 21 were let through and 9 got 429",
     }
     assert any(sentence.startswith("count: of 30 requests") for sentence in summary.failures)
     assert recorder.sent > 60
+    assert set(recorder.cut(0).delta().operations["http.devices"]) == {"ok", "limited"}, "a wrong key has to be refused"
+    held = sum(check["outcome"] == "held" for check in summary.extras[CHECKS].values())
+    assert summary.held.startswith(f"{held} of 9 checks of the limiter held; fairness: not checked, it needs two key")
 
 
 def test_a_test_that_was_not_given_its_time_says_how_much_it_needs(job):
@@ -74,4 +78,4 @@ def test_a_target_that_does_not_answer_is_told(job):
         nobody.bind(("127.0.0.1", 0))
         _, summary, _ = play(job(f"http://127.0.0.1:{nobody.getsockname()[1]}"))
     assert summary.failures == ("the limiter's test ended: the target does not answer",)
-    assert summary.extras == {EXTRA: {}}
+    assert summary.extras == {CHECKS: {}}

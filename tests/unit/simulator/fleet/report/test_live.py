@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from simulator.fleet.record import GeneratorHealth, Second
+from simulator.fleet.record import GeneratorHealth, Second, Span
 from simulator.fleet.report.frame import Picture, columns, fit, frame, spans_under_way, sparkline
 from simulator.fleet.report.live import LineView, ScreenView, SilentView, run_view
 from simulator.fleet.report.standing import RunHead, Standing, StreamSoFar, WorkerStanding, WorkerState
@@ -79,6 +80,48 @@ def test_where_it_is_low_the_verdict_of_the_moment_stays():
     assert "disconnect_storm" in lines
 
 
+def test_commands_under_way_are_no_readings_without_an_answer_and_never_fewer_than_none():
+    picture = picture_at(17)
+    picture.standing = replace(picture.standing, audit={"commands": StreamSoFar(26, 23, 3)})
+    assert "26 ordered · 23 reported · 3 under way" in frame(picture, 80, 24).plain
+    picture.standing = replace(picture.standing, audit={"commands": StreamSoFar(26, 27, -1)})
+    assert "26 ordered · 27 reported\n" in frame(picture, 80, 24).plain
+
+
+def test_the_phase_that_is_under_way_is_marked_wherever_barriers_have_moved_it():
+    def marked(picture: Picture) -> list[str]:
+        text = frame(picture, 80, 45)
+        return [text.plain[span.start : span.end].strip() for span in text.spans if span.style == "black on cyan"]
+
+    picture = picture_at(17)
+    assert marked(picture) == ["hold"]
+    picture.standing = replace(picture.standing, phase=Span("ramp", "ramp", 0.0, 30.0))
+    assert marked(picture) == ["ramp"], "it still waits, although the plan has come to the next one"
+    picture.standing = replace(picture.standing, phase=Span("drain", "drain", 41.0, 71.0))
+    assert marked(picture) == []
+
+
+def test_a_note_that_is_longer_than_a_line_goes_on_in_the_next():
+    picture = picture_at(17)
+    picture.notes = [("yellow", "   0:00  " + "word " * 20 + "end")]
+    shown = frame(picture, 80, 45).plain
+    assert "word word\n           word word" in shown
+    assert "word end\n" in shown
+    assert "…" not in shown, "nor is the reason of a gap cut off"
+
+
+def test_what_goes_on_before_the_load_has_its_words_apart_from_the_bar():
+    picture = picture_at(-1)
+    picture.stage, picture.done, picture.whole = "reading everything back", 3, 10
+    assert "reading everything back  ━" in frame(picture, 80, 24).plain
+
+
+def test_a_run_that_takes_longer_than_planned_says_so():
+    picture = picture_at(38)
+    picture.window.take(Second(48, {}, {}, GeneratorHealth()))
+    assert "0:49, planned 0:40" in frame(picture, 80, 24).plain
+
+
 def test_lines_go_by_rank_and_a_chart_only_as_a_whole():
     lines = [(0, Text("a")), (7, Text("b")), (3, Text("c")), (7, Text("d"))]
     assert [line.plain for line in fit(lines, 3)] == ["a", "b", "c"]
@@ -127,6 +170,9 @@ def test_without_a_terminal_there_is_a_line_every_five_seconds_and_one_for_each_
     for text in ("phase hold begins", "fault disconnect_storm begins: 5,000 devices", "fault disconnect_storm ends"):
         assert told.count(text) == 1, "however short it was"
     assert "| fault link" in told
+    begins = {phase.name: clock_text(phase.begin_s) for phase in RECORD.phases}
+    for name, clock in begins.items():
+        assert f"{clock:>7}  phase {name} begins" in lines, "when it began, not when it was told"
     assert sum("gap: worker 1, 0:24 to 0:28" in line for line in lines) == 2, "when it was noticed, and in the end"
     assert any("[red]worker[/] 1 was killed" in line for line in lines)
     assert any("worker 1 dead" in line for line in lines)

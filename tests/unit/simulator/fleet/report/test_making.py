@@ -24,13 +24,24 @@ from agent.errors import ConfigurationError
 from simulator.cli import program
 from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import GeneratorHealth, RunRecord, Second, Tally, ThresholdResult, Verdict, Word
+from simulator.fleet.record import (
+    AuditRecord,
+    GeneratorHealth,
+    RunRecord,
+    Second,
+    StreamAudit,
+    Tally,
+    ThresholdResult,
+    Verdict,
+    Word,
+)
 from simulator.fleet.report.exports import checks_of, summary_csv, summary_json
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.making import FILES, finish_run, make_reports
 from simulator.fleet.report.page.plots import curve
+from simulator.fleet.report.page.story import story_of
 from simulator.fleet.report.prometheus import BOUNDS_S, MetricsAddress, record_metrics
-from simulator.fleet.report.summary import print_summary
+from simulator.fleet.report.summary import audit_lines, print_summary
 from simulator.fleet.report.timeline import ALL, Totals, slice_width_s, slices_of
 from simulator.fleet.report.words import state_word
 from simulator.report.junit import junit_xml
@@ -190,6 +201,57 @@ def table(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(path.read_text())))
 
 
+def test_every_report_tells_resends_after_a_refusal_from_ambiguous_ones(tmp_path):
+    folder = kept(tmp_path / "run")
+    make_reports(folder)
+    summary = json.loads((folder / "summary.json").read_text())["operations"]
+    metrics = (folder / "metrics.prom").read_text()
+    seen = 0
+    for row in csv.DictReader(io.StringIO(summary_csv(RECORD.operations))):
+        name, outcome = row["operation"], row["outcome"]
+        tally = RECORD.operations[name][OutcomeClass(outcome)]
+        again, ambiguous = tally.count - tally.first_attempts, tally.resends_ambiguous
+        counts = {"resends": again, "resends_after_refusal": again - ambiguous, "resends_ambiguous": ambiguous}
+        assert {name: int(row[name]) for name in counts} == counts
+        assert {key: summary[name][outcome][key] for key in counts} == counts
+        for attempt, count in (("after_refusal", again - ambiguous), ("ambiguous", ambiguous)):
+            labels = f'{{attempt="{attempt}",operation="{name}",outcome="{outcome}"}}'
+            assert f"fleet_resends_total{labels} {float(count)}" in metrics
+        seen += 0 < ambiguous < again
+    assert seen
+    rows = [row for row in story_of(RECORD, (), 1).outcomes if row.resends.total]
+    every = sum(row.resends.total for row in rows), sum(row.resends.ambiguous for row in rows)
+    page = (folder / "report.html").read_text()
+    assert f"{every[0] - every[1]:,} after a refusal, {every[1]:,} ambiguous" in page
+    assert f'<td data-label="Ambiguous" class="n">{rows[0].resends.ambiguous:,}</td>' in page
+
+
+def test_the_terminal_tells_resends_where_there_are_any_and_which_are_ambiguous():
+    def told(**tallies: Tally) -> str:
+        console = Console(file=io.StringIO(), width=200)
+        operations = {f"http.{name}": {OutcomeClass.OK: tally} for name, tally in tallies.items()}
+        print_summary(console, replace(RECORD, operations=operations, audit=None))
+        return console.file.getvalue()
+
+    assert "again" not in told(report=Tally(31, 31, "", ""))
+    assert "\nsent again after a refusal (http.report 7)\n" in told(report=Tally(31, 24, "", ""))
+    open_only = told(report=Tally(31, 24, "", "", 7))
+    assert "\nsent again ambiguous, so that it may have been stored before (http.report 7)\n" in open_only
+    both = told(report=Tally(31, 24, "", "", 5), poll=Tally(9, 9, "", ""), sensor_data=Tally(4000, 2000, "", "", 1999))
+    assert re.search(r"again +p50", both)
+    assert (
+        "\nsent again after a refusal (http.report 2, http.sensor_data 1); "
+        "ambiguous, so that it may have been stored before (http.report 5, http.sensor_data 1,999)\n" in both
+    )
+    stream = StreamAudit(9, 9, 9, 0, 0, 0, 0, 0, 0, resent=4)
+    line, open_line = (
+        str(audit_lines(AuditRecord(each, None, complete=True))[0])
+        for each in (stream, replace(stream, resent_ambiguous=3))
+    )
+    assert line.endswith("; 4 sent again")
+    assert open_line.endswith("; 4 sent again (3 may have been stored before)")
+
+
 def test_tables_of_the_run_and_of_its_seconds_agree(tmp_path):
     folder = kept(tmp_path / "run")
     make_reports(folder)
@@ -199,17 +261,6 @@ def test_tables_of_the_run_and_of_its_seconds_agree(tmp_path):
         parts = [r for r in by_second if (r["operation"], r["outcome"]) == (row["operation"], row["outcome"])]
         assert sum(int(part["count"]) for part in parts) == int(row["count"])
         assert max(float(part["response_max_s"] or 0) for part in parts) == float(row["response_max_s"])
-    resends = {(row["operation"], row["outcome"]): int(row["resends"]) for row in whole}
-    assert sum(resends.values()) > 0
-    for (name, outcome), count in resends.items():
-        tally = RECORD.operations[name][OutcomeClass(outcome)]
-        assert count == tally.count - tally.first_attempts
-        assert json.loads((folder / "summary.json").read_text())["operations"][name][outcome]["resends"] == count
-    assert ">sent again<" in (folder / "report.html").read_text()
-    assert "fleet_resends_total" in (folder / "metrics.prom").read_text()
-    console = Console(file=io.StringIO(), width=200)
-    print_summary(console, RECORD)
-    assert "again" in console.file.getvalue()
     generator = table(folder / "generator.csv")
     assert [int(row["second"]) for row in generator] == [second.second for second in SECONDS]
     assert "online=" in generator[0]["gauges"]
@@ -256,6 +307,46 @@ def metrics_of(text: str) -> dict[tuple[str, frozenset], float]:
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
+
+
+LIMITER = {
+    "count": {"outcome": "held", "expected": "exactly 20", "observed": "of 30 requests 20 were let through"},
+    "edge": {"outcome": "broken", "expected": "429 until the edge", "observed": "let through 9.0 s before"},
+    "fairness": {"outcome": "skipped", "expected": "a key below its quota goes", "observed": "it needs two key pairs"},
+}
+
+
+def test_the_checks_of_a_limiter_are_told_by_every_report(tmp_path):
+    record = replace(
+        RECORD, kind="limiter", audit=None, thresholds=(), extras={"limiter": LIMITER}, gaps=(),
+        verdict=Verdict(Word.FAILED, 1, ("edge: let through 9.0 s before; promised: 429 until the edge",)),
+    )  # fmt: skip
+    suite = ET.fromstring(junit_xml(checks_of(record)).split("\n", 1)[1])
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("3", "1", "0")
+    console = Console(file=io.StringIO(), width=120)
+    print_summary(console, record)
+    told = console.file.getvalue()
+    assert "✓ count  of 30 requests 20 were let through" in told
+    assert "✕ edge  let through 9.0 s before; promised: 429 until the edge" in told
+    assert "- fairness  not checked: it needs two key pairs" in told
+    page = make_reports(kept(tmp_path / "run", record)).page.read_text()
+    assert page.count("1 of 3 checks held") == 1
+    assert page.count("let through 9.0 s before") == 2, "as a reason and as a check"
+
+
+def test_a_run_that_failed_for_what_no_check_is_about_is_no_success_for_ci():
+    failed = Verdict(Word.FAILED, 1, ("phase hold: 'open_commands == 0' did not come true within 60 s",))
+    good, _ = a_run(replace(SHAPE, good=True))
+    suite = ET.fromstring(junit_xml(checks_of(replace(good, verdict=failed))).split("\n", 1)[1])
+    assert suite.get("failures") == "0"
+    assert suite.get("errors") == "1"
+    assert "did not come true" in suite.findall(".//error")[0].get("message", "")
+
+
+@pytest.mark.parametrize("kind", ["onboarding_storm", "limiter", "backfill"])
+def test_a_run_without_devices_under_load_is_not_told_as_one(tmp_path, kind):
+    page = make_reports(kept(tmp_path / "run", replace(RECORD, kind=kind))).page.read_text()
+    assert "running the agent" not in page
 
 
 def test_the_prometheus_file_counts_as_the_record_does():

@@ -9,7 +9,7 @@ import pytest
 from simulator.fleet.run import crew as crew_module
 from simulator.fleet.run.crew import SILENCE_S, Crew, Gone
 from simulator.fleet.run.messages import Begin, Finished, FromWorker, Ready, Stop, Trouble
-from tests.crew_work import die, ignore, talk
+from tests.crew_work import die, hang_up, ignore, talk
 
 
 def listen(crew: Crew, enough: Callable[[list[FromWorker | Gone]], bool]) -> list[FromWorker | Gone]:
@@ -50,6 +50,30 @@ def test_a_worker_that_ends_is_gone_and_the_others_go_on(job, reason):
         assert reason in gone.reason
         assert crew.living == ()
         crew.tell(Stop())  # nobody is there to hear it, and that is no error
+
+
+def test_how_a_worker_ended_is_told_once_it_has_however_long_that_takes():
+    """The kernel closes what a dying process had open first; on a busy machine the rest comes much later."""
+    with Crew(hang_up, [None]) as crew:
+        listen(crew, lambda heard: len(heard) == 1)
+        assert [list(crew.hear(0.1)) for _ in range(3)] == [[], [], []]
+        assert crew.living == (0,)
+        (pid,) = crew.pids
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        (gone,) = listen(crew, bool)
+        assert isinstance(gone, Gone)
+        assert gone.reason == "its process ended with signal 9"
+
+
+def test_a_worker_that_hung_up_and_does_not_end_is_ended():
+    now_s = 0.0
+    with Crew(hang_up, [None], now=lambda: now_s) as crew:
+        listen(crew, lambda heard: len(heard) == 1)
+        now_s = SILENCE_S + 1
+        (gone,) = listen(crew, bool)
+        assert isinstance(gone, Gone)
+        assert "not heard" in gone.reason
 
 
 def test_a_worker_that_is_not_heard_is_ended_and_gone():

@@ -18,7 +18,9 @@ MISSED = ThresholdResult("http.poll.p99 < 250ms over 1m", held=False, observed=0
     ("found", "word", "code", "first"),
     [
         (Findings(), Word.PASSED, 0, "it ran to its end; the scenario asks for nothing more"),
-        (Findings(AUDIT, [HELD]), Word.PASSED, 0, "all 1 thresholds held; nothing was lost, doubled or altered"),
+        (Findings(AUDIT, [HELD]), Word.PASSED, 0, "the threshold held; nothing was lost, doubled or altered"),
+        (Findings(AUDIT, [HELD, HELD], held=["9 of 9 checks held"]), Word.PASSED, 0,
+         "all 2 thresholds held; 9 of 9 checks held; nothing was lost, doubled or altered"),
         (Findings(AUDIT, [HELD, MISSED]), Word.FAILED, 1, "http.poll.p99 < 250ms over 1m: it was 0.4 s at 61 s"),
         (Findings(AUDIT, failures=["the barrier never opened"]), Word.FAILED, 1, "the barrier never opened"),
         (Findings(AUDIT, [MISSED], saturated=["too slow"]), Word.INCONCLUSIVE, 3, "too slow"),

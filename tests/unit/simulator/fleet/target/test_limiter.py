@@ -12,6 +12,7 @@ from agent.errors import TransportError
 from agent.wire.secret import Secret
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.target.limiter.asking import LimiterDesk
+from simulator.fleet.target.limiter.checks import check_headers
 from simulator.fleet.target.limiter.trial import LimiterTrial, Pace
 from simulator.fleet.target.limiter.values import LimiterRules, Outcome, Reply
 from simulator.keys import Keys
@@ -160,6 +161,31 @@ def test_each_broken_promise_is_found_by_the_check_that_is_about_it(faults, foun
 
 def test_a_server_that_writes_its_date_once_a_second_keeps_its_promise():
     assert broken(outcomes(MadeUpLimiter(date_lag_s=0.9))) == set()
+
+
+@pytest.mark.parametrize(
+    ("date_ages_s", "x_reset_off_s", "outcome"),
+    [
+        ((0.2, 1.0, 2.6), 0, Outcome.HELD),
+        ((0.0, 0.0, 0.0), 3, Outcome.BROKEN),
+        ((0.2, 1.0, 2.6), 5, Outcome.BROKEN),
+        ((0.2, 1.0, 2.6), -3, Outcome.BROKEN),
+    ],
+)
+def test_a_busy_server_with_an_old_date_does_not_contradict_itself(date_ages_s, x_reset_off_s, outcome):
+    def reply(number, age_s):
+        at_s = 20.3 + number
+        headers = {
+            "ratelimit": f'"default";r={19 - number};t={-int(-(60 - at_s) // 1)}',
+            "x-ratelimit-limit": "20",
+            "x-ratelimit-remaining": f"{19 - number}",
+            "x-ratelimit-reset": f"{T0_S + 60 + x_reset_off_s:.0f}",
+            "date": formatdate(T0_S + at_s - age_s, usegmt=True),
+        }
+        return Reply(200, headers, at_s, at_s)
+
+    replies = [reply(number, age_s) for number, age_s in enumerate(date_ages_s)]
+    assert check_headers(replies, LimiterRules(20)).outcome is outcome
 
 
 def test_a_limiter_that_tells_nothing_is_checked_by_what_it_does():

@@ -1,0 +1,47 @@
+"""A broker of one's own, on a port that somebody else may take just before it listens."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from simulator.children import ChildFailed
+from simulator.gateway import broker
+from simulator.gateway.broker import find_mosquitto, running_broker
+from tests.conftest import require_program
+from tests.ports import free_port
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """Somebody else's port, who listens there."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        yield other.getsockname()[1]
+
+
+@pytest.mark.parametrize("name", ["mosquitto", "amqtt"])
+def test_a_broker_that_loses_its_port_to_another_process_takes_the_next_one(name, taken, tmp_path, monkeypatch):
+    if name == "amqtt":
+        monkeypatch.setattr(broker, "find_mosquitto", lambda: None)
+    elif find_mosquitto() is None:
+        require_program("mosquitto")
+    ports = iter((taken, taken, free := free_port()))
+    monkeypatch.setattr(broker, "_free_port", lambda: next(ports))
+    with running_broker(tmp_path / "broker", tmp_path / "log") as running:
+        assert running.name.startswith(name)
+        assert running.port == free
+        with pytest.raises(OSError, match="in use"):
+            socket.create_server(("127.0.0.1", free)).close()
+    socket.create_server(("127.0.0.1", free)).close()
+
+
+def test_a_broker_that_finds_no_port_at_all_says_so_in_the_end(taken, tmp_path, monkeypatch):
+    if find_mosquitto() is None:
+        require_program("mosquitto")
+    tried = []
+    monkeypatch.setattr(broker, "_free_port", lambda: tried.append(taken) or taken)
+    with pytest.raises(ChildFailed, match="Address already in use"), running_broker(tmp_path, tmp_path / "log"):
+        pytest.fail("it listens on a port that somebody else has")
+    assert len(tried) == 5
