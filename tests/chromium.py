@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,13 @@ _ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+
+
+def find_chromium() -> str:
+    """The program; where it is installed, the one that has no windows to draw: the same engine, half the work a tab."""
+    from tests.conftest import require_program  # the tools that draw pictures do without
+
+    return shutil.which("chromium-headless-shell") or require_program("chromium")
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import canary, order, service_running, shortcuts
+from tests import canary, order
 from tests.mosquitto import Mosquitto, find_mosquitto, mosquitto
 from tests.postgresql import Cluster, cluster, find_programs
 
@@ -94,6 +94,12 @@ def postgresql() -> Iterator[Cluster]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _shortcuts() -> Iterator[None]:
+    """Where tests have a service in this process; to import one takes most of a second, and some runs have none."""
+    if "simulator.service.storage.database" not in sys.modules:
+        yield
+        return
+    from tests import shortcuts
+
     with shortcuts.taken():
         yield
 
@@ -123,6 +129,8 @@ def storage(request: pytest.FixtureRequest) -> Iterator[str]:
     A fixture of a module's scope that starts a service takes this one, or it would outlive the change.
     """
     if request.param == "postgresql":
+        from tests import service_running  # see _shortcuts
+
         with service_running.stored_on(request.getfixturevalue("postgresql")):
             yield request.param
     else:

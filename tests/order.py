@@ -6,27 +6,55 @@ one once it has nothing left. So the long ones are dealt out to the beginnings o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-# Longest first, by the time on a quiet machine. Whole modules: their tests share what is dear to make.
-LONGEST = (
-    "tests/fault/test_kills.py",
-    "tests/e2e/test_systemd.py",
-    "tests/e2e/test_gateway_quota.py",
-    "tests/fault/test_network_faults.py",
-    "tests/contract/test_openapi_fuzz.py",
-    "tests/e2e/test_service_program.py",
-    "tests/e2e/test_demo.py",
-    "tests/fault/test_gateway_chaos.py",
-    "tests/fault/test_power_cuts.py",
-    "tests/fault/test_disk_faults.py",
-    "tests/fault/test_verdict.py",
-    "tests/unit/agent/runtime/test_long_outage.py",
-    "tests/fault/test_fleet_after_outage.py",
-)
+# Seconds on a quiet machine. Whole modules: their tests share what is dear to make. Beside the longest all those that
+# mostly wait: at the end of a run there shall be small pieces of work, which keep every core busy to the last second.
+LONGEST = {
+    "tests/e2e/test_systemd.py": 170,
+    "tests/e2e/test_gateway_quota.py": 92,
+    "tests/fault/test_network_faults.py": 90,
+    "tests/fault/test_kills.py": 75,
+    "tests/e2e/test_demo.py": 70,
+    "tests/e2e/test_service_program.py": 65,
+    "tests/e2e/test_fleet_run.py": 55,
+    "tests/fault/test_power_cuts.py": 40,
+    "tests/contract/test_openapi_fuzz.py": 35,
+    "tests/fault/test_disk_faults.py": 33,
+    "tests/unit/agent/runtime/test_long_outage.py": 33,
+    "tests/e2e/test_fleet_up.py": 30,
+    "tests/e2e/test_oauth_pages.py": 30,
+    "tests/fault/test_verdict.py": 25,
+    "tests/e2e/test_gateway_journey.py": 24,
+    "tests/fault/test_gateway_chaos.py": 22,
+    "tests/unit/simulator/fleet/device/test_pair.py": 20,
+    "tests/e2e/test_gateway_process.py": 20,
+    "tests/e2e/test_agent_mqtt.py": 18,
+    "tests/e2e/test_agent_process.py": 18,
+    "tests/e2e/test_onboarding_runs.py": 18,
+    "tests/e2e/test_agent_upkeep.py": 17,
+    "tests/fault/test_fleet_after_outage.py": 16,
+    "tests/unit/agent/adapters/test_sqlite_bounds.py": 15,
+    "tests/fault/test_wrong_clock_of_a_real_agent.py": 13,
+    "tests/e2e/test_broker_rules.py": 12,
+    "tests/unit/simulator/labels/test_resume.py": 12,
+    "tests/e2e/test_agent_cancel.py": 10,
+    "tests/e2e/test_gateway_mqtt_front.py": 10,
+    "tests/e2e/test_labels_print.py": 10,
+    "tests/e2e/test_labels_sheets.py": 10,
+    "tests/e2e/test_onboarding_service.py": 10,
+    "tests/e2e/test_signed_commands.py": 10,
+    "tests/fault/test_wrong_clocks.py": 10,
+    "tests/e2e/test_agent_operations.py": 8,
+    "tests/e2e/test_fleet_report.py": 8,
+    "tests/e2e/test_labels_verify.py": 8,
+    "tests/e2e/test_login.py": 8,
+    "tests/e2e/test_several_gateways.py": 8,
+    "tests/e2e/test_agent_bearer.py": 6,
+}
 
 
 def longest_first(items: list[pytest.Item], root: Path, processes: int) -> None:
@@ -41,7 +69,7 @@ def longest_first(items: list[pytest.Item], root: Path, processes: int) -> None:
     others = []
     for item in items:
         long.get(item.path.relative_to(root).as_posix(), others).append(item)
-    heads = deal([module for module in long.values() if module], processes)
+    heads = deal({name: module for name, module in long.items() if module}, processes)
     # As the scheduler cuts it: each of those that are left gets its share of what is left.
     ordered: list[pytest.Item] = []
     for number, head in enumerate(heads):
@@ -52,10 +80,12 @@ def longest_first(items: list[pytest.Item], root: Path, processes: int) -> None:
     items[:] = [*ordered, *others]
 
 
-def deal(modules: Sequence[list[pytest.Item]], hands: int) -> list[list[pytest.Item]]:
-    """One module to each hand in turn, forth and back, so that the hand with the longest gets the shortest as well."""
+def deal(modules: Mapping[str, list[pytest.Item]], hands: int) -> list[list[pytest.Item]]:
+    """The longest module that is left to the hand that has the least to do, again and again."""
     dealt: list[list[pytest.Item]] = [[] for _ in range(hands)]
-    turns = [*range(hands), *reversed(range(hands))]
-    for number, module in enumerate(modules):
-        dealt[turns[number % len(turns)]] += module
+    seconds = [0] * hands
+    for name in sorted(modules, key=lambda name: -LONGEST[name]):
+        hand = seconds.index(min(seconds))
+        dealt[hand] += modules[name]
+        seconds[hand] += LONGEST[name]
     return dealt

@@ -9,8 +9,7 @@ import pytest
 
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.making import make_reports
-from tests.chromium import chromium, tab
-from tests.conftest import require_program
+from tests.chromium import chromium, find_chromium, tab
 from tests.fleet_runs import Shape, a_run
 
 # How many pixels of a canvas are not the colour of the first one.
@@ -35,7 +34,7 @@ def page_file(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser():
-    with chromium(require_program("chromium")) as started:
+    with chromium(find_chromium()) as started:
         yield started
 
 

@@ -21,7 +21,7 @@ from simulator.labels.printing.sheet import Marks, sheet_layout
 from simulator.labels.symbol.decoders import GrayImage, panel
 from simulator.labels.symbol.matrix import QUIET_MODULES
 from simulator.labels.symbol.pictures import load_picture
-from tests.chromium import chromium, tab
+from tests.chromium import chromium, find_chromium, tab
 from tests.conftest import require_program
 
 PRODUCT = "p-0193b2f4"
@@ -145,7 +145,7 @@ def test_a_strangers_scanner_reads_a_whole_sheet_at_once_and_every_zebra_label(t
 
 
 def test_a_browser_shows_the_contact_sheet_from_the_disk_and_draws_the_svg_true(tmp_path):
-    executable = require_program("chromium", "chromium")
+    executable = find_chromium()
     evil = '<img src=x onerror="document.title=1">{serial}'
     batch = make_labels(product_id=PRODUCT, count=3, out=tmp_path / "labels", template=evil, formats=["html", "svg"])
     with chromium(executable) as browser, tab(browser, tmp_path / "failed.png", device_scale_factor=3) as page:

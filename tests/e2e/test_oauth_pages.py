@@ -11,8 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from simulator.service.oauth.sessions import FORM_MS
-from tests.chromium import chromium, tab
-from tests.conftest import require_program
+from tests.chromium import chromium, find_chromium, tab
 from tests.partner import PartnerApp, exchange_code, partner_app, request_query
 from tests.service_running import Bench, running
 
@@ -26,7 +25,7 @@ Open = Callable[..., AbstractContextManager[Page]]
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with chromium(require_program("chromium")) as started:
+    with chromium(find_chromium()) as started:
         yield started
 
 

@@ -132,7 +132,7 @@ def items(tmp_path, **modules: int) -> list[SimpleNamespace]:
 
 @pytest.mark.parametrize("processes", [1, 2, 3])
 def test_the_longest_tests_stand_at_the_beginnings_of_what_the_processes_are_given(tmp_path, monkeypatch, processes):
-    monkeypatch.setattr(order, "LONGEST", ("longest", "long", "less"))
+    monkeypatch.setattr(order, "LONGEST", {"longest": 9, "long": 5, "less": 3})
     before = items(tmp_path, short=40, less=2, longest=1, long=3, other=20)
     after = list(before)
     order.longest_first(after, tmp_path, processes)
@@ -145,6 +145,14 @@ def test_the_longest_tests_stand_at_the_beginnings_of_what_the_processes_are_giv
         del left[:share]
     assert beginnings == ["longest", "long", "less"][:processes]
     assert [item.number for item in after if item.path.name == "short"] == list(range(40))
+
+
+def test_who_has_the_least_to_do_is_given_the_longest_that_is_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(order, "LONGEST", {"longest": 9, "long": 5, "less": 3, "least": 2})
+    tests = items(tmp_path, least=1, less=2, long=1, longest=2, other=20)
+    order.longest_first(tests, tmp_path, 2)
+    assert [item.path.name for item in tests[:2]] == ["longest", "longest"]
+    assert [item.path.name for item in tests[13:17]] == ["long", "less", "less", "least"]
 
 
 def test_the_tests_that_are_named_as_the_longest_are_there(pytestconfig):
