@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from agent.core.timekeeping import DATE_RESOLUTION_S, BootTime, date_within, is_plausible
+from agent.core.timekeeping import DATE_RESOLUTION_S, EARLIEST_S, BootTime, date_within, is_plausible
 from agent.core.timekeeping import DRIFT as _DRIFT
 from agent.core.timekeeping import STEP_S as _STEP_S
 from agent.core.values import Moment
@@ -31,7 +31,7 @@ class KnownTime:
 
     def observe(self, server_time: float | None, moment: Moment) -> None:
         """An answer with this ``Date`` (epoch seconds, or None) arrived at ``moment``."""
-        if server_time is None or not is_plausible(server_time):
+        if server_time is None or server_time < EARLIEST_S:
             return
         at_s = moment.monotonic_s
         low_s = server_time - at_s

@@ -225,9 +225,17 @@ class MemoryOutbox:
 
     def delivered(self, keys: Iterable[int]) -> int:
         """The service has these; how many of them still waited."""
+        rows = self._rows
+        if rows is None:
+            return 0
         gone = 0
         for key in keys:
-            gone += self._remove(key)
+            row = rows.pop(key, None)
+            if row is not None:
+                self._size_bytes -= len(row.text)
+                gone += 1
+        if not rows:
+            self._rows = None
         return gone
 
     def refused(self, keys: Iterable[int]) -> int:
@@ -237,19 +245,9 @@ class MemoryOutbox:
         return gone
 
     def _drop(self, gone: Iterable[Held]) -> None:
-        for held in gone:
-            self._remove(held.key)
-            self.dropped += 1
-
-    def _remove(self, key: int) -> int:
-        rows = self._rows
-        row = None if rows is None else rows.pop(key, None)
-        if rows is None or row is None:
-            return 0
-        self._size_bytes -= len(row.text)
-        if not rows:
-            self._rows = None
-        return 1
+        keys = [held.key for held in gone]
+        self.dropped += len(keys)
+        self.delivered(keys)
 
 
 def _held(row: Row) -> Held:

@@ -218,9 +218,9 @@ class Wheel:
         try:
             now_s = self._clock.time()
             self._advance(int(now_s * _FINE_PER_S))
-            left = FIRES_PER_TURN
+            left, pop = FIRES_PER_TURN, heapq.heappop
             while near and near[0][0] <= now_s and left:
-                due_s, _, timer = heapq.heappop(near)
+                due_s, _, timer = pop(near)
                 if timer.due_s == due_s:
                     timer.due_s = NEVER
                     left -= 1
