@@ -58,6 +58,8 @@ class ReadingFindings:
     """What is wrong with one device's readings, by key; all empty when nothing is.
 
     Attributes:
+        accepted: how many; of the unsure ones those that are stored.
+        stored: how many.
         lost: accepted and not stored.
         doubled: stored more than once.
         altered: stored once, with other values than were accepted.
@@ -93,9 +95,10 @@ def audit_readings(account: ReadingAccount) -> ReadingFindings:
     def named(kind: str) -> tuple[int, ...]:
         return tuple(sorted({keys[int(sequence) - 1] for sequence in found.keys.get((kind, _DEVICE), ())}))
 
+    absent = account.unsure - {fact.key for fact in account.stored}
     return ReadingFindings(
         device=account.device,
-        accepted=len(account.accepted),
+        accepted=sum(fact.key not in absent for fact in account.accepted),
         stored=len(account.stored),
         lost=named("lost"),
         doubled=named("doubled"),

@@ -34,6 +34,15 @@ def test_an_unsure_reading_may_be_stored_or_not_but_never_twice():
     assert audit_readings(ReadingAccount("d", facts(1), facts(1, 5, 5), frozenset({5}))).doubled == (5,)
 
 
+def test_an_unsure_reading_counts_as_accepted_when_it_is_stored():
+    """Or whoever reads the numbers misses one that nobody promised."""
+    caught, arrived = facts(1, 2), facts(1, 2, 3)
+    for stored in (caught, arrived):
+        found = audit_readings(ReadingAccount("d", facts(1, 2, 3), stored, frozenset({3})))
+        assert found.clean
+        assert found.accepted == found.stored == len(stored)
+
+
 def test_a_missing_name_in_a_reading_is_an_alteration():
     accepted = (ReadingFact(1, {"t": 1.0, "h": 2.0}),)
     assert audit_readings(ReadingAccount("d", accepted, (ReadingFact(1, {"t": 1.0}),))).altered == (1,)
