@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from agent.config.commands import CommandsConfig
+from agent.config.dialect import DialectConfig
 from agent.config.metrics import MetricsConfig
 from agent.config.mqtt import MqttConfig
 from agent.config.safe_mode import SafeModeConfig
@@ -54,6 +55,10 @@ class ServiceConfig(Section):
         default=16 * 1024 * 1024,
         ge=64 * 1024,
         le=256 * 1024 * 1024,
+    )
+    dialect: DialectConfig = key(
+        "What is known of this server beforehand; the agent finds out what is not said here.",
+        default_factory=DialectConfig,
     )
 
     @field_validator("base_url")

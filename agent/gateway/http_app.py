@@ -55,6 +55,8 @@ OFFERED: Final = (
     extensions.COMMAND_RESULTS,
     extensions.BATCH_SENSOR_DATA,
     extensions.IDEMPOTENCY_KEY,
+    extensions.COMMAND_STATUS,
+    extensions.RECORDED_AT,
 )
 """What a device finds in the discovery document. ``command-events`` is for callers, not for devices."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BeforeValidator, Field
 
 from agent.errors import InvalidMessage
 from agent.wire.base import JsonObject, LooseTime, Received, ReceivedTime, Sent, Text, WireTime
 from agent.wire.command_list import FINAL_STATES, OPEN, OPEN_STATES, RESULT_STATES, CommandList, CommandStatus
+from agent.wire.dialect import RESULTS_TABLE
 from agent.wire.json_text import encode_json, find_fault, parse_json
 from agent.wire.limits import ANSWER_BYTES, TTL_MAX_S
 
@@ -27,9 +28,6 @@ __all__ = [
     "ResultStatus",
     "SendCommand",
 ]
-
-RESULTS_TABLE: Final = "command_results"
-"""Where results go on a plain server: runtime-data records of this table."""
 
 
 ResultStatus = Literal["in_progress", "succeeded", "failed", "rejected"]

@@ -16,7 +16,27 @@ KEY_REUSED: Final = "idempotency_key_reused"
 """``error`` of the 422 that says: this key has been used, for another body."""
 COMMAND_EVENTS: Final = "command-events"
 """``GET /commands/events``, server-sent events."""
+COMMAND_STATUS: Final = "command-status"
+"""``status=`` on the list of a device's commands; the list with ``status=open`` is the truth about what is open."""
+COMMAND_TTL: Final = "command-ttl"
+"""``ttl_seconds`` in ``POST /commands/send``."""
+RECORDED_AT: Final = "recorded-at"
+"""``recorded_at`` in ``POST /sensor-data``."""
+LIST_PARAMETERS: Final = "list-parameters"
+"""Filters, ``order``, ``limit`` and ``cursor`` on lists, by the names in docs/service.md."""
 
-ALL: Final = frozenset({LONG_POLL, COMMAND_RESULTS, BATCH_SENSOR_DATA, IDEMPOTENCY_KEY, COMMAND_EVENTS})
+ALL: Final = frozenset(
+    {
+        LONG_POLL,
+        COMMAND_RESULTS,
+        BATCH_SENSOR_DATA,
+        IDEMPOTENCY_KEY,
+        COMMAND_EVENTS,
+        COMMAND_STATUS,
+        COMMAND_TTL,
+        RECORDED_AT,
+        LIST_PARAMETERS,
+    }
+)
 NONE: Final[frozenset[str]] = frozenset()
 """A plain server."""

@@ -20,7 +20,7 @@ from agent.gateway.http_front import HttpFront, HttpSettings
 from agent.gateway.ports import DeskFull, Transport
 from agent.wire.auth import BearerToken
 from agent.wire.device_client import DeviceClient
-from agent.wire.extensions import ALL, COMMAND_EVENTS
+from agent.wire.extensions import ALL, COMMAND_EVENTS, COMMAND_TTL, LIST_PARAMETERS
 from agent.wire.secret import Secret
 from tests.fake_desk import FakeDesk, FakeTokens
 from tests.fakes import FakeClock
@@ -165,7 +165,7 @@ def test_a_device_that_the_service_does_not_know_is_404(bench):
 
 def test_what_the_gateway_offers_is_told_without_a_token(bench):
     answer = httpx.get(f"{bench.front.base_url}/.well-known/device-service", trust_env=False, timeout=120)
-    assert set(answer.json()["extensions"]) == ALL - {COMMAND_EVENTS}
+    assert set(answer.json()["extensions"]) == ALL - {COMMAND_EVENTS, COMMAND_TTL, LIST_PARAMETERS}
 
 
 @pytest.mark.parametrize("path", ["/", "/devices", "/products", "/devices/d1", "/devices/d1/commands/", "/database"])

@@ -15,8 +15,12 @@ OFFERED: Final = (
     extensions.BATCH_SENSOR_DATA,
     extensions.COMMAND_EVENTS,
     extensions.COMMAND_RESULTS,
+    extensions.COMMAND_STATUS,
+    extensions.COMMAND_TTL,
     extensions.IDEMPOTENCY_KEY,
+    extensions.LIST_PARAMETERS,
     extensions.LONG_POLL,
+    extensions.RECORDED_AT,
     rules.FIRINGS,
 )
 
