@@ -95,7 +95,6 @@ async def remove_device(call: Call) -> Answer:
 
     def remove(connection: Connection) -> Done:
         row = devices.find(connection, account, device_id)
-        service.deadline.settle(connection, now_ms)
         commands.cancel_open(connection, row.seq, now_ms)
         devices.remove(connection, row.seq, now_ms)
         rule_states.forget_device(connection, row.seq)
