@@ -280,8 +280,7 @@ class Service:
 
     def tell_of_commands(self, device_seqs: Iterable[int]) -> None:
         """Commands were sent to these devices: held polls and event streams wake up. Called on the event loop."""
-        for device_seq in device_seqs:
-            self.waiters.wake(device_seq)
+        self._wake(device_seqs)
         self.feed.wake()
 
     async def fire_timers(self, now_ms: int) -> None:
@@ -390,7 +389,11 @@ class Service:
 
     def commands_have_ended(self, device_seqs: Sequence[int]) -> None:
         """Their time was over, and that is committed. Called from the writing thread."""
-        self._on_loop(lambda: [self.waiters.wake(device_seq) for device_seq in device_seqs])
+        self._on_loop(functools.partial(self._wake, device_seqs))
+
+    def _wake(self, device_seqs: Iterable[int]) -> None:
+        for device_seq in device_seqs:
+            self.waiters.wake(device_seq)
 
     def _after_rollback(self) -> None:
         """What is kept in memory may not be what is stored. Called from the writing thread."""
