@@ -12,9 +12,11 @@ from typing import Final, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
+from starlette.types import Scope
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
+from simulator.service.client_address import client_address, parse_networks
 from simulator.service.clock import SettableClock
 from simulator.service.complaints import Complaints, is_told
 from simulator.service.config import ServiceConfig
@@ -84,6 +86,7 @@ class Service:
         self.running_keys = RunningKeys()
         self.passwords = Passwords()
         self.attempts = Attempts()
+        self._trusted_proxies = parse_networks(config.trusted_proxies)
         self.sessions = Sessions(secure=(config.public_url or "").startswith("https:"))
         self.complaints = Complaints(log)
         self.quota = Quota(config.rate_limit) if config.rate_limit else None
@@ -223,6 +226,10 @@ class Service:
             raise ConfigurationError([f"there is no account with the key {api_key!r}"], "service accounts")
         return caller.manufacturer_seq
 
+    def address_of(self, scope: Scope) -> str:
+        """The address that a request comes from, seen through the trusted proxies."""
+        return client_address(scope, self._trusted_proxies)
+
     async def find_bearer(self, token: str) -> Caller | None:
         """Whom an access token speaks for; None when it is unknown or over."""
         now_ms = self.clock.now_ms()
@@ -299,6 +306,8 @@ class Service:
         """Delete everything but the accounts and their keys; what one account has when a caller is given."""
         account = None if caller is None else caller.manufacturer_seq
         await self.writer.submit(lambda connection: self._delete(connection, account))
+        if account is None:
+            self.clock.follow_base()  # a clock that somebody left standing would outlive everything that it was set for
         if self.quota is not None:
             of_account = [c.api_key for c in self.callers.values() if c.manufacturer_seq == account]
             self.quota.clear(None if account is None else of_account)
