@@ -133,6 +133,8 @@ def main() -> NoReturn:
 def _lines(descriptor: int) -> Iterator[dict[str, Any]]:
     with os.fdopen(descriptor, "rb") as stream:
         for line in stream:
+            if not line.endswith(b"\n"):  # the agent was killed while it wrote: what is cut is not acted on
+                return
             yield json.loads(line)
 
 
