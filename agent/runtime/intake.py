@@ -22,6 +22,7 @@ _log = logging.getLogger(__name__)
 # Where no list ever comes, nothing may be pushed again that is older than this: no command lives as long.
 _REMEMBER_PUSHED_S: Final = TTL_MAX_S + 86_400.0
 _FORGET_EVERY_S: Final = 3600.0
+_NEWS: Final = frozenset({Verdict.ADMIT, Verdict.REFUSE, Verdict.VERIFY, Verdict.CANCEL})
 
 
 class Intake:
@@ -55,7 +56,9 @@ class Intake:
         self._listed = ListedWindow(journal)
 
     def take(self, poll: CommandPoll) -> int:
-        """Decide about every command in the list, commit, and only then dispatch; how many will run.
+        """Decide about every command in the list, commit, and only then dispatch; how many were news.
+
+        A command that is refused is news as one that will run is: its sender waits for the next one all the same.
 
         Raises:
             StorageError: nothing was committed, so nothing may be acknowledged.
@@ -88,7 +91,7 @@ class Intake:
             # By the true time; 0 where nobody knows it, and then nothing is forgotten.
             now = replace(self._clock.now(), wall_s=self._service_now() or 0.0)
             self._listed.saw(ids, result, now)
-        return len(admitted)
+        return sum(decision.verdict in _NEWS for decision in result.decisions)
 
     def _resume_forgotten(self, result: Triage) -> None:
         """What is listed again and waits in no lane was committed by a write whose end nobody learned."""

@@ -126,7 +126,7 @@ class SourceService(Actor):
             # To wait for a push asks nobody anything; only a wait that was none must not follow itself at once.
             return 0.0 if poll.commands or took_s >= MIN_GAP_S else MIN_GAP_S
         self._pace, delay_s = self._pace.polled(
-            active=new > 0 or self._is_busy(), held=poll.held, took_s=took_s, fraction=self._fraction()
+            active=new > 0, held=poll.held, took_s=took_s, fraction=self._fraction(), busy=self._is_busy()
         )
         return delay_s
 

@@ -142,7 +142,9 @@ def test_a_command_that_cannot_be_committed_is_not_dispatched():
 
 def test_a_refused_command_has_its_result_at_once():
     bench = Bench()
-    bench.take(make_command("c1", {"command": "nonsense"}, status="queued"))
+    # News like any other: the next command must not come later because this one was wrong.
+    assert bench.take(make_command("c1", {"command": "nonsense"}, status="queued")) == 1
+    assert bench.take(make_command("c1", {"command": "nonsense"}, status="queued")) == 0
     assert bench.journal.entries["c1"].state is CommandState.FINISHED
     assert bench.results == 1
     assert bench.dispatched() == []
@@ -187,7 +189,8 @@ def test_a_lane_that_is_full_refuses_the_next_command():
     bench = Bench(max_waiting_per_lane=2)
     bench.take()
     bench.dispatcher.in_lanes = {"ping": 1}
-    assert bench.take(*(make_command(f"c{number}", status="queued") for number in range(3))) == 1
+    assert bench.take(*(make_command(f"c{number}", status="queued") for number in range(3))) == 3
+    assert bench.dispatched() == ["c0"]
     assert bench.journal.entries["c1"].outcome is not None
     assert (bench.journal.entries["c1"].outcome.error or "").startswith("too_many_waiting: ")
     assert bench.results == 1
