@@ -160,6 +160,16 @@ def test_malformed_commands_are_named_once_and_hide_nothing(caplog):
     assert len(caplog.records) == 4
 
 
+def test_a_list_that_is_too_long_is_said_hourly_and_when_it_is_over(caplog):
+    caplog.set_level("INFO")
+    bench = Bench(CommandPoll((make_command("c1"),), omitted=999))
+    bench.run(1800)
+    assert len([each for each in caplog.records if "of a list of 1000 or more commands only 1" in each.message]) == 1
+    bench.source.answers.append(CommandPoll())
+    bench.run(60)
+    assert "the whole list is looked at again" in caplog.text
+
+
 def test_a_set_interval_counts_from_now():
     bench = Bench(CommandPoll(), wait_s=0)
     bench.run(600)
