@@ -15,8 +15,8 @@ ITEMS_MAX: Final = 20_000
 """So many commands of one list are looked at: half of them from its beginning, half from its end."""
 
 _SPACE: Final = " \t\n\r"
-# No item that could be a command is shorter.
-_ITEM_BYTES: Final = 16
+_LEAST_BYTES: Final = 2
+_COMMAS: Final = 25
 
 
 def cut_list(raw: bytes, most: int = ITEMS_MAX) -> tuple[bytes, int]:
@@ -25,7 +25,10 @@ def cut_list(raw: bytes, most: int = ITEMS_MAX) -> tuple[bytes, int]:
     What is no JSON comes back as it is: whoever parses it says so. Only arrays that are the text itself or are found
     through members of objects are cut, not arrays inside arrays.
     """
-    if len(raw) < most * _ITEM_BYTES or raw.count(b"{") <= most:
+    if len(raw) < most * _LEAST_BYTES:
+        return raw, 0
+    # Of the items of an array, each but one has a comma before it; most lists have many other commas, too.
+    if raw.count(b"{") + raw.count(b"[") <= most and raw.count(b",") < _COMMAS * most:
         return raw, 0
     # One character for each byte, and the structure of JSON is ASCII: positions are the same.
     text = raw.decode("latin-1")

@@ -79,3 +79,11 @@ def test_any_json_stays_json_and_short_arrays_stay_whole(value):
 def test_a_list_of_usual_length_is_not_even_looked_at():
     raw = json.dumps(items(ITEMS_MAX // 10)).encode()
     assert cut_list(raw)[0] is raw
+
+
+@pytest.mark.parametrize("item", [b"[]", b"{}", b"1"])
+def test_items_that_are_no_commands_are_cut_as_well(item):
+    raw = b"[" + b",".join([item] * (ITEMS_MAX * 50)) + b"]"
+    cut, left_out = cut_list(raw)
+    assert left_out == ITEMS_MAX * 49
+    assert len(cut) < len(raw) // 40
