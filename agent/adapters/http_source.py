@@ -43,7 +43,11 @@ class HttpSource:
         # Only what is in the journal may be left out next time.
         self._unacknowledged = answer.etag
         return CommandPoll(
-            commands=commands, malformed=(*answer.malformed, *malformed), server_time=answer.server_time, held=held
+            commands=commands,
+            malformed=(*answer.malformed, *malformed),
+            server_time=answer.server_time,
+            held=held,
+            omitted=answer.omitted,
         )
 
     def acknowledge(self, command_ids: Sequence[str]) -> None:

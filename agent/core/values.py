@@ -209,6 +209,7 @@ class CommandPoll:
         held: the service held this poll open (long poll), so the next one may follow at once.
         pushed: the commands came by themselves and nobody was asked: waiting for more costs nothing, and what is not
             among them may be open all the same.
+        omitted: so many commands at least are listed beside ``commands``, and were not looked at: there were too many.
     """
 
     commands: tuple[Command, ...] = ()
@@ -217,6 +218,7 @@ class CommandPoll:
     server_time: float | None = None
     held: bool = False
     pushed: bool = False
+    omitted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,8 @@ class CommandList:
         etag: the list's version, for the next conditional request; None when the service gives none.
         unchanged: 304, the list is the one that ``etag`` names; ``records`` is empty.
         server_time: the service's clock, seconds since the epoch; None when not told.
+        omitted: so many commands at least were listed and not read, since there were too many
+            (:mod:`agent.wire.long_lists`): what is missing in ``records`` may be listed all the same.
     """
 
     records: tuple[CommandRecord, ...] = ()
@@ -55,3 +57,4 @@ class CommandList:
     etag: str | None = None
     unchanged: bool = False
     server_time: float | None = None
+    omitted: int = 0

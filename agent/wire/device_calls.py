@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agent.errors import InvalidMessage, UnexpectedAnswer
@@ -12,6 +13,7 @@ from agent.wire.calls import Calls, given, read_record, time_param
 from agent.wire.command_list import CommandList
 from agent.wire.limits import BATCH_MAX, LONG_POLL_MAX_S
 from agent.wire.lists import Page, Params, iterate_pages
+from agent.wire.long_lists import ITEMS_MAX, cut_list
 from agent.wire.sensor_data import (
     Aggregate,
     Order,
@@ -54,7 +56,8 @@ class DeviceCalls(Calls):
         """``GET /devices/{deviceId}/commands``, all pages. :meth:`interrupt` ends it.
 
         One record that cannot be read never hides the others; each record has an ``id`` afterwards, derived from its
-        content when the service gives none.
+        content when the service gives none. Of a list beyond :data:`~agent.wire.long_lists.ITEMS_MAX` commands both
+        ends are read, and no page after that many.
 
         Args:
             device_id: the device.
@@ -71,7 +74,7 @@ class DeviceCalls(Calls):
         def fetch(target: str, query: Params) -> Answer:
             is_first = target == path and "cursor" not in query
             held = wait if is_first else 0.0
-            return self.connection.request(
+            answer = self.connection.request(
                 "GET",
                 target,
                 params={**query, "wait": f"{held:g}"} if held else query,
@@ -79,9 +82,13 @@ class DeviceCalls(Calls):
                 wait_s=held,
                 interruptible=True,
             )
+            content, left_out = cut_list(answer.content)
+            omitted.append(left_out)
+            return replace(answer, content=content) if left_out else answer
 
-        params = given({"status": status})
-        return _read_commands(list(iterate_pages(fetch, path, params, self.connection.url(path))))
+        omitted: list[int] = []
+        pages = iterate_pages(fetch, path, given({"status": status}), self.connection.url(path))
+        return _read_commands(_first_pages(pages, omitted), omitted)
 
     def interrupt(self) -> None:
         """End the :meth:`device_commands` in flight, or the next one; from any thread."""
@@ -202,7 +209,20 @@ def _range(device_id: str | None, from_: float | None, to: float | None, keys: S
     }
 
 
-def _read_commands(pages: Sequence[tuple[Answer, Page]]) -> CommandList:
+def _first_pages(pages: Iterator[tuple[Answer, Page]], omitted: list[int]) -> list[tuple[Answer, Page]]:
+    """Pages until there are enough commands; ``omitted`` is not 0 when there may be more."""
+    read: list[tuple[Answer, Page]] = []
+    count = 0
+    for answer, page in pages:
+        read.append((replace(answer, content=b""), page))  # its items are in the page
+        count += len(page.items)
+        if count >= ITEMS_MAX and page.has_more is not False:
+            omitted.append(0 if any(omitted) else 1)  # by one at least, for all that is known
+            break
+    return read
+
+
+def _read_commands(pages: Sequence[tuple[Answer, Page]], omitted: Sequence[int] = ()) -> CommandList:
     records: list[CommandRecord] = []
     malformed: list[str] = []
     for index, item in enumerate(item for _, page in pages for item in page.items):
@@ -218,6 +238,7 @@ def _read_commands(pages: Sequence[tuple[Answer, Page]]) -> CommandList:
         etag=last.etag if len(pages) == 1 else None,
         unchanged=pages[0][0].is_unchanged,
         server_time=last.server_time,
+        omitted=sum(omitted),
     )
 
 

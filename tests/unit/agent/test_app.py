@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,9 @@ class TestStatusFile:
         assert read_status(path) is None
 
 
+HUGE = {"rows": [["x" * 10_000_000] * 10]}
+
+
 class Door(Handler):
     """Does what the payload says."""
 
@@ -138,6 +142,8 @@ class Door(Handler):
                 return {"t": float("nan")}
             case "object":
                 return {"t": object()}
+            case "huge":
+                return HUGE
             case "none":
                 return None
         return {"attempt": context.attempt, "device": context.device_id}
@@ -214,6 +220,27 @@ class TestJobs:
         outcome = self.run(do)
         assert outcome.status is OutcomeStatus.FAILED
         assert (outcome.error or "").startswith("bad_result:")
+
+    def test_a_result_that_no_request_could_carry_fails_without_a_copy_of_it(self):
+        tracemalloc.start()
+        try:
+            outcome = self.run("huge")
+            _, peak_bytes = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert outcome.status is OutcomeStatus.FAILED
+        assert outcome.result is None
+        assert (outcome.error or "").startswith("result_too_large: 'door' did run, but its result is more than 253952")
+        assert peak_bytes < 3_000_000
+
+    def test_progress_that_no_request_could_carry_is_left_out(self, caplog):
+        told: list[dict] = []
+        attempt = Attempt("c1", 1, restarted=False, stopping=threading.Event(), report_progress=told.append)
+        job = self.jobs().prepare(make_command("c1", {"command": "door", "do": "open"}))
+        assert not isinstance(job, Outcome)
+        job._context(attempt).report_progress(HUGE)
+        assert told == []
+        assert "its progress is left out: its result is more than" in caplog.text
 
     def test_a_long_error_is_cut(self):
         assert len(self.run("raise").error or "") < 1100
