@@ -10,6 +10,7 @@ from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from agent.errors import ServiceError
 from agent.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ OPEN: Final = "open"
 UNREADABLE: Final = "unreadable_"
 """A kind of note is this and the name of the time: ``unreadable_expires_at``."""
 DERIVED_IDS: Final = "derived_ids"
+MORE_THAN_LISTED: Final = "more_than_listed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,10 @@ class CommandList:
         omitted: so many commands at least were listed and not read, since there were too many
             (:mod:`agent.wire.long_lists`): what is missing in ``records`` may be listed all the same.
         notes: what is odd about the list as a whole, by kind (``unreadable_created_at``, ``unreadable_expires_at``,
-            ``derived_ids``): one sentence each with an example, to be logged once per kind.
+            ``derived_ids``, ``more_than_listed``): one sentence each with an example, to be logged once per kind.
+        incomplete: why pages after the first are missing; None when the list is whole. What was read counts all the
+            same, since a server may hand each command out once: the caller stores it first and then takes this for
+            the error of the call. What is not in ``records`` may still be on the list.
     """
 
     records: tuple[CommandRecord, ...] = ()
@@ -68,6 +73,7 @@ class CommandList:
     server_time: float | None = None
     omitted: int = 0
     notes: Mapping[str, str] = field(default_factory=dict)
+    incomplete: ServiceError | None = None
 
     @property
     def has_derived_ids(self) -> bool:
