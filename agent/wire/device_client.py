@@ -7,16 +7,17 @@ from typing import Final, Self
 
 import httpx
 
-from agent.errors import ErrorAnswer, UnexpectedAnswer
+from agent.errors import UnexpectedAnswer
 from agent.wire import extensions, paths
+from agent.wire.answers import portal_text
 from agent.wire.auth import Credential
 from agent.wire.connection import Connection
 from agent.wire.device_calls import DeviceCalls
 from agent.wire.dialect import AnswerReading
 from agent.wire.limits import ANSWER_BYTES
 
-_UNDECIDED: Final = frozenset({401, 408, 425, 429})
-_NOT_IMPLEMENTED: Final = 501
+_DECIDED: Final = frozenset({*range(200, 300), *range(400, 500), 501} - {401, 408, 425, 429})
+"""Statuses that say something of the path that was asked, whoever sends them."""
 
 
 class DeviceClient(DeviceCalls):
@@ -28,7 +29,7 @@ class DeviceClient(DeviceCalls):
     Args:
         base_url: the gateway address, ``{base_url}`` in the specification.
         auth: :class:`~agent.wire.auth.KeyPair` or :class:`~agent.wire.auth.BearerToken`; None sends none.
-        timeout_s: for each wait for the service, seconds.
+        timeout_s: for a whole request, seconds; see :class:`~agent.wire.connection.Connection`.
         max_answer_bytes: the largest answer, after decoding.
         transport: replaces the network, for tests.
         user_agent: the ``User-Agent`` header.
@@ -82,17 +83,12 @@ class DeviceClient(DeviceCalls):
         Raises:
             ServiceError: not known: no answer, a captive portal, wrong credentials, a quota, a failing service.
         """
-        try:
-            value = self.connection.request("GET", paths.DISCOVERY).json()
-        except ErrorAnswer as error:
-            if error.status in _UNDECIDED or (error.status >= 500 and error.status != _NOT_IMPLEMENTED):  # noqa: PLR2004
-                raise
+        answer = self.connection.request("GET", paths.DISCOVERY, accepts=_DECIDED)
+        if not 200 <= answer.status < 300:  # noqa: PLR2004 - RFC 9110, section 15.3
             return extensions.NONE
-        except UnexpectedAnswer as error:
-            status = error.status or 0
-            is_refused = 400 <= status < 500 and status not in _UNDECIDED  # noqa: PLR2004 - RFC 9110, section 15.5
-            if is_refused or (200 <= status < 300 and self.connection.prove()):  # noqa: PLR2004
-                return extensions.NONE
-            raise
+        value = None if answer.is_page else answer.json_or_none()
+        is_readable = value is not None or not answer.content.strip()
+        if not is_readable and not self.connection.prove():
+            raise UnexpectedAnswer(portal_text(answer.source, answer.status), answer.status)
         names = value.get("extensions") if isinstance(value, dict) else None
         return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
