@@ -245,7 +245,7 @@ def _read_commands(
     Raises:
         ServiceError: the first page did not come. One that is missing later is in ``incomplete``.
     """
-    found = _Found(reading)
+    found = CommandReader(reading)
     answer, page = next(pages)
     is_unchanged, page_count = answer.is_unchanged, 1
     count, size_bytes, total = 0, 0, None
@@ -288,8 +288,17 @@ def _read_commands(
     )
 
 
-class _Found:
-    """The commands of the pages so far."""
+class CommandReader:
+    """The commands in the items of a list, page by page: one reader for whoever makes the requests.
+
+    Args:
+        reading: how this server's answers are read.
+
+    Attributes:
+        records: those that could be read, each with an id.
+        malformed: one sentence for each that could not.
+        notes: see :class:`CommandList`.
+    """
 
     def __init__(self, reading: AnswerReading) -> None:
         self._reading = reading
