@@ -28,7 +28,7 @@ def read_records(records: Iterable[CommandRecord], device_id: str) -> tuple[tupl
 
 
 def oldest_first(commands: Iterable[Command]) -> tuple[Command, ...]:
-    """By ``created_at``, as the device works them off; equal ones keep their order."""
+    """By ``created_at``, as the device works them off, those without one first; equal ones keep their order."""
     return tuple(sorted(commands, key=lambda command: command.created_at or 0.0))
 
 
@@ -40,4 +40,5 @@ def _command(record: CommandRecord) -> Command:
         expires_at=record.expires_at,
         status=record.status,
         size_bytes=record.payload_size_bytes(),
+        fault=record.fault,
     )

@@ -43,7 +43,9 @@ from agent.wire import json_text, mqtt_messages, topics
 from agent.wire.answers import Answer, raise_for_status, read_body, read_retry_after
 from agent.wire.calls import read_record
 from agent.wire.commands import CommandRecord
-from agent.wire.lists import next_link, read_page
+from agent.wire.dialect import AnswerReading
+from agent.wire.identity import Identity, PageVerdict, is_page, is_proof
+from agent.wire.lists import PageWalk, next_link, read_page
 from agent.wire.long_lists import cut_list
 from agent.wire.qr import LabelText, base45, encode_label, parse_label
 from agent.wire.qr.keys import LabelKey, LabelSigner, signed_text
@@ -144,6 +146,8 @@ def _command_list(raw: bytes) -> None:
     records = []
     for item in read_page(answer_of(raw).json()).items:
         with contextlib.suppress(InvalidMessage):
+            records.append(CommandRecord.receive(item, AnswerReading(("meta", "id"))).with_derived_id(1))
+        with contextlib.suppress(InvalidMessage):
             records.append(CommandRecord.receive(item))
     read_records(records, "d1")
 
@@ -160,9 +164,19 @@ def _long_list(raw: bytes) -> None:
     assert left_out or after == before
 
 
-@target("page", COMMAND, b'{"data":{"items":[]}}', b'{"rows":[1]}', raises=(UnexpectedAnswer,))
+@target(
+    "page",
+    COMMAND,
+    b'{"data":{"items":[]}}',
+    b'{"rows":[1],"page":1,"total_pages":2,"links":[{"rel":"next","href":"?page=2"}]}',
+    b'{"commands":{"c":{"command_payload":{}}},"offset":0,"total":5,"next":"http://b.example/"}',
+    raises=(UnexpectedAnswer,),
+)
 def _page(raw: bytes) -> None:
-    read_page(answer_of(raw).json())
+    answer = answer_of(raw)
+    walk = PageWalk("/devices/d/commands", {}, httpx.URL("https://a.example/devices/d/commands"))
+    walk.proceed(answer, walk.take(answer))
+    assert walk.target.startswith(("/", "https://a.example"))
 
 
 @target("record", b'{"data":{"accepted":1,"errors":[{"index":0,"error":"x"}]}}', raises=(UnexpectedAnswer,))
@@ -170,7 +184,17 @@ def _record(raw: bytes) -> None:
     read_record(BatchAnswer, answer_of(raw), "batch")
 
 
-@target("time", b"2026-01-01T00:00:00.123+01:00", b"1767225600000", b"2016-12-31 23:59:60Z", raises=(InvalidMessage,))
+@target(
+    "time",
+    b"2026-01-01T00:00:00.123+01:00",
+    b"1767225600000",
+    b"2016-12-31 23:59:60Z",
+    b"Thu, 01 Jan 2026 00:00:00 GMT",
+    b"Thu Jan  1 00:00:00 2026",
+    b"20260101T0000Z",
+    b'{"$date":{"$numberLong":"1767225600000"}}',
+    raises=(InvalidMessage,),
+)
 def _time(raw: bytes) -> None:
     text = text_of(raw)
     for parse in (parse_time, parse_received_time):
@@ -237,6 +261,18 @@ def _error_answer(raw: bytes) -> None:
     status = int.from_bytes(raw[:2])
     response = httpx.Response(status, headers=headers_of(raw[2:]), content=raw[2:])
     raise_for_status(response, raw[2:], source="x", redact=lambda text: text)
+
+
+@target("web page", b"/devices/d\n<html>/devices/d", b"/sensor-data\n\xef\xbb\xbf <!DOCTYPE html>")
+def _web_page(raw: bytes) -> None:
+    """The first line is the path; what follows is the body."""
+    first, _, body = raw.partition(b"\n")
+    path = first.decode("latin-1")
+    identity = Identity()
+    assert identity.judge("POST", path, 404, body, 0.0) is PageVerdict.DOUBTFUL
+    identity.proved("POST", path, 404, body, 0.0)
+    assert identity.judge("POST", path, 404, body, 0.0) is PageVerdict.MEANT
+    assert not (is_page("", body) and is_proof(200, "", body))
 
 
 class _Chunks(httpx.SyncByteStream):

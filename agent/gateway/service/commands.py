@@ -20,6 +20,7 @@ from agent.wire.device_client import DeviceClient
 from agent.wire.times import to_rfc3339
 
 _NOBODY_S: Final = 3600.0
+_UNREADABLE: Final = "unreadable"
 
 
 class CommandErrands(Errands[str]):
@@ -144,8 +145,13 @@ class CommandErrands(Errands[str]):
             self._desk.set_known(device_id, known=True)
             return False
         listed, malformed = to_stored(answer.records, device_id)
-        for sentence in (*answer.malformed, *malformed):
+        for sentence in (*answer.malformed, *malformed, *answer.notes.values()):
             self._trouble.tell("malformed", f"commands=malformed device={device_id[:80]} {sentence}")
+        if answer.incomplete is not None:
+            # What is missing may be on the pages that did not come, so nothing is concluded from it.
+            for command in listed:
+                self._desk.take_pushed(command)
+            raise answer.incomplete
         found = self._desk.take_list(device_id, listed, self._canceled(device_id, listed))
         # Only what is in the journal may be left out next time.
         with self._lock:
@@ -210,4 +216,6 @@ def _record(record: CommandRecord, command_id: str, device_id: str) -> JsonObjec
     for name in ("created_at", "delivered_at", "completed_at", "expires_at"):
         at = getattr(record, name)
         members[name] = None if at is None else to_rfc3339(at)
+    for name in record.unreadable_times:
+        members[name] = _UNREADABLE  # not None: a device would run a command without an expiry at any time
     return members
