@@ -68,6 +68,8 @@ class Command:
         expires_at: seconds since the epoch on the service's clock; None when it never expires.
         status: the service's word for its state; None on a plain server.
         size_bytes: length of the payload as JSON text.
+        fault: why it must not run although it could be read, as ``code: sentence``; None when nothing is wrong. Only
+            triage needs it: a journal does not keep it.
     """
 
     id: str
@@ -76,6 +78,7 @@ class Command:
     expires_at: float | None = None
     status: str | None = None
     size_bytes: int = 0
+    fault: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ Apart from :mod:`agent.wire.commands`: a device that is sent none never imports 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -38,6 +40,11 @@ OPEN: Final = "open"
 """As the ``status`` filter of a listing: every state of :data:`OPEN_STATES`."""
 
 
+UNREADABLE: Final = "unreadable_"
+"""A kind of note is this and the name of the time: ``unreadable_expires_at``."""
+DERIVED_IDS: Final = "derived_ids"
+
+
 @dataclass(frozen=True, slots=True)
 class CommandList:
     """One answer to the listing of a device's commands.
@@ -48,6 +55,8 @@ class CommandList:
         etag: the list's version, for the next conditional request; None when the service gives none.
         unchanged: 304, the list is the one that ``etag`` names; ``records`` is empty.
         server_time: the service's clock, seconds since the epoch; None when not told.
+        notes: what is odd about the list as a whole, by kind (``unreadable_created_at``, ``unreadable_expires_at``,
+            ``derived_ids``): one sentence each with an example, to be logged once per kind.
     """
 
     records: tuple[CommandRecord, ...] = ()
@@ -55,3 +64,9 @@ class CommandList:
     etag: str | None = None
     unchanged: bool = False
     server_time: float | None = None
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def has_derived_ids(self) -> bool:
+        """At least one command came without an id."""
+        return DERIVED_IDS in self.notes

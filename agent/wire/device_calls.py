@@ -9,7 +9,8 @@ from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.answers import Answer
 from agent.wire.calls import Calls, given, read_record, time_param
-from agent.wire.command_list import CommandList
+from agent.wire.command_list import DERIVED_IDS, UNREADABLE, CommandList
+from agent.wire.dialect import AnswerReading
 from agent.wire.limits import BATCH_MAX, LONG_POLL_MAX_S
 from agent.wire.lists import Page, Params, iterate_pages
 from agent.wire.sensor_data import (
@@ -27,7 +28,13 @@ if TYPE_CHECKING:
 
 
 class DeviceCalls(Calls):
-    """Devices and what they say and hear. Every call may raise :class:`~agent.errors.ServiceError`."""
+    """Devices and what they say and hear. Every call may raise :class:`~agent.errors.ServiceError`.
+
+    Attributes:
+        reading: how answers are read where servers differ.
+    """
+
+    reading: AnswerReading = AnswerReading()
 
     def devices(
         self,
@@ -54,7 +61,7 @@ class DeviceCalls(Calls):
         """``GET /devices/{deviceId}/commands``, all pages. :meth:`interrupt` ends it.
 
         One record that cannot be read never hides the others; each record has an ``id`` afterwards, derived from its
-        content when the service gives none.
+        content when the service gives none (:meth:`CommandRecord.with_derived_id`).
 
         Args:
             device_id: the device.
@@ -81,7 +88,7 @@ class DeviceCalls(Calls):
             )
 
         params = given({"status": status})
-        return _read_commands(list(iterate_pages(fetch, path, params, self.connection.url(path))))
+        return _read_commands(list(iterate_pages(fetch, path, params, self.connection.url(path))), self.reading)
 
     def interrupt(self) -> None:
         """End the :meth:`device_commands` in flight, or the next one; from any thread."""
@@ -202,14 +209,21 @@ def _range(device_id: str | None, from_: float | None, to: float | None, keys: S
     }
 
 
-def _read_commands(pages: Sequence[tuple[Answer, Page]]) -> CommandList:
+def _read_commands(pages: Sequence[tuple[Answer, Page]], reading: AnswerReading) -> CommandList:
     records: list[CommandRecord] = []
     malformed: list[str] = []
-    for index, item in enumerate(item for _, page in pages for item in page.items):
+    notes: dict[str, str] = {}
+    occurrences: dict[str, int] = {}
+    for index, item in enumerate(_items(pages)):
         try:
-            records.append(_read_command(item))
+            record = _read_command(item, reading, occurrences)
         except InvalidMessage as exc:
             malformed.append(f"{_name(item, index)} in the list of commands is skipped: {exc}")
+            continue
+        records.append(record)
+        if record.unreadable_times or record.has_derived_id:
+            for kind, sentence in _notes_on(record, item):
+                notes.setdefault(kind, sentence)
     last = pages[-1][0]
     return CommandList(
         tuple(records),
@@ -218,14 +232,52 @@ def _read_commands(pages: Sequence[tuple[Answer, Page]]) -> CommandList:
         etag=last.etag if len(pages) == 1 else None,
         unchanged=pages[0][0].is_unchanged,
         server_time=last.server_time,
+        notes=notes,
     )
 
 
-def _read_command(item: object) -> CommandRecord:
+def _items(pages: Sequence[tuple[Answer, Page]]) -> Iterator[object]:
+    """The items of all pages. What ends one page and begins the next again has only moved between two requests."""
+    before: list[object] = []
+    for _, page in pages:
+        longest = min(len(before), len(page.items))
+        again = next((n for n in range(longest, 0, -1) if before[-n:] == page.items[:n]), 0) if before else 0
+        yield from page.items[again:]
+        before = page.items
+
+
+def _read_command(item: object, reading: AnswerReading, occurrences: dict[str, int]) -> CommandRecord:
     from agent.wire.commands import CommandRecord  # with the first command
 
-    record = CommandRecord.receive(item)
-    return record if record.id else record.model_copy(update={"id": record.stable_id()})
+    record = CommandRecord.receive(item, reading)
+    if record.id:
+        return record
+    first = record.stable_id()
+    occurrence = occurrences.get(first, 0)
+    occurrences[first] = occurrence + 1
+    return record.with_derived_id(occurrence)
+
+
+def _notes_on(record: CommandRecord, item: object) -> Iterator[tuple[str, str]]:
+    members = item if isinstance(item, dict) else {}
+    for name in record.unreadable_times:
+        sent = members.get(name, members.get("".join([name[:-3], "At"])))
+        consequence = "it is not run, since it may have expired" if name == "expires_at" else "it counts as old"
+        yield (
+            f"{UNREADABLE}{name}",
+            (
+                f"{name} of command {str(record.id)[:64]!a} cannot be read as a time "
+                f"({ascii(sent)[:60]}): {consequence}; let the service write RFC 3339, such as 2026-01-01T00:00:00Z"
+            ),
+        )
+    if record.has_derived_id:
+        yield (
+            DERIVED_IDS,
+            (
+                "commands come without an id, so one is derived from content and time, and results carry it: let the "
+                "service list ids, or name the member that holds them in service.dialect.command_id"
+            ),
+        )
 
 
 def _name(item: object, index: int) -> str:

@@ -12,6 +12,7 @@ from agent.wire import extensions, paths
 from agent.wire.auth import Credential
 from agent.wire.connection import Connection
 from agent.wire.device_calls import DeviceCalls
+from agent.wire.dialect import AnswerReading
 from agent.wire.limits import ANSWER_BYTES
 
 _NOT_FOUND = 404
@@ -30,6 +31,7 @@ class DeviceClient(DeviceCalls):
         max_answer_bytes: the largest answer, after decoding.
         transport: replaces the network, for tests.
         user_agent: the ``User-Agent`` header.
+        reading: how answers are read where servers differ; a server's :class:`~agent.wire.dialect.Dialect` has it.
 
     Raises:
         ConfigurationError: the base URL cannot be used.
@@ -44,6 +46,7 @@ class DeviceClient(DeviceCalls):
         max_answer_bytes: int = ANSWER_BYTES,
         transport: httpx.BaseTransport | None = None,
         user_agent: str = "device-agent",
+        reading: AnswerReading = AnswerReading(),  # noqa: B008 - frozen
     ) -> None:
         super().__init__(
             Connection(
@@ -55,6 +58,7 @@ class DeviceClient(DeviceCalls):
                 user_agent=user_agent,
             )
         )
+        self.reading = reading
 
     def __enter__(self) -> Self:
         return self

@@ -43,6 +43,7 @@ from agent.wire import json_text, mqtt_messages, topics
 from agent.wire.answers import Answer, raise_for_status, read_body, read_retry_after
 from agent.wire.calls import read_record
 from agent.wire.commands import CommandRecord
+from agent.wire.dialect import AnswerReading
 from agent.wire.lists import next_link, read_page
 from agent.wire.qr import LabelText, base45, encode_label, parse_label
 from agent.wire.qr.keys import LabelKey, LabelSigner, signed_text
@@ -143,6 +144,8 @@ def _command_list(raw: bytes) -> None:
     records = []
     for item in read_page(answer_of(raw).json()).items:
         with contextlib.suppress(InvalidMessage):
+            records.append(CommandRecord.receive(item, AnswerReading(("meta", "id"))).with_derived_id(1))
+        with contextlib.suppress(InvalidMessage):
             records.append(CommandRecord.receive(item))
     read_records(records, "d1")
 
@@ -157,7 +160,17 @@ def _record(raw: bytes) -> None:
     read_record(BatchAnswer, answer_of(raw), "batch")
 
 
-@target("time", b"2026-01-01T00:00:00.123+01:00", b"1767225600000", b"2016-12-31 23:59:60Z", raises=(InvalidMessage,))
+@target(
+    "time",
+    b"2026-01-01T00:00:00.123+01:00",
+    b"1767225600000",
+    b"2016-12-31 23:59:60Z",
+    b"Thu, 01 Jan 2026 00:00:00 GMT",
+    b"Thu Jan  1 00:00:00 2026",
+    b"20260101T0000Z",
+    b'{"$date":{"$numberLong":"1767225600000"}}',
+    raises=(InvalidMessage,),
+)
 def _time(raw: bytes) -> None:
     text = text_of(raw)
     for parse in (parse_time, parse_received_time):

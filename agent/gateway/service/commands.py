@@ -20,6 +20,7 @@ from agent.wire.device_client import DeviceClient
 from agent.wire.times import to_rfc3339
 
 _NOBODY_S: Final = 3600.0
+_UNREADABLE: Final = "unreadable"
 
 
 class CommandErrands(Errands[str]):
@@ -210,4 +211,6 @@ def _record(record: CommandRecord, command_id: str, device_id: str) -> JsonObjec
     for name in ("created_at", "delivered_at", "completed_at", "expires_at"):
         at = getattr(record, name)
         members[name] = None if at is None else to_rfc3339(at)
+    for name in record.unreadable_times:
+        members[name] = _UNREADABLE  # not None: a device would run a command without an expiry at any time
     return members

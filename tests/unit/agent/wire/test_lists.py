@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import timedelta, timezone
 from itertools import count, islice
 
 import httpx
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from agent.errors import InvalidMessage, ServerFault, UnexpectedAnswer
 from agent.wire.client import ServiceClient
+from agent.wire.dialect import AnswerReading
 from agent.wire.lists import read_page
 
 BASE = "http://service.test/v1"
@@ -204,12 +206,12 @@ def test_one_bad_command_never_hides_the_others():
     raw = json.dumps({"commands": commands}).encode()
     with client_of(lambda request: httpx.Response(200, content=raw)) as client:
         listed = client.device_commands("d")
-    assert [record.id for record in listed.records[:1] + listed.records[2:]] == ["a", "9"]
-    assert (listed.records[1].id or "").startswith("derived-")
+    assert [record.id for record in listed.records if not record.has_derived_id] == ["a", "9"]
+    assert len({record.id for record in listed.records if record.has_derived_id}) == 2
+    assert set(listed.notes) == {"derived_ids"}
     assert [text.split(" in the list")[0] for text in listed.malformed] == [
         "command 'bad'",
         "item 2",
-        "item 3",
         "command 'n'",
         "command 's'",
     ]
@@ -219,3 +221,48 @@ def test_a_list_of_ten_thousand_old_commands_is_read():
     commands = [{"id": str(n), "command_payload": {"command": "ping"}} for n in range(10_000)]
     with client_of(answering(commands)) as client:
         assert len(client.device_commands("d").records) == 10_000
+
+
+EQUAL = {"command_payload": {"command": "ping"}, "created_at": "2026-01-01T00:00:00Z"}
+OTHER = {"command_payload": {"command": "other"}, "created_at": "2026-01-01T00:00:00Z"}
+
+
+def listed_ids(items: list[dict[str, object]]) -> list[str | None]:
+    with client_of(answering(items)) as client:
+        return [record.id for record in client.device_commands("d").records]
+
+
+def test_equal_commands_without_ids_are_not_merged_and_keep_their_ids_as_the_list_grows_and_shrinks():
+    three = listed_ids([EQUAL, OTHER, EQUAL, EQUAL])
+    assert len(set(three)) == 4
+    assert set(listed_ids([EQUAL, EQUAL])) < set(three)
+    assert set(listed_ids([{**EQUAL, "status": "done"}, EQUAL, EQUAL, EQUAL, OTHER])) > set(three)
+
+
+def test_a_command_that_moves_to_the_next_page_between_two_requests_is_one_command():
+    pages = {"": [OTHER, EQUAL], "2": [EQUAL, {**OTHER, "created_at": 5}]}
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        cursor = request.url.params.get("cursor", "")
+        return httpx.Response(200, json={"data": pages[cursor], "next_cursor": "2" if not cursor else None})
+
+    with client_of(handle) as client:
+        assert len(client.device_commands("d").records) == 3
+
+
+def test_the_client_reads_ids_and_times_as_configured():
+    reading = AnswerReading(("meta", "uuid"), timezone(timedelta(hours=2)))
+    item = {"command_payload": {}, "id": 1, "meta": {"uuid": "u"}, "created_at": "2026-01-01 02:00:00"}
+    with ServiceClient(BASE, None, transport=httpx.MockTransport(answering([item])), reading=reading) as client:
+        record = client.device_commands("d").records[0]
+    assert (record.id, record.created_at) == ("u", 1767225600.0)
+
+
+def test_what_cannot_be_read_of_commands_is_noted_once_with_an_example():
+    items = [{"id": n, "command_payload": {}, "created_at": "x", "expires_at": "soon"} for n in range(3)]
+    with client_of(answering(items)) as client:
+        listed = client.device_commands("d")
+    assert [record.id for record in listed.records] == ["0", "1", "2"]
+    assert set(listed.notes) == {"unreadable_created_at", "unreadable_expires_at"}
+    assert "'soon'" in listed.notes["unreadable_expires_at"]
+    assert not listed.has_derived_ids
