@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from agent.adapters.discovery import Discovery
 from agent.adapters.records import read_records
 from agent.core.values import CommandPoll
+from agent.errors import ServiceError
 from agent.wire.command_list import OPEN, CommandStatus
+from agent.wire.connection import Interrupted
 from agent.wire.device_client import DeviceClient
 from agent.wire.extensions import LONG_POLL
 
@@ -30,9 +32,16 @@ class HttpSource:
         self._discovery = discovery
         self._etag: str | None = None
         self._unacknowledged: str | None = None
+        self._missing: ServiceError | None = None
 
     def poll(self, wait_s: float) -> CommandPoll:
-        """See :meth:`agent.ports.CommandSource.poll`."""
+        """See :meth:`agent.ports.CommandSource.poll`.
+
+        Where pages of a list are missing, those that came are returned first and the error is raised by the next call.
+        """
+        missing, self._missing = self._missing, None
+        if missing is not None:
+            raise missing
         held = wait_s > 0 and self._discovery is not None and self._discovery.offers(LONG_POLL)
         answer = self._client.device_commands(
             self._device_id, status=OPEN, wait_s=wait_s if held else 0.0, etag=self._etag
@@ -42,8 +51,12 @@ class HttpSource:
         commands, malformed = read_records(answer.records, self._device_id)
         # Only what is in the journal may be left out next time.
         self._unacknowledged = answer.etag
+        self._missing = None if isinstance(answer.incomplete, Interrupted) else answer.incomplete
         return CommandPoll(
-            commands=commands, malformed=(*answer.malformed, *malformed), server_time=answer.server_time, held=held
+            commands=commands,
+            malformed=(*answer.malformed, *malformed, *answer.notes.values()),
+            server_time=answer.server_time,
+            held=held,
         )
 
     def acknowledge(self, command_ids: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from agent.errors import ServiceError
 from agent.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ OPEN: Final = "open"
 UNREADABLE: Final = "unreadable_"
 """A kind of note is this and the name of the time: ``unreadable_expires_at``."""
 DERIVED_IDS: Final = "derived_ids"
+MORE_THAN_LISTED: Final = "more_than_listed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,10 @@ class CommandList:
         unchanged: 304, the list is the one that ``etag`` names; ``records`` is empty.
         server_time: the service's clock, seconds since the epoch; None when not told.
         notes: what is odd about the list as a whole, by kind (``unreadable_created_at``, ``unreadable_expires_at``,
-            ``derived_ids``): one sentence each with an example, to be logged once per kind.
+            ``derived_ids``, ``more_than_listed``): one sentence each with an example, to be logged once per kind.
+        incomplete: why pages after the first are missing; None when the list is whole. What was read counts all the
+            same, since a server may hand each command out once: the caller stores it first and then takes this for
+            the error of the call. What is not in ``records`` may still be on the list.
     """
 
     records: tuple[CommandRecord, ...] = ()
@@ -65,6 +70,7 @@ class CommandList:
     unchanged: bool = False
     server_time: float | None = None
     notes: Mapping[str, str] = field(default_factory=dict)
+    incomplete: ServiceError | None = None
 
     @property
     def has_derived_ids(self) -> bool:

@@ -58,6 +58,7 @@ class Connection:
         monotonic: the clock for the bound on a whole answer.
 
     Attributes:
+        max_answer_bytes: the largest answer, after decoding.
         on_traffic: told after each exchange how many bytes of HTTP were sent and received, without those of TLS and
             TCP; streams are left out.
         on_date: told with each good answer what time it is at the service (``Date``, epoch seconds), and how long
@@ -82,7 +83,7 @@ class Connection:
         self.origin = origin_of(self.base_url)
         self._auth = None if auth is None else auth.bound_to(self.base_url)
         self._timeout_s = timeout_s
-        self._max_answer_bytes = max_answer_bytes
+        self.max_answer_bytes = max_answer_bytes
         self._transport = transport
         self._headers = {"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "gzip"}
         self._monotonic = monotonic
@@ -181,7 +182,7 @@ class Connection:
             try:
                 if not response.is_success:
                     source = one_line(f"GET {self.origin}{request.url.path}")
-                    content = read_body(response, self._max_answer_bytes, lambda: None)
+                    content = read_body(response, self.max_answer_bytes, lambda: None)
                     raise_for_status(response, content, source=source, redact=self._redact)
                 yield response.iter_raw()
             finally:
@@ -326,7 +327,7 @@ class Connection:
                 )
 
         try:
-            return read_body(response, self._max_answer_bytes, check_deadline)
+            return read_body(response, self.max_answer_bytes, check_deadline)
         except UnexpectedAnswer:
             if status >= 400:  # noqa: PLR2004 - RFC 9110, section 15.5: the status says enough
                 return b""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from agent.errors import InvalidMessage, UnexpectedAnswer
+from agent.errors import InvalidMessage, ServiceError, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.answers import Answer
 from agent.wire.calls import Calls, given, read_record, time_param
-from agent.wire.command_list import DERIVED_IDS, UNREADABLE, CommandList
+from agent.wire.command_list import DERIVED_IDS, MORE_THAN_LISTED, UNREADABLE, CommandList
 from agent.wire.dialect import AnswerReading
 from agent.wire.limits import BATCH_MAX, LONG_POLL_MAX_S
 from agent.wire.lists import Page, Params, iterate_pages
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from agent.wire.database import NewRuntimeRecord, RuntimeRecord
     from agent.wire.devices import Device
     from agent.wire.sensor_batches import BatchAnswer, SensorDataBucket
+
+COMMAND_PAGES_MAX: Final = 1_000
+_OVERLAP_MAX: Final = 50
 
 
 class DeviceCalls(Calls):
@@ -69,14 +72,20 @@ class DeviceCalls(Calls):
             wait_s: extension ``long-poll``: hold the answer until the list differs from ``etag``, up to 30 s.
             etag: of the list that is known; the answer is ``unchanged`` while it stays the same.
 
+        A page after the first that does not come takes nothing away from those before: see
+        :attr:`CommandList.incomplete`, which also says when there are more pages than are read.
+
         Raises:
             Interrupted: :meth:`interrupt` was called.
+            ServiceError: the first page did not come.
         """
         wait = min(max(wait_s, 0.0), float(LONG_POLL_MAX_S))
         path = paths.device_commands(device_id)
 
+        first = [True]
+
         def fetch(target: str, query: Params) -> Answer:
-            is_first = target == path and "cursor" not in query
+            is_first, first[0] = first[0], False
             held = wait if is_first else 0.0
             return self.connection.request(
                 "GET",
@@ -87,8 +96,10 @@ class DeviceCalls(Calls):
                 interruptible=True,
             )
 
-        params = given({"status": status})
-        return _read_commands(list(iterate_pages(fetch, path, params, self.connection.url(path))), self.reading)
+        pages = iterate_pages(
+            fetch, path, given({"status": status}), self.connection.url(path), pages_max=COMMAND_PAGES_MAX
+        )
+        return _read_commands(pages, self.reading, self.connection.max_answer_bytes)
 
     def interrupt(self) -> None:
         """End the :meth:`device_commands` in flight, or the next one; from any thread."""
@@ -209,41 +220,81 @@ def _range(device_id: str | None, from_: float | None, to: float | None, keys: S
     }
 
 
-def _read_commands(pages: Sequence[tuple[Answer, Page]], reading: AnswerReading) -> CommandList:
-    records: list[CommandRecord] = []
-    malformed: list[str] = []
-    notes: dict[str, str] = {}
-    occurrences: dict[str, int] = {}
-    for index, item in enumerate(_items(pages)):
+def _read_commands(pages: Iterator[tuple[Answer, Page]], reading: AnswerReading, max_bytes: int) -> CommandList:
+    """The commands of all pages.
+
+    Raises:
+        ServiceError: the first page did not come. One that is missing later is in ``incomplete``.
+    """
+    found = _Found(reading)
+    answer, page = next(pages)
+    first = answer
+    count, size_bytes, total = 0, 0, None
+    incomplete: ServiceError | None = None
+    while True:
+        found.add(page.items)
+        count += len(page.items)
+        size_bytes += len(answer.content)
+        total = page.total if page.total is not None else total
         try:
-            record = _read_command(item, reading, occurrences)
-        except InvalidMessage as exc:
-            malformed.append(f"{_name(item, index)} in the list of commands is skipped: {exc}")
-            continue
-        records.append(record)
-        if record.unreadable_times or record.has_derived_id:
-            for kind, sentence in _notes_on(record, item):
-                notes.setdefault(kind, sentence)
-    last = pages[-1][0]
+            if size_bytes > max_bytes:
+                raise UnexpectedAnswer(
+                    f"{answer.source} lists more than {max_bytes} bytes of commands, and the rest is not read: "
+                    "let the service drop old ones, or raise max_answer_bytes"
+                )
+            answer, page = next(pages)
+        except StopIteration:
+            break
+        except ServiceError as error:
+            incomplete = error
+            break
+    if total is not None and count < total and incomplete is None:
+        found.notes[MORE_THAN_LISTED] = (
+            f"{answer.source} says that the list has {total} items, lists {count}, and not how to get the others"
+        )
     return CommandList(
-        tuple(records),
-        tuple(malformed),
+        tuple(found.records),
+        tuple(found.malformed),
         # With more than one page the first one's tag does not speak for the whole list.
-        etag=last.etag if len(pages) == 1 else None,
-        unchanged=pages[0][0].is_unchanged,
-        server_time=last.server_time,
-        notes=notes,
+        etag=answer.etag if answer is first and incomplete is None else None,
+        unchanged=first.is_unchanged,
+        server_time=answer.server_time,
+        notes=found.notes,
+        incomplete=incomplete,
     )
 
 
-def _items(pages: Sequence[tuple[Answer, Page]]) -> Iterator[object]:
-    """The items of all pages. What ends one page and begins the next again has only moved between two requests."""
-    before: list[object] = []
-    for _, page in pages:
-        longest = min(len(before), len(page.items))
-        again = next((n for n in range(longest, 0, -1) if before[-n:] == page.items[:n]), 0) if before else 0
-        yield from page.items[again:]
-        before = page.items
+class _Found:
+    """The commands of the pages so far."""
+
+    def __init__(self, reading: AnswerReading) -> None:
+        self._reading = reading
+        self._occurrences: dict[str, int] = {}
+        self._before: list[object] = []
+        self._index = 0
+        self.records: list[CommandRecord] = []
+        self.malformed: list[str] = []
+        self.notes: dict[str, str] = {}
+
+    def add(self, items: list[object]) -> None:
+        """Read the items of a page. What ended the one before it has only moved between the two requests."""
+        before, self._before = self._before, items
+        longest = min(len(before), len(items), _OVERLAP_MAX)
+        again = next((n for n in range(longest, 0, -1) if before[-n:] == items[:n]), 0)
+        for item in items[again:]:
+            self._read(item)
+            self._index += 1
+
+    def _read(self, item: object) -> None:
+        try:
+            record = _read_command(item, self._reading, self._occurrences)
+        except InvalidMessage as exc:
+            self.malformed.append(f"{_name(item, self._index)} in the list of commands is skipped: {exc}")
+            return
+        self.records.append(record)
+        if record.unreadable_times or record.has_derived_id:
+            for kind, sentence in _notes_on(record, item):
+                self.notes.setdefault(kind, sentence)
 
 
 def _read_command(item: object, reading: AnswerReading, occurrences: dict[str, int]) -> CommandRecord:

@@ -242,7 +242,7 @@ class TestHttp:
 
     def test_a_bad_record_hides_no_other_and_a_foreign_one_is_skipped(self, serve):
         records = [
-            {"command_payload": {"command": "x"}},
+            {"id": "c8", "command": "x"},
             {"id": "c9", "command_payload": "nonsense"},
             {**RECORDS[0], "id": "c3", "device_id": "somebody else"},
             *RECORDS,

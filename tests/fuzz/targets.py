@@ -44,7 +44,7 @@ from agent.wire.answers import Answer, raise_for_status, read_body, read_retry_a
 from agent.wire.calls import read_record
 from agent.wire.commands import CommandRecord
 from agent.wire.dialect import AnswerReading
-from agent.wire.lists import next_link, read_page
+from agent.wire.lists import PageWalk, next_link, read_page
 from agent.wire.qr import LabelText, base45, encode_label, parse_label
 from agent.wire.qr.keys import LabelKey, LabelSigner, signed_text
 from agent.wire.rate_limit import read_rate_limit
@@ -150,9 +150,19 @@ def _command_list(raw: bytes) -> None:
     read_records(records, "d1")
 
 
-@target("page", COMMAND, b'{"data":{"items":[]}}', b'{"rows":[1]}', raises=(UnexpectedAnswer,))
+@target(
+    "page",
+    COMMAND,
+    b'{"data":{"items":[]}}',
+    b'{"rows":[1],"page":1,"total_pages":2,"links":[{"rel":"next","href":"?page=2"}]}',
+    b'{"commands":{"c":{"command_payload":{}}},"offset":0,"total":5,"next":"http://b.example/"}',
+    raises=(UnexpectedAnswer,),
+)
 def _page(raw: bytes) -> None:
-    read_page(answer_of(raw).json())
+    answer = answer_of(raw)
+    walk = PageWalk("/devices/d/commands", {}, httpx.URL("https://a.example/devices/d/commands"))
+    walk.proceed(answer, walk.take(answer))
+    assert walk.target.startswith(("/", "https://a.example"))
 
 
 @target("record", b'{"data":{"accepted":1,"errors":[{"index":0,"error":"x"}]}}', raises=(UnexpectedAnswer,))

@@ -145,8 +145,13 @@ class CommandErrands(Errands[str]):
             self._desk.set_known(device_id, known=True)
             return False
         listed, malformed = to_stored(answer.records, device_id)
-        for sentence in (*answer.malformed, *malformed):
+        for sentence in (*answer.malformed, *malformed, *answer.notes.values()):
             self._trouble.tell("malformed", f"commands=malformed device={device_id[:80]} {sentence}")
+        if answer.incomplete is not None:
+            # What is missing may be on the pages that did not come, so nothing is concluded from it.
+            for command in listed:
+                self._desk.take_pushed(command)
+            raise answer.incomplete
         found = self._desk.take_list(device_id, listed, self._canceled(device_id, listed))
         # Only what is in the journal may be left out next time.
         with self._lock:
