@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 COMMAND_PAGES_MAX: Final = 1_000
 _OVERLAP_MAX: Final = 50
+_ERRORS: Final = ("errors", "error", "failed", "rejected", "failures")
 
 
 class DeviceCalls(Calls):
@@ -117,17 +118,14 @@ class DeviceCalls(Calls):
     ) -> CommandRecord | None:
         """``POST /devices/{device_id}/commands/{command_id}/result``, extension ``command-results``.
 
-        The record; None when the answer has none that can be read: a 2xx with any JSON, or with nothing, means that
-        the result was taken. What is sent again for the same command changes nothing.
-
-        Raises:
-            UnexpectedAnswer: the body is not JSON, so it was not the service that answered.
+        The record; None when the answer has none that can be read: a 2xx means that the result was taken, whatever its
+        body. What is sent again for the same command changes nothing.
         """
         from agent.wire.commands import CommandRecord  # with the first result
 
         path = paths.command_result(device_id, command_id)
         answer = self._write("POST", path, result, idempotency_key=idempotency_key)
-        if answer.json() is None:
+        if answer.json_or_none() is None:
             return None
         try:
             return read_record(CommandRecord, answer, "command")
@@ -144,7 +142,8 @@ class DeviceCalls(Calls):
     ) -> BatchAnswer:
         """``POST /sensor-data`` with an array, extension ``batch-sensor-data``: 1 to 500 readings.
 
-        What ``errors`` does not name is stored.
+        What ``errors`` does not name is stored. A 2xx whose body cannot be read means that all are; only where it
+        mentions errors is nothing taken for accepted, so that the caller sends them one by one.
 
         Raises:
             InvalidMessage: none, or more than 500; nothing was sent.
@@ -155,7 +154,12 @@ class DeviceCalls(Calls):
 
         body = [reading.to_wire() for reading in readings]
         answer = self._write("POST", paths.SENSOR_DATA, body, idempotency_key=idempotency_key)
-        return read_record(BatchAnswer, answer, "batch")
+        try:
+            return read_record(BatchAnswer, answer, "batch")
+        except UnexpectedAnswer:
+            value = answer.json_or_none()
+            has_errors = isinstance(value, dict) and any(value.get(name) for name in _ERRORS)
+            return BatchAnswer(accepted=0 if has_errors else len(readings))
 
     def sensor_data(
         self,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import httpx
 
-from agent.errors import NotFound, Refused, UnexpectedAnswer
+from agent.errors import ErrorAnswer, UnexpectedAnswer
 from agent.wire import extensions, paths
 from agent.wire.auth import Credential
 from agent.wire.connection import Connection
@@ -15,7 +15,8 @@ from agent.wire.device_calls import DeviceCalls
 from agent.wire.dialect import AnswerReading
 from agent.wire.limits import ANSWER_BYTES
 
-_NOT_FOUND = 404
+_UNDECIDED: Final = frozenset({401, 408, 425, 429})
+_NOT_IMPLEMENTED: Final = 501
 
 
 class DeviceClient(DeviceCalls):
@@ -75,17 +76,22 @@ class DeviceClient(DeviceCalls):
     def discover(self) -> frozenset[str]:
         """``GET /.well-known/device-service``: the names of the extensions that this service has.
 
-        A plain server (404, another refusal of the path, or JSON without the list) has none.
+        A plain server has none: it answers any 4xx but 401, 408, 425 and 429, 501, a 2xx without such a list, or a web
+        page from a service that is proved to be one.
 
         Raises:
-            ServiceError: not known: no answer, a captive portal, wrong credentials, a failing service.
+            ServiceError: not known: no answer, a captive portal, wrong credentials, a quota, a failing service.
         """
         try:
             value = self.connection.request("GET", paths.DISCOVERY).json()
-        except (NotFound, Refused):
+        except ErrorAnswer as error:
+            if error.status in _UNDECIDED or (error.status >= 500 and error.status != _NOT_IMPLEMENTED):  # noqa: PLR2004
+                raise
             return extensions.NONE
-        except UnexpectedAnswer as exc:
-            if exc.status == _NOT_FOUND:  # a web page says so: many servers have one for unknown paths
+        except UnexpectedAnswer as error:
+            status = error.status or 0
+            is_refused = 400 <= status < 500 and status not in _UNDECIDED  # noqa: PLR2004 - RFC 9110, section 15.5
+            if is_refused or (200 <= status < 300 and self.connection.prove()):  # noqa: PLR2004
                 return extensions.NONE
             raise
         names = value.get("extensions") if isinstance(value, dict) else None
