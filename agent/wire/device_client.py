@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 import httpx
 
-from agent.errors import ErrorAnswer, UnexpectedAnswer
-from agent.wire import extensions, paths
+from agent.wire.announcement import ask_for_announcement
 from agent.wire.auth import Credential
 from agent.wire.connection import Connection
 from agent.wire.device_calls import DeviceCalls
 from agent.wire.dialect import AnswerReading
 from agent.wire.limits import ANSWER_BYTES
-
-_UNDECIDED: Final = frozenset({401, 408, 425, 429})
-_NOT_IMPLEMENTED: Final = 501
 
 
 class DeviceClient(DeviceCalls):
@@ -82,17 +78,4 @@ class DeviceClient(DeviceCalls):
         Raises:
             ServiceError: not known: no answer, a captive portal, wrong credentials, a quota, a failing service.
         """
-        try:
-            value = self.connection.request("GET", paths.DISCOVERY).json()
-        except ErrorAnswer as error:
-            if error.status in _UNDECIDED or (error.status >= 500 and error.status != _NOT_IMPLEMENTED):  # noqa: PLR2004
-                raise
-            return extensions.NONE
-        except UnexpectedAnswer as error:
-            status = error.status or 0
-            is_refused = 400 <= status < 500 and status not in _UNDECIDED  # noqa: PLR2004 - RFC 9110, section 15.5
-            if is_refused or (200 <= status < 300 and self.connection.prove()):  # noqa: PLR2004
-                return extensions.NONE
-            raise
-        names = value.get("extensions") if isinstance(value, dict) else None
-        return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
+        return ask_for_announcement(self.connection).extensions
