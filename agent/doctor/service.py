@@ -172,7 +172,8 @@ def _server_dialect(subject: Subject) -> Finding:
         store = read_status(config.state_dir / FILE_NAME, last=0)
         kept = None if store is None else findings_of(store.settings, config)
         found = kept or found
-    if found.announced is None and subject.exchange.discovery_error is None:
+    error = subject.exchange.discovery_error
+    if found.announced is None and (error is None or isinstance(error, NotFound | Refused) or _is_plain(error)):
         announced = read_announcement(subject.exchange.document).extensions
         found = replace(found, announced=tuple(sorted(announced)))
     words = describe(found, dialect)

@@ -373,6 +373,38 @@ class TestLists:
             assert life.ids() == []
         assert life.book.findings.lists is CommandLists.ONCE
 
+    def test_a_page_that_is_missing_costs_none_that_came_and_takes_nothing_back(self, serve):  # noqa: F811
+        server = Strict()
+        life = Life(serve, server)
+
+        def failing(method: str, target: str, headers: dict[str, str]) -> Answer:
+            if "cursor=" in target:
+                return Answer(503, {"error": "down"})
+            if "commands" in target:
+                return Answer(body={"data": RECORDS[:1], "next_cursor": "2"}, headers={"ETag": '"v1"'})
+            return server(method, target, headers)
+
+        server.server, client = serve(failing)
+        life = Life(serve, server, client=client, dialect=Dialect(command_lists=CommandLists.OPEN))
+        poll = life.source.poll(0)
+        assert ([command.id for command in poll.commands], poll.is_whole) == (["c2"], False)
+        life.source.acknowledge(["c2"])
+        assert life.source.canceled(["c9"]) == frozenset()
+        before = len(server.server.asked)
+        with pytest.raises(ServerFault):
+            life.source.poll(0)
+        assert len(server.server.asked) == before
+        assert not life.source.poll(0).unchanged
+
+    def test_what_is_odd_about_a_list_is_said_once_and_kept(self, serve, caplog):  # noqa: F811
+        records = [{"command_payload": {"command": "a"}, "created_at": "gestern"}]
+        life = Life(serve, Strict(records=records))
+        for _ in range(3):
+            assert len(life.ids()) == 1
+        assert len([each for each in caplog.messages if "commands=odd" in each]) == 2
+        assert "writes times that cannot be read (created_at)" in life.words()
+        assert "commands without an id" in life.restarted().words()
+
     def test_configured_as_open_what_left_the_list_was_taken_back(self, serve):  # noqa: F811
         server = Strict(records=[{**RECORDS[0], "status": "wartet"}])
         life = Life(serve, server, dialect=Dialect(command_lists=CommandLists.OPEN))
