@@ -38,6 +38,8 @@ class LinkParts:
         first_s: how long after the start the first contact comes, seconds.
         poll_is_set: somebody set the poll interval, so no poll is held.
         on_connected: the other side is there again: back-offs have lost their reason. Called from another thread.
+        on_server_changed: what is known of the server has changed: results that it had no place for are offered again.
+            Called from any thread.
         on_traffic: told the bytes that were sent and received.
     """
 
@@ -49,6 +51,7 @@ class LinkParts:
     first_s: float
     poll_is_set: Callable[[], bool]
     on_connected: Callable[[], object]
+    on_server_changed: Callable[[], object]
     on_traffic: Callable[[int, int], None]
 
 
@@ -61,7 +64,7 @@ class Links:
         settles_lazily: whether what a crash undoes of this deletion may be sent again without being stored twice.
         takes_arrays: one request carries many readings.
         retry_max_s: the longest wait before readings and results are sent again, seconds.
-        repeats_batches: see :class:`~agent.runtime.uplinking.UplinkService`.
+        repeats_batches: see :class:`~agent.runtime.reading_uplink.ReadingUplink`.
         only_pushed: see :class:`~agent.runtime.intake.Intake`.
         start, stop: of what runs by itself.
     """
@@ -119,7 +122,14 @@ def _http_links(config: AgentConfig, client: DeviceClient, parts: LinkParts) -> 
 
     return Links(
         source=list_source(config, client, discovery),
-        uplink=HttpUplink(client, device.device_id, device.product_id, discovery, parts.wall_of),
+        uplink=HttpUplink(
+            client,
+            device.device_id,
+            device.product_id,
+            discovery,
+            parts.wall_of,
+            has_place_for_results=config.service is None or config.service.dialect.results != "none",
+        ),
         poll_wait_s=lambda: 0.0 if parts.poll_is_set() else config.commands.long_poll_wait_s,
         settles_lazily=settles_lazily,
         takes_arrays=lambda: discovery.offers(BATCH_SENSOR_DATA),

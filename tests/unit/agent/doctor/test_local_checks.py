@@ -472,9 +472,9 @@ class TestPlugins:
 class TestProcess:
     def test_an_agent_that_runs_and_is_well(self, device):
         with StateLock(device.state_dir):
-            tell_status(device, parts={"uplink": Part("ok", 0.0)})
+            tell_status(device, parts={"readings": Part("ok", 0.0)})
             is_ok(device.look("agent"), str(os.getpid()))
-            tell_status(device, parts={"uplink": Part("unreachable", 0.0, "cannot connect: check the network")})
+            tell_status(device, parts={"readings": Part("unreachable", 0.0, "cannot connect: check the network")})
             is_bad(device.look("agent"), "warning", "cannot connect", "check the network")
 
     def test_one_that_died_one_that_was_stopped_and_one_that_never_ran(self, device):
