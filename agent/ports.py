@@ -84,12 +84,9 @@ class Uplink(Protocol):
         """Tell the service how a command goes or ended; the service's clock, if it told it.
 
         Raises:
+            NoPlaceForResults: this service takes none; nothing was sent.
             ServiceError: it was not taken; :func:`agent.core.unreported.fault_of` says what that means for it.
         """
-        ...
-
-    def has_place_for_results(self) -> bool:
-        """False where the configuration says that this service takes none; nobody is asked."""
         ...
 
     def close(self) -> None:

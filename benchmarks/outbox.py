@@ -91,10 +91,6 @@ class CountingService:
         """There are no commands here."""
         raise AssertionError(report)
 
-    def has_place_for_results(self) -> bool:
-        """See :meth:`agent.ports.Uplink.has_place_for_results`."""
-        return True
-
     def close(self) -> None:
         """Nothing is open."""
 

@@ -448,11 +448,9 @@ class FakeUplink:
         refuse: key -> reason for readings to refuse for good.
         lose_answers: so many next sends are stored, and then their answer is lost.
         server_time: what answers tell.
-        takes_results: False for a service that is known to take none.
     """
 
     def __init__(self) -> None:
-        self.takes_results = True
         self.stored: dict[str, Reading] = {}
         self.sent: list[tuple[StoredReading, ...]] = []
         self.reports: list[Report] = []
@@ -479,9 +477,6 @@ class FakeUplink:
             raise self.report_errors.popleft()
         self.reports.append(report)
         return self.server_time
-
-    def has_place_for_results(self) -> bool:
-        return self.takes_results
 
     def close(self) -> None:
         self.closed = True

@@ -35,7 +35,6 @@ class HttpUplink:
         discovery: what the service offers.
         wall_of: when a moment was, epoch seconds; None when nobody can say: then the service takes the time of
             arrival, and the reading says so.
-        has_place_for_results: False where the configuration says that the service takes none.
     """
 
     def __init__(
@@ -45,15 +44,12 @@ class HttpUplink:
         product_id: str | None,
         discovery: Discovery,
         wall_of: Callable[[Moment], float | None] = lambda moment: moment.wall_s,
-        *,
-        has_place_for_results: bool = True,
     ) -> None:
         self._client = client
         self._device_id = device_id
         self._product_id = product_id
         self._discovery = discovery
         self._wall_of = wall_of
-        self._has_place_for_results = has_place_for_results
 
     def send(self, readings: Sequence[StoredReading]) -> SendOutcome:
         """See :meth:`agent.ports.Uplink.send`. Several readings go as one request where the service takes arrays."""
@@ -97,10 +93,6 @@ class HttpUplink:
         elif report.status != IN_PROGRESS:
             self._record(report)
         return None
-
-    def has_place_for_results(self) -> bool:
-        """See :meth:`agent.ports.Uplink.has_place_for_results`."""
-        return self._has_place_for_results
 
     def close(self) -> None:
         """The client belongs to whoever made it; nothing else is held."""

@@ -116,10 +116,6 @@ class MqttUplink:
                 raise Refused(400, refusal.error, refusal.message)
         return None
 
-    def has_place_for_results(self) -> bool:
-        """See :meth:`agent.ports.Uplink.has_place_for_results`. A gateway takes every result."""
-        return True
-
     def close(self) -> None:
         """The connection belongs to whoever made it; nothing else is held."""
 

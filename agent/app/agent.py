@@ -332,6 +332,7 @@ class Agent:
             on_server_time=self._on_server_time,
             wall_of=self._service_clock.recorded_at,
             first_s=self._first_s,
+            expects_place=config.service is None or config.service.dialect.results != "none",
             repeat_after_s=config.logging.repeat_after_s,
         )
         self._readings = self._service(readings)

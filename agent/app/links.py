@@ -122,14 +122,7 @@ def _http_links(config: AgentConfig, client: DeviceClient, parts: LinkParts) -> 
 
     return Links(
         source=list_source(config, client, discovery),
-        uplink=HttpUplink(
-            client,
-            device.device_id,
-            device.product_id,
-            discovery,
-            parts.wall_of,
-            has_place_for_results=config.service is None or config.service.dialect.results != "none",
-        ),
+        uplink=HttpUplink(client, device.device_id, device.product_id, discovery, parts.wall_of),
         poll_wait_s=lambda: 0.0 if parts.poll_is_set() else config.commands.long_poll_wait_s,
         settles_lazily=settles_lazily,
         takes_arrays=lambda: discovery.offers(BATCH_SENSOR_DATA),

@@ -18,8 +18,9 @@ from typing import Final
 from agent.errors import (
     AgentError,
     Conflict,
-    Forbidden,
+    ErrorAnswer,
     InvalidMessage,
+    NoPlaceForResults,
     NotFound,
     Refused,
     ServerFault,
@@ -48,6 +49,8 @@ class ReportFault(StrEnum):
     """The service no longer wants the end of this command."""
     CONTENT = "content"
     """The service does not take this result; it may take the status alone."""
+    NOWHERE = "nowhere"
+    """This service takes no results, and nothing was sent: no try is needed."""
     NO_PLACE = "no_place"
     """The answer says that there is no such place."""
     FAILING = "failing"
@@ -60,9 +63,9 @@ def fault_of(error: AgentError) -> ReportFault:
     """What this error says about the result that was reported."""
     if isinstance(error, Conflict) or (isinstance(error, NotFound) and error.error == COMMAND_UNKNOWN):
         return ReportFault.OVER
-    if isinstance(error, NotFound | Forbidden):
-        return ReportFault.NO_PLACE
-    if isinstance(error, Refused | ServerFault | UnexpectedAnswer) and error.status in _NO_PLACE_STATUSES:
+    if isinstance(error, NoPlaceForResults):
+        return ReportFault.NOWHERE
+    if isinstance(error, ErrorAnswer | UnexpectedAnswer) and error.status in _NO_PLACE_STATUSES:
         return ReportFault.NO_PLACE
     if isinstance(error, Refused | InvalidMessage):
         return ReportFault.CONTENT
@@ -85,6 +88,7 @@ class TriesLimit:
 
 
 LIMITS: Final = {
+    ReportFault.NOWHERE: TriesLimit(1, 0.0),
     # A place that does not exist may be deployed in these minutes.
     ReportFault.NO_PLACE: TriesLimit(5, 600.0),
     # A service that fails is mostly mended; one that fails on this result for ever is not waited for.

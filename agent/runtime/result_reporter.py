@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 PART: Final = "results"
-NO_PLACE: Final = "service.dialect.results is none: the server takes no results"
-
 _AT_ONCE: Final = 50
 _PROGRESS_KEPT: Final = 64
 _FRESH_KEPT: Final = 16
@@ -73,6 +71,7 @@ class ResultReporter(Actor):
         make_patience: a back-off; one for all, and one for each result that fails.
         first_s: how long after the start the first request comes, seconds.
         wall_of: when a moment was, epoch seconds; None when nobody can say.
+        expects_place: False where the configuration says that the service takes no results: then it is no trouble.
         look_s: how often to look without a message, seconds.
     """
 
@@ -91,6 +90,7 @@ class ResultReporter(Actor):
         on_server_time: Callable[[float], None] = lambda _wall_s: None,
         wall_of: Callable[[Moment], float | None] = lambda moment: moment.wall_s,
         first_s: float = 0.0,
+        expects_place: bool = True,
         look_s: float = 300.0,
         repeat_after_s: float = 300.0,
     ) -> None:
@@ -103,6 +103,7 @@ class ResultReporter(Actor):
         self._health = health
         self._on_server_time = on_server_time
         self._wall_of = wall_of
+        self._expects_place = expects_place
         self._look_s = look_s
         self._complaints = Complaints(_log, self._now_s, repeat_after_s)
         self._progress: dict[str, Report] = {}
@@ -113,7 +114,7 @@ class ResultReporter(Actor):
         self._row = Tries()
         self._row_ids: set[str] = set()
         self._no_place = ""
-        self._aside = ResultsAside(journal, clock, uplink.has_place_for_results, self._complaints)
+        self._aside = ResultsAside(journal, clock, self._complaints)
         # What an earlier process left is reported at once.
         self._due_s = self._now_s()
         self._not_before_s = self._due_s + first_s
@@ -152,13 +153,8 @@ class ResultReporter(Actor):
         """Report some results, and progress."""
         self._due_s = self._now_s() + self._look_s
         try:
-            if not self._uplink.has_place_for_results():
-                self._put_all_aside(NO_PLACE)
-                self._health.put(PART, "ok")
-                return
             if self._aside.offer_when_due():
-                self._no_place, self._row = "", Tries()
-                self._row_ids.clear()
+                self._forget_row()
             more = self._send_results()
             self._send_progress()
         except StorageError as error:
@@ -179,8 +175,7 @@ class ResultReporter(Actor):
         if self._now_s() < self._not_before_s:
             return
         try:
-            if self._uplink.has_place_for_results():
-                self._send_results()
+            self._send_results()
         except (StorageError, ServiceError, InvalidMessage) as error:
             _log.info("results=stopped what waits goes with the next start: %s", error)
 
@@ -257,9 +252,8 @@ class ResultReporter(Actor):
     def _taken(self, command_id: str) -> None:
         self._reported(command_id)
         self._patience.succeeded()
-        self._row = Tries()
-        self._row_ids.clear()
-        is_place_back, self._no_place = bool(self._no_place), ""
+        is_place_back = bool(self._no_place)
+        self._forget_row()
         if self._aside.taken(is_place_back=is_place_back):
             self._due_s = self._now_s()
 
@@ -287,7 +281,7 @@ class ResultReporter(Actor):
         self._row = self._row.failed(now_s)
         if len(self._row_ids) < _DOUBT_AT:
             self._row_ids.add(command_id)
-        is_place_in_doubt = len(self._row_ids) >= _DOUBT_AT
+        is_place_in_doubt = len(self._row_ids) >= _DOUBT_AT or fault is ReportFault.NOWHERE
         if self._no_place or (is_place_in_doubt and self._row.are_enough(fault, now_s)):
             self._no_place = str(error)[:REASON_MAX]
             self._put_all_aside(str(error))
@@ -301,6 +295,10 @@ class ResultReporter(Actor):
         self._keep_few()
         if is_place_in_doubt or self._no_place:
             raise error
+
+    def _forget_row(self) -> None:
+        self._no_place, self._row = "", Tries()
+        self._row_ids.clear()
 
     def _reported(self, command_id: str) -> None:
         try:
@@ -322,7 +320,7 @@ class ResultReporter(Actor):
         self._failed.pop(command_id, None)
 
     def _put_aside(self, command_ids: Sequence[str], reason: str) -> None:
-        self._aside.put(command_ids, reason)
+        self._aside.put(command_ids, reason, is_news=self._expects_place)
         for each in command_ids:
             self._progress.pop(each, None)
             self._failed.pop(each, None)
@@ -338,6 +336,11 @@ class ResultReporter(Actor):
     # --- trouble ------------------------------------------------------------------------------------------------------
 
     def _back_off(self, error: ServiceError | InvalidMessage) -> None:
+        if fault_of(error) is ReportFault.NOWHERE:
+            self._due_s = self._now_s() + self._look_s
+            state = "no_place" if self._expects_place else "ok"
+            self._health.put(PART, state, str(error))
+            return
         delay_s = self._patience.failed(error)
         self._not_before_s = self._now_s() + delay_s
         self._due_s = self._not_before_s

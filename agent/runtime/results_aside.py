@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from agent.core.commands import IllegalMove
@@ -36,14 +36,12 @@ class ResultsAside:
     Args:
         journal: holds them.
         clock: when they were offered last.
-        has_place: False where the configuration says that the service takes no results.
         complaints: for what is said rarely.
     """
 
-    def __init__(self, journal: Journal, clock: Clock, has_place: Callable[[], bool], complaints: Complaints) -> None:
+    def __init__(self, journal: Journal, clock: Clock, complaints: Complaints) -> None:
         self._journal = journal
         self._clock = clock
-        self._has_place = has_place
         self._complaints = complaints
         self._is_any = False
         self._noted: Moment | None = None
@@ -64,8 +62,13 @@ class ResultsAside:
         if age is None or age >= _OFFER_EVERY_S:
             self._offer()
 
-    def put(self, command_ids: Sequence[str], reason: str) -> None:
+    def put(self, command_ids: Sequence[str], reason: str, *, is_news: bool = True) -> None:
         """Put these aside; what is over already stays as it is.
+
+        Args:
+            command_ids: whose results.
+            reason: why, one sentence.
+            is_news: False where the configuration says that the service takes no results.
 
         Raises:
             StorageError: the journal cannot be written.
@@ -77,17 +80,14 @@ class ResultsAside:
         except IllegalMove:
             for each in command_ids:
                 gave_way += self._put_one(each, reason)
+        level = logging.WARNING if is_news else logging.INFO
         text = f"results=put_aside {len(command_ids)} stay on this device ({reason}); device-agent status lists them"
-        self._complaints.tell("put_aside", text, every_s=HOURLY_S)
+        self._complaints.tell("put_aside", text, every_s=HOURLY_S, level=level)
         if gave_way:
             text = f"results=given_up {gave_way} gave way to younger ones: too many are put aside"
             self._complaints.tell("given_up", text, every_s=HOURLY_S)
         was_any, self._is_any = self._is_any, True
-        if not self._has_place():
-            # Without a note the first start with a place offers at once.
-            if self._noted is not None or not was_any:
-                self._note(None)
-        elif self._noted is None or not was_any:
+        if self._noted is None or not was_any:
             self._note(self._clock.now())
 
     def wanted(self) -> None:
@@ -144,7 +144,7 @@ class ResultsAside:
             return 0
 
     def _offer(self) -> None:
-        if not self._is_any or not self._has_place():
+        if not self._is_any:
             return
         count = self._journal.offer_again(_OFFERED_FIRST)
         self._is_probing = count > 0
@@ -153,10 +153,10 @@ class ResultsAside:
         self._note(now)
         _log.info("results=offered_again %d of those that are put aside", count)
 
-    def _note(self, at: Moment | None) -> None:
+    def _note(self, at: Moment) -> None:
         self._noted = at
-        text = None if at is None else json.dumps({"mono": at.monotonic_s, "wall": at.wall_s, "boot": at.boot_id})
-        self._journal.put_setting(OFFERED, text)
+        members = {"mono": at.monotonic_s, "wall": at.wall_s, "boot": at.boot_id}
+        self._journal.put_setting(OFFERED, json.dumps(members))
 
 
 def _to_moment(text: str | None) -> Moment | None:

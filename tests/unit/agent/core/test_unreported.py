@@ -17,6 +17,7 @@ from agent.errors import (
     Conflict,
     Forbidden,
     InvalidMessage,
+    NoPlaceForResults,
     NotFound,
     RateLimited,
     Refused,
@@ -33,6 +34,7 @@ from agent.errors import (
     [
         (NotFound(404, "command_not_found"), ReportFault.OVER),
         (Conflict(409, "command_canceled"), ReportFault.OVER),
+        (NoPlaceForResults("none"), ReportFault.NOWHERE),
         (NotFound(404), ReportFault.NO_PLACE),
         (Forbidden(403), ReportFault.NO_PLACE),
         (Refused(405), ReportFault.NO_PLACE),
@@ -62,7 +64,7 @@ def test_enough_is_a_number_and_a_span(fault):
     tries = Tries()
     for _ in range(limit.times):
         tries = tries.failed(100.0)
-    assert not tries.are_enough(fault, 100.0 + limit.span_s - 1)
+    assert not limit.span_s or not tries.are_enough(fault, 100.0 + limit.span_s - 1)
     assert tries.are_enough(fault, 100.0 + limit.span_s)
     assert not Tries(limit.times - 1, 100.0).are_enough(fault, 1e9)
     assert not tries.are_enough(ReportFault.NOT_NOW, 1e9)

@@ -9,6 +9,7 @@ from agent.errors import (
     AgentError,
     Conflict,
     Forbidden,
+    NoPlaceForResults,
     NotFound,
     RateLimited,
     Refused,
@@ -35,7 +36,7 @@ class Bench:
         self.times: list[float] = []
         self.start()
 
-    def start(self) -> None:
+    def start(self, *, expects_place: bool = True) -> None:
         """A new process on the same store."""
         self.service = ResultReporter(
             uplink=self.uplink,
@@ -44,6 +45,7 @@ class Bench:
             make_patience=lambda: Patience(lambda: 0.5),
             health=self.health,
             on_server_time=self.times.append,
+            expects_place=expects_place,
         )
         self.jig = Jig(self.service, self.clock)
 
@@ -345,26 +347,39 @@ def test_what_is_put_aside_is_offered_by_the_next_process_an_hour_later_and_not_
     assert states(bench) == {"c1": CommandState.REPORTED}
 
 
-def test_where_the_configuration_says_that_there_is_no_place_nothing_is_sent():
+def test_where_there_is_no_place_for_sure_results_are_put_aside_at_once():
     bench, uplink = selective()
-    uplink.takes_results = False
+    uplink.all_fail = NoPlaceForResults("service.dialect.results is none")
     bench.finish("c1", result={"n": 1})
     bench.jig.post(Report("c2", "in_progress"))
     bench.jig.post(bench.finished("c2"))
-    bench.run(DAY_S)
-    assert uplink.tried == []
+    bench.jig.process_all()
     assert set(states(bench).values()) == {CommandState.PUT_ASIDE}
-    assert bench.health.parts()["results"].state == "ok"
-    # A place is configured: the next process offers them at once.
-    uplink.takes_results = True
+    bench.finish("c3")
+    bench.jig.process_all()
+    assert set(states(bench).values()) == {CommandState.PUT_ASIDE}
+    assert bench.health.parts()["results"].state == "no_place"
+    bench.run(3700)
+    # A place is configured.
+    uplink.all_fail = None
     bench.start()
-    bench.run(10)
-    assert sorted(uplink.taken) == ["c1", "c2"]
+    bench.run(3700)
+    assert sorted(uplink.taken) == ["c1", "c2", "c3"]
+
+
+def test_where_the_configuration_says_that_there_is_no_place_that_is_no_trouble(caplog):
+    bench, uplink = selective()
+    bench.start(expects_place=False)
+    uplink.all_fail = NoPlaceForResults("service.dialect.results is none")
+    bench.finish("c1", result={"n": 1})
+    bench.run(7200)
+    assert bench.health.parts()["results"].state == "ok"
+    assert [record for record in caplog.records if record.levelname == "WARNING"] == []
 
 
 def test_a_message_of_a_result_that_is_put_aside_already_changes_nothing():
     bench, uplink = selective()
-    uplink.takes_results = False
+    uplink.all_fail = NoPlaceForResults("service.dialect.results is none")
     entry = bench.finished("c1")
     bench.jig.post(ResultReporter.RESULT)
     bench.run(2)
