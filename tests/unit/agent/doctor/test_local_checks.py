@@ -20,11 +20,11 @@ from agent.app.status_file import StatusFile, write_status
 from agent.app.version import VERSION
 from agent.config.load import load_config
 from agent.core.outbox import Bounds
-from agent.core.values import SendOutcome
+from agent.core.values import CommandState, SendOutcome
 from agent.doctor import process, setup, units
 from agent.doctor.findings import Finding, Verdict
 from agent.runtime.health import Part
-from tests.factories import make_reading
+from tests.factories import make_entry, make_outcome, make_reading
 from tests.fakes import FakeClock
 
 
@@ -316,6 +316,12 @@ class TestStore:
         assert finding.seen.startswith("2 readings")
         store.settle(SendOutcome(refused={store.next_batch(1)[0].key: "validation_error: no such reading"}))
         is_bad(device.look("set_aside"), "warning", "no such reading", "device-agent status")
+
+    def test_results_that_are_put_aside(self, device, store):
+        is_ok(device.look("put_aside"))
+        store.admit([make_entry("c1", CommandState.FINISHED, outcome=make_outcome())])
+        store.put_aside({"c1": "405 no such place"})
+        is_bad(device.look("put_aside"), "warning", "405 no such place", "service.dialect.results")
 
     def test_a_store_near_its_bound(self, device):
         clock = FakeClock()
