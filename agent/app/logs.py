@@ -40,7 +40,7 @@ _OWN_MEMBERS: Final = frozenset({"time", "level", "logger", "thread", "message",
 
 
 class TextFormatter(logging.Formatter):
-    """``time=... level=info thread=uplink text``; under journald with its priority instead of time and level."""
+    """``time=... level=info thread=readings text``; under journald with its priority instead of time and level."""
 
     def __init__(self, *, under_journald: bool = False) -> None:
         super().__init__()

@@ -86,6 +86,9 @@ class CommandEvent(StrEnum):
     START = "start"
     FINISH = "finish"
     REPORT = "report"
+    PUT_ASIDE = "put_aside"
+    OFFER_AGAIN = "offer_again"
+    GIVE_UP = "give_up"
 
 
 class IllegalMove(AgentError):
@@ -113,14 +116,21 @@ MOVES: Final[Mapping[CommandState | None, Mapping[CommandEvent, CommandState]]] 
     },
     CommandState.FINISHED: {
         CommandEvent.REPORT: CommandState.REPORTED,
+        CommandEvent.PUT_ASIDE: CommandState.PUT_ASIDE,  # the service has no place for its result
+    },
+    CommandState.PUT_ASIDE: {
+        CommandEvent.OFFER_AGAIN: CommandState.FINISHED,
+        CommandEvent.GIVE_UP: CommandState.GIVEN_UP,
     },
     CommandState.REPORTED: {},
     CommandState.SKIPPED: {},
+    CommandState.GIVEN_UP: {},
 }
 """State -> event -> next state. ``None`` is a command that the journal does not know."""
 
 OPEN_STATES: Final = (CommandState.RECEIVED, CommandState.STARTED, CommandState.FINISHED)
-OVER_STATES: Final = (CommandState.REPORTED, CommandState.SKIPPED)
+OVER_STATES: Final = (CommandState.REPORTED, CommandState.SKIPPED, CommandState.GIVEN_UP)
+"""Nothing is left to do, so an entry may be forgotten when the service no longer lists its command."""
 
 
 def advance(state: CommandState | None, event: CommandEvent) -> CommandState:
@@ -156,6 +166,23 @@ def report_entry(entry: JournalEntry) -> JournalEntry:
     A plain server lists commands for ever, so the journal keeps them as long, and 64 KiB each would fill a flash card.
     """
     state = advance(entry.state, CommandEvent.REPORT)
+    outcome = None if entry.outcome is None else replace(entry.outcome, result=None)
+    return replace(entry, state=state, outcome=outcome)
+
+
+def put_aside_entry(entry: JournalEntry, reason: str) -> JournalEntry:
+    """The entry once the service has turned out to have no place for its result, which stays with it."""
+    return replace(entry, state=advance(entry.state, CommandEvent.PUT_ASIDE), put_aside=reason)
+
+
+def offer_again_entry(entry: JournalEntry) -> JournalEntry:
+    """The entry once its result waits to be reported again."""
+    return replace(entry, state=advance(entry.state, CommandEvent.OFFER_AGAIN), put_aside=None)
+
+
+def give_up_entry(entry: JournalEntry) -> JournalEntry:
+    """The entry once its result gave way to younger ones: it stays for de-duplication, and with the reason."""
+    state = advance(entry.state, CommandEvent.GIVE_UP)
     outcome = None if entry.outcome is None else replace(entry.outcome, result=None)
     return replace(entry, state=state, outcome=outcome)
 

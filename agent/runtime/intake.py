@@ -29,7 +29,7 @@ class Intake:
 
     Args:
         service_now: the service's clock, epoch seconds; None when nobody can say.
-        on_finished: a result waits for the uplink.
+        on_finished: a result waits to be reported.
         only_pushed: no poll ever lists what is open, so only its age tells when a command may be forgotten.
     """
 
@@ -156,7 +156,7 @@ def resume(journal: Journal, rules: CommandRules, dispatcher: Dispatcher, clock:
     """What an earlier process left: conclude or run again what it had started, dispatch what it had not.
 
     Returns:
-        How many commands were concluded here, whose results wait for the uplink.
+        How many commands were concluded here, whose results wait to be reported.
 
     Raises:
         StorageError: the journal cannot be read or written.

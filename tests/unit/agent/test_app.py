@@ -33,14 +33,14 @@ from tests.factories import make_command
 def record(message: str, *arguments: object, level: int = logging.INFO, error: BaseException | None = None):
     info = (type(error), error, None) if error else None
     made = logging.LogRecord("agent.test", level, __file__, 1, message, arguments, info)
-    made.created, made.msecs, made.threadName = 0.0, 5.0, "uplink"
+    made.created, made.msecs, made.threadName = 0.0, 5.0, "readings"
     return made
 
 
 class TestLogs:
     def test_a_line_has_its_time_level_and_thread(self):
         text = TextFormatter(under_journald=False).format(record("state=%s", "ok"))
-        assert text == "time=1970-01-01T00:00:00.005Z level=info thread=uplink state=ok"
+        assert text == "time=1970-01-01T00:00:00.005Z level=info thread=readings state=ok"
 
     def test_under_journald_a_line_has_its_priority_and_no_time(self):
         formatter = TextFormatter(under_journald=True)
@@ -97,7 +97,7 @@ class TestLock:
 
 class TestStatusFile:
     def test_what_was_written_is_read_back(self, tmp_path):
-        status = StatusFile("running", 1, "0.1", "d1", 1.0, 2.0, "boot", {"uplink": Part("ok", 1.0)})
+        status = StatusFile("running", 1, "0.1", "d1", 1.0, 2.0, "boot", {"readings": Part("ok", 1.0)})
         path = status_path(tmp_path, {})
         write_status(path, status)
         assert read_status(path) == status

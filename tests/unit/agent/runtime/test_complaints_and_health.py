@@ -63,13 +63,13 @@ def test_health_tells_a_change_of_state_and_keeps_since_when():
     clock = FakeClock()
     changes: list[int] = []
     health = Health(clock, lambda: changes.append(1))
-    health.put("uplink", "ok")
-    since = health.parts()["uplink"].since_wall_s
+    health.put("readings", "ok")
+    since = health.parts()["readings"].since_wall_s
     clock.advance(60)
-    health.put("uplink", "ok", "still")
+    health.put("readings", "ok", "still")
     assert len(changes) == 1
-    assert health.parts()["uplink"].since_wall_s == since
-    health.put("uplink", "unreachable", "no network")
+    assert health.parts()["readings"].since_wall_s == since
+    health.put("readings", "unreachable", "no network")
     assert len(changes) == 2
-    assert health.parts()["uplink"].since_wall_s == since + 60
-    assert health.summary() == "uplink unreachable"
+    assert health.parts()["readings"].since_wall_s == since + 60
+    assert health.summary() == "readings unreachable"
