@@ -232,6 +232,7 @@ class CommandPoll:
         pushed: the commands came by themselves and nobody was asked: waiting for more costs nothing, and what is not
             among them may be open all the same.
         omitted: so many commands at least are listed beside ``commands``, and were not looked at: there were too many.
+        is_whole: no page of the list is missing; else what is not among the commands may be listed all the same.
     """
 
     commands: tuple[Command, ...] = ()
@@ -241,6 +242,7 @@ class CommandPoll:
     held: bool = False
     pushed: bool = False
     omitted: int = 0
+    is_whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)

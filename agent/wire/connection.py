@@ -66,6 +66,7 @@ class Connection:
             TCP; streams are left out.
         on_date: told with each good answer what time it is at the service (``Date``, epoch seconds), and how long
             before that the request was sent, seconds; from whichever thread asked.
+        last_headers: of the last answer, an error or not; empty before the first one.
 
     Raises:
         ConfigurationError: the base URL cannot be used.
@@ -93,6 +94,7 @@ class Connection:
         self.on_traffic: Callable[[int, int], None] = lambda _sent_bytes, _received_bytes: None
         self.on_date: Callable[[float, float], object] | None = None
         self._identity = Identity()
+        self.last_headers: Mapping[str, str] = {}
         self._lock = threading.Lock()
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._is_interrupted = False
@@ -307,6 +309,7 @@ class Connection:
                 try:
                     arrived_s = self._monotonic()
                     budget.head_is_here(arrived_s)
+                    self.last_headers = response.headers
                     content = self._read(response, budget)
                 finally:
                     received_bytes = _head_bytes(response.headers) + response.num_bytes_downloaded

@@ -79,6 +79,9 @@ class DeviceCalls(Calls):
             wait_s: extension ``long-poll``: hold the answer until the list differs from ``etag``, up to 30 s.
             etag: of the list that is known; the answer is ``unchanged`` while it stays the same.
 
+        A page after the first that does not come takes nothing away from those before: see
+        :attr:`CommandList.incomplete`, which also says when there are more pages than are read.
+
         Raises:
             Interrupted: :meth:`interrupt` was called.
             ServiceError: the first page did not come.

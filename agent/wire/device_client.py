@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 import httpx
 
-from agent.errors import UnexpectedAnswer
-from agent.wire import extensions, paths
-from agent.wire.answers import portal_text
+from agent.wire.announcement import ask_for_announcement
 from agent.wire.auth import Credential
 from agent.wire.connection import Connection
 from agent.wire.device_calls import DeviceCalls
 from agent.wire.dialect import AnswerReading
 from agent.wire.limits import ANSWER_BYTES
-
-_DECIDED: Final = frozenset({*range(200, 300), *range(400, 500), 501} - {401, 408, 425, 429})
-"""Statuses that say something of the path that was asked, whoever sends them."""
 
 
 class DeviceClient(DeviceCalls):
@@ -83,12 +78,4 @@ class DeviceClient(DeviceCalls):
         Raises:
             ServiceError: not known: no answer, a captive portal, wrong credentials, a quota, a failing service.
         """
-        answer = self.connection.request("GET", paths.DISCOVERY, accepts=_DECIDED)
-        if not 200 <= answer.status < 300:  # noqa: PLR2004 - RFC 9110, section 15.3
-            return extensions.NONE
-        value = None if answer.is_page else answer.json_or_none()
-        is_readable = value is not None or not answer.content.strip()
-        if not is_readable and not self.connection.prove():
-            raise UnexpectedAnswer(portal_text(answer.source, answer.status), answer.status)
-        names = value.get("extensions") if isinstance(value, dict) else None
-        return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
+        return ask_for_announcement(self.connection).extensions
