@@ -30,6 +30,7 @@ GATEWAY_IMPORTS = {"cryptography", "prometheus_client", "qrcode", "starlette", "
 # Modules of the agent that need an extra: each imported only when the configuration asks for it.
 EXTRA_IMPORTS = {
     "agent/app/metrics.py": {"prometheus_client"},
+    "agent/wire/network.py": {"httpcore"},  # what httpx itself sends with
     "agent/wire/qr/keys.py": {"cryptography"},
     "agent/wire/signed_keys.py": {"cryptography"},
 }
