@@ -40,4 +40,5 @@ def _command(record: CommandRecord) -> Command:
         expires_at=record.expires_at,
         status=record.status,
         size_bytes=record.payload_size_bytes(),
+        listed_at=record.listed_at,
     )

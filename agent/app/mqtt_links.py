@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from agent.adapters.mqtt_device import MqttDevice
 from agent.adapters.mqtt_session import Broker, Tls
+from agent.adapters.mqtt_source import FirstPush
 from agent.adapters.renewed_token import RenewedToken
 from agent.app.links import LinkParts, Links, list_source
 from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials
+from agent.core.commands import FirstContact
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.runtime.broker_watch import BrokerWatch
 from agent.runtime.patience import Patience
@@ -80,6 +82,11 @@ def _mqtt_device(config: AgentConfig, mqtt: MqttConfig, credentials: Credentials
         timeout_s=mqtt.receipt_timeout_s,
         wall_of=parts.wall_of,
         first_s=parts.first_s,
+        first_push=FirstPush(
+            is_due=parts.journal.is_empty,
+            is_dated=lambda: parts.wall_of(parts.clock.now()) is not None,
+            gather=config.commands.first_contact == FirstContact.LATEST,
+        ),
         on_up=up,
         on_traffic=parts.on_traffic,
         on_down=watch.down,

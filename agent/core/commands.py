@@ -19,7 +19,9 @@ Therefore the I/O layer must
   sent to this device is work, not history;
 - ask :func:`refuse_at_start` again when a lane comes to a command, which may have waited long.
 
-First contact is the first list that this journal ever sees. A service that states ``queued``, ``delivered`` or
+First contact is the first answer that this journal ever sees, on whichever way: a list, or a connection over which
+commands are pushed. Its moment stays in the journal (:mod:`agent.core.first_contact`): what was sent before it is
+history for ever, also when it comes later or on another way. A service that states ``queued``, ``delivered`` or
 ``in_progress`` says itself that a command is open, with an expiry that the sender chose: it is work also when it was
 sent while the device was off for its very first time. A plain server lists everything for ever and cannot be told from
 a log, so ``skip-history`` (the default) runs none of it: a command that was sent before a device's first contact with
@@ -39,6 +41,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from agent.core.crowd import Crowd, waited_s
+from agent.core.first_contact import SETTING as FIRST_CONTACT
+from agent.core.first_contact import Contact, look_at_contact
 from agent.core.values import (
     Command,
     CommandState,
@@ -239,7 +243,7 @@ class CommandRules:
     @property
     def settings(self) -> tuple[str, ...]:
         """The journal's settings that :func:`triage` has to be given."""
-        return () if self.seals is None else self.seals.settings
+        return (FIRST_CONTACT,) if self.seals is None else (FIRST_CONTACT, *self.seals.settings)
 
     def handler_of(self, payload: JsonObject) -> str:
         """The name that the payload gives; empty when it gives none."""
@@ -278,6 +282,11 @@ class Triage:
     signers: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def must_be_stored(self) -> bool:
+        """The journal has to be written: new entries, the first contact, or its moment, which is known only now."""
+        return bool(self.entries) or self.first_contact or FIRST_CONTACT in self.settings
+
+    @property
     def entries(self) -> tuple[JournalEntry, ...]:
         """What the journal must commit, in this order."""
         new = (Verdict.ADMIT, Verdict.REFUSE, Verdict.SKIP, Verdict.VERIFY)
@@ -308,7 +317,7 @@ def triage(
         rules: handlers, limits and policies.
         received: now, on the agent's clocks.
         service_now_s: now, on the service's clock; None when nobody can say, and then nothing counts as expired.
-        first_contact: the journal is empty: it has never seen a list.
+        first_contact: the journal is empty: it has never seen an answer.
         history_lost: the journal replaced an unreadable one (setting :data:`HISTORY_LOST`): whether an open command
             has run is not known, so only idempotent ones run and the others end as ``indeterminate``.
         settings: the journal's, of the names in ``rules.settings``.
@@ -323,7 +332,10 @@ def triage(
         listed = unsealed.commands
     refusals = {} if unsealed is None else unsealed.refusals
     crowd = Crowd(rules.max_waiting, rules.max_waiting_per_lane, dict(waiting or {}))
-    pass_ = _Pass(rules, received, service_now_s, first_contact or history_lost, history_lost, refusals, crowd)
+    is_first = first_contact or history_lost
+    stored = (settings or {}).get(FIRST_CONTACT)
+    contact = look_at_contact(stored, received, service_now_s, is_first=is_first)
+    pass_ = _Pass(rules, received, service_now_s, is_first, history_lost, refusals, crowd, contact)
     newest = pass_.newest_of_each_handler(listed) if rules.first_contact is FirstContact.LATEST else frozenset()
     seen: set[str] = set()
     decisions: list[Decision] = []
@@ -336,9 +348,10 @@ def triage(
         else:
             decisions.append(pass_.decide(command, is_newest=command.id in newest))
         seen.add(command.id)
-    if unsealed is None:
-        return Triage(tuple(decisions), first_contact or history_lost)
-    return Triage(tuple(decisions), first_contact or history_lost, unsealed.settings, unsealed.signers)
+    to_store = {} if unsealed is None else dict(unsealed.settings)
+    if contact.text is not None and contact.text != stored:
+        to_store[FIRST_CONTACT] = contact.text
+    return Triage(tuple(decisions), is_first, to_store, {} if unsealed is None else unsealed.signers)
 
 
 def refuse_at_start(
@@ -383,6 +396,7 @@ class _Pass:
     history_lost: bool
     refusals: Mapping[str, Outcome]
     crowd: Crowd
+    contact: Contact
 
     def decide(self, command: Command, *, is_newest: bool) -> Decision:
         """The decision on a command that the journal does not know."""
@@ -390,7 +404,8 @@ class _Pass:
         if status in FINAL_STATUSES:
             return Decision(command.id, Verdict.CLOSED)
         handler = self.rules.handler_of(command.payload)
-        if self.first_contact and status not in OPEN_STATUSES and not self._is_wanted(is_newest=is_newest):
+        is_history = status not in OPEN_STATUSES and (self.first_contact or self.contact.is_after(command))
+        if is_history and not self._is_wanted(is_newest=is_newest):
             return self._put_away(command, handler, CommandEvent.SKIP, Verdict.SKIP, None)
         outcome = self._refusal(command, handler)
         doubt = None if outcome is not None else self._doubt(handler, status)
@@ -418,7 +433,8 @@ class _Pass:
 
     def _is_wanted(self, *, is_newest: bool) -> bool:
         policy = self.rules.first_contact
-        return policy is FirstContact.ALL or (policy is FirstContact.LATEST and is_newest)
+        # The latest of each handler is chosen among what came at first contact; what comes later and is older is none.
+        return policy is FirstContact.ALL or (policy is FirstContact.LATEST and is_newest and self.first_contact)
 
     def _put_away(
         self, command: Command, handler: str, event: CommandEvent, verdict: Verdict, outcome: Outcome | None

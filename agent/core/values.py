@@ -68,6 +68,8 @@ class Command:
         expires_at: seconds since the epoch on the service's clock; None when it never expires.
         status: the service's word for its state; None on a plain server.
         size_bytes: length of the payload as JSON text.
+        listed_at: when a gateway first saw it on the service's list, seconds since the epoch on the service's clock;
+            None when nobody says. It is not kept in the journal.
     """
 
     id: str
@@ -76,6 +78,7 @@ class Command:
     expires_at: float | None = None
     status: str | None = None
     size_bytes: int = 0
+    listed_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

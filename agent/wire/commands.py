@@ -92,6 +92,7 @@ class CommandRecord(Received):
     Attributes:
         id: the service's id; None when it gives none, see :meth:`stable_id`.
         status: :class:`CommandStatus` on our service, any text elsewhere, None when the service tells none.
+        listed_at: from a gateway: when it first saw the command on the service's list.
     """
 
     command_payload: Annotated[dict[str, Any], BeforeValidator(_read_payload)]
@@ -105,6 +106,7 @@ class CommandRecord(Received):
     delivered_at: LooseTime = None
     completed_at: LooseTime = None
     expires_at: ReceivedTime | None = None
+    listed_at: LooseTime = None
 
     def stable_id(self) -> str:
         """The id to remember this command by: the service's, or one derived from its content and ``created_at``.
