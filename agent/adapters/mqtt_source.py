@@ -27,8 +27,8 @@ PENDING_MAX: Final = 1000
 _MALFORMED_KEPT: Final = 20
 
 GATHER_S: Final = 10.0
-"""At first contact commands are held for so long until the time is known, seconds: without it nobody can tell which of
-them were sent before."""
+"""While the first contact has no date, commands are held for so long until the time is known, seconds: without it
+nobody can tell which of them were sent before. A gateway sends the time with its first notice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class FirstPush:
     """How the first contact over a connection goes.
 
     Attributes:
-        is_due: the journal has never seen an answer.
+        is_due: the journal does not know yet when the first contact was.
         is_dated: the service's clock is known.
         gather: what comes within :data:`GATHER_S` is decided on together, as a list would be; else it is decided on as
             soon as the time is known.
@@ -107,16 +107,18 @@ class MqttSource:
         """
         is_first = self._is_first()
         with self._changed:
-            if is_first and not self._gather(wait_s):
-                self._interrupted = False
-                if not self._connection.is_up:
-                    raise self._connection.trouble
-                return CommandPoll(unchanged=True, pushed=True)
-            if not is_first:
+            holds = is_first and self._holds()
+            if holds:
+                self._changed.wait_for(lambda: self._interrupted or not self._holds(), min(wait_s, self._left_s()))
+                holds = self._holds()
+            else:
                 self._changed.wait_for(lambda: self._has_news() or not self._connection.is_up, wait_s)
+                holds = is_first and self._holds()
             self._interrupted = False
             if not (self._pending or self._malformed or self._connection.is_up):
                 raise self._connection.trouble
+            if holds:
+                return CommandPoll(unchanged=True, pushed=True)
             commands = oldest_first(pending.command for pending in self._pending.values())
             malformed, self._malformed = tuple(self._malformed), []
             told, self._time = self._time, None
@@ -186,29 +188,25 @@ class MqttSource:
                 return True  # the journal says so in the log; until it can be read nothing is decided
         return not self._had_contact
 
-    def _gather(self, wait_s: float) -> bool:
-        """At first contact: True once what waits can be decided on. The lock is held."""
-        since_s = self._gathering_since_s
-        if since_s is None and self._connection.is_up:
-            since_s = self._gathering_since_s = self._clock.now().monotonic_s
-        left_s = 0.0 if since_s is None else since_s + GATHER_S - self._clock.now().monotonic_s
-        self._changed.wait_for(
-            lambda: self._is_decidable() or self._interrupted or not self._connection.is_up,
-            min(wait_s, max(0.0, left_s)) if since_s is not None else wait_s,
-        )
-        if self._is_decidable():
-            return True
-        if since_s is None or not self._connection.is_up:
-            return False
-        return self._clock.now().monotonic_s - since_s >= GATHER_S
-
-    def _is_decidable(self) -> bool:
+    def _holds(self) -> bool:
+        """Before the first contact has a date: what waits cannot be decided on yet. The lock is held."""
         if not self._connection.is_up:
             return False
         waiting = self._pending.values()
-        if waiting and all((each.command.status or "").lower() in OPEN_STATUSES for each in waiting):
-            return True
-        return not self._first.gather and (self._time is not None or self._first.is_dated())
+        if all((each.command.status or "").lower() in OPEN_STATUSES for each in waiting) and (
+            waiting or not self._first.gather
+        ):
+            return False
+        if not self._first.gather and (self._time is not None or self._first.is_dated()):
+            return False
+        return self._left_s() > 0
+
+    def _left_s(self) -> float:
+        """How much of :data:`GATHER_S` is left; it begins with the first look, once in a connection."""
+        now_s = self._clock.now().monotonic_s
+        if self._gathering_since_s is None:
+            self._gathering_since_s = now_s
+        return max(0.0, self._gathering_since_s + GATHER_S - now_s)
 
     def _has_news(self) -> bool:
         return bool(self._pending or self._malformed or self._time or self._interrupted)

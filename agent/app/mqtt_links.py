@@ -12,7 +12,8 @@ from agent.adapters.renewed_token import RenewedToken
 from agent.app.links import LinkParts, Links, list_source
 from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials
-from agent.core.commands import FirstContact
+from agent.core.first_contact import SETTING as FIRST_CONTACT
+from agent.core.first_contact import lacks_time
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.runtime.broker_watch import BrokerWatch
 from agent.runtime.patience import Patience
@@ -83,9 +84,9 @@ def _mqtt_device(config: AgentConfig, mqtt: MqttConfig, credentials: Credentials
         wall_of=parts.wall_of,
         first_s=parts.first_s,
         first_push=FirstPush(
-            is_due=parts.journal.is_empty,
+            is_due=lambda: parts.journal.is_empty() or lacks_time(parts.journal.setting(FIRST_CONTACT)),
             is_dated=lambda: parts.wall_of(parts.clock.now()) is not None,
-            gather=config.commands.first_contact == FirstContact.LATEST,
+            gather=config.commands.first_contact == "latest",
         ),
         on_up=up,
         on_traffic=parts.on_traffic,

@@ -48,6 +48,15 @@ class Contact:
         return any(at is not None and at < self.at_s - RESOLUTION_S for at in times)
 
 
+def lacks_time(text: str | None) -> bool:
+    """There was a first contact, and nobody could say yet when it was.
+
+    Args:
+        text: the setting's value; None when there is none.
+    """
+    return text is not None and _read(text)[0] is None
+
+
 def look_at_contact(text: str | None, now: Moment, service_now_s: float | None, *, is_first: bool) -> Contact:
     """The first contact as it has to be stored now.
 

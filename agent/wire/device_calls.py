@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire import paths
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from agent.wire.database import NewRuntimeRecord, RuntimeRecord
     from agent.wire.devices import Device
     from agent.wire.sensor_batches import BatchAnswer, SensorDataBucket
+
+
+_PART: Final = 1_000
 
 
 class DeviceCalls(Calls):
@@ -82,6 +86,29 @@ class DeviceCalls(Calls):
 
         params = given({"status": status})
         return _read_commands(list(iterate_pages(fetch, path, params, self.connection.url(path))))
+
+    def device_command_parts(
+        self, device_id: str, *, status: str | None = None, etag: str | None = None
+    ) -> Iterator[CommandList]:
+        """As :meth:`device_commands` without waiting, in parts of up to 1,000 commands, read when asked for.
+
+        So what was read is in hand when a later page fails, and a very long list is never in memory as records. At
+        least one part comes; the list's tag is on the last one.
+        """
+        path = paths.device_commands(device_id)
+
+        def fetch(target: str, query: Params) -> Answer:
+            is_first = target == path and "cursor" not in query
+            headers = {"If-None-Match": etag} if etag and is_first else {}
+            return self.connection.request("GET", target, params=query, headers=headers, interruptible=True)
+
+        pages = iterate_pages(fetch, path, given({"status": status}), self.connection.url(path))
+        for number, (answer, page) in enumerate(pages):
+            ends = range(_PART, len(page.items) + _PART, _PART) or (0,)
+            for end in ends:
+                part = _read_commands([(answer, Page(page.items[end - _PART if end else 0 : end]))])
+                is_whole = number == 0 and end >= len(page.items)
+                yield part if is_whole else replace(part, etag=None)
 
     def interrupt(self) -> None:
         """End the :meth:`device_commands` in flight, or the next one; from any thread."""
