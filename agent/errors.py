@@ -21,6 +21,7 @@ Each class says through ``advice`` what the caller does next::
             │   └── SignInEnded     REAUTHENTICATE  the tokens cannot be renewed: a person has to sign in again
             ├── Forbidden           REAUTHENTICATE  403, a bearer token without the scope
             ├── NotFound            DROP            404
+            │   └── NoPlaceForResults DROP          this server takes no results; nothing was sent
             ├── Conflict            DROP            409
             ├── StillRunning        RETRY           409, the same request went out before and is still worked on
             ├── RateLimited         RETRY           429, with the wait that the service asked for
@@ -208,6 +209,13 @@ class NotFound(ErrorAnswer):
     """404: the path or the addressed resource does not exist."""
 
     advice = Advice.DROP
+
+
+class NoPlaceForResults(NotFound):
+    """This server has no place for results, by the configuration or since it cannot be found; nothing was sent."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(404, "no_place_for_results", message)
 
 
 class Conflict(ErrorAnswer):

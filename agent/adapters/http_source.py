@@ -1,49 +1,117 @@
-"""Commands over HTTP: conditional requests, held open where the service offers it (extension ``long-poll``)."""
+"""Commands over HTTP: what is beyond the specification is used where the service offers it, and for as long."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
 
 from agent.adapters.discovery import Discovery
 from agent.adapters.records import read_records
-from agent.core.values import CommandPoll
-from agent.wire.command_list import OPEN, CommandStatus
+from agent.core.list_watch import ListWatch
+from agent.core.values import Command, CommandPoll
+from agent.errors import ErrorAnswer, NotFound, Refused, ServerFault, ServiceError
+from agent.frozen import dataclass
+from agent.wire.command_list import MORE_THAN_LISTED, OPEN, UNREADABLE, CommandList, CommandStatus
+from agent.wire.connection import Interrupted
 from agent.wire.device_client import DeviceClient
-from agent.wire.extensions import LONG_POLL
+from agent.wire.dialect import CommandLists
+from agent.wire.extensions import COMMAND_STATUS, LONG_POLL
+from agent.wire.server_findings import CANCELED_QUERY, IF_NONE_MATCH
+
+_log = logging.getLogger(__name__)
+
+REFUSALS: Final = frozenset({400, 404, 405, 412, 422, 431, 501})
+"""What a server answers that refuses a part of a request which it does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What a poll has beyond the specification."""
+
+    status: str | None = None
+    wait_s: float = 0.0
+    etag: str | None = None
+
+    def extras(self) -> dict[str, _Question]:
+        """Feature -> the question without it, the least needed first, each without those before it, too."""
+        found: dict[str, _Question] = {}
+        rest = self
+        if rest.etag is not None:
+            found[IF_NONE_MATCH] = rest = replace(rest, etag=None)
+        if rest.wait_s > 0:
+            found[LONG_POLL] = rest = replace(rest, wait_s=0.0)
+        if rest.status is not None:
+            found[COMMAND_STATUS] = replace(rest, status=None)
+        return found
 
 
 class HttpSource:
     """A :class:`~agent.ports.CommandSource` on ``GET /devices/{deviceId}/commands``.
 
-    It asks for ``status=open``. A plain server may ignore that and list everything for ever: the journal decides what
-    is new.
+    ``status=open`` is asked for only where the service offers ``command-status``. A plain server may list everything
+    for ever, or each command once: the journal decides what is new.
 
     Args:
         client: only its interruptible requests are used here.
         device_id: whose commands.
-        discovery: what the service offers; None never lets it hold a poll.
+        discovery: what the service offers, and what was found out about it.
+        may_hold: whether the service may hold a poll where it offers that.
+        watch: compares the lists of a plain server; the uplink tells it which results were taken.
     """
 
-    def __init__(self, client: DeviceClient, device_id: str, discovery: Discovery | None) -> None:
+    def __init__(
+        self,
+        client: DeviceClient,
+        device_id: str,
+        discovery: Discovery,
+        *,
+        may_hold: bool = True,
+        watch: ListWatch | None = None,
+    ) -> None:
         self._client = client
         self._device_id = device_id
         self._discovery = discovery
+        self._may_hold = may_hold
+        self._watch = ListWatch() if watch is None else watch
         self._etag: str | None = None
         self._unacknowledged: str | None = None
+        self._listed: frozenset[str] = frozenset()
+        self._missing: ServiceError | None = None
+        self._is_accepted = False
+        self._noted: set[str] = set()
 
     def poll(self, wait_s: float) -> CommandPoll:
-        """See :meth:`agent.ports.CommandSource.poll`."""
-        held = wait_s > 0 and self._discovery is not None and self._discovery.offers(LONG_POLL)
-        answer = self._client.device_commands(
-            self._device_id, status=OPEN, wait_s=wait_s if held else 0.0, etag=self._etag
-        )
+        """See :meth:`agent.ports.CommandSource.poll`.
+
+        Where pages of a list are missing, those that came are returned first and the error is raised by the next call.
+        """
+        missing, self._missing = self._missing, None
+        if missing is not None:
+            raise missing
+        ended = self._watch.ended
+        question = self._question(wait_s)
+        question, answer = self._ask(question)
+        held = question.wait_s > 0
         if answer.unchanged:
             return CommandPoll(unchanged=True, server_time=answer.server_time, held=held)
+        self._note(answer)
         commands, malformed = read_records(answer.records, self._device_id)
+        commands = self._as_configured(commands)
         # Only what is in the journal may be left out next time.
         self._unacknowledged = answer.etag
+        self._missing = None if isinstance(answer.incomplete, Interrupted) else answer.incomplete
+        is_whole = answer.incomplete is None and MORE_THAN_LISTED not in answer.notes
+        self._listed = frozenset(command.id for command in commands)
+        if question.status is None and is_whole:
+            self._look(commands, ended)
         return CommandPoll(
-            commands=commands, malformed=(*answer.malformed, *malformed), server_time=answer.server_time, held=held
+            commands=commands,
+            malformed=(*answer.malformed, *malformed),
+            server_time=answer.server_time,
+            held=held,
+            is_whole=is_whole,
         )
 
     def acknowledge(self, command_ids: Sequence[str]) -> None:
@@ -55,8 +123,22 @@ class HttpSource:
         self._etag = self._unacknowledged
 
     def canceled(self, command_ids: Sequence[str]) -> frozenset[str]:
-        """See :meth:`agent.ports.CommandSource.canceled`: one more list, of the canceled ones."""
-        answer = self._client.device_commands(self._device_id, status=CommandStatus.CANCELED)
+        """See :meth:`agent.ports.CommandSource.canceled`: one more list where the service offers ``command-status``.
+
+        Where the configuration says that lists hold open commands alone, what left the last one was taken back.
+        """
+        if not self._discovery.offers(COMMAND_STATUS):
+            is_open = self._discovery.dialect.command_lists is CommandLists.OPEN and self._missing is None
+            return frozenset(command_ids) - self._listed if is_open else frozenset()
+        if self._discovery.book.is_withdrawn(CANCELED_QUERY):
+            return frozenset()
+        try:
+            answer = self._client.device_commands(self._device_id, status=CommandStatus.CANCELED)
+        except (NotFound, Refused, ServerFault) as error:
+            if error.status not in REFUSALS:
+                raise
+            self._discovery.withdraw(CANCELED_QUERY, str(error))
+            return frozenset()
         commands, _ = read_records(answer.records, self._device_id)
         # A service that ignores the filter lists others, too.
         listed = {command.id for command in commands if command.status == CommandStatus.CANCELED}
@@ -68,3 +150,76 @@ class HttpSource:
 
     def close(self) -> None:
         """The client belongs to whoever made it; nothing else is held."""
+
+    def _question(self, wait_s: float) -> _Question:
+        offers, book = self._discovery.offers, self._discovery.book
+        is_held = self._may_hold and wait_s > 0 and offers(LONG_POLL)
+        return _Question(
+            status=OPEN if offers(COMMAND_STATUS) else None,
+            wait_s=wait_s if is_held else 0.0,
+            etag=None if book.is_withdrawn(IF_NONE_MATCH) else self._etag,
+        )
+
+    def _ask(self, question: _Question) -> tuple[_Question, CommandList]:
+        """The answer; of a refusal it is found out once which part of the question the server cannot take."""
+        try:
+            answer = self._list(question)
+        except (NotFound, Refused, ServerFault) as error:
+            # A server that took such questions before and has no such device now means the device.
+            if error.status not in REFUSALS or (self._is_accepted and isinstance(error, NotFound)):
+                raise
+            refusal: ErrorAnswer = error
+        else:
+            self._is_accepted = True
+            return question, answer
+        for feature, rest in question.extras().items():
+            try:
+                answer = self._list(rest)
+            except (NotFound, Refused, ServerFault) as error:
+                if error.status not in REFUSALS:
+                    raise
+                continue
+            self._discovery.withdraw(feature, str(refusal))
+            return rest, answer
+        raise refusal
+
+    def _list(self, question: _Question) -> CommandList:
+        return self._client.device_commands(
+            self._device_id, status=question.status, wait_s=question.wait_s, etag=question.etag
+        )
+
+    def _as_configured(self, commands: tuple[Command, ...]) -> tuple[Command, ...]:
+        """Where lists hold open commands alone, a listed one is open, whatever the server calls that."""
+        if self._discovery.dialect.command_lists is not CommandLists.OPEN:
+            return commands
+        known = set(CommandStatus)
+        return tuple(
+            each if (each.status or "").lower() in known else replace(each, status=str(CommandStatus.QUEUED))
+            for each in commands
+        )
+
+    def _note(self, answer: CommandList) -> None:
+        """Log what is odd about the list, each kind once, and keep it."""
+        for kind, text in answer.notes.items():
+            if kind not in self._noted:
+                self._noted.add(kind)
+                _log.warning("commands=odd %s", text)
+        book = self._discovery.book
+        before = book.findings
+        unread = {kind.removeprefix(UNREADABLE) for kind in answer.notes if kind.startswith(UNREADABLE)}
+        derives_ids = before.derives_ids or answer.has_derived_ids
+        unread_time = ", ".join(sorted(unread.union(filter(None, before.unread_time.split(", ")))))
+        more_pages = before.more_pages or answer.notes.get(MORE_THAN_LISTED, "")
+        found = {"derives_ids": derives_ids, "unread_time": unread_time, "more_pages": more_pages}
+        if any(getattr(before, name) != value for name, value in found.items()):
+            book.note(**found)
+
+    def _look(self, commands: Iterable[Command], ended: Iterable[str]) -> None:
+        found = self._watch.saw({command.id: command.status for command in commands}, ended)
+        book = self._discovery.book
+        before = book.findings
+        # What once listed everything may show open commands alone for a while.
+        lists = before.lists if found is None or before.lists is CommandLists.EVERYTHING else found
+        words = tuple(sorted(self._watch.words.union(before.status_words)))
+        if (lists, words) != (before.lists, before.status_words):
+            book.note(lists=lists, status_words=words)

@@ -1,40 +1,68 @@
-"""Readings and results over HTTP, by the extensions where the service offers them, else by the specification alone."""
+"""Readings over HTTP, by the extensions where the service offers them, else by the specification alone."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from agent.adapters.discovery import Discovery
+from agent.adapters.http_results import HttpResults
+from agent.adapters.keyed import Keyed
+from agent.core.list_watch import ListWatch
 from agent.core.outbox import Disposition, judge_readings
 from agent.core.timekeeping import undated
 from agent.core.values import Moment, Report, SendOutcome, StoredReading
-from agent.errors import InvalidMessage, NotFound, Refused, ServiceError
+from agent.errors import ErrorAnswer, InvalidMessage, NotFound, Refused, ServerFault, ServiceError
+from agent.frozen import dataclass
 from agent.wire.base import describe_faults
 from agent.wire.device_client import DeviceClient
-from agent.wire.extensions import BATCH_SENSOR_DATA, COMMAND_RESULTS, IDEMPOTENCY_KEY, KEY_REUSED
+from agent.wire.extensions import BATCH_SENSOR_DATA, KEY_REUSED, RECORDED_AT
 from agent.wire.limits import BATCH_MAX
 from agent.wire.sensor_data import PostSensorData
 from agent.wire.times import to_rfc3339
 
-ModelT = TypeVar("ModelT", bound=BaseModel)
+_log = logging.getLogger(__name__)
 
-IN_PROGRESS: Final = "in_progress"
+# An address or a method that is not there: of an array, the array may be what is not there.
+_NOT_THERE: Final = frozenset({404, 405, 501})
+# Too large is no refusal of arrays or members.
+_TOO_LARGE: Final = 413
+
+
+@dataclass(slots=True)
+class _Item:
+    """A reading and the body that it was last made into."""
+
+    stored: StoredReading
+    body: PostSensorData
+
+
+@dataclass(slots=True)
+class _Result:
+    """What has become of a batch so far."""
+
+    delivered: list[int]
+    refused: dict[int, str]
 
 
 class HttpUplink:
     """An :class:`~agent.ports.Uplink` on ``POST /sensor-data`` and the two ways of reporting a result.
 
+    What the service offers and then refuses (an array, ``recorded_at``, ``Idempotency-Key``) is left out from then on,
+    and the readings that met the refusal go without it: none is lost by it.
+
     Args:
         client: its requests are not interrupted: what was begun is finished or times out.
         device_id: whose readings.
         product_id: whose table takes results on a plain server; None looks it up in the list of devices.
-        discovery: what the service offers.
+        discovery: what the service offers, and what was found out about it.
         wall_of: when a moment was, epoch seconds; None when nobody can say: then the service takes the time of
             arrival, and the reading says so.
+        watch: is told which results were taken.
     """
 
     def __init__(
@@ -44,167 +72,208 @@ class HttpUplink:
         product_id: str | None,
         discovery: Discovery,
         wall_of: Callable[[Moment], float | None] = lambda moment: moment.wall_s,
+        *,
+        watch: ListWatch | None = None,
     ) -> None:
         self._client = client
         self._device_id = device_id
-        self._product_id = product_id
         self._discovery = discovery
         self._wall_of = wall_of
+        self._keyed = Keyed(discovery)
+        self._results = HttpResults(client, device_id, product_id, discovery, watch)
+        # What this service took at least once, so that a refusal is the reading's own fault.
+        self._taken: set[str] = set()
+        self._has_warned = False
 
     def send(self, readings: Sequence[StoredReading]) -> SendOutcome:
         """See :meth:`agent.ports.Uplink.send`. Several readings go as one request where the service takes arrays."""
-        delivered: list[int] = []
-        refused: dict[int, str] = {}
-        good: list[tuple[StoredReading, PostSensorData]] = []
+        result = _Result([], {})
+        good: list[_Item] = []
         # Asked before anything is dated: with its answer the service tells the time.
         takes_arrays = self._discovery.offers(BATCH_SENSOR_DATA)
         for stored in readings:
             try:
-                good.append((stored, self._body(stored)))
+                good.append(_Item(stored, self._body(stored)))
             except (ValidationError, InvalidMessage) as error:
-                refused[stored.key] = f"invalid_reading: {_fault_text(error)}"
+                result.refused[stored.key] = f"invalid_reading: {_fault_text(error)}"
         try:
             if len(good) > 1 and takes_arrays:
                 for begin in range(0, len(good), BATCH_MAX):
-                    self._send_batch(good[begin : begin + BATCH_MAX], delivered, refused)
+                    self._send_many(good[begin : begin + BATCH_MAX], result)
             else:
                 for item in good:
-                    self._send_one(item, delivered, refused)
+                    self._send_one(item, result)
         except ServiceError:
             # What was stored before is known and must be told; the next call meets the same trouble at once.
-            if not delivered and not refused:
+            if not result.delivered and not result.refused:
                 raise
-        return SendOutcome(tuple(delivered), refused)
+        return SendOutcome(tuple(result.delivered), result.refused)
 
     def report(self, report: Report) -> float | None:
-        """See :meth:`agent.ports.Uplink.report`. A plain server has no place for progress: it is left out there."""
-        if self._discovery.offers(COMMAND_RESULTS):
-            from agent.wire.commands import CommandResult  # with the first result
+        """See :meth:`agent.ports.Uplink.report`. A table has no place for progress: it is left out there.
 
-            body = _valid(lambda: CommandResult(status=report.status, result=report.result, error=report.error))  # type: ignore[arg-type]  # checked by the model
-            try:
-                self._client.report_result(self._device_id, report.command_id, body)
-            except InvalidMessage as error:
-                raise Refused(400, "invalid_result", str(error)) from error
-            except NotFound:
-                # Either the command is gone or the service is another one now: look again what it offers.
-                self._discovery.forget()
-                raise
-        elif report.status != IN_PROGRESS:
-            self._record(report)
+        Raises:
+            NoPlaceForResults: this service takes no results.
+        """
+        self._results.report(report)
         return None
 
     def close(self) -> None:
         """The client belongs to whoever made it; nothing else is held."""
 
-    def _body(self, stored: StoredReading) -> PostSensorData:
+    # --- what a reading is sent as ------------------------------------------------------------------------------------
+
+    def _body(self, stored: StoredReading, *, with_time: bool = True) -> PostSensorData:
         wall_s = self._wall_of(stored.reading.at)
         values, at = stored.reading.values, stored.reading.at
         if wall_s is None:
             return PostSensorData(device_id=self._device_id, sensor_data=undated(values, at))
-        return PostSensorData(device_id=self._device_id, sensor_data=dict(values), recorded_at=to_rfc3339(wall_s))
+        if with_time and self._discovery.offers(RECORDED_AT):
+            return PostSensorData(device_id=self._device_id, sensor_data=dict(values), recorded_at=to_rfc3339(wall_s))
+        name = self._discovery.dialect.recorded_at_reading
+        if name is None:
+            return PostSensorData(device_id=self._device_id, sensor_data=dict(values))
+        if name in values:
+            self._warn(name)
+            return PostSensorData(device_id=self._device_id, sensor_data=dict(values))
+        return PostSensorData(device_id=self._device_id, sensor_data={**values, name: round(wall_s, 3)})
 
-    def _send_one(
-        self, item: tuple[StoredReading, PostSensorData], delivered: list[int], refused: dict[int, str]
-    ) -> None:
-        stored, body = item
+    def _warn(self, name: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            text = (
+                "a sensor's own reading has the name of service.dialect.recorded_at_reading: such readings go without"
+            )
+            _log.warning("reading=%s %s the time; choose another name", name, text)
+
+    def _current(self, item: _Item) -> PostSensorData:
+        """The body, made anew when ``recorded_at`` was refused since."""
+        if item.body.recorded_at is not None and not self._discovery.offers(RECORDED_AT):
+            item.body = self._body(item.stored)
+        return item.body
+
+    # --- one by one ---------------------------------------------------------------------------------------------------
+
+    def _send_one(self, item: _Item, result: _Result) -> None:
+        stored, body = item.stored, self._current(item)
         try:
-            self._client.post_sensor_data(body, idempotency_key=self._key(stored.idempotency_key))
-        except Refused as error:
+            self._post(stored, body)
+        except (Refused, ServerFault) as error:
             if error.error == KEY_REUSED:
                 # The key is this reading's alone, so it is stored already: its time was estimated otherwise then.
-                delivered.append(stored.key)
+                result.delivered.append(stored.key)
                 return
-            if judge_readings(error) is not Disposition.SET_ASIDE:
+            if judge_readings(error) is not Disposition.SET_ASIDE and error.status not in _NOT_THERE:
                 raise
-            refused[stored.key] = str(error)
+            if not self._goes_without_time(item, error):
+                if judge_readings(error) is not Disposition.SET_ASIDE:
+                    raise
+                result.refused[stored.key] = str(error)
+                return
         else:
-            delivered.append(stored.key)
+            if body.recorded_at is not None:
+                self._taken.add(RECORDED_AT)
+        result.delivered.append(stored.key)
 
-    def _send_batch(
-        self, items: Sequence[tuple[StoredReading, PostSensorData]], delivered: list[int], refused: dict[int, str]
-    ) -> None:
-        if len(items) == 1:
-            self._send_one(items[0], delivered, refused)
-            return
-        # The key follows from the content, so the same readings sent again, also after a crash, count once.
-        names = "\n".join(stored.idempotency_key for stored, _ in items)
-        key = self._key(hashlib.sha256(names.encode()).hexdigest())
+    def _goes_without_time(self, item: _Item, refusal: ErrorAnswer) -> bool:
+        """Whether the service takes the same reading without ``recorded_at``, and then it is stored."""
+        if item.body.recorded_at is None or refusal.status == _TOO_LARGE:
+            return False
         try:
-            answer = self._client.post_sensor_data_batch([body for _, body in items], idempotency_key=key)
-        except Refused as error:
+            # Another request, so another key: the refusal may be kept under the first one.
+            self._post(item.stored, self._body(item.stored, with_time=False), "-untimed")
+        except (NotFound, Refused, ServerFault) as error:
             if error.error == KEY_REUSED:
-                delivered.extend(stored.key for stored, _ in items)
-                return
-            if judge_readings(error) is not Disposition.SET_ASIDE:
-                raise
-            # One of them is bad and none was stored: halve until it stands alone.
-            middle = len(items) // 2
-            self._send_batch(items[:middle], delivered, refused)
-            self._send_batch(items[middle:], delivered, refused)
+                return True
+            if error.status == refusal.status:
+                return False
+            raise
+        if RECORDED_AT not in self._taken:
+            self._discovery.withdraw(RECORDED_AT, str(refusal))
+        return True
+
+    def _post(self, stored: StoredReading, body: PostSensorData, key_suffix: str = "") -> None:
+        self._keyed.send(
+            stored.idempotency_key + key_suffix,
+            lambda key: self._client.post_sensor_data(body, idempotency_key=key),
+        )
+
+    # --- as arrays ----------------------------------------------------------------------------------------------------
+
+    def _send_many(self, items: Sequence[_Item], result: _Result) -> None:
+        """One array; where the service took none yet and refuses this one, its members tell whether it takes any."""
+        before = self._discovery.book.findings.withdrawn
+        taken = len(result.delivered)
+        refusal = self._send_batch(items, result)
+        if refusal is None or BATCH_SENSOR_DATA in self._taken:
             return
+        is_array_at_fault = len(result.delivered) - taken == len(items)
+        if is_array_at_fault and self._discovery.book.findings.withdrawn == before:
+            self._discovery.withdraw(BATCH_SENSOR_DATA, str(refusal))
+
+    def _send_batch(self, items: Sequence[_Item], result: _Result) -> ErrorAnswer | None:
+        """Send these; the refusal of the whole array, if there was one and its members went by themselves."""
+        if len(items) == 1 or not self._discovery.offers(BATCH_SENSOR_DATA):
+            for item in items:
+                self._send_one(item, result)
+            return None
+        bodies = [self._current(item) for item in items]
+        # The key follows from the content, so the same readings sent again, also after a crash, count once.
+        names = "\n".join(item.stored.idempotency_key for item in items)
+        try:
+            answer = self._keyed.send(
+                hashlib.sha256(names.encode()).hexdigest(),
+                lambda key: self._client.post_sensor_data_batch(bodies, idempotency_key=key),
+            )
+        except (NotFound, Refused, ServerFault) as error:
+            return self._refused_as_a_whole(items, result, error)
         if answer.accepted + len(answer.errors) != len(items):
             # It does not say which ones it left out: asking one by one loses none.
             for item in items:
-                self._send_one(item, delivered, refused)
-            return
-        faults = {fault.index: f"{fault.error}: {fault.message}".strip(": ") for fault in answer.errors}
-        for index, (stored, _) in enumerate(items):
-            if index in faults:
-                refused[stored.key] = faults[index]
+                self._send_one(item, result)
+            return None
+        self._taken.add(BATCH_SENSOR_DATA)
+        if answer.accepted and any(body.recorded_at is not None for body in bodies):
+            self._taken.add(RECORDED_AT)
+        self._settle(items, {each.index: f"{each.error}: {each.message}".strip(": ") for each in answer.errors}, result)
+        return None
+
+    def _settle(self, items: Sequence[_Item], faults: Mapping[int, str], result: _Result) -> None:
+        """What an answered array means for each of its members."""
+        for index, item in enumerate(items):
+            if index not in faults:
+                result.delivered.append(item.stored.key)
+            elif item.body.recorded_at is not None and RECORDED_AT not in self._taken:
+                # Its time may be what the service cannot take.
+                self._send_one(item, result)
             else:
-                delivered.append(stored.key)
+                result.refused[item.stored.key] = faults[index]
 
-    def _record(self, report: Report) -> None:
-        # Only plain servers need it.
-        from agent.wire.commands import RESULTS_TABLE, CommandResultPayload
-        from agent.wire.database import NewRuntimeRecord
+    def _refused_as_a_whole(self, items: Sequence[_Item], result: _Result, error: ErrorAnswer) -> ErrorAnswer | None:
+        """None of the array is stored: its members go in smaller ones, or alone."""
+        if error.error == KEY_REUSED:
+            result.delivered.extend(item.stored.key for item in items)
+            return None
+        if error.status in _NOT_THERE and BATCH_SENSOR_DATA not in self._taken:
+            self._first_alone(items, result, error)
+            return None
+        if judge_readings(error) is not Disposition.SET_ASIDE:
+            raise error
+        # One of them is bad: halve until it stands alone.
+        middle = len(items) // 2
+        self._send_batch(items[:middle], result)
+        self._send_batch(items[middle:], result)
+        return error
 
-        payload = _valid(
-            lambda: CommandResultPayload(
-                command_id=report.command_id,
-                status=report.status,  # type: ignore[arg-type]  # checked by the model
-                result=report.result,
-                error=report.error,
-                started_at=None if report.started_at is None else to_rfc3339(report.started_at),
-                finished_at=None if report.finished_at is None else to_rfc3339(report.finished_at),
-            )
-        )
-        record = NewRuntimeRecord(
-            product_id=self._product(),
-            device_id=self._device_id,
-            table_name=RESULTS_TABLE,
-            data_payload=payload.to_wire(),
-        )
+    def _first_alone(self, items: Sequence[_Item], result: _Result, refusal: ErrorAnswer) -> None:
+        """The array was answered as if the path were not there: when one reading goes, only arrays are not."""
         try:
-            self._client.create_runtime_record(record, idempotency_key=self._key(f"result-{report.command_id}"))
-        except NotFound as error:
-            raise ServiceError(
-                f"the service has no table {RESULTS_TABLE!r} for product {record.product_id}, so results wait: create "
-                f"the table, or check device.device_id and device.product_id ({error})"
-            ) from error
-
-    def _product(self) -> str:
-        if self._product_id is None:
-            for device in self._client.devices():
-                if device.device_id == self._device_id and device.product_id:
-                    self._product_id = device.product_id
-                    break
-            else:
-                raise ServiceError(
-                    "results cannot be stored, since this device's product is not known: set device.product_id"
-                )
-        return self._product_id
-
-    def _key(self, key: str) -> str | None:
-        return key if self._discovery.offers(IDEMPOTENCY_KEY) else None
-
-
-def _valid(build: Callable[[], ModelT]) -> ModelT:
-    try:
-        return build()
-    except (ValidationError, InvalidMessage) as error:
-        raise Refused(400, "invalid_result", _fault_text(error)) from error
+            self._send_one(items[0], result)
+        except ServiceError:
+            raise refusal from None
+        self._discovery.withdraw(BATCH_SENSOR_DATA, str(refusal))
+        for item in items[1:]:
+            self._send_one(item, result)
 
 
 def _fault_text(error: ValidationError | InvalidMessage) -> str:

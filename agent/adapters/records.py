@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from agent.core.values import Command
 from agent.errors import InvalidMessage
 
 if TYPE_CHECKING:
     from agent.wire.commands import CommandRecord
+
+_NO_EXPIRY: Final = "unreadable_expires_at: the command's expires_at is no time that this device can read"
 
 
 def read_records(records: Iterable[CommandRecord], device_id: str) -> tuple[tuple[Command, ...], tuple[str, ...]]:
@@ -28,7 +30,7 @@ def read_records(records: Iterable[CommandRecord], device_id: str) -> tuple[tupl
 
 
 def oldest_first(commands: Iterable[Command]) -> tuple[Command, ...]:
-    """By ``created_at``, as the device works them off; equal ones keep their order."""
+    """By ``created_at``, as the device works them off, those without one first; equal ones keep their order."""
     return tuple(sorted(commands, key=lambda command: command.created_at or 0.0))
 
 
@@ -40,5 +42,6 @@ def _command(record: CommandRecord) -> Command:
         expires_at=record.expires_at,
         status=record.status,
         size_bytes=record.payload_size_bytes(),
+        fault=_NO_EXPIRY if "expires_at" in record.unreadable_times else None,
         listed_at=record.listed_at,
     )

@@ -10,6 +10,7 @@ from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 
+from agent.app.device_look import knows_device
 from agent.app.links import open_client
 from agent.app.lock import holder_of
 from agent.app.plugins import load_handlers, load_sensors
@@ -196,9 +197,9 @@ def _check_service(config: AgentConfig, credentials: Credentials) -> list[Findin
         with open_client(config, credentials) as client:
             if client is None:
                 return []
-            offered = client.discover()
-            # A state that lists little and changes nothing: unlike 'open' it marks nothing as delivered.
-            client.device_commands(config.device.device_id, status="in_progress")
+            configured = config.service.dialect.dialect().extensions if config.service is not None else None
+            offered = client.discover() if configured is None else configured
+            is_known = knows_device(client, config.device.device_id, offered)
     except (TransportError, UnexpectedAnswer) as error:
         return [Finding("service", Verdict.UNREACHABLE, str(error))]
     except NotFound as error:
@@ -209,7 +210,8 @@ def _check_service(config: AgentConfig, credentials: Credentials) -> list[Findin
     except (ServiceError, InvalidMessage) as error:
         return [Finding("service", Verdict.FAILED, describe(error)[1])]
     extensions = ", ".join(sorted(offered)) or "none (a plain server)"
-    return [Finding("service", Verdict.OK, f"it accepts the keys and knows this device; extensions: {extensions}")]
+    known = "and knows this device" if is_known else "and does not tell whether it knows this device"
+    return [Finding("service", Verdict.OK, f"it accepts the keys {known}; extensions: {extensions}")]
 
 
 def _check_broker(config: AgentConfig, mqtt: MqttConfig, credentials: Credentials) -> Finding:

@@ -38,6 +38,7 @@ def make_client(config: AgentConfig, service: ServiceConfig, credentials: Creden
         timeout_s=service.timeout_s,
         max_answer_bytes=service.max_answer_bytes,
         user_agent=f"device-agent/{version}",
+        reading=service.dialect.dialect().reading,
     )
 
 

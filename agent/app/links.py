@@ -20,6 +20,7 @@ from agent.wire.extensions import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY
 
 if TYPE_CHECKING:
     from agent.adapters.discovery import Discovery
+    from agent.core.list_watch import ListWatch
     from agent.ports import Clock, CommandSource, Journal, Uplink
     from agent.wire.device_client import DeviceClient
 
@@ -107,10 +108,10 @@ def make_links(config: AgentConfig, credentials: Credentials, client: DeviceClie
 
 
 def _http_links(config: AgentConfig, client: DeviceClient, parts: LinkParts) -> Links:
-    from agent.adapters.discovery import Discovery
     from agent.adapters.http_uplink import HttpUplink
+    from agent.core.list_watch import ListWatch
 
-    discovery, device = Discovery(client, parts.clock), config.device
+    discovery, device, watch = make_discovery(config, client, parts), config.device, ListWatch()
     client.connection.on_traffic = parts.on_traffic
 
     def settles_lazily(outcome: SendOutcome) -> bool:
@@ -118,16 +119,30 @@ def _http_links(config: AgentConfig, client: DeviceClient, parts: LinkParts) -> 
         return len(outcome.delivered) <= 1 and discovery.knows(IDEMPOTENCY_KEY)
 
     return Links(
-        source=list_source(config, client, discovery),
-        uplink=HttpUplink(client, device.device_id, device.product_id, discovery, parts.wall_of),
+        source=list_source(config, client, discovery, watch),
+        uplink=HttpUplink(client, device.device_id, device.product_id, discovery, parts.wall_of, watch=watch),
         poll_wait_s=lambda: 0.0 if parts.poll_is_set() else config.commands.long_poll_wait_s,
         settles_lazily=settles_lazily,
         takes_arrays=lambda: discovery.offers(BATCH_SENSOR_DATA),
     )
 
 
-def list_source(config: AgentConfig, client: DeviceClient, discovery: Discovery) -> CommandSource:
+def make_discovery(config: AgentConfig, client: DeviceClient, parts: LinkParts) -> Discovery:
+    """What the service offers, with what the configuration says and the journal holds about it."""
+    from agent.adapters.discovery import Discovery
+    from agent.adapters.server_book import ServerBook
+
+    if config.service is None:
+        raise ConfigurationError(["service: there is none"])
+    book = ServerBook(config.service.base_url, config.service.dialect.dialect(), parts.journal)
+    return Discovery(client, parts.clock, book)
+
+
+def list_source(
+    config: AgentConfig, client: DeviceClient, discovery: Discovery, watch: ListWatch | None = None
+) -> CommandSource:
     """Commands by asking for the list."""
     from agent.adapters.http_source import HttpSource
 
-    return HttpSource(client, config.device.device_id, discovery if config.commands.long_poll == "auto" else None)
+    may_hold = config.commands.long_poll == "auto"
+    return HttpSource(client, config.device.device_id, discovery, may_hold=may_hold, watch=watch)

@@ -9,7 +9,7 @@ from agent.adapters.mqtt_device import MqttDevice
 from agent.adapters.mqtt_session import Broker, Tls
 from agent.adapters.mqtt_source import FirstPush
 from agent.adapters.renewed_token import RenewedToken
-from agent.app.links import LinkParts, Links, list_source
+from agent.app.links import LinkParts, Links, list_source, make_discovery
 from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials
 from agent.core.first_contact import SETTING as FIRST_CONTACT
@@ -40,10 +40,8 @@ def mqtt_links(
     source: CommandSource = device.source
     wait_s: Callable[[], float] = lambda: config.commands.long_poll_wait_s  # noqa: E731 - with its type
     if client is not None:
-        from agent.adapters.discovery import Discovery  # only with both ways
-
         client.connection.on_traffic = parts.on_traffic
-        source = _hybrid(device, list_source(config, client, Discovery(client, parts.clock)), mqtt, parts)
+        source = _hybrid(device, list_source(config, client, make_discovery(config, client, parts)), mqtt, parts)
         wait_s = lambda: 0.0 if parts.poll_is_set() else config.commands.long_poll_wait_s  # noqa: E731 - as above
     receipts = mqtt.delivered_when == "receipt"
     return Links(

@@ -11,6 +11,7 @@ from agent.adapters.sqlite_store import FILE_NAME
 from agent.adapters.store.status import StoreStatus
 from agent.adapters.store.status import read_status as read_store_status
 from agent.app.lock import holder_of
+from agent.app.server import ServerStatus, look_at_server
 from agent.app.status_file import StatusFile, read_status, status_path
 from agent.app.tokens import look_at_tokens
 from agent.config import AgentConfig
@@ -32,6 +33,7 @@ class AgentStatus:
         store_fault: why it cannot be read; empty when it can.
         traffic: day -> bytes sent, received and written, the oldest first; at most an hour behind.
         tokens: how the bearer token stands, in a sentence; empty with a key pair.
+        server: what the agent found out about its server; None before it did.
     """
 
     state: str
@@ -42,6 +44,7 @@ class AgentStatus:
     store_fault: str = ""
     traffic: Mapping[str, Day] = field(default_factory=dict)
     tokens: str = ""
+    server: ServerStatus | None = None
 
     @property
     def is_healthy(self) -> bool:
@@ -70,7 +73,8 @@ def look_at(config: AgentConfig, environ: Mapping[str, str]) -> AgentStatus:
         fault = str(error)
     tokens = look_at_tokens(config, environ, time.time()).text
     traffic = {} if store is None else read_days(store.settings.get(LEDGER))
-    return AgentStatus(_state(holder, told, store), state_dir, holder, told, store, fault, traffic, tokens)
+    server = None if store is None else look_at_server(store.settings, config)
+    return AgentStatus(_state(holder, told, store), state_dir, holder, told, store, fault, traffic, tokens, server)
 
 
 def _newest(paths: list[Path], device_id: str) -> StatusFile | None:

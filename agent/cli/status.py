@@ -58,6 +58,8 @@ def _print(found: AgentStatus) -> None:
             click.echo(f"  {name} {part.state} for {_span(time.time() - part.since_wall_s)}{detail}")
     if found.tokens:
         click.echo(f"tokens     {found.tokens}")
+    if found.server is not None:
+        click.echo(f"server     {', '.join(found.server.words)}")
     if found.store_fault:
         click.echo(f"store      {found.store_fault}")
     if found.store is not None:

@@ -317,6 +317,16 @@ class AgentConfig(Section):
     )
 
     @model_validator(mode="after")
+    def _keeps_the_time_apart(self) -> Self:
+        name = self.service.dialect.recorded_at_reading if self.service is not None else None
+        if name is not None and any(sensor.name == name for sensor in self.sensors):
+            raise ValueError(
+                f"service.dialect.recorded_at_reading: {name!r} is the name of a sensor, so its readings would be "
+                "mixed up with times: choose another name"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _has_a_way(self) -> Self:
         if self.service is None and self.mqtt is None:
             raise ValueError(

@@ -452,7 +452,7 @@ class _Pass:
         if command.size_bytes > rules.max_payload_bytes:
             sizes = f"{command.size_bytes} bytes are more than this device's limit of {rules.max_payload_bytes}"
             return _rejected("payload_too_large", f"a command_payload of {sizes}")
-        refused = self._seal_refusal(command) or _expiry(command, self.service_now_s)
+        refused = _faulty(command) or self._seal_refusal(command) or _expiry(command, self.service_now_s)
         if refused is not None:
             return refused
         if not handler:
@@ -489,6 +489,10 @@ def _expiry(command: Command, service_now_s: float | None) -> Outcome | None:
     return _rejected(
         "expired", f"it expired {service_now_s - command.expires_at:.0f} s before this device could run it"
     )
+
+
+def _faulty(command: Command) -> Outcome | None:
+    return None if command.fault is None else Outcome(OutcomeStatus.REJECTED, error=command.fault)
 
 
 def _rejected(code: str, sentence: str) -> Outcome:

@@ -68,6 +68,8 @@ class Command:
         expires_at: seconds since the epoch on the service's clock; None when it never expires.
         status: the service's word for its state; None on a plain server.
         size_bytes: length of the payload as JSON text.
+        fault: why it must not run although it could be read, as ``code: sentence``; None when nothing is wrong. Only
+            triage needs it: a journal does not keep it.
         listed_at: when a gateway first saw it on the service's list, seconds since the epoch on the service's clock;
             None when nobody says. It is not kept in the journal.
     """
@@ -78,6 +80,7 @@ class Command:
     expires_at: float | None = None
     status: str | None = None
     size_bytes: int = 0
+    fault: str | None = None
     listed_at: float | None = None
 
 
@@ -212,6 +215,7 @@ class CommandPoll:
         held: the service held this poll open (long poll), so the next one may follow at once.
         pushed: the commands came by themselves and nobody was asked: waiting for more costs nothing, and what is not
             among them may be open all the same.
+        is_whole: no page of the list is missing; else what is not among the commands may be listed all the same.
     """
 
     commands: tuple[Command, ...] = ()
@@ -220,6 +224,7 @@ class CommandPoll:
     server_time: float | None = None
     held: bool = False
     pushed: bool = False
+    is_whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)

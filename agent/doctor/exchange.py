@@ -1,4 +1,4 @@
-"""Two requests to the service that change nothing; several checks judge what came back."""
+"""A few requests to the service that change nothing and take no commands; several checks judge what came back."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from itertools import islice
 from typing import Any, Final
 
 from agent.app.client import make_client
+from agent.app.device_look import DEVICES_MAX, knows_device
 from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials
 from agent.doctor.subject import NETWORK_TIMEOUT_S
-from agent.errors import AgentError, ServiceError, TransportError, UnexpectedAnswer
+from agent.errors import AgentError, Forbidden, ServerFault, ServiceError, TransportError, UnexpectedAnswer
 from agent.frozen import dataclass
 from agent.wire import paths
-from agent.wire.answers import Answer
+from agent.wire.announcement import read_announcement
 from agent.wire.device_client import DeviceClient
 from agent.wire.rate_limit import RateLimit, read_rate_limit
 
-FLEET_MAX: Final = 1000
-"""So many devices are counted at most, which takes ten requests."""
+FLEET_MAX: Final = DEVICES_MAX
+"""So many devices are counted at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,8 @@ class Exchange:
     Attributes:
         document: the discovery document, whatever JSON it is; None when there was none.
         discovery_error: why there was none.
-        device_error: why the device's commands were not listed; None when they were.
+        device_error: why nothing was learned of this device; None when the service was asked about it.
+        knows_device: whether the service said that it knows this device.
         server_time: the service's clock, seconds since the epoch.
         asked_at: this machine's clock when that answer came.
         rate_limit: how the key's quota stands.
@@ -38,6 +40,7 @@ class Exchange:
     document: Any = None
     discovery_error: AgentError | None = None
     device_error: AgentError | None = None
+    knows_device: bool = False
     server_time: float | None = None
     asked_at: float | None = None
     rate_limit: RateLimit | None = None
@@ -50,43 +53,70 @@ class Exchange:
 
 
 def ask(config: AgentConfig, credentials: Credentials, wall: Callable[[], float]) -> Exchange:
-    """Ask for the discovery document and for the device's running commands, which marks none as delivered.
+    """Ask for the discovery document, unless the configuration replaces it, and whether the service knows the device.
 
     Raises:
         ConfigurationError: address, keys or certificate file cannot be used.
     """
     assert config.service is not None  # noqa: S101 - the check is skipped without one
     service = config.service.model_copy(update={"timeout_s": min(config.service.timeout_s, NETWORK_TIMEOUT_S)})
+    configured = service.dialect.dialect().extensions
     with make_client(config, service, credentials, VERSION) as client:
-        answer, discovery_error = _try(client, paths.DISCOVERY)
-        asked_at = wall()
-        document = None
+        heard = _Heard(client, wall)
+        document: Any = None if configured is None else {"extensions": sorted(configured)}
+        discovery_error: AgentError | None = None
+        if configured is None:
+            document, discovery_error = _document(client)
         if isinstance(discovery_error, TransportError):
             return Exchange(discovery_error=discovery_error, device_error=discovery_error)
-        if answer is not None:
-            try:
-                document = answer.json()
-            except UnexpectedAnswer as error:
-                discovery_error = error
-        listed, device_error = _try(client, paths.device_commands(config.device.device_id), {"status": "in_progress"})
-        told = listed or answer
-        limit = read_rate_limit(told.headers) if told is not None else None
+        # A credential that may not even ask this is no good for the rest, unless the next answer says otherwise.
+        is_forbidden = isinstance(discovery_error, Forbidden)
+        device_error: AgentError | None = discovery_error if is_forbidden else None
+        is_known = False
+        try:
+            is_known = knows_device(client, config.device.device_id, read_announcement(document).extensions)
+            device_error = None if is_known else device_error
+        except AgentError as error:
+            device_error = error
+            heard.note(getattr(error, "server_time", None))
+        limit = read_rate_limit(client.connection.last_headers)
+        if configured is not None and isinstance(device_error, TransportError | UnexpectedAnswer | ServerFault):
+            discovery_error = device_error
         return Exchange(
             document,
             discovery_error,
             device_error,
-            told.server_time if told is not None else getattr(device_error, "server_time", None),
-            asked_at if listed is None and answer is not None else wall(),
+            is_known,
+            heard.server_time,
+            heard.asked_at,
             limit,
-            _fleet(client) if listed is not None and limit is not None else None,
+            _fleet(client) if device_error is None and limit is not None else None,
         )
 
 
-def _try(
-    client: DeviceClient, path: str, params: dict[str, str] | None = None
-) -> tuple[Answer | None, AgentError | None]:
+class _Heard:
+    """What the answers of a client say of the time.
+
+    Attributes:
+        server_time: the service's clock in the last answer that had a ``Date``, seconds since the epoch.
+        asked_at: this machine's clock then.
+    """
+
+    def __init__(self, client: DeviceClient, wall: Callable[[], float]) -> None:
+        self._wall = wall
+        self.server_time: float | None = None
+        self.asked_at: float | None = None
+        client.connection.on_date = self.note
+
+    def note(self, server_time: float | None, _took_s: float = 0.0) -> None:
+        """An answer had this ``Date``."""
+        if server_time is not None:
+            self.server_time, self.asked_at = server_time, self._wall()
+
+
+def _document(client: DeviceClient) -> tuple[Any, AgentError | None]:
     try:
-        return client.connection.request("GET", path, params=params), None
+        return client.connection.request("GET", paths.DISCOVERY).json(), None
     except AgentError as error:
         return None, error
 

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
+from agent.adapters.sqlite_store import FILE_NAME
+from agent.adapters.store.status import read_status
+from agent.app.server import findings_of
 from agent.doctor.clock import SET_IT
 from agent.doctor.exchange import FLEET_MAX
 from agent.doctor.findings import Check, Finding, cause_and_fix, failed, ok, skipped, unreachable, warning
@@ -17,12 +22,16 @@ from agent.errors import (
     Refused,
     ServerFault,
     SignInEnded,
+    StorageError,
     TokensNotStored,
     TransportError,
     Unauthorized,
     UnexpectedAnswer,
 )
+from agent.wire.announcement import read_announcement
+from agent.wire.dialect import ResultPlace
 from agent.wire.extensions import LONG_POLL
+from agent.wire.server_findings import ServerFindings, describe, sentence
 
 _NO_SERVICE: Final = "no service is configured: commands and readings go through the broker alone"
 _TIMEOUT_S: Final = 30.0
@@ -107,6 +116,8 @@ def _credentials_accepted(subject: Subject) -> Finding:
 def _device_known(subject: Subject) -> Finding:
     device_id = subject.config.device.device_id
     match subject.exchange.device_error:
+        case None if not subject.exchange.knows_device:
+            return skipped("the service does not list its devices, and its list of commands may hand out each one once")
         case None:
             return ok(f"the service knows device {device_id}")
         case NotFound() as error if error.error in {"not_found", ""}:
@@ -152,6 +163,34 @@ def _quota(subject: Subject) -> Finding:
     return ok(seen)
 
 
+def _server_dialect(subject: Subject) -> Finding:
+    """What the agent found out, or, before it ran, what the server announces."""
+    config = subject.config
+    assert config.service is not None  # noqa: S101 - the check is skipped without one
+    dialect, found = config.service.dialect.dialect(), ServerFindings()
+    with suppress(StorageError):
+        store = read_status(config.state_dir / FILE_NAME, last=0)
+        kept = None if store is None else findings_of(store.settings, config)
+        found = kept or found
+    error = subject.exchange.discovery_error
+    if found.announced is None and (error is None or isinstance(error, NotFound | Refused) or _is_plain(error)):
+        announced = read_announcement(subject.exchange.document).extensions
+        found = replace(found, announced=tuple(sorted(announced)))
+    words = describe(found, dialect)
+    seen = sentence(words)
+    if found.no_place and dialect.results is not ResultPlace.NONE:
+        cause = f"results of commands stay on this device, since the server has no place for them: {found.no_place}"
+        fix = f"create the table {dialect.results_table}, or set service.dialect.results to none if that is meant"
+        return warning(seen, cause, fix)
+    if found.derives_ids:
+        cause = "commands without an id of the server's cannot be told apart when they are alike"
+        return warning(seen, cause, "set service.dialect.command_id to the member that holds the id")
+    if found.unread_time:
+        cause = "whether a command is too old or has expired cannot be told"
+        return warning(seen, cause, "write times as RFC 3339 on the server, such as 2026-01-01T00:00:00Z")
+    return ok(seen)
+
+
 def _polls_per_s(subject: Subject) -> float:
     commands, document = subject.config.commands, subject.exchange.document
     offered = document.get("extensions") if isinstance(document, dict) else None
@@ -188,6 +227,7 @@ CHECKS: Final = tuple(
             ("service_answers",),
         ),
         ("device_known", "whether the service knows this device", _device_known, ("credentials_accepted",)),
+        ("server_dialect", "what the service was found to be beside the specification", _server_dialect, ()),
         ("quota", "the key's quota beside the polls of the fleet", _quota, ("service_answers",)),
     )
 )

@@ -84,7 +84,7 @@ class Intake:
         _tell(result)
         if self._only_pushed:
             self._forget_old()
-        elif not poll.pushed:
+        elif not poll.pushed and poll.is_whole:
             # By the true time; 0 where nobody knows it, and then nothing is forgotten.
             now = replace(self._clock.now(), wall_s=self._service_now() or 0.0)
             self._listed.saw(ids, result, now)

@@ -29,6 +29,7 @@ from agent.errors import (
     UnexpectedAnswer,
 )
 from agent.frozen import dataclass
+from agent.wire.identity import is_page
 
 if TYPE_CHECKING:
     from agent.wire.errors import ErrorBody
@@ -38,9 +39,9 @@ KEY_IN_USE: Final = "idempotency_key_in_use"
 """The service's word for a request whose ``Idempotency-Key`` belongs to one that still runs."""
 _RETRY_MAX_S: Final = 86_400.0
 _TEXT_MAX: Final = 300
-# A proxy in front of the service says these in HTML, and they mean what they say. Any other 4xx in HTML is not the
-# service's word (its errors are JSON: specification, "Errors"), so nothing may be dropped on its account.
-_TRUSTED_IN_HTML: Final = frozenset({401, 413, 414, 429, 431})
+# A proxy in front of the service says these in HTML, and they mean what they say. Any other 4xx in HTML may be a
+# captive portal's, so nothing is dropped on its account unless the page is known to be the service's own.
+TRUSTED_IN_HTML: Final = frozenset({401, 413, 414, 429, 431})
 _CLASSES: Final[Mapping[int, type[ErrorAnswer]]] = {
     401: Unauthorized,
     403: Forbidden,
@@ -86,6 +87,13 @@ class Answer:
         """The entity tag, if it can be sent back."""
         tag = self.headers.get("etag")
         return tag if tag and tag.isascii() and tag.isprintable() else None
+
+    def json_or_none(self) -> Any:
+        """As :meth:`json`; None also when the body is something else, where only the status counts."""
+        try:
+            return self.json()
+        except UnexpectedAnswer:
+            return None
 
     def json(self) -> Any:
         """The body as a JSON value; None when there is no body.
@@ -174,28 +182,44 @@ class _Inflater:
         return b"".join(parts)
 
 
-def raise_for_status(response: httpx.Response, body: bytes, *, source: str, redact: Callable[[str], str]) -> None:
-    """Return on a 2xx or 304 that is not a web page; raise the one error that says what it is otherwise.
+def raise_for_status(
+    response: httpx.Response,
+    body: bytes,
+    *,
+    source: str,
+    redact: Callable[[str], str],
+    page_is_meant: bool = False,
+) -> None:
+    """Return on a 2xx or 304 that is not a foreign web page; raise the one error that says what it is otherwise.
+
+    Args:
+        response: status and headers count.
+        body: the decoded body.
+        source: who answered.
+        redact: takes secrets out of a text.
+        page_is_meant: a web page is the service's own (:class:`~agent.wire.identity.Identity`), so that its status
+            means what it says.
 
     Raises:
-        UnexpectedAnswer: a redirect, a web page, a status that is none.
+        UnexpectedAnswer: a redirect, a foreign web page, a status that is none.
         ErrorAnswer: the class that belongs to the status.
     """
     status = response.status_code
-    is_page = _is_page(response, body)
+    is_web_page = is_page(response.headers.get("content-type", ""), body)
     if status == NOT_MODIFIED:
         return
     if 200 <= status < 300:  # noqa: PLR2004 - RFC 9110, section 15.3
-        if is_page:
+        if is_web_page and not page_is_meant:
             raise UnexpectedAnswer(_portal_text(source, status), status)
         return
     if 300 <= status < 400:  # noqa: PLR2004 - RFC 9110, section 15.4
         raise UnexpectedAnswer(_redirect_text(response, source), status)
     if not 400 <= status < 600:  # noqa: PLR2004 - RFC 9110, section 15
         raise UnexpectedAnswer(f"{source} answered with status {status}, which means nothing here", status)
-    if is_page and status < 500 and status not in _TRUSTED_IN_HTML:  # noqa: PLR2004 - RFC 9110, section 15.6
+    is_trusted = page_is_meant or status in TRUSTED_IN_HTML
+    if is_web_page and status < 500 and not is_trusted:  # noqa: PLR2004 - RFC 9110, section 15.6
         raise UnexpectedAnswer(_portal_text(source, status), status)
-    raise _error_answer(response, _read_error(b"" if is_page else body), redact)
+    raise _error_answer(response, _read_error(b"" if is_web_page else body), redact)
 
 
 def one_line(text: str) -> str:
@@ -262,11 +286,6 @@ def _read_error(body: bytes) -> ErrorBody:
         return ErrorBody.model_validate(from_json(body, cache_strings=False))
     except (ValueError, ValidationError):
         return ErrorBody()
-
-
-def _is_page(response: httpx.Response, body: bytes) -> bool:
-    kind = response.headers.get("content-type", "").lower()
-    return "html" in kind or body[:200].lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<")
 
 
 def _portal_text(source: str, status: int) -> str:

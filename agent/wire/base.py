@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from datetime import UTC, tzinfo
 from typing import Annotated, Any, Final, Self, TypeVar
 
 from pydantic import (
@@ -22,11 +23,13 @@ from pydantic import (
     Strict,
     StringConstraints,
     ValidationError,
+    ValidationInfo,
     WithJsonSchema,
     model_validator,
 )
 
 from agent.errors import InvalidMessage
+from agent.wire.dialect import AnswerReading
 from agent.wire.limits import INT_MAX, INT_MIN
 from agent.wire.times import parse_received_time, parse_time
 
@@ -56,16 +59,20 @@ def _check_time(value: str | int) -> str | int:
     return value
 
 
-def _receive_time(value: object) -> float:
+def _zone_of(info: ValidationInfo) -> tzinfo:
+    return info.context.zone if isinstance(info.context, AnswerReading) else UTC
+
+
+def _receive_time(value: object, info: ValidationInfo) -> float:
     try:
-        return parse_received_time(value)
+        return parse_received_time(value, _zone_of(info))
     except InvalidMessage as exc:
         raise ValueError(str(exc)) from None
 
 
-def _receive_loose_time(value: object) -> float | None:
+def _receive_loose_time(value: object, info: ValidationInfo) -> float | None:
     try:
-        return parse_received_time(value)
+        return parse_received_time(value, _zone_of(info))
     except InvalidMessage:
         return None
 
@@ -132,14 +139,18 @@ class Received(BaseModel):
         return data
 
     @classmethod
-    def receive(cls, value: object) -> Self:
+    def receive(cls, value: object, reading: AnswerReading | None = None) -> Self:
         """Take a JSON value out of an answer.
+
+        Args:
+            value: the JSON value.
+            reading: how this server's answers are read; None is the usual way.
 
         Raises:
             InvalidMessage: it does not have this shape; the text names each faulty member, never its content.
         """
         try:
-            return cls.model_validate(value)
+            return cls.model_validate(value, context=reading)
         except ValidationError as exc:
             raise InvalidMessage(describe_faults(exc)) from None
 

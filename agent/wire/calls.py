@@ -76,13 +76,13 @@ def read_record(model: type[Record], answer: Answer, word: str, sent: JsonObject
     """The record in an answer: bare, in an envelope (``data``, or by its ``word``), or alone in an array.
 
     The specification leaves the answers of most writing endpoints open (rule E2). So with ``sent``, what we know
-    already, a 2xx with any JSON, or with nothing, is a success: what the answer lacks is taken from ``sent``. Taking
-    its shape for a failure would send the same thing again for ever.
+    already, a 2xx is a success whatever its body: what the answer lacks is taken from ``sent``. Taking its shape for a
+    failure would send the same thing again for ever.
 
     Raises:
-        UnexpectedAnswer: the body is not JSON, or there is no such record in it and nothing was ``sent``.
+        UnexpectedAnswer: nothing was ``sent``, and the body is not JSON or there is no such record in it.
     """
-    value = answer.json()
+    value = answer.json() if sent is None else answer.json_or_none()
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     if sent is None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Any, Literal
+import json
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AliasChoices, BeforeValidator, Field
+from pydantic import AliasChoices, BeforeValidator, Field, PrivateAttr
 
 from agent.errors import InvalidMessage
-from agent.wire.base import JsonObject, LooseTime, Received, ReceivedTime, Sent, Text, WireTime
+from agent.wire.base import JsonObject, LooseTime, Received, Sent, Text, WireTime
 from agent.wire.command_list import FINAL_STATES, OPEN, OPEN_STATES, RESULT_STATES, CommandList, CommandStatus
-from agent.wire.dialect import RESULTS_TABLE
+from agent.wire.dialect import RESULTS_TABLE, AnswerReading
 from agent.wire.json_text import encode_json, find_fault, parse_json
 from agent.wire.limits import ANSWER_BYTES, TTL_MAX_S
+from agent.wire.times import parse_received_time
 
 __all__ = [
     "FINAL_STATES",
@@ -31,6 +34,12 @@ __all__ = [
 
 
 ResultStatus = Literal["in_progress", "succeeded", "failed", "rejected"]
+
+
+ID_NAMES: Final = ("id", "command_id", "commandId", "_id", "uuid")
+"""Where a command's id is looked for, in this order."""
+_CREATED: Final = ("created_at", "createdAt")
+_EXPIRES: Final = ("expires_at", "expiresAt")
 
 
 class SendCommand(Sent):
@@ -83,11 +92,22 @@ def _read_payload(value: object) -> dict[str, Any]:
     return value
 
 
+def _read_id(value: object) -> object:
+    """MongoDB's extended JSON, such as ``{"$oid": "..."}``, as its text; anything else as it is."""
+    if isinstance(value, dict) and len(value) == 1:
+        name, inner = next(iter(value.items()))
+        if name in {"$oid", "$uuid", "$numberLong", "$numberInt"}:
+            return inner
+    return value
+
+
 class CommandRecord(Received):
     """A command as the service lists it. Only ``command_payload`` must be there.
 
-    ``command_payload`` may be the JSON text of an object instead of the object. ``created_at`` and ``expires_at`` must
-    be readable when they are there: whether a command still may run hangs on them.
+    ``command_payload`` may be the JSON text of an object instead of the object. A time that cannot be read is None, and
+    its name is in :attr:`unreadable_times`. A command whose ``expires_at`` cannot be read must not be started, since it
+    may have expired; one whose ``created_at`` cannot be read counts as old wherever its age matters, as if the time
+    were missing.
 
     Attributes:
         id: the service's id; None when it gives none, see :meth:`stable_id`.
@@ -95,38 +115,123 @@ class CommandRecord(Received):
         listed_at: from a gateway: when it first saw the command on the service's list.
     """
 
-    command_payload: Annotated[dict[str, Any], BeforeValidator(_read_payload)]
-    id: str | None = Field(default=None, validation_alias=AliasChoices("id", "command_id", "commandId"))
-    device_id: str | None = Field(default=None, validation_alias=AliasChoices("device_id", "deviceId"))
+    command_payload: Annotated[dict[str, Any], BeforeValidator(_read_payload)] = Field(
+        validation_alias=AliasChoices("command_payload", "commandPayload", "payload")
+    )
+    id: Annotated[str | None, BeforeValidator(_read_id)] = Field(default=None, validation_alias=AliasChoices(*ID_NAMES))
+    device_id: Annotated[str | None, BeforeValidator(_read_id)] = Field(
+        default=None, validation_alias=AliasChoices("device_id", "deviceId")
+    )
     status: str | None = None
     status_reason: str | None = None
     result: JsonObject | None = None
     error: str | None = None
-    created_at: ReceivedTime | None = None
+    created_at: LooseTime = Field(default=None, validation_alias=AliasChoices(*_CREATED))
     delivered_at: LooseTime = None
     completed_at: LooseTime = None
-    expires_at: ReceivedTime | None = None
+    expires_at: LooseTime = Field(default=None, validation_alias=AliasChoices(*_EXPIRES))
     listed_at: LooseTime = None
+    _unreadable_times: tuple[str, ...] = PrivateAttr(default=())
+    _derived_from: str | int | None = PrivateAttr(default=None)
+    _has_derived_id: bool = PrivateAttr(default=False)
+
+    @property
+    def unreadable_times(self) -> tuple[str, ...]:
+        """Which of ``created_at`` and ``expires_at`` the service sent in a form that could not be read."""
+        return self._unreadable_times
+
+    @property
+    def has_derived_id(self) -> bool:
+        """The service gave no id: ``id`` is derived from content, time and place (:meth:`with_derived_id`)."""
+        return self._has_derived_id
+
+    @classmethod
+    def receive(cls, value: object, reading: AnswerReading | None = None) -> Self:
+        """See :meth:`Received.receive`; the id is taken from where ``reading`` says."""
+        if not isinstance(value, Mapping):
+            return super().receive(value, reading)
+        found = _find_id(value, None if reading is None else reading.command_id_path)
+        rest = {name: item for name, item in value.items() if name not in ID_NAMES}
+        record = super().receive({**rest, "id": found}, reading)
+        created = _first(value, _CREATED)
+        times = (("created_at", created, record.created_at), ("expires_at", _first(value, _EXPIRES), record.expires_at))
+        unreadable = tuple(name for name, sent, read in times if sent is not None and read is None)
+        derived_from = None if record.id else _time_mark(created)
+        return record._marked(unreadable, derived_from)  # noqa: SLF001 - one of this class
 
     def stable_id(self) -> str:
-        """The id to remember this command by: the service's, or one derived from its content and ``created_at``.
+        """The id to remember this command by: the service's, or the first one that :meth:`with_derived_id` makes."""
+        return self.id or self._derive(0)
 
-        Raises:
-            InvalidMessage: neither an id nor ``created_at``: a repeat could not be told from a second command.
+    def with_derived_id(self, occurrence: int = 0) -> Self:
+        """The record with an id, derived where the service gave none: the last resort.
+
+        The same content, time and ``occurrence`` make the same id at every poll. Limits: where a list drops the first
+        of several equal commands, the last of their ids becomes free, and an equal command that comes later gets it
+        again; it then counts as known and is not run. So without ids and times a command that equals an earlier one
+        runs only while both are listed.
+
+        Args:
+            occurrence: which one of the equal ones in a list this is, from 0.
         """
         if self.id:
-            return self.id
-        if self.created_at is None:
-            raise InvalidMessage(
-                "a command has neither 'id' nor 'created_at', so a repeat cannot be told from a new command: "
-                "it is skipped; let the service list ids"
-            )
-        content = encode_json([self.device_id, round(self.created_at * 1000), _sort(self.command_payload)])
-        return f"derived-{hashlib.sha256(content).hexdigest()[:32]}"
+            return self
+        return self.model_copy(update={"id": self._derive(occurrence)})._marked(is_derived=True)  # noqa: SLF001 - a copy of this one
+
+    def _marked(
+        self,
+        unreadable: tuple[str, ...] | None = None,
+        derived_from: str | int | None = None,
+        *,
+        is_derived: bool = False,
+    ) -> Self:
+        if unreadable is not None:
+            self._unreadable_times, self._derived_from = unreadable, derived_from
+        self._has_derived_id = is_derived
+        return self
+
+    def _derive(self, occurrence: int) -> str:
+        mark = self._derived_from
+        if mark is None and self.created_at is not None:
+            mark = round(self.created_at * 1000)
+        content: list[Any] = [self.device_id, mark, _sort(self.command_payload)]
+        if occurrence:
+            content.append(occurrence)
+        return f"derived-{hashlib.sha256(encode_json(content)).hexdigest()[:32]}"
 
     def payload_size_bytes(self) -> int:
         """Length of the payload as compact JSON text."""
         return len(encode_json(self.command_payload))
+
+
+def _find_id(value: Mapping[str, Any], path: tuple[str, ...] | None) -> str | int | None:
+    """The id in a listed command; None when there is none that is text or a whole number."""
+    if path is not None:
+        inner: object = value
+        for name in path:
+            inner = inner.get(name) if isinstance(inner, Mapping) else None
+        return _as_id(inner)
+    return next((found for found in (_as_id(value.get(name)) for name in ID_NAMES) if found is not None), None)
+
+
+def _as_id(value: object) -> str | int | None:
+    plain = _read_id(value)
+    is_id = isinstance(plain, (str, int)) and not isinstance(plain, bool) and plain != ""
+    return plain if is_id else None  # type: ignore[return-value]  # just checked
+
+
+def _first(value: Mapping[str, Any], names: Iterable[str]) -> object:
+    return next((value[name] for name in names if value.get(name) is not None), None)
+
+
+def _time_mark(sent: object) -> str | int | None:
+    """What a derived id takes of ``created_at``: the same whatever zone is configured, and whether it is readable."""
+    if sent is None:
+        return None
+    try:
+        return round(parse_received_time(sent) * 1000)
+    except InvalidMessage:
+        return hashlib.sha256(json.dumps(sent, sort_keys=True).encode()).hexdigest()
 
 
 def _sort(value: Any) -> Any:

@@ -21,9 +21,11 @@ from typing import Any, Final, Self
 import httpx
 
 from agent.errors import ConfigurationError, InvalidMessage, TransportError, UnexpectedAnswer
-from agent.wire.answers import Answer, one_line, raise_for_status, read_body
+from agent.wire import paths
+from agent.wire.answers import TRUSTED_IN_HTML, Answer, one_line, raise_for_status, read_body
 from agent.wire.auth import Credential, origin_of
 from agent.wire.faults import FAULTS, explain
+from agent.wire.identity import PROOF_PATH, Identity, PageVerdict, is_page, is_proof
 from agent.wire.limits import ANSWER_BYTES
 from agent.wire.lists import Page, Params, iterate_pages
 from agent.wire.secret import redact
@@ -32,6 +34,7 @@ _CONNECT_MAX_S: Final = 5.0
 _BODY_MAX_S: Final = 60.0
 _PORT_MAX: Final = 65_535
 _START_LINE_BYTES: Final = 18
+_PLAIN: Final = {"Accept-Encoding": "identity"}
 _LIMITS: Final = httpx.Limits(max_connections=4, max_keepalive_connections=4, keepalive_expiry=60.0)
 
 
@@ -58,10 +61,12 @@ class Connection:
         monotonic: the clock for the bound on a whole answer.
 
     Attributes:
+        max_answer_bytes: the largest answer, after decoding.
         on_traffic: told after each exchange how many bytes of HTTP were sent and received, without those of TLS and
             TCP; streams are left out.
         on_date: told with each good answer what time it is at the service (``Date``, epoch seconds), and how long
             before that the request was sent, seconds; from whichever thread asked.
+        last_headers: of the last answer, an error or not; empty before the first one.
 
     Raises:
         ConfigurationError: the base URL cannot be used.
@@ -82,12 +87,14 @@ class Connection:
         self.origin = origin_of(self.base_url)
         self._auth = None if auth is None else auth.bound_to(self.base_url)
         self._timeout_s = timeout_s
-        self._max_answer_bytes = max_answer_bytes
+        self.max_answer_bytes = max_answer_bytes
         self._transport = transport
         self._headers = {"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "gzip"}
         self._monotonic = monotonic
         self.on_traffic: Callable[[int, int], None] = lambda _sent_bytes, _received_bytes: None
         self.on_date: Callable[[float, float], object] | None = None
+        self._identity = Identity()
+        self.last_headers: Mapping[str, str] = {}
         self._lock = threading.Lock()
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._is_interrupted = False
@@ -181,7 +188,7 @@ class Connection:
             try:
                 if not response.is_success:
                     source = one_line(f"GET {self.origin}{request.url.path}")
-                    content = read_body(response, self._max_answer_bytes, lambda: None)
+                    content = read_body(response, self.max_answer_bytes, lambda: None)
                     raise_for_status(response, content, source=source, redact=self._redact)
                 yield response.iter_raw()
             finally:
@@ -292,6 +299,7 @@ class Connection:
             response = client.send(request, auth=self._auth, stream=True, follow_redirects=False)
             try:
                 arrived_s = self._monotonic()
+                self.last_headers = response.headers
                 content = self._read(response, deadline)
             finally:
                 received_bytes = _head_bytes(response.headers) + response.num_bytes_downloaded
@@ -306,12 +314,54 @@ class Connection:
                 self._end_if_interrupted()
             raise fault
         source = one_line(f"{request.method} {self.origin}{request.url.path}")
-        raise_for_status(response, content, source=source, redact=self._redact)
+        is_meant = self._is_meant(request, response, content)
+        raise_for_status(response, content, source=source, redact=self._redact, page_is_meant=is_meant)
         answer = Answer(response.status_code, response.headers, content, source)
         if self.on_date is not None and answer.server_time is not None:
             late_s = self._monotonic() - arrived_s  # the body took its time, and the header is as old by now
             self.on_date(answer.server_time + late_s, arrived_s - sent_s)
         return answer
+
+    def _is_meant(self, request: httpx.Request, response: httpx.Response, content: bytes) -> bool:
+        """Whether a web page is the service's own; see :class:`~agent.wire.identity.Identity`."""
+        status, path = response.status_code, request.url.path
+        if not is_page(response.headers.get("content-type", ""), content):
+            self._identity.note(request.method, path, status)
+            return False
+        is_judged = (200 <= status < 300 or 400 <= status < 500) and status not in TRUSTED_IN_HTML  # noqa: PLR2004
+        if not is_judged or path.endswith(paths.DISCOVERY):  # what is discovered has its own rule
+            return False
+        verdict = self._identity.judge(request.method, path, status, content, self._monotonic())
+        if verdict is PageVerdict.DOUBTFUL and self.prove():
+            self._identity.proved(request.method, path, status, content, self._monotonic())
+            return True
+        return verdict is PageVerdict.MEANT
+
+    def prove(self) -> bool:
+        """Whether the service itself answers on this connection at this time: one ``GET /devices`` that brings JSON.
+
+        At most every 10 s, and once a minute after one that failed; in between it is False.
+        """
+        with self._lock:
+            if self._is_closed or not self._identity.may_ask(self._monotonic()):
+                return False
+            self._identity.asked(self._monotonic(), good=False)
+        request = self._build(
+            self._client, "GET", PROOF_PATH, params=None, body=None, headers=_PLAIN, wait_s=0.0, traced=False
+        )
+        begun = b""
+        try:
+            response = self._client.send(request, auth=self._auth, stream=True, follow_redirects=False)
+            try:
+                begun = next(response.iter_bytes() if response.is_stream_consumed else response.iter_raw(), b"")
+            finally:
+                response.close()
+        except FAULTS:
+            return False
+        good = is_proof(response.status_code, response.headers.get("content-type", ""), begun)
+        with self._lock:
+            self._identity.asked(self._monotonic(), good=good)
+        return good
 
     def _read(self, response: httpx.Response, deadline: float) -> bytes:
         status = response.status_code
@@ -326,7 +376,7 @@ class Connection:
                 )
 
         try:
-            return read_body(response, self._max_answer_bytes, check_deadline)
+            return read_body(response, self.max_answer_bytes, check_deadline)
         except UnexpectedAnswer:
             if status >= 400:  # noqa: PLR2004 - RFC 9110, section 15.5: the status says enough
                 return b""

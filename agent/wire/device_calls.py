@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from agent.errors import InvalidMessage, UnexpectedAnswer
+from agent.errors import InvalidMessage, ServiceError, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.answers import Answer
 from agent.wire.calls import Calls, given, read_record, time_param
-from agent.wire.command_list import CommandList
+from agent.wire.command_list import DERIVED_IDS, MORE_THAN_LISTED, UNREADABLE, CommandList
+from agent.wire.dialect import AnswerReading
 from agent.wire.limits import BATCH_MAX, LONG_POLL_MAX_S
 from agent.wire.lists import Page, Params, iterate_pages
 from agent.wire.sensor_data import (
@@ -26,12 +26,22 @@ if TYPE_CHECKING:
     from agent.wire.devices import Device
     from agent.wire.sensor_batches import BatchAnswer, SensorDataBucket
 
+COMMAND_PAGES_MAX: Final = 1_000
+_OVERLAP_MAX: Final = 50
+_ERRORS: Final = ("errors", "error", "failed", "rejected", "failures")
+
 
 _PART: Final = 1_000
 
 
 class DeviceCalls(Calls):
-    """Devices and what they say and hear. Every call may raise :class:`~agent.errors.ServiceError`."""
+    """Devices and what they say and hear. Every call may raise :class:`~agent.errors.ServiceError`.
+
+    Attributes:
+        reading: how answers are read where servers differ.
+    """
+
+    reading: AnswerReading = AnswerReading()
 
     def devices(
         self,
@@ -58,7 +68,7 @@ class DeviceCalls(Calls):
         """``GET /devices/{deviceId}/commands``, all pages. :meth:`interrupt` ends it.
 
         One record that cannot be read never hides the others; each record has an ``id`` afterwards, derived from its
-        content when the service gives none.
+        content when the service gives none (:meth:`CommandRecord.with_derived_id`).
 
         Args:
             device_id: the device.
@@ -66,14 +76,20 @@ class DeviceCalls(Calls):
             wait_s: extension ``long-poll``: hold the answer until the list differs from ``etag``, up to 30 s.
             etag: of the list that is known; the answer is ``unchanged`` while it stays the same.
 
+        A page after the first that does not come takes nothing away from those before: see
+        :attr:`CommandList.incomplete`, which also says when there are more pages than are read.
+
         Raises:
             Interrupted: :meth:`interrupt` was called.
+            ServiceError: the first page did not come.
         """
         wait = min(max(wait_s, 0.0), float(LONG_POLL_MAX_S))
         path = paths.device_commands(device_id)
 
+        first = [True]
+
         def fetch(target: str, query: Params) -> Answer:
-            is_first = target == path and "cursor" not in query
+            is_first, first[0] = first[0], False
             held = wait if is_first else 0.0
             return self.connection.request(
                 "GET",
@@ -84,8 +100,10 @@ class DeviceCalls(Calls):
                 interruptible=True,
             )
 
-        params = given({"status": status})
-        return _read_commands(list(iterate_pages(fetch, path, params, self.connection.url(path))))
+        pages = iterate_pages(
+            fetch, path, given({"status": status}), self.connection.url(path), pages_max=COMMAND_PAGES_MAX
+        )
+        return _read_commands(pages, self.reading, self.connection.max_answer_bytes)
 
     def device_command_parts(
         self, device_id: str, *, status: str | None = None, etag: str | None = None
@@ -96,19 +114,21 @@ class DeviceCalls(Calls):
         least one part comes; the list's tag is on the last one.
         """
         path = paths.device_commands(device_id)
+        first = [True]
 
         def fetch(target: str, query: Params) -> Answer:
-            is_first = target == path and "cursor" not in query
+            is_first, first[0] = first[0], False
             headers = {"If-None-Match": etag} if etag and is_first else {}
             return self.connection.request("GET", target, params=query, headers=headers, interruptible=True)
 
-        pages = iterate_pages(fetch, path, given({"status": status}), self.connection.url(path))
+        params = given({"status": status})
+        pages = iterate_pages(fetch, path, params, self.connection.url(path), pages_max=COMMAND_PAGES_MAX)
+        found = _Found(self.reading)
         for number, (answer, page) in enumerate(pages):
-            ends = range(_PART, len(page.items) + _PART, _PART) or (0,)
-            for end in ends:
-                part = _read_commands([(answer, Page(page.items[end - _PART if end else 0 : end]))])
-                is_whole = number == 0 and end >= len(page.items)
-                yield part if is_whole else replace(part, etag=None)
+            for begin in range(0, max(1, len(page.items)), _PART):
+                found.add(page.items[begin : begin + _PART], begins_page=begin == 0)
+                is_whole = number == 0 and begin + _PART >= len(page.items)
+                yield found.take(answer, answer.etag if is_whole else None)
 
     def interrupt(self) -> None:
         """End the :meth:`device_commands` in flight, or the next one; from any thread."""
@@ -126,17 +146,14 @@ class DeviceCalls(Calls):
     ) -> CommandRecord | None:
         """``POST /devices/{device_id}/commands/{command_id}/result``, extension ``command-results``.
 
-        The record; None when the answer has none that can be read: a 2xx with any JSON, or with nothing, means that
-        the result was taken. What is sent again for the same command changes nothing.
-
-        Raises:
-            UnexpectedAnswer: the body is not JSON, so it was not the service that answered.
+        The record; None when the answer has none that can be read: a 2xx means that the result was taken, whatever its
+        body. What is sent again for the same command changes nothing.
         """
         from agent.wire.commands import CommandRecord  # with the first result
 
         path = paths.command_result(device_id, command_id)
         answer = self._write("POST", path, result, idempotency_key=idempotency_key)
-        if answer.json() is None:
+        if answer.json_or_none() is None:
             return None
         try:
             return read_record(CommandRecord, answer, "command")
@@ -153,7 +170,8 @@ class DeviceCalls(Calls):
     ) -> BatchAnswer:
         """``POST /sensor-data`` with an array, extension ``batch-sensor-data``: 1 to 500 readings.
 
-        What ``errors`` does not name is stored.
+        What ``errors`` does not name is stored. A 2xx whose body cannot be read means that all are; only where it
+        mentions errors is nothing taken for accepted, so that the caller sends them one by one.
 
         Raises:
             InvalidMessage: none, or more than 500; nothing was sent.
@@ -164,7 +182,12 @@ class DeviceCalls(Calls):
 
         body = [reading.to_wire() for reading in readings]
         answer = self._write("POST", paths.SENSOR_DATA, body, idempotency_key=idempotency_key)
-        return read_record(BatchAnswer, answer, "batch")
+        try:
+            return read_record(BatchAnswer, answer, "batch")
+        except UnexpectedAnswer:
+            value = answer.json_or_none()
+            has_errors = isinstance(value, dict) and any(value.get(name) for name in _ERRORS)
+            return BatchAnswer(accepted=0 if has_errors else len(readings))
 
     def sensor_data(
         self,
@@ -229,30 +252,128 @@ def _range(device_id: str | None, from_: float | None, to: float | None, keys: S
     }
 
 
-def _read_commands(pages: Sequence[tuple[Answer, Page]]) -> CommandList:
-    records: list[CommandRecord] = []
-    malformed: list[str] = []
-    for index, item in enumerate(item for _, page in pages for item in page.items):
+def _read_commands(pages: Iterator[tuple[Answer, Page]], reading: AnswerReading, max_bytes: int) -> CommandList:
+    """The commands of all pages.
+
+    Raises:
+        ServiceError: the first page did not come. One that is missing later is in ``incomplete``.
+    """
+    found = _Found(reading)
+    answer, page = next(pages)
+    first = answer
+    count, size_bytes, total = 0, 0, None
+    incomplete: ServiceError | None = None
+    while True:
+        found.add(page.items)
+        count += len(page.items)
+        size_bytes += len(answer.content)
+        total = page.total if page.total is not None else total
         try:
-            records.append(_read_command(item))
-        except InvalidMessage as exc:
-            malformed.append(f"{_name(item, index)} in the list of commands is skipped: {exc}")
-    last = pages[-1][0]
+            if size_bytes > max_bytes:
+                raise UnexpectedAnswer(
+                    f"{answer.source} lists more than {max_bytes} bytes of commands, and the rest is not read: "
+                    "let the service drop old ones, or raise max_answer_bytes"
+                )
+            answer, page = next(pages)
+        except StopIteration:
+            break
+        except ServiceError as error:
+            incomplete = error
+            break
+    if total is not None and count < total and incomplete is None:
+        found.notes[MORE_THAN_LISTED] = (
+            f"{answer.source} says that the list has {total} items, lists {count}, and not how to get the others"
+        )
     return CommandList(
-        tuple(records),
-        tuple(malformed),
+        tuple(found.records),
+        tuple(found.malformed),
         # With more than one page the first one's tag does not speak for the whole list.
-        etag=last.etag if len(pages) == 1 else None,
-        unchanged=pages[0][0].is_unchanged,
-        server_time=last.server_time,
+        etag=answer.etag if answer is first and incomplete is None else None,
+        unchanged=first.is_unchanged,
+        server_time=answer.server_time,
+        notes=found.notes,
+        incomplete=incomplete,
     )
 
 
-def _read_command(item: object) -> CommandRecord:
+class _Found:
+    """The commands of the pages so far."""
+
+    def __init__(self, reading: AnswerReading) -> None:
+        self._reading = reading
+        self._occurrences: dict[str, int] = {}
+        self._before: list[object] = []
+        self._index = 0
+        self.records: list[CommandRecord] = []
+        self.malformed: list[str] = []
+        self.notes: dict[str, str] = {}
+
+    def take(self, answer: Answer, etag: str | None) -> CommandList:
+        """What was found since the last time, as a part of the list."""
+        records, malformed, notes = tuple(self.records), tuple(self.malformed), self.notes
+        self.records, self.malformed, self.notes = [], [], {}
+        return CommandList(
+            records,
+            malformed,
+            etag=etag,
+            unchanged=answer.is_unchanged,
+            server_time=answer.server_time,
+            notes=notes,
+        )
+
+    def add(self, items: list[object], *, begins_page: bool = True) -> None:
+        """Read items of a page. What ended the page before it has only moved between the two requests."""
+        before, self._before = (self._before if begins_page else []), items
+        longest = min(len(before), len(items), _OVERLAP_MAX)
+        again = next((n for n in range(longest, 0, -1) if before[-n:] == items[:n]), 0)
+        for item in items[again:]:
+            self._read(item)
+            self._index += 1
+
+    def _read(self, item: object) -> None:
+        try:
+            record = _read_command(item, self._reading, self._occurrences)
+        except InvalidMessage as exc:
+            self.malformed.append(f"{_name(item, self._index)} in the list of commands is skipped: {exc}")
+            return
+        self.records.append(record)
+        if record.unreadable_times or record.has_derived_id:
+            for kind, sentence in _notes_on(record, item):
+                self.notes.setdefault(kind, sentence)
+
+
+def _read_command(item: object, reading: AnswerReading, occurrences: dict[str, int]) -> CommandRecord:
     from agent.wire.commands import CommandRecord  # with the first command
 
-    record = CommandRecord.receive(item)
-    return record if record.id else record.model_copy(update={"id": record.stable_id()})
+    record = CommandRecord.receive(item, reading)
+    if record.id:
+        return record
+    first = record.stable_id()
+    occurrence = occurrences.get(first, 0)
+    occurrences[first] = occurrence + 1
+    return record.with_derived_id(occurrence)
+
+
+def _notes_on(record: CommandRecord, item: object) -> Iterator[tuple[str, str]]:
+    members = item if isinstance(item, dict) else {}
+    for name in record.unreadable_times:
+        sent = members.get(name, members.get("".join([name[:-3], "At"])))
+        consequence = "it is not run, since it may have expired" if name == "expires_at" else "it counts as old"
+        yield (
+            f"{UNREADABLE}{name}",
+            (
+                f"{name} of command {str(record.id)[:64]!a} cannot be read as a time "
+                f"({ascii(sent)[:60]}): {consequence}; let the service write RFC 3339, such as 2026-01-01T00:00:00Z"
+            ),
+        )
+    if record.has_derived_id:
+        yield (
+            DERIVED_IDS,
+            (
+                "commands come without an id, so one is derived from content and time, and results carry it: let the "
+                "service list ids, or name the member that holds them in service.dialect.command_id"
+            ),
+        )
 
 
 def _name(item: object, index: int) -> str:

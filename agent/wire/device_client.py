@@ -7,14 +7,12 @@ from typing import Self
 
 import httpx
 
-from agent.errors import NotFound, Refused, UnexpectedAnswer
-from agent.wire import extensions, paths
+from agent.wire.announcement import ask_for_announcement
 from agent.wire.auth import Credential
 from agent.wire.connection import Connection
 from agent.wire.device_calls import DeviceCalls
+from agent.wire.dialect import AnswerReading
 from agent.wire.limits import ANSWER_BYTES
-
-_NOT_FOUND = 404
 
 
 class DeviceClient(DeviceCalls):
@@ -30,6 +28,7 @@ class DeviceClient(DeviceCalls):
         max_answer_bytes: the largest answer, after decoding.
         transport: replaces the network, for tests.
         user_agent: the ``User-Agent`` header.
+        reading: how answers are read where servers differ; a server's :class:`~agent.wire.dialect.Dialect` has it.
 
     Raises:
         ConfigurationError: the base URL cannot be used.
@@ -44,6 +43,7 @@ class DeviceClient(DeviceCalls):
         max_answer_bytes: int = ANSWER_BYTES,
         transport: httpx.BaseTransport | None = None,
         user_agent: str = "device-agent",
+        reading: AnswerReading = AnswerReading(),  # noqa: B008 - frozen
     ) -> None:
         super().__init__(
             Connection(
@@ -55,6 +55,7 @@ class DeviceClient(DeviceCalls):
                 user_agent=user_agent,
             )
         )
+        self.reading = reading
 
     def __enter__(self) -> Self:
         return self
@@ -71,18 +72,10 @@ class DeviceClient(DeviceCalls):
     def discover(self) -> frozenset[str]:
         """``GET /.well-known/device-service``: the names of the extensions that this service has.
 
-        A plain server (404, another refusal of the path, or JSON without the list) has none.
+        A plain server has none: it answers any 4xx but 401, 408, 425 and 429, 501, a 2xx without such a list, or a web
+        page from a service that is proved to be one.
 
         Raises:
-            ServiceError: not known: no answer, a captive portal, wrong credentials, a failing service.
+            ServiceError: not known: no answer, a captive portal, wrong credentials, a quota, a failing service.
         """
-        try:
-            value = self.connection.request("GET", paths.DISCOVERY).json()
-        except (NotFound, Refused):
-            return extensions.NONE
-        except UnexpectedAnswer as exc:
-            if exc.status == _NOT_FOUND:  # a web page says so: many servers have one for unknown paths
-                return extensions.NONE
-            raise
-        names = value.get("extensions") if isinstance(value, dict) else None
-        return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
+        return ask_for_announcement(self.connection).extensions

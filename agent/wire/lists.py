@@ -1,4 +1,4 @@
-"""Lists in any shape: cursor pages, ``Link`` pages, bare arrays, envelopes with any name.
+"""Lists of any server, page by page: by cursor, by link in a header or the body, by page number, by offset.
 
 Ours is ``{"data": [...], "next_cursor": text or null, "has_more": bool}`` with ``Link: rel="next"``; what the
 specification leaves open, other services may answer otherwise.
@@ -8,98 +8,52 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 import httpx
 
 from agent.errors import UnexpectedAnswer
-from agent.frozen import dataclass
 from agent.wire.answers import Answer
 from agent.wire.auth import origin_of
+from agent.wire.pages import Counted, Page, read_page
+
+__all__ = ["PAGES_MAX", "Fetch", "Page", "PageWalk", "Params", "iterate_pages", "next_link", "read_page"]
 
 Params = Mapping[str, str | int]
 Fetch = Callable[[str, Params], Answer]
 """(path, or absolute URL of the same origin; query parameters) -> the answer."""
 
-_ENVELOPES: Final = ("data", "items", "results")
-_CURSORS: Final = ("next_cursor", "nextCursor")
 _EMPTY_PAGES_MAX: Final = 100
+PAGES_MAX: Final = 100_000
+"""How many pages of one list are read, unless the caller says otherwise."""
 _LINK: Final = re.compile(r'<([^>]*)>((?:[^,"]|"[^"]*")*)')
 _REL: Final = re.compile(r';\s*rel\s*=\s*(?:"([^"]*)"|([^\s;,]+))', re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """One page of a list.
-
-    Attributes:
-        next_cursor: how to ask for the next page; None when the answer names no cursor.
-        has_more: whether there is one; None when the answer does not say.
-    """
-
-    items: list[Any]
-    next_cursor: str | None = None
-    has_more: bool | None = None
-
-
-def read_page(value: object, source: str = "the service") -> Page:
-    """The list in a JSON value: an array, or an object with ``data``, ``items``, ``results`` or one single array.
-
-    Raises:
-        UnexpectedAnswer: there is no list, or more than one and none of the known names.
-    """
-    if isinstance(value, list):
-        return Page(value)
-    if isinstance(value, dict):
-        cursor = next((value[name] for name in _CURSORS if value.get(name) not in (None, "")), None)
-        more = value.get("has_more", value.get("hasMore"))
-        return Page(
-            _find_list(value, source),
-            str(cursor) if isinstance(cursor, (str, int)) else None,
-            more if isinstance(more, bool) else None,
-        )
-    kind = "nothing" if value is None else type(value).__name__
-    raise UnexpectedAnswer(f"{source} answered {kind} where a list belongs: check base_url")
-
-
-def _find_list(value: dict[str, Any], source: str) -> list[Any]:
-    for name in _ENVELOPES:
-        inner = value.get(name)
-        if isinstance(inner, list):
-            return inner
-        if isinstance(inner, dict):  # {"data": {"items": [...]}}
-            return _find_list(inner, source)
-    lists = [inner for inner in value.values() if isinstance(inner, list)]
-    if len(lists) == 1:
-        return lists[0]
-    if not lists and any(name in value for name in _ENVELOPES):
-        return []  # {"data": null}
-    raise UnexpectedAnswer(
-        f"{source} answered an object with {len(lists)} arrays where one list belongs: check base_url"
-    )
-
-
-def next_link(answer: Answer, url: httpx.URL) -> httpx.URL | None:
-    """Where ``Link: rel="next"`` (RFC 8288) points, resolved against ``url``; None when there is none.
+def next_link(answer: Answer, url: httpx.URL, in_body: str | None = None) -> httpx.URL | None:
+    """Where ``Link: rel="next"`` (RFC 8288) points, or else the body, resolved against ``url``; None without either.
 
     Raises:
         UnexpectedAnswer: it points to another origin, or nowhere.
     """
+    target = next((where for where, words in _links(answer) if "next" in words), in_body)
+    if target is None:
+        return None
+    try:
+        link = url.join(target)
+    except httpx.InvalidURL:
+        raise UnexpectedAnswer(f"{answer.source} names a next page that is no address") from None
+    if origin_of(link) != origin_of(url):
+        raise UnexpectedAnswer(
+            f"{answer.source} names a next page on another host, {link.host}, which is not followed, since it "
+            "would get the keys too: look at the proxy in between, or the service's public address"
+        )
+    return link
+
+
+def _links(answer: Answer) -> Iterator[tuple[str, set[str]]]:
     for target, attributes in _LINK.findall(answer.headers.get("link", "")):
-        relations = {word for quoted, bare in _REL.findall(attributes) for word in (quoted or bare).lower().split()}
-        if "next" not in relations:
-            continue
-        try:
-            link = url.join(target)
-        except httpx.InvalidURL:
-            raise UnexpectedAnswer(f"{answer.source} names a next page that is no address") from None
-        if origin_of(link) != origin_of(url):
-            raise UnexpectedAnswer(
-                f"{answer.source} names a next page on another host, {link.host}, which is not followed, since it "
-                "would get the keys too: look at the proxy in between, or the service's public address"
-            )
-        return link
-    return None
+        yield target, {word for quoted, bare in _REL.findall(attributes) for word in (quoted or bare).lower().split()}
 
 
 class PageWalk:
@@ -108,8 +62,9 @@ class PageWalk:
 
     Args:
         path: of the list.
-        params: query parameters of each page that a cursor asks for.
+        params: query parameters of each page that a cursor, a page number or an offset asks for.
         url: the absolute URL of ``path``, which links are resolved against.
+        pages_max: how many pages are read.
 
     Attributes:
         target: path, or absolute URL of the same origin.
@@ -117,12 +72,16 @@ class PageWalk:
         done: there is no further page.
     """  # noqa: D205 - one sentence needs two lines
 
-    def __init__(self, path: str, params: Params, url: httpx.URL) -> None:
+    def __init__(self, path: str, params: Params, url: httpx.URL, *, pages_max: int = PAGES_MAX) -> None:
         self._path = path
+        self._word = path.rpartition("/")[2]
         self._query = params
         self._url = url
+        self._pages_left = pages_max
         self._seen: set[str] = set()
         self._empty_pages = 0
+        self._first_number: int | None = None
+        self._expected: tuple[int | None, int | None] = (None, None)
         self.target = path
         self.params: Params = dict(params)
         self.done = False
@@ -131,51 +90,88 @@ class PageWalk:
         """The page in an answer; :meth:`proceed` is to be called before the next one is asked for.
 
         Raises:
-            UnexpectedAnswer: no list.
+            UnexpectedAnswer: no list, or another page than the one that was asked for.
         """
         if answer.is_unchanged:
             self.done = True
             return Page([])
-        return read_page(answer.json(), answer.source)
+        page = read_page(answer.json(), answer.source, self._word)
+        for counted, expected in zip((page.number, page.offset), self._expected, strict=True):
+            if counted is not None and expected is not None and counted.at != expected:
+                raise UnexpectedAnswer(
+                    f"{answer.source} answers page {counted.at} of this list where {expected} was asked for: stopped"
+                )
+        if self._first_number is None and page.number is not None:
+            self._first_number = page.number.at
+        return page
 
     def proceed(self, answer: Answer, page: Page) -> None:
         """Go on to the page after this one.
 
         Raises:
-            UnexpectedAnswer: it was there before, or 100 empty ones in a row: it would never end.
+            UnexpectedAnswer: it was there before, there are 100 empty ones in a row or too many (it would never end),
+                or the answer does not say how to get it.
         """
         if self.done:
             return
         self._empty_pages = 0 if page.items else self._empty_pages + 1
-        link = next_link(answer, self._url)
-        if page.has_more is False or (page.next_cursor is None and link is None):
+        self._pages_left -= 1
+        mark = None if page.has_more is False else self._aim(answer, page)
+        if mark is None:
             if page.has_more:
                 raise UnexpectedAnswer(f"{answer.source} says there is more of this list, and not how to get it")
             self.done = True
             return
-        if page.next_cursor is not None:
-            mark, self.target = page.next_cursor, self._path
-            self.params = {**self._query, "cursor": page.next_cursor}
-        else:
-            mark, self.target, self.params = str(link), str(link), {}
         if mark in self._seen or self._empty_pages >= _EMPTY_PAGES_MAX:
             raise UnexpectedAnswer(f"{answer.source} repeats the same page of this list for ever: stopped")
+        if self._pages_left <= 0:
+            raise UnexpectedAnswer(f"{answer.source} has more pages of this list than are read: stopped")
         self._seen.add(mark)
 
+    def _aim(self, answer: Answer, page: Page) -> str | None:
+        """Set ``target`` and ``params`` to the next page; what tells it from others, or None when there is none."""
+        self._expected = (None, None)
+        if page.next_cursor is not None:
+            return self._turn(page.cursor_param, page.next_cursor)
+        link = next_link(answer, self._url, page.next_url)
+        if link is not None:
+            self.target, self.params = str(link), {}
+            return self.target
+        number, offset = page.number, page.offset
+        if number is not None and self._goes_on(page, number, number.at + (self._first_number == 0)):
+            self._expected = (number.at + 1, None)
+            return self._turn(number.param, number.at + 1)
+        if offset is not None and self._goes_on(page, offset, offset.at + len(page.items)):
+            self._expected = (None, offset.at + len(page.items))
+            return self._turn(offset.param, offset.at + len(page.items))
+        return None
 
-def iterate_pages(fetch: Fetch, path: str, params: Params, url: httpx.URL) -> Iterator[tuple[Answer, Page]]:
+    def _turn(self, param: str, value: str | int) -> str:
+        self.target, self.params = self._path, {**self._query, param: value}
+        return f"{param}={value}"
+
+    @staticmethod
+    def _goes_on(page: Page, counted: Counted, read_so_far: int) -> bool:
+        return bool(page.items) and (page.has_more is True or (counted.end is not None and read_so_far < counted.end))
+
+
+def iterate_pages(
+    fetch: Fetch, path: str, params: Params, url: httpx.URL, *, pages_max: int = PAGES_MAX
+) -> Iterator[tuple[Answer, Page]]:
     """Each page with its answer, fetched when asked for.
 
     Args:
         fetch: makes one request.
         path: of the list.
-        params: query parameters of each page that a cursor asks for.
+        params: query parameters of each page that a cursor, a page number or an offset asks for.
         url: the absolute URL of ``path``, which links are resolved against.
+        pages_max: how many pages are read.
 
     Raises:
-        UnexpectedAnswer: no list; or a page that was there before, or 100 empty ones in a row: it would never end.
+        UnexpectedAnswer: no list; or one that goes on for ever, or in a way that is not said: see
+            :meth:`PageWalk.proceed`.
     """
-    walk = PageWalk(path, params, url)
+    walk = PageWalk(path, params, url, pages_max=pages_max)
     while not walk.done:
         answer = fetch(walk.target, walk.params)
         page = walk.take(answer)

@@ -6,7 +6,7 @@ Inside the program a time is seconds since the epoch as a float.
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Final
 
 from agent.errors import InvalidMessage
@@ -16,8 +16,6 @@ _MS: Final = timedelta(milliseconds=1)
 # Years 1 to 9999, as far as RFC 3339 goes.
 _MIN_MS: Final = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // _MS
 _MAX_MS: Final = (datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC) - _EPOCH) // _MS
-# A number below this cannot be milliseconds of our time (it would lie before March 1973): some servers send seconds.
-_SECONDS_BELOW: Final = 100_000_000_000
 
 _RFC_3339: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,30}))?(?:([Zz])|([+-])(\d\d):?(\d\d))?",
@@ -49,36 +47,38 @@ def parse_time(value: str | int) -> float:
     Raises:
         InvalidMessage: neither of them, or outside the years 1 to 9999.
     """
-    return _parse(value, naive_is_utc=False)
+    return _parse(value)
 
 
-def parse_received_time(value: object) -> float:
-    """As :func:`parse_time`, for answers: also takes a missing zone as UTC, and a number too small for milliseconds
-    of our time (below 10^11) as seconds, since servers send both.
+def parse_received_time(value: object, zone: tzinfo = UTC) -> float:
+    """As :func:`parse_time`, for answers: every form that common frameworks write, see
+    :func:`agent.wire.received_times.parse_any_time`.
+
+    Args:
+        value: the JSON value.
+        zone: of a time that names none.
 
     Raises:
         InvalidMessage: not a time.
     """  # noqa: D205 - one sentence needs two lines
-    if isinstance(value, float) and not isinstance(value, bool):
-        return _from_number(value, small_is_seconds=True)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return _from_number(value, small_is_seconds=True)
     if isinstance(value, str):
-        if _DIGITS.fullmatch(value):
-            return _from_number(int(value), small_is_seconds=True)
-        return _parse(value, naive_is_utc=True)
-    raise InvalidMessage("a time must be RFC 3339 text such as 2026-01-01T00:00:00Z or epoch milliseconds")
+        match = _RFC_3339.fullmatch(value)
+        if match is not None and (match[8] or match[9]):
+            return _from_match(match)
+    from agent.wire.received_times import parse_any_time  # most services write RFC 3339
+
+    return parse_any_time(value, zone)
 
 
-def _parse(value: str | int, *, naive_is_utc: bool) -> float:
+def _parse(value: str | int) -> float:
     if isinstance(value, int) and not isinstance(value, bool):
-        return _from_number(value, small_is_seconds=False)
+        return _from_ms(value)
     if not isinstance(value, str):
         raise InvalidMessage("a time must be RFC 3339 text such as 2026-01-01T00:00:00Z or epoch milliseconds")
     if _DIGITS.fullmatch(value):
-        return _from_number(int(value), small_is_seconds=False)
+        return _from_ms(int(value))
     match = _RFC_3339.fullmatch(value)
-    if match is None or (match[8] is None and match[9] is None and not naive_is_utc):
+    if match is None or (match[8] is None and match[9] is None):
         raise InvalidMessage("a time must be RFC 3339 text such as 2026-01-01T00:00:00Z or epoch milliseconds")
     return _from_match(match)
 
@@ -101,10 +101,7 @@ def _from_match(match: re.Match[str]) -> float:
     return since / timedelta(seconds=1)
 
 
-def _from_number(value: float, *, small_is_seconds: bool) -> float:
-    if value != value:  # noqa: PLR0124 - NaN, the only number that differs from itself
-        raise InvalidMessage("a time must be a finite number")
-    ms = value * 1000 if small_is_seconds and abs(value) < _SECONDS_BELOW else value
+def _from_ms(ms: int) -> float:
     if not _MIN_MS <= ms <= _MAX_MS:
         raise InvalidMessage("a time must lie in the years 1 to 9999")
     return ms / 1000

@@ -116,7 +116,7 @@ def listing(records: list[dict[str, Any]], extensions: list[str] | None = None, 
 
 
 def make_source(client: ServiceClient, *, long_poll: bool = True) -> HttpSource:
-    return HttpSource(client, "d1", Discovery(client, FakeClock()) if long_poll else None)
+    return HttpSource(client, "d1", Discovery(client, FakeClock()), may_hold=long_poll)
 
 
 class TestEverySource:
@@ -199,7 +199,7 @@ class TestHttp:
     def test_with_long_poll_off_the_service_is_never_asked_to_hold(self, serve):
         server, client = serve(listing(RECORDS, ["long-poll"]))
         assert not make_source(client, long_poll=False).poll(20).held
-        assert [path for _, path, _ in server.asked if "well-known" in path] == []
+        assert [path for _, path, _ in server.asked if "wait=" in path] == []
 
     def test_a_held_poll_is_interrupted_from_another_thread(self, serve):
         release = threading.Event()
@@ -234,7 +234,7 @@ class TestHttp:
     def test_one_question_tells_which_commands_were_canceled(self, serve):
         # A plain server may ignore the filter: then it lists others beside them.
         records = [{**RECORDS[0], "status": "canceled"}, {**RECORDS[1], "status": "succeeded"}]
-        server, client = serve(listing(records))
+        server, client = serve(listing(records, ["command-status"]))
         assert make_source(client).canceled(["c2", "c1", "c0"]) == frozenset({"c2"})
         assert [path for _, path, _ in server.asked if "status=canceled" in path] == [
             "/devices/d1/commands?status=canceled"
@@ -242,7 +242,7 @@ class TestHttp:
 
     def test_a_bad_record_hides_no_other_and_a_foreign_one_is_skipped(self, serve):
         records = [
-            {"command_payload": {"command": "x"}},
+            {"id": "c8", "command": "x"},
             {"id": "c9", "command_payload": "nonsense"},
             {**RECORDS[0], "id": "c3", "device_id": "somebody else"},
             *RECORDS,

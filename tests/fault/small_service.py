@@ -18,7 +18,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from agent.wire.commands import FINAL_STATES
-from agent.wire.extensions import BATCH_SENSOR_DATA, COMMAND_RESULTS, IDEMPOTENCY_KEY
+from agent.wire.extensions import BATCH_SENSOR_DATA, COMMAND_RESULTS, COMMAND_STATUS, IDEMPOTENCY_KEY, RECORDED_AT
+
+_OFFERED = [BATCH_SENSOR_DATA, COMMAND_RESULTS, COMMAND_STATUS, IDEMPOTENCY_KEY, RECORDED_AT]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,7 @@ class _Requests(BaseHTTPRequestHandler):
         if self._is_down():
             return
         if self.path.startswith("/.well-known/"):
-            self._answer(200, {"extensions": [BATCH_SENSOR_DATA, COMMAND_RESULTS, IDEMPOTENCY_KEY]})
+            self._answer(200, {"extensions": _OFFERED})
         else:
             self._answer(200, {"data": self.server.service.list_open(), "next_cursor": None, "has_more": False})
 

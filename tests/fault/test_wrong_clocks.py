@@ -91,7 +91,7 @@ class _World:
     def _body(self, request: httpx.Request) -> tuple[int, Any]:
         path = request.url.path
         if path.startswith("/.well-known"):
-            return 200, {"extensions": ["batch-sensor-data", "command-results", "idempotency-key"]}
+            return 200, {"extensions": ["batch-sensor-data", "command-results", "idempotency-key", "recorded-at"]}
         if path == "/sensor-data":
             sent = json.loads(request.content)
             for each in sent if isinstance(sent, list) else [sent]:

@@ -43,7 +43,8 @@ from agent.wire import json_text, mqtt_messages, topics
 from agent.wire.answers import Answer, raise_for_status, read_body, read_retry_after
 from agent.wire.calls import read_record
 from agent.wire.commands import CommandRecord
-from agent.wire.lists import next_link, read_page
+from agent.wire.dialect import AnswerReading
+from agent.wire.lists import PageWalk, next_link, read_page
 from agent.wire.qr import LabelText, base45, encode_label, parse_label
 from agent.wire.qr.keys import LabelKey, LabelSigner, signed_text
 from agent.wire.rate_limit import read_rate_limit
@@ -143,13 +144,25 @@ def _command_list(raw: bytes) -> None:
     records = []
     for item in read_page(answer_of(raw).json()).items:
         with contextlib.suppress(InvalidMessage):
+            records.append(CommandRecord.receive(item, AnswerReading(("meta", "id"))).with_derived_id(1))
+        with contextlib.suppress(InvalidMessage):
             records.append(CommandRecord.receive(item))
     read_records(records, "d1")
 
 
-@target("page", COMMAND, b'{"data":{"items":[]}}', b'{"rows":[1]}', raises=(UnexpectedAnswer,))
+@target(
+    "page",
+    COMMAND,
+    b'{"data":{"items":[]}}',
+    b'{"rows":[1],"page":1,"total_pages":2,"links":[{"rel":"next","href":"?page=2"}]}',
+    b'{"commands":{"c":{"command_payload":{}}},"offset":0,"total":5,"next":"http://b.example/"}',
+    raises=(UnexpectedAnswer,),
+)
 def _page(raw: bytes) -> None:
-    read_page(answer_of(raw).json())
+    answer = answer_of(raw)
+    walk = PageWalk("/devices/d/commands", {}, httpx.URL("https://a.example/devices/d/commands"))
+    walk.proceed(answer, walk.take(answer))
+    assert walk.target.startswith(("/", "https://a.example"))
 
 
 @target("record", b'{"data":{"accepted":1,"errors":[{"index":0,"error":"x"}]}}', raises=(UnexpectedAnswer,))
@@ -157,7 +170,17 @@ def _record(raw: bytes) -> None:
     read_record(BatchAnswer, answer_of(raw), "batch")
 
 
-@target("time", b"2026-01-01T00:00:00.123+01:00", b"1767225600000", b"2016-12-31 23:59:60Z", raises=(InvalidMessage,))
+@target(
+    "time",
+    b"2026-01-01T00:00:00.123+01:00",
+    b"1767225600000",
+    b"2016-12-31 23:59:60Z",
+    b"Thu, 01 Jan 2026 00:00:00 GMT",
+    b"Thu Jan  1 00:00:00 2026",
+    b"20260101T0000Z",
+    b'{"$date":{"$numberLong":"1767225600000"}}',
+    raises=(InvalidMessage,),
+)
 def _time(raw: bytes) -> None:
     text = text_of(raw)
     for parse in (parse_time, parse_received_time):

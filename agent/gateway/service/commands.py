@@ -27,6 +27,7 @@ from agent.wire.extensions import COMMAND_STATUS
 from agent.wire.times import to_rfc3339
 
 _NOBODY_S: Final = 3600.0
+_UNREADABLE: Final = "unreadable"
 # Bad request, unprocessable.
 _REFUSES_PARAMETERS: Final = frozenset({400, 422})
 # For so many devices commands wait in memory while the disk fails.
@@ -220,7 +221,7 @@ class CommandErrands(Errands[str]):
         """Keep a part of a list, before the service is asked for the next one: it may list each command once only."""
         device_id = listing.device_id
         listed, malformed = to_stored(part.records, device_id)
-        for sentence in (*part.malformed, *malformed):
+        for sentence in (*part.malformed, *malformed, *part.notes.values()):
             self._trouble.tell("malformed", f"commands=malformed device={device_id[:80]} {sentence}")
         listing.ids.update(command.id for command in listed)
         try:
@@ -310,4 +311,6 @@ def _record(record: CommandRecord, command_id: str, device_id: str) -> JsonObjec
     for name in ("created_at", "delivered_at", "completed_at", "expires_at"):
         at = getattr(record, name)
         members[name] = None if at is None else to_rfc3339(at)
+    for name in record.unreadable_times:
+        members[name] = _UNREADABLE  # not None: a device would run a command without an expiry at any time
     return members

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from agent.adapters.discovery import REFRESH_S, Discovery
+from agent.adapters.server_book import ServerBook
 from agent.core.budget import Kind
 from agent.errors import ServerFault, TransportError, UnexpectedAnswer
 from agent.gateway.service.worker import Errands
@@ -60,13 +61,14 @@ class Offer(Discovery, Errands[str]):
         store: StoreService | None = None,
         tell: Callable[[str], None] = lambda _text: None,
     ) -> None:
-        super().__init__(client, clock)
+        server = str(client.connection.base_url)
+        super().__init__(client, clock, ServerBook(server, dialect))
         self._asker = client
         self._on_change = on_change
         self._configured = dialect or Dialect()
         self._store = store
         self._tell = tell
-        self._server = str(client.connection.base_url)
+        self._server = server
         self._mutex = threading.Lock()
         self._names: frozenset[str] | None = self._configured.extensions
         self._announced: frozenset[str] | None = None

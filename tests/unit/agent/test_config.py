@@ -413,6 +413,11 @@ class TestMqtt:
     def test_what_is_no_host_is_refused(self, write, host):
         assert faults_of(write(MQTT.replace("gateway.example.com", host)))[0].startswith("mqtt.host")
 
+    def test_a_sensor_may_not_have_the_name_of_the_time_of_reading(self, write):
+        dialect = "  dialect: {recorded_at_reading: board}\ndevice:"
+        text = GOOD.replace("device:", dialect, 1) + "sensors: [{name: board, type: system}]\n"
+        assert any("'board' is the name of a sensor" in fault for fault in faults_of(write(text)))
+
     def test_the_key_pair_is_no_way_into_a_broker(self, write):
         pair = MQTT.replace("{mode: bearer, token_file: /t}", "{allow_secret_key_on_device: true}")
         assert any("auth.mode must be 'bearer' with mqtt" in fault for fault in faults_of(write(pair)))

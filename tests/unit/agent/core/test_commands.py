@@ -247,6 +247,12 @@ def test_a_payload_beyond_the_limit_is_refused_before_anybody_looks_into_it_and_
     assert result.entries[0].command.payload == {}
 
 
+def test_a_command_that_was_read_with_a_fault_is_rejected_with_it_and_never_runs():
+    result = decide(make_command(fault="unreadable_expires_at: no time"), now_s=None)
+    assert error_of(result) == "unreadable_expires_at: no time"
+    assert result.of(Verdict.REFUSE)
+
+
 def test_an_expired_command_is_rejected_on_the_services_clock():
     command = make_command(expires_at=1000.0)
     assert error_of(decide(command, now_s=1000.0)).startswith("expired: ")

@@ -17,6 +17,7 @@ from agent.errors import (
     Advice,
     Conflict,
     ErrorAnswer,
+    Forbidden,
     NotFound,
     RateLimited,
     Refused,
@@ -338,9 +339,13 @@ RECORD = NewRuntimeRecord(product_id="p", device_id="d", table_name="command_res
         b"[]",
         b"true",
         b'{"sensor_data":"ok"}',
+        b"OK",
+        b"Created",
+        b'{"id":"7',
+        b"\xff\xfe",
     ],
 )
-def test_any_2xx_with_any_json_or_nothing_means_that_a_reading_is_stored(status, body):
+def test_any_2xx_means_that_a_reading_is_stored_whatever_its_body(status, body):
     with client_of(httpx.Response(status, content=body)) as client:
         record = client.post_sensor_data(READING)
     assert (record.device_id, record.sensor_data) == ("d", {"t": 1})
@@ -386,10 +391,11 @@ def test_what_a_terse_answer_leaves_out_is_taken_from_the_request():
         b"true",
         b"7",
         b'{"id":"c","command_payload":"not an object"}',
-        b'{"id":"c","command_payload":{},"created_at":"yesterday"}',
+        b"OK",
+        b'{"id":"c',
     ],
 )
-def test_any_2xx_with_any_json_or_nothing_means_that_a_result_is_taken(status, body):
+def test_any_2xx_means_that_a_result_is_taken_whatever_its_body(status, body):
     with client_of(httpx.Response(status, content=body)) as client:
         assert client.report_result("d", "c", CommandResult(status="succeeded")) is None
 
@@ -403,23 +409,106 @@ def test_the_record_in_the_answer_to_a_result_is_handed_out():
         assert (taken.id, taken.status) == ("c", "succeeded")
 
 
-@pytest.mark.parametrize("body", [b"<html>Sign in to this network</html>", b'{"id":"c', b"OK"])
-def test_a_2xx_that_is_no_json_is_not_the_services_and_takes_nothing(body):
-    for call in (
-        lambda client: client.report_result("d", "c", CommandResult(status="succeeded")),
-        lambda client: client.post_sensor_data(READING),
-        lambda client: client.create_runtime_record(RECORD),
-    ):
-        with client_of(httpx.Response(200, content=body)) as client, pytest.raises(UnexpectedAnswer, match="JSON"):
+WRITES = (
+    lambda client: client.report_result("d", "c", CommandResult(status="succeeded")),
+    lambda client: client.post_sensor_data(READING),
+    lambda client: client.create_runtime_record(RECORD),
+)
+PAGE = {"content": HTML, "headers": {"Content-Type": "text/html"}}
+
+
+@pytest.mark.parametrize("status", [200, 201, 403, 404, 400])
+@pytest.mark.parametrize("proof", [PAGE, {"text": "hello"}, {"headers": {"Location": "http://portal.test/"}}])
+def test_a_web_page_from_something_that_does_not_prove_to_be_the_service_takes_nothing(status, proof):
+    def handle(request: httpx.Request) -> httpx.Response:
+        is_proof = request.method == "GET"
+        return httpx.Response(
+            (302 if "headers" in proof and not proof.get("content") else 200) if is_proof else status,
+            **(proof if is_proof else PAGE),
+        )
+
+    for call in WRITES:
+        with client_of(handle) as client, pytest.raises(UnexpectedAnswer, match="JSON"):
             call(client)
 
 
+@pytest.mark.parametrize("proof_status", [200, 401, 404, 429, 500])
+def test_a_service_that_always_answers_writes_with_a_page_has_taken_them(proof_status):
+    asked: list[str] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        asked.append(f"{request.method} {request.url.path}")
+        return httpx.Response(proof_status, json=[]) if request.method == "GET" else httpx.Response(200, **PAGE)
+
+    for call in WRITES:
+        with client_of(handle) as client:
+            call(client)
+            call(client)
+    assert asked.count("GET /devices") == 3  # one proof each, and none for the same page again
+    assert len(asked) == 9
+
+
+@pytest.mark.parametrize(("status", "kind"), [(404, NotFound), (403, Forbidden), (400, Refused), (405, Refused)])
+def test_the_error_page_of_a_proved_service_means_its_status(status, kind):
+    def handle(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, json=[]) if request.url.path.endswith("/devices") else httpx.Response(status, **PAGE)
+
+    for call in (*WRITES, lambda client: client.device_commands("d")):
+        with client_of(handle) as client, pytest.raises(kind):
+            call(client)
+
+
+def test_a_page_where_this_server_gave_something_else_before_is_a_portals_and_no_proof_is_asked_for():
+    asked: list[str] = []
+    answers = iter([httpx.Response(201, text="Created"), httpx.Response(200, **PAGE)])
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        asked.append(request.method)
+        return httpx.Response(200, json=[]) if request.method == "GET" else next(answers)
+
+    with client_of(handle) as client:
+        client.post_sensor_data(READING)
+        with pytest.raises(UnexpectedAnswer, match="captive portal"):
+            client.post_sensor_data(READING)
+    assert asked == ["POST", "POST"]
+
+
+def test_a_list_is_never_taken_from_a_page_and_no_proof_is_asked_for():
+    asked: list[str] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.path)
+        return httpx.Response(200, **PAGE) if "commands" in request.url.path else httpx.Response(200, json=[])
+
+    with client_of(handle) as client, pytest.raises(UnexpectedAnswer, match="captive portal"):
+        client.device_commands("d")
+    assert asked == ["/devices/d/commands"]
+
+
+@pytest.mark.parametrize("status", [200, 202, 204])
+def test_an_empty_answer_with_the_type_of_a_page_is_no_page(status):
+    def handle(request: httpx.Request) -> httpx.Response:
+        assert request.method != "GET"
+        return httpx.Response(status, headers={"Content-Type": "text/html; charset=utf-8"})
+
+    with client_of(handle) as client:
+        client.remove_device("d")
+        client.post_sensor_data(READING)
+
+
+@pytest.mark.parametrize(
+    ("body", "accepted"),
+    [(b"", 2), (b"OK", 2), (b'{"accepted":"many"}', 2), (b'{"inserted":2}', 2), (b'{"inserted":1,"errors":["x"]}', 0)],
+)
+def test_a_batch_is_taken_by_a_2xx_unless_its_body_mentions_errors_that_cannot_be_read(body, accepted):
+    with client_of(httpx.Response(200, content=body)) as client:
+        assert client.post_sensor_data_batch([READING, READING]).accepted == accepted
+
+
 def test_an_answer_that_is_needed_and_missing_is_told():
-    with client_of(httpx.Response(200, json={"accepted": "many"})) as client:
-        with pytest.raises(UnexpectedAnswer, match="no BatchAnswer"):
-            client.post_sensor_data_batch([READING])
-        with pytest.raises(UnexpectedAnswer, match="access_token"):
-            client.sign_in("a@example.com", Secret("made-up"))
+    answer = httpx.Response(200, json={"accepted": "many"})
+    with client_of(answer) as client, pytest.raises(UnexpectedAnswer, match="access_token"):
+        client.sign_in("a@example.com", Secret("made-up"))
 
 
 def test_an_unchanged_list_says_so():
@@ -447,12 +536,30 @@ def test_an_entity_tag_that_cannot_be_sent_back_is_forgotten(tag):
         (httpx.Response(404, json={"error": "not_found"}), set()),
         (httpx.Response(404, content=HTML, headers={"Content-Type": "text/html"}), set()),
         (httpx.Response(405, json={"error": "method_not_allowed"}), set()),
+        (httpx.Response(403, json={"error": "forbidden"}), set()),
+        (httpx.Response(400, text="no"), set()),
+        (httpx.Response(501, content=HTML), set()),
         (httpx.Response(204), set()),
     ],
 )
 def test_a_plain_server_has_no_extensions(answer, names):
     with client_of(answer) as client:
         assert client.discover() == names
+
+
+@pytest.mark.parametrize("content", [HTML, b"not found", b'{"exten'])
+def test_a_service_that_answers_unknown_paths_with_a_good_page_or_text_is_a_plain_server(content):
+    def handle(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, json=[]) if request.url.path == "/devices" else httpx.Response(200, content=content)
+
+    with client_of(handle) as client:
+        assert client.discover() == set()
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 511, 401, 429, 408, 302])
+def test_a_status_that_says_nothing_of_the_path_leaves_the_extensions_unknown(status):
+    with client_of(httpx.Response(status, content=HTML)) as client, pytest.raises(ServiceError):
+        client.discover()
 
 
 @pytest.mark.parametrize("answer", [httpx.Response(200, content=HTML), httpx.Response(500), httpx.Response(401)])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import timedelta, timezone
 from itertools import count, islice
 
 import httpx
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from agent.errors import InvalidMessage, ServerFault, UnexpectedAnswer
 from agent.wire.client import ServiceClient
+from agent.wire.dialect import AnswerReading
 from agent.wire.lists import read_page
 
 BASE = "http://service.test/v1"
@@ -45,18 +47,26 @@ DEVICE = {"device_id": "d1"}
         {"data": [DEVICE], "next_cursor": None, "has_more": False},
         {"data": [DEVICE], "next_cursor": ""},
         {"data": [{"deviceId": "d1", "new": {}, "device_name": None}]},
+        {"response": {"result": [DEVICE]}},
+        {"_embedded": {"devices": [DEVICE]}, "_links": {"self": {"href": "/devices"}}, "errors": []},
+        {"status": "ok", "payload": {"list": {"rows": [DEVICE]}}},
+        {"devices": [DEVICE], "alerts": [], "data": {}},
+        {"devices": {"d1": DEVICE}},
+        {"data": [DEVICE], "current_page": 1, "last_page": 1, "links": [{"url": None, "active": True}]},
     ],
 )
 def test_a_list_is_found_in_any_shape(value):
     assert ids_from(answering(value)) == ["d1"]
 
 
-@pytest.mark.parametrize("value", [[], {"data": []}, {"data": None}, {"devices": []}])
+@pytest.mark.parametrize("value", [[], {"data": []}, {"data": None}, {"devices": []}, {"devices": {}}])
 def test_an_empty_list_is_found_in_any_shape(value):
     assert ids_from(answering(value)) == []
 
 
-@pytest.mark.parametrize("value", [None, 5, "x", {}, {"a": [], "b": []}, {"message": "ok"}])
+@pytest.mark.parametrize(
+    "value", [None, 5, "x", {}, {"a": [], "b": []}, {"message": "ok"}, {"errors": []}, {"data": {}}]
+)
 def test_an_answer_without_a_list_is_no_empty_list(value):
     with pytest.raises(UnexpectedAnswer, match="check base_url"):
         ids_from(answering(value))
@@ -204,12 +214,12 @@ def test_one_bad_command_never_hides_the_others():
     raw = json.dumps({"commands": commands}).encode()
     with client_of(lambda request: httpx.Response(200, content=raw)) as client:
         listed = client.device_commands("d")
-    assert [record.id for record in listed.records[:1] + listed.records[2:]] == ["a", "9"]
-    assert (listed.records[1].id or "").startswith("derived-")
+    assert [record.id for record in listed.records if not record.has_derived_id] == ["a", "9"]
+    assert len({record.id for record in listed.records if record.has_derived_id}) == 2
+    assert set(listed.notes) == {"derived_ids"}
     assert [text.split(" in the list")[0] for text in listed.malformed] == [
         "command 'bad'",
         "item 2",
-        "item 3",
         "command 'n'",
         "command 's'",
     ]
@@ -219,3 +229,240 @@ def test_a_list_of_ten_thousand_old_commands_is_read():
     commands = [{"id": str(n), "command_payload": {"command": "ping"}} for n in range(10_000)]
     with client_of(answering(commands)) as client:
         assert len(client.device_commands("d").records) == 10_000
+
+
+EQUAL = {"command_payload": {"command": "ping"}, "created_at": "2026-01-01T00:00:00Z"}
+OTHER = {"command_payload": {"command": "other"}, "created_at": "2026-01-01T00:00:00Z"}
+
+
+def listed_ids(items: list[dict[str, object]]) -> list[str | None]:
+    with client_of(answering(items)) as client:
+        return [record.id for record in client.device_commands("d").records]
+
+
+def test_equal_commands_without_ids_are_not_merged_and_keep_their_ids_as_the_list_grows_and_shrinks():
+    three = listed_ids([EQUAL, OTHER, EQUAL, EQUAL])
+    assert len(set(three)) == 4
+    assert set(listed_ids([EQUAL, EQUAL])) < set(three)
+    assert set(listed_ids([{**EQUAL, "status": "done"}, EQUAL, EQUAL, EQUAL, OTHER])) > set(three)
+
+
+def test_a_command_that_moves_to_the_next_page_between_two_requests_is_one_command():
+    pages = {"": [OTHER, EQUAL], "2": [EQUAL, {**OTHER, "created_at": 5}]}
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        cursor = request.url.params.get("cursor", "")
+        return httpx.Response(200, json={"data": pages[cursor], "next_cursor": "2" if not cursor else None})
+
+    with client_of(handle) as client:
+        assert len(client.device_commands("d").records) == 3
+
+
+def test_the_client_reads_ids_and_times_as_configured():
+    reading = AnswerReading(("meta", "uuid"), timezone(timedelta(hours=2)))
+    item = {"command_payload": {}, "id": 1, "meta": {"uuid": "u"}, "created_at": "2026-01-01 02:00:00"}
+    with ServiceClient(BASE, None, transport=httpx.MockTransport(answering([item])), reading=reading) as client:
+        record = client.device_commands("d").records[0]
+    assert (record.id, record.created_at) == ("u", 1767225600.0)
+
+
+def test_what_cannot_be_read_of_commands_is_noted_once_with_an_example():
+    items = [{"id": n, "command_payload": {}, "created_at": "x", "expires_at": "soon"} for n in range(3)]
+    with client_of(answering(items)) as client:
+        listed = client.device_commands("d")
+    assert [record.id for record in listed.records] == ["0", "1", "2"]
+    assert set(listed.notes) == {"unreadable_created_at", "unreadable_expires_at"}
+    assert "'soon'" in listed.notes["unreadable_expires_at"]
+    assert not listed.has_derived_ids
+
+
+# --- every way of paging ----------------------------------------------------------------------------------------------
+
+COMMANDS = [{"id": f"c{n}", "command_payload": {"command": "ping"}} for n in range(12)]
+Pager = Callable[[int, int, int, list[object]], dict[str, object]]
+"""(first item, size, total, items) -> the answer's members beside or around the items."""
+
+
+def wrapped(items: list[object]) -> dict[str, object]:
+    return {"success": True, "data": {"commands": items, "total": 12}}
+
+
+PAGERS: dict[str, Pager] = {
+    "next_page_token": lambda at, size, total, items: {
+        "commands": items,
+        "nextPageToken": f"t{at + size}" if at + size < total else "",
+    },
+    "continuation in meta": lambda at, size, total, items: {
+        "value": items,
+        "meta": {"continuation_token": f"t{at + size}" if at + size < total else None},
+    },
+    "relay": lambda at, size, total, items: {
+        "data": {"commands": items, "pageInfo": {"hasNextPage": at + size < total, "endCursor": f"t{at + size}"}}
+    },
+    "next absolute": lambda at, size, total, items: {
+        "results": items,
+        "count": total,
+        "next": f"{BASE}/devices/d/commands?at={at + size}" if at + size < total else None,
+    },
+    "next path": lambda at, size, total, items: {
+        "results": items,
+        "links": {"next": f"/v1/devices/d/commands?at={at + size}"} if at + size < total else {},
+    },
+    "hal": lambda at, size, total, items: {
+        "_embedded": {"commands": items},
+        "_links": {"next": {"href": f"?at={at + size}"}} if at + size < total else {"self": {"href": "?at=0"}},
+    },
+    "odata": lambda at, size, total, items: {
+        "value": items,
+        **({"@odata.nextLink": f"commands?at={at + size}"} if at + size < total else {}),
+    },
+    "links as array": lambda at, size, total, items: {
+        "items": items,
+        "links": [{"rel": "self", "href": "?at=0"}]
+        + ([{"rel": "next", "href": f"?at={at + size}"}] if at + size < total else []),
+    },
+    "page of pages": lambda at, size, total, items: {
+        "commands": items,
+        "page": at // size + 1,
+        "total_pages": -(-total // size),
+    },
+    "page with total": lambda at, size, total, items: {
+        "data": {"items": items},
+        "pagination": {"page": at // size + 1, "per_page": size, "total": total},
+    },
+    "page with flag": lambda at, size, total, items: {
+        "data": items,
+        "meta": {"currentPage": at // size + 1, "hasNext": at + size < total},
+    },
+    "spring": lambda at, size, total, items: {
+        "content": items,
+        "number": at // size,
+        "totalPages": -(-total // size),
+        "last": at + size >= total,
+        "pageable": {"offset": at, "sort": {"sorted": False}},
+    },
+    "offset": lambda at, size, total, items: {"commands": items, "offset": at, "limit": size, "total": total},
+    "skip in meta": lambda at, size, total, items: {"list": items, "meta": {"skip": at, "totalCount": total}},
+    "next_offset": lambda at, size, total, items: {
+        "commands": items,
+        "next_offset": at + size if at + size < total else None,
+    },
+    "next_page": lambda at, size, total, items: {
+        "commands": items,
+        "next_page": at // size + 2 if at + size < total else None,
+    },
+    "all at once": lambda at, size, total, items: wrapped(list(COMMANDS)),
+}
+
+
+def paged(style: str, size: int) -> Callable[[httpx.Request], httpx.Response]:
+    first_page = 0 if style == "spring" else 1
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        query = dict(request.url.params)
+        assert request.url.path == "/v1/devices/d/commands"
+        assert len(query) <= 1
+        name, value = next(iter(query.items()), ("at", "0"))
+        at = (int(value) - first_page) * size if name == "page" else int(value.removeprefix("t"))
+        return httpx.Response(200, json=PAGERS[style](at, size, len(COMMANDS), list(COMMANDS[at : at + size])))
+
+    return handle
+
+
+@given(st.sampled_from(sorted(PAGERS)), st.integers(1, 13))
+def test_any_way_of_paging_gives_the_same_items(style, size):
+    with client_of(paged(style, size)) as client:
+        listed = client.device_commands("d")
+    assert [record.id for record in listed.records] == [item["id"] for item in COMMANDS]
+    assert (listed.incomplete, dict(listed.notes)) == (None, {})
+
+
+@given(st.sampled_from(sorted(set(PAGERS) - {"all at once"})), st.integers(1, 5))
+def test_what_was_read_is_kept_when_a_later_page_does_not_come(style, size):
+    good = paged(style, size)
+    asked = count()
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        return good(request) if next(asked) == 0 else httpx.Response(503, json={"error": "busy"})
+
+    with client_of(handle) as client:
+        listed = client.device_commands("d")
+    assert [record.id for record in listed.records] == [item["id"] for item in COMMANDS[:size]]
+    assert isinstance(listed.incomplete, ServerFault)
+    assert listed.etag is None
+
+
+@pytest.mark.parametrize("style", sorted(set(PAGERS) - {"all at once"}))
+def test_a_server_that_answers_the_first_page_for_ever_is_said_and_the_page_kept(style):
+    good = paged(style, 5)
+    asked = count()
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        next(asked)
+        return good(httpx.Request("GET", request.url.copy_with(query=None)))
+
+    with client_of(handle) as client:
+        listed = client.device_commands("d")
+    assert {record.id for record in listed.records} == {item["id"] for item in COMMANDS[:5]}
+    assert isinstance(listed.incomplete, UnexpectedAnswer)
+    assert next(asked) <= 3
+
+
+@pytest.mark.parametrize("target", ["http://other.test/devices?page=2", "//other.test/x", "https://service.test/v1/"])
+def test_a_next_page_in_the_body_on_another_host_is_not_asked_for(target):
+    asked: list[str] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.host)
+        return httpx.Response(200, json={"items": COMMANDS[:2], "next": target})
+
+    with client_of(handle) as client:
+        listed = client.device_commands("d")
+    assert len(listed.records) == 2
+    assert "another host" in str(listed.incomplete)
+    assert asked == ["service.test"]
+
+
+def test_more_pages_than_are_read_is_said(monkeypatch):
+    monkeypatch.setattr("agent.wire.device_calls.COMMAND_PAGES_MAX", 3)
+    with client_of(paged("offset", 2)) as client:
+        listed = client.device_commands("d")
+    assert len(listed.records) == 6
+    assert "more pages" in str(listed.incomplete)
+
+
+def test_more_bytes_of_commands_than_an_answer_may_have_are_not_read():
+    handle = httpx.MockTransport(paged("offset", 2))
+    with ServiceClient(BASE, None, transport=handle, max_answer_bytes=300) as client:
+        listed = client.device_commands("d")
+    assert 2 <= len(listed.records) < 12
+    assert "max_answer_bytes" in str(listed.incomplete)
+
+
+def test_a_total_beyond_what_is_listed_is_noted_and_no_error():
+    with client_of(answering({"commands": COMMANDS[:5], "total": 12})) as client:
+        listed = client.device_commands("d")
+    assert (len(listed.records), listed.incomplete) == (5, None)
+    assert set(listed.notes) == {"more_than_listed"}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        COMMANDS[0],
+        {"data": COMMANDS[0]},
+        {"command": {**COMMANDS[0], "command_payload": {"list": [1, 2]}}},
+        {"commands": {"c0": {"command_payload": {"command": "ping"}}}},
+        {"data": {"c0": {"command_payload": {"list": []}}}},
+    ],
+)
+def test_a_single_record_and_records_by_their_ids_are_a_list(value):
+    with client_of(answering(value)) as client:
+        assert [record.id for record in client.device_commands("d").records] == ["c0"]
+
+
+def test_records_by_their_place_have_no_id_from_it():
+    with client_of(answering({"commands": {"0": {"command_payload": {}}, "2": {"command_payload": {}}}})) as client:
+        listed = client.device_commands("d")
+    assert len({record.id for record in listed.records}) == 2
+    assert listed.has_derived_ids

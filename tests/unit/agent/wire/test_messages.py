@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import pickle
+from datetime import UTC, timedelta, timezone
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from agent.adapters.records import read_records
 from agent.errors import InvalidMessage
 from agent.wire.base import describe_faults, list_faults
 from agent.wire.commands import FINAL_STATES, OPEN_STATES, CommandRecord, CommandResult, CommandStatus, SendCommand
 from agent.wire.devices import Device
+from agent.wire.dialect import AnswerReading
 from agent.wire.errors import ErrorBody
 from agent.wire.onboarding import ScanAnswer
 from agent.wire.products import NewProduct, Product, ProductChange
@@ -54,9 +57,58 @@ def test_a_payload_that_is_no_object_makes_the_record_invalid(payload):
 
 
 @pytest.mark.parametrize("name", ["created_at", "expires_at"])
-def test_a_time_that_decides_whether_a_command_runs_must_be_readable(name):
-    with pytest.raises(InvalidMessage, match=name):
-        CommandRecord.receive({"command_payload": {}, name: "tomorrow"})
+def test_a_time_of_a_command_that_cannot_be_read_is_named_and_not_taken(name):
+    record = CommandRecord.receive({"command_payload": {}, "id": "c", name: "tomorrow"})
+    assert (getattr(record, name), record.unreadable_times) == (None, (name,))
+
+
+def test_a_command_whose_expiry_cannot_be_read_must_not_run_and_one_of_unknown_age_may():
+    records = [
+        CommandRecord.receive({"command_payload": {}, "id": name, name: "tomorrow"})
+        for name in ("created_at", "expires_at")
+    ]
+    commands, malformed = read_records(records, "d")
+    faults = {command.id: command.fault for command in commands}
+    assert faults["created_at"] is None
+    assert (faults["expires_at"] or "").startswith("unreadable_expires_at: ")
+    assert not malformed
+
+
+@pytest.mark.parametrize(
+    ("item", "found"),
+    [
+        ({"id": "a", "_id": "b"}, "a"),
+        ({"id": "", "command_id": "b"}, "b"),
+        ({"id": None, "commandId": 7}, "7"),
+        ({"_id": "m"}, "m"),
+        ({"_id": {"$oid": "65a1"}}, "65a1"),
+        ({"uuid": "u-1"}, "u-1"),
+        ({"id": 2**70}, str(2**70)),
+        ({"id": 0}, "0"),
+    ],
+)
+def test_the_id_of_a_command_is_found_under_its_usual_names(item, found):
+    record = CommandRecord.receive({"command_payload": {}, **item})
+    assert (record.id, record.stable_id(), record.has_derived_id) == (found, found, False)
+
+
+@pytest.mark.parametrize("item", [{}, {"id": ""}, {"id": None}, {"id": True}, {"id": {"a": 1}}, {"id": ["x"]}])
+def test_what_is_no_id_is_none(item):
+    assert CommandRecord.receive({"command_payload": {}, **item}).id is None
+
+
+def test_a_configured_path_leads_to_the_id_and_nothing_else_does():
+    reading = AnswerReading(command_id_path=("meta", "uuid"))
+    item = {"command_payload": {}, "id": "row 5", "meta": {"uuid": "u"}}
+    assert CommandRecord.receive(item, reading).id == "u"
+    assert CommandRecord.receive({**item, "meta": "u"}, reading).id is None
+
+
+def test_members_in_camel_case_are_read():
+    item = {"commandPayload": {"x": 1}, "createdAt": 1767225600, "expiresAt": "2026-01-01T00:01:00Z", "deviceId": "d"}
+    record = CommandRecord.receive(item)
+    assert (record.command_payload, record.device_id) == ({"x": 1}, "d")
+    assert (record.created_at, record.expires_at) == (1767225600.0, 1767225660.0)
 
 
 def test_a_time_that_decides_nothing_may_be_unreadable():
@@ -80,9 +132,21 @@ def test_a_command_without_an_id_gets_the_same_id_each_time_it_is_listed():
     assert ids[0].startswith("derived-")
 
 
-def test_a_command_with_neither_id_nor_time_is_not_taken_for_a_new_one():
-    with pytest.raises(InvalidMessage, match="let the service list ids"):
-        CommandRecord.receive({"command_payload": {}, "id": ""}).stable_id()
+def test_a_derived_id_is_the_same_whatever_zone_is_configured():
+    item = {"command_payload": {}, "created_at": "2026-01-01 00:00:00"}
+    zones = (UTC, timezone(timedelta(hours=2)))
+    records = [CommandRecord.receive(item, AnswerReading(zone=zone)) for zone in zones]
+    assert records[0].created_at == records[1].created_at + 7200
+    assert records[0].stable_id() == records[1].stable_id()
+
+
+@pytest.mark.parametrize("created_at", [None, "2026-01-01T00:00:00Z", "once upon a time", {"at": 5}])
+def test_equal_commands_without_ids_get_different_ids_that_stay_the_same(created_at):
+    record = CommandRecord.receive({"command_payload": {"command": "ping"}, "created_at": created_at})
+    ids = [record.with_derived_id(n).id for n in range(3)]
+    assert len(set(ids)) == 3
+    assert ids[0] == record.stable_id()
+    assert all(record.with_derived_id(n).has_derived_id for n in range(3))
 
 
 def test_an_unknown_status_of_another_server_is_kept():

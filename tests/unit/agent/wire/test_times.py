@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import math
+import time
+from datetime import UTC, datetime, timedelta, timezone
+from email.utils import format_datetime, formatdate
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -108,5 +112,137 @@ def test_other_servers_forms_of_a_time_are_read(value):
 
 @pytest.mark.parametrize("value", [None, True, [], {}, math.nan, math.inf, "soon"])
 def test_what_is_no_time_in_an_answer_is_refused(value):
+    with pytest.raises(InvalidMessage):
+        parse_received_time(value)
+
+
+# --- every form of a time that servers write, made by other code than ours --------------------------------------------
+
+SECONDS = st.integers(0, 4_102_444_799).map(lambda epoch_s: datetime.fromtimestamp(epoch_s, UTC))
+"""1970 to 2099."""
+PARIS = ZoneInfo("Europe/Paris")
+IN_UTC = [
+    "%Y-%m-%dT%H:%M:%SZ",
+    "%Y-%m-%d %H:%M:%S",
+    "%Y-%m-%dT%H:%M:%S",
+    "%Y-%m-%dt%H:%M:%Sz",
+    "%Y-%m-%d %H:%M:%S+00",
+    "%Y-%m-%d %H:%M:%S+0000",
+    "%Y-%m-%d %H:%M:%S +0000",
+    "%Y-%m-%d %H:%M:%S+00:00",
+    "%Y-%m-%dT%H:%M:%S-00:00",
+    "%Y-%m-%d %H:%M:%S UTC",
+    "%Y-%m-%d %H:%M:%S GMT",
+    "%Y-%m-%d %H:%M:%S +0000 UTC",
+    "%Y/%m/%d %H:%M:%S",
+    "%Y-%m-%dT%H:%M:%SZ[UTC]",
+    "%Y-%m-%dT%H:%M:%S.0Z",
+    "%Y-%m-%dT%H:%M:%S,000000000Z",
+    "%Y%m%dT%H%M%SZ",
+    "%Y%m%dT%H%M%S+0000",
+    "%Y%m%d%H%M%S",
+    "%a, %d %b %Y %H:%M:%S GMT",
+    "%a, %d %b %Y %H:%M:%S +0000",
+    "%d %b %Y %H:%M:%S GMT",
+    "%a %b %d %H:%M:%S %Y",
+    "%a %b %d %H:%M:%S UTC %Y",
+    "%a %b %d %Y %H:%M:%S GMT+0000 (Coordinated Universal Time)",
+    " %Y-%m-%dT%H:%M:%SZ ",
+]
+
+
+@given(SECONDS, st.sampled_from(IN_UTC))
+def test_a_time_in_any_form_is_read(at, form):
+    assert parse_received_time(at.strftime(form)) == at.timestamp()
+
+
+@given(SECONDS)
+def test_a_time_as_the_standard_library_writes_it_is_read(at):
+    epoch_s = at.timestamp()
+    local = at.astimezone(PARIS)
+    for text in (
+        at.isoformat(),
+        local.isoformat(" "),
+        local.isoformat(timespec="microseconds"),
+        local.isoformat() + "[Europe/Paris]",
+        format_datetime(local),
+        formatdate(epoch_s, usegmt=True),
+        time.asctime(at.timetuple()),
+        f"/Date({int(epoch_s) * 1000})/",
+    ):
+        assert parse_received_time(text) == epoch_s
+
+
+@given(SECONDS.filter(lambda at: 1977 <= at.year < 2077))
+def test_a_time_of_rfc_850_is_read(at):
+    assert parse_received_time(at.strftime("%A, %d-%b-%y %H:%M:%S GMT")) == at.timestamp()
+
+
+@given(SECONDS, st.sampled_from(["%Y-%m-%dT%H:%MZ", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M+00", "%Y%m%dT%H%MZ"]))
+def test_a_time_without_seconds_is_read(at, form):
+    assert parse_received_time(at.strftime(form)) == at.replace(second=0).timestamp()
+
+
+@given(SECONDS, st.sampled_from(["%Y-%m-%d", "%Y%m%d", "%Y/%m/%d"]))
+def test_a_date_alone_is_the_beginning_of_that_day(at, form):
+    assert parse_received_time(at.strftime(form)) == at.replace(hour=0, minute=0, second=0).timestamp()
+
+
+@given(st.integers(315_532_800, 4_102_444_799), st.sampled_from([1, 1000, 10**6, 10**9]), st.booleans())
+def test_the_unit_of_a_number_follows_from_its_size(epoch_s, units, as_text):
+    value = epoch_s * units
+    assert parse_received_time(str(value) if as_text else value) == epoch_s
+
+
+@given(SECONDS, st.integers(-14 * 60, 14 * 60))
+def test_a_time_without_a_zone_is_in_the_configured_one(at, offset_min):
+    zone = timezone(timedelta(minutes=offset_min))
+    local = at.astimezone(zone)
+    assert parse_received_time(local.strftime("%Y-%m-%d %H:%M:%S"), zone) == at.timestamp()
+    assert parse_received_time(local.isoformat(), UTC) == at.timestamp()
+
+
+@pytest.mark.parametrize(
+    ("value", "epoch_s"),
+    [
+        ({"$date": "2026-01-01T00:00:00Z"}, 1767225600.0),
+        ({"$date": 1767225600000}, 1767225600.0),
+        ({"$date": {"$numberLong": "1767225600000"}}, 1767225600.0),
+        ("1767225600.25", 1767225600.25),
+        (1767225600.25, 1767225600.25),
+        ("2026-01-01T00:00:00.1234567891Z", 1767225600.123456),
+        ("9999-12-31T23:59:59Z", 253_402_300_799.0),
+        (253_402_300_799, 253_402_300_799.0),
+        (253_402_300_799_000, 253_402_300_799.0),
+        ("Wed, 31 Dec 2025 19:00:00 EST", 1767225600.0),
+        ("2025-12-31T19:00-05", 1767225600.0),
+    ],
+)
+def test_odd_forms_of_a_time_are_read(value, epoch_s):
+    assert parse_received_time(value) == pytest.approx(epoch_s, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        {"$date": {}},
+        {"$date": None},
+        {"$date": "soon"},
+        {"a": 1},
+        "2026-02-30",
+        "2026-01-01T25:00:00Z",
+        "2026-01/01",
+        "1 Foo 2026 00:00:00",
+        "2026-01-01T00:00:00 XYZ",
+        "12:00",
+        "Thu",
+        "x" * 100_000,
+        "9" * 100_000,
+        10**400,
+        "٢٠٢٦-01-01",
+    ],
+)
+def test_what_only_looks_like_a_time_is_refused(value):
     with pytest.raises(InvalidMessage):
         parse_received_time(value)
