@@ -43,6 +43,7 @@ from typing import TYPE_CHECKING, Final
 from agent.core.crowd import Crowd, waited_s
 from agent.core.first_contact import SETTING as FIRST_CONTACT
 from agent.core.first_contact import Contact, look_at_contact
+from agent.core.outcomes import indeterminate, rejected
 from agent.core.values import (
     Command,
     CommandState,
@@ -377,7 +378,7 @@ def refuse_at_start(
     if so_far_s <= start_timeout_s:
         return None
     text = f"it waited {so_far_s:.0f} s for its lane, and its handler allows {start_timeout_s:g} s"
-    return _rejected("not_started_in_time", text)
+    return rejected("not_started_in_time", text)
 
 
 def _is_taken_back(command: Command, entry: JournalEntry) -> bool:
@@ -451,25 +452,25 @@ class _Pass:
         rules = self.rules
         if command.size_bytes > rules.max_payload_bytes:
             sizes = f"{command.size_bytes} bytes are more than this device's limit of {rules.max_payload_bytes}"
-            return _rejected("payload_too_large", f"a command_payload of {sizes}")
+            return rejected("payload_too_large", f"a command_payload of {sizes}")
         refused = _faulty(command) or self._seal_refusal(command) or _expiry(command, self.service_now_s)
         if refused is not None:
             return refused
         if not handler:
             where = f"the command_payload has no text member {rules.handler_key!r} that names a handler"
-            return _rejected("missing_command_name", where)
+            return rejected("missing_command_name", where)
         fault = rules.judge(command.payload)
         if fault is not None:
             return Outcome(OutcomeStatus.REJECTED, error=fault)
         if handler not in rules.handlers:
-            return _rejected("unknown_command", f"this device has no handler {handler[:80]!r}")
+            return rejected("unknown_command", f"this device has no handler {handler[:80]!r}")
         return None
 
     def _seal_refusal(self, command: Command) -> Outcome | None:
         """Why the signature, its absence, or an envelope that is still closed forbids the command."""
         if command.id not in self.refusals and SIGNED_MEMBER in command.payload:
             sentence = "this device takes no signed commands; set commands.signing.mode to accept, or send it unsigned"
-            return _rejected("signature_not_accepted", sentence)
+            return rejected("signature_not_accepted", sentence)
         return self.refusals.get(command.id)
 
     def _doubt(self, handler: str, status: str) -> Outcome | None:
@@ -486,31 +487,8 @@ class _Pass:
 def _expiry(command: Command, service_now_s: float | None) -> Outcome | None:
     if command.expires_at is None or service_now_s is None or service_now_s < command.expires_at:
         return None
-    return _rejected(
-        "expired", f"it expired {service_now_s - command.expires_at:.0f} s before this device could run it"
-    )
+    return rejected("expired", f"it expired {service_now_s - command.expires_at:.0f} s before this device could run it")
 
 
 def _faulty(command: Command) -> Outcome | None:
     return None if command.fault is None else Outcome(OutcomeStatus.REJECTED, error=command.fault)
-
-
-def _rejected(code: str, sentence: str) -> Outcome:
-    return Outcome(OutcomeStatus.REJECTED, error=f"{code}: {sentence}")
-
-
-def indeterminate(sentence: str) -> Outcome:
-    """Nobody knows whether it was done, and ``sentence`` says why."""
-    return Outcome(OutcomeStatus.FAILED, error=f"indeterminate: {sentence}; it is not run again")
-
-
-def canceled(why: str, *, began: bool) -> Outcome:
-    """The outcome of a command that somebody took back.
-
-    Args:
-        why: who or what did, such as ``by command 17``.
-        began: its handler had been started: it ends as ``failed``, else as ``rejected``.
-    """
-    status = OutcomeStatus.FAILED if began else OutcomeStatus.REJECTED
-    when = "while it ran" if began else "before it began"
-    return Outcome(status, error=f"canceled: {why}, {when}")

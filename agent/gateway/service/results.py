@@ -95,9 +95,9 @@ class ResultErrands(Errands[WaitingResult]):
         try:
             self._tell(item)
         except NotFound as error:
-            refusal = str(error)
+            refusal = f"{NO_HOME}: {error}"  # no endpoint, no table: another version may have one
             if error.error == _NO_COMMAND:
-                state = CommandState.UNKNOWN
+                refusal, state = str(error), CommandState.UNKNOWN
         except (Conflict, Refused) as error:
             refusal = str(error)
         except ServiceError as error:
