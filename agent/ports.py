@@ -19,6 +19,7 @@ from agent.core.values import (
     Reading,
     Recall,
     Report,
+    ResultStats,
     SendOutcome,
     StoredReading,
 )
@@ -69,7 +70,7 @@ class CommandSource(Protocol):
 
 
 class Uplink(Protocol):
-    """Where readings and results go."""
+    """Where readings and results go. :meth:`send` and :meth:`report` are called from two threads at the same time."""
 
     def send(self, readings: Sequence[StoredReading]) -> SendOutcome:
         """Hand over readings; what comes back as delivered is stored on the other side.
@@ -83,8 +84,8 @@ class Uplink(Protocol):
         """Tell the service how a command goes or ended; the service's clock, if it told it.
 
         Raises:
-            NotFound, Conflict, Refused: the service will never take this report; do not repeat it.
-            ServiceError: try again later.
+            NoPlaceForResults: this service takes none; nothing was sent.
+            ServiceError: it was not taken; :func:`agent.core.unreported.fault_of` says what that means for it.
         """
         ...
 
@@ -142,12 +143,35 @@ class Journal(Protocol):
         """``finished`` -> ``reported``: the service has the result."""
         ...
 
+    def put_aside(self, reasons: Mapping[str, str]) -> int:
+        """``finished`` -> ``put_aside``: the service has no place for these results; they stay in the journal.
+
+        Beyond the bounds of :mod:`agent.core.unreported` the oldest give way: ``put_aside`` -> ``given_up``.
+
+        Args:
+            reasons: command id -> why, in one sentence.
+
+        Returns:
+            How many gave way.
+        """
+        ...
+
+    def offer_again(self, limit: int | None = None) -> int:
+        """``put_aside`` -> ``finished``, the oldest of them or all: they are to be reported once more; how many."""
+        ...
+
+    def result_stats(self) -> ResultStats:
+        """What is held of results that the service has no place for."""
+        ...
+
     def in_state(self, *states: str, limit: int = 1000) -> list[JournalEntry]:
         """Entries in these states, oldest first."""
         ...
 
     def forget(self, listed_ids: Sequence[str], older_than_wall_s: float) -> int:
-        """Delete ``reported`` and ``skipped`` entries that the service no longer lists and that are older; how many.
+        """Delete entries that are over, no longer listed by the service and older; how many.
+
+        What is put aside is not over: its result is still to be had.
 
         Args:
             listed_ids: what the service lists.

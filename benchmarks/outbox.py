@@ -45,7 +45,7 @@ from agent.errors import TransportError  # noqa: E402
 from agent.runtime.health import Health  # noqa: E402
 from agent.runtime.jig import Jig  # noqa: E402
 from agent.runtime.patience import Patience  # noqa: E402
-from agent.runtime.uplinking import UplinkService  # noqa: E402
+from agent.runtime.reading_uplink import ReadingUplink  # noqa: E402
 from agent.wire.auth import KeyPair  # noqa: E402
 from agent.wire.device_client import DeviceClient  # noqa: E402
 from agent.wire.extensions import BATCH_SENSOR_DATA  # noqa: E402
@@ -177,7 +177,7 @@ def three_days(folder: Path, hours: int) -> tuple[float, float, float, int]:
     """Growth of memory in MiB while offline and at the most, MiB on the disk, readings a second while draining."""
     clock, service = VirtualClock(), CountingService()
     with opened(folder, clock) as store:
-        uplink = UplinkService(
+        uplink = ReadingUplink(
             uplink=service,
             journal=store.journal,
             outbox=store.outbox,

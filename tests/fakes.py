@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,6 +32,8 @@ from agent.core.outbox import (
     kept_together,
     too_old,
 )
+from agent.core.put_aside import give_up_entry, offer_again_entry, put_aside_entry
+from agent.core.unreported import giving_way
 from agent.core.values import (
     Admission,
     CommandPoll,
@@ -44,6 +47,7 @@ from agent.core.values import (
     Reading,
     Recall,
     Report,
+    ResultStats,
     SendOutcome,
     StoredReading,
 )
@@ -109,6 +113,7 @@ class FakeJournal(_Failing):
         self.settings: dict[str, str] = {}
         self.writes: list[str] = []
         self._contacted = False
+        self._given_up = 0
         self._lock = threading.RLock()
 
     def known(self, command_ids: Sequence[str]) -> dict[str, JournalEntry]:
@@ -152,6 +157,34 @@ class FakeJournal(_Failing):
             for entry in entries:
                 self._put("reported", entry)
 
+    def put_aside(self, reasons: Mapping[str, str]) -> int:
+        with self._lock:
+            self._check()
+            entries = [put_aside_entry(self._one(each, CommandEvent.PUT_ASIDE), why) for each, why in reasons.items()]
+            for entry in entries:
+                self._put("put_aside", entry)
+            sizes = [(entry.command.id, _result_bytes(entry)) for entry in self._aside()]
+            gone = giving_way(sizes, len(sizes), sum(size_bytes for _, size_bytes in sizes))
+            for each in gone:
+                self._put("give_up", give_up_entry(self.entries[each]))
+            self._given_up += len(gone)
+            return len(gone)
+
+    def offer_again(self, limit: int | None = None) -> int:
+        with self._lock:
+            self._check()
+            entries = self._aside()[:limit]
+            for entry in entries:
+                self._put("offer_again", offer_again_entry(entry))
+            return len(entries)
+
+    def result_stats(self) -> ResultStats:
+        with self._lock:
+            return ResultStats(len(self._aside()), self._given_up)
+
+    def _aside(self) -> list[JournalEntry]:
+        return [entry for entry in self.entries.values() if entry.state is CommandState.PUT_ASIDE]
+
     def in_state(self, *states: str, limit: int = 1000) -> list[JournalEntry]:
         with self._lock:
             wanted = {CommandState(state) for state in states}
@@ -194,6 +227,14 @@ class FakeJournal(_Failing):
     def _put(self, method: str, entry: JournalEntry) -> None:
         self.writes.append(method)
         self.entries[entry.command.id] = entry
+
+
+def _result_bytes(entry: JournalEntry) -> int:
+    outcome = entry.outcome
+    if outcome is None:
+        return 0
+    result = "" if outcome.result is None else json.dumps(outcome.result, separators=(",", ":"))
+    return len(result) + len(outcome.error or "")
 
 
 class FakeOutbox(_Failing):

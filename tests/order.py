@@ -28,6 +28,7 @@ LONGEST = {
     "tests/e2e/test_fleet_up.py": 30,
     "tests/e2e/test_oauth_pages.py": 30,
     "tests/fault/test_verdict.py": 25,
+    "tests/e2e/test_command_flood.py": 25,
     "tests/e2e/test_gateway_journey.py": 24,
     "tests/fault/test_gateway_chaos.py": 22,
     "tests/unit/simulator/fleet/device/test_pair.py": 20,

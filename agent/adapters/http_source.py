@@ -112,6 +112,7 @@ class HttpSource:
             server_time=answer.server_time,
             held=held,
             is_whole=is_whole,
+            omitted=answer.omitted,
         )
 
     def acknowledge(self, command_ids: Sequence[str]) -> None:

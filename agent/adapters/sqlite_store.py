@@ -38,6 +38,7 @@ from agent.core.values import (
     Outcome,
     Reading,
     Recall,
+    ResultStats,
     SendOutcome,
     StoredReading,
 )
@@ -357,6 +358,21 @@ class SqliteStore:
         """See :class:`agent.ports.Journal`."""
         with self.transaction():
             self._journal.reported(command_ids)
+
+    def put_aside(self, reasons: Mapping[str, str]) -> int:
+        """See :class:`agent.ports.Journal`."""
+        with self.transaction():
+            return self._journal.put_aside(reasons)
+
+    def offer_again(self, limit: int | None = None) -> int:
+        """See :class:`agent.ports.Journal`."""
+        with self.transaction():
+            return self._journal.offer_again(limit)
+
+    def result_stats(self) -> ResultStats:
+        """See :class:`agent.ports.Journal`."""
+        with self._looking():
+            return self._journal.result_stats()
 
     def in_state(self, *states: str, limit: int = 1000) -> list[JournalEntry]:
         """See :class:`agent.ports.Journal`."""

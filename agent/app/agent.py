@@ -27,13 +27,14 @@ from agent.runtime.intake import Intake, resume
 from agent.runtime.intervals import POLL, Intervals
 from agent.runtime.ledger import Ledger
 from agent.runtime.patience import Patience
+from agent.runtime.reading_uplink import ReadingUplink
+from agent.runtime.result_reporter import ResultReporter
 from agent.runtime.sensing import IntervalChanged, RulesChanged, SensingService
 from agent.runtime.service import Actor, ServiceThread
 from agent.runtime.service_clock import PART as CLOCK
 from agent.runtime.service_clock import ServiceClock
 from agent.runtime.sourcing import SourceService
 from agent.runtime.supervisor import EXIT_RESTART, Supervisor
-from agent.runtime.uplinking import UplinkService
 from agent.runtime.waiting_for_time import WaitingForTime
 from agent.runtime.withdrawals import Withdrawals
 from agent.sensors.reader import SensorReader
@@ -172,7 +173,7 @@ class Agent:
         self._outbox = CarefulOutbox(store, self._links.settles_lazily)
         self._lanes: list[ServiceThread] = []
         self._build_sensors()
-        self._build_uplink()
+        self._build_uplinks()
         self._build_commands()
 
     def service_time(self) -> ServiceTime:
@@ -182,10 +183,11 @@ class Agent:
     def start(self) -> None:
         """Start in the order in which results flow: nothing produces before its consumer is there."""
         self._links.start()
-        self._uplink.start()
+        self._readings.start()
+        self._results.start()
         concluded = resume(self._journal, self._rules, self._dispatcher, self._clock, self._started)
         if concluded:
-            self._uplink.post(UplinkService.RESULT)
+            self._results.post(ResultReporter.RESULT)
         self._sensing.start()
         self._source.start()
 
@@ -199,7 +201,7 @@ class Agent:
         if entry is not None and entry.state in {CommandState.RECEIVED, CommandState.STARTED}:
             self._journal.finish(command_id, outcome, self._clock.now())
             _log.info("command=%s handler=%s state=%s", command_id, entry.handler, outcome.status)
-            self._uplink.post(UplinkService.RESULT)
+            self._results.post(ResultReporter.RESULT)
 
     def running(self) -> set[str]:
         """The commands whose handlers are under way.
@@ -241,8 +243,12 @@ class Agent:
         deadline_s = self._clock.now().monotonic_s + self._config.commands.stop_grace_s + _JOIN_S
         for service in (*self._lanes, self._sensing, self._source):
             self._join(service, deadline_s)
-        self._uplink.stop()
-        self._join(self._uplink, self._clock.now().monotonic_s + _FLUSH_S)
+        uplinks = (self._results, self._readings)
+        for service in uplinks:
+            service.stop()
+        deadline_s = self._clock.now().monotonic_s + _FLUSH_S
+        for service in uplinks:
+            self._join(service, deadline_s)
         self._links.stop()
         self._reader.close()
 
@@ -261,6 +267,7 @@ class Agent:
             first_s=self._first_s,
             poll_is_set=lambda: self._intervals.is_set(POLL),
             on_connected=self._connected,
+            on_server_changed=lambda: self._results.post(ResultReporter.SERVER_CHANGED),
             on_traffic=self._ledger.count,
         )
         return make_links(self._config, credentials, client, parts)
@@ -272,7 +279,8 @@ class Agent:
         self._dispatcher.dispatch(entry, verify=verify)
 
     def _connected(self) -> None:
-        self._uplink.post(UplinkService.CONNECTED)
+        self._readings.post(ReadingUplink.CONNECTED)
+        self._results.post(ResultReporter.CONNECTED)
         self._source.post(SourceService.CONNECTED)
 
     def _build_sensors(self) -> None:
@@ -294,29 +302,44 @@ class Agent:
             clock=self._clock,
             health=self._health,
             post=self._post_to_sensing,
-            on_accepted=lambda: self._uplink.post(UplinkService.READING),
+            on_accepted=lambda: self._readings.post(ReadingUplink.READING),
             repeat_after_s=config.logging.repeat_after_s,
         )
         self._sensing = self._service(sensing)
 
-    def _build_uplink(self) -> None:
+    def _build_uplinks(self) -> None:
         config = self._config
-        uplink = UplinkService(
+        readings = ReadingUplink(
             uplink=self._links.uplink,
             journal=self._journal,
             outbox=self._outbox,
             clock=self._clock,
-            patience=Patience(self._fraction, cap_s=self._links.retry_max_s),
+            patience=self._make_patience(),
             health=self._health,
             on_server_time=self._on_server_time,
-            wall_of=self._service_clock.recorded_at,
             first_s=self._first_s,
             settle_s=config.outbox.group_window_s + 0.05,
             repeat_after_s=config.logging.repeat_after_s,
             repeats_batches=self._links.repeats_batches,
             takes_arrays=self._links.takes_arrays,
         )
-        self._uplink = self._service(uplink)
+        results = ResultReporter(
+            uplink=self._links.uplink,
+            journal=self._journal,
+            clock=self._clock,
+            make_patience=self._make_patience,
+            health=self._health,
+            on_server_time=self._on_server_time,
+            wall_of=self._service_clock.recorded_at,
+            first_s=self._first_s,
+            expects_place=config.service is None or config.service.dialect.results != "none",
+            repeat_after_s=config.logging.repeat_after_s,
+        )
+        self._readings = self._service(readings)
+        self._results = self._service(results)
+
+    def _make_patience(self) -> Patience:
+        return Patience(self._fraction, cap_s=self._links.retry_max_s)
 
     def _build_commands(self) -> None:
         config, commands = self._config, self._config.commands
@@ -354,8 +377,8 @@ class Agent:
             clock=self._clock,
             health=self._health,
             service_now=self._service_clock.now,
-            on_finished=self._uplink.post,
-            on_progress=self._uplink.post,
+            on_finished=self._results.post,
+            on_progress=self._results.post,
             wall_of=self._service_clock.recorded_at,
             holds=waiting.holds,
             progress_every_s=commands.progress_every_s,
@@ -369,7 +392,7 @@ class Agent:
             dispatcher=self._dispatcher,
             clock=self._clock,
             service_now=self._service_clock.now,
-            on_finished=lambda: self._uplink.post(UplinkService.RESULT),
+            on_finished=lambda: self._results.post(ResultReporter.RESULT),
             only_pushed=self._links.only_pushed,
         )
         source = SourceService(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ from agent.errors import AgentError
 from agent.frozen import dataclass
 from agent.handlers.base import AgentControls, CommandContext, HandlerFailed, HandlerRejected, Verified
 from agent.handlers.loaded import LoadedHandler
+from agent.handlers.results import ResultTooLarge, copy_result
 from agent.process.bounds import GRACE_S
 from agent.runtime.jobs import Attempt
 
@@ -83,8 +83,10 @@ class HandlerJob:
         found = self._call("verify", self._context(attempt))
         if not isinstance(found, Verified):
             raise HandlerCannotTell("it cannot tell" if found is None else "it returned no Verified")
-        if found.outcome is None or found.outcome.error is not None:
-            return found.outcome
+        if found.outcome is None:
+            return None
+        if found.outcome.error is not None:
+            return Outcome(found.outcome.status, error=_bounded(found.outcome.error))
         return _outcome_of(found.outcome.result, self.handler)
 
     def _call(self, method: str, context: CommandContext) -> object:
@@ -101,8 +103,9 @@ class HandlerJob:
         def report_progress(result: JsonObject) -> None:
             attempt.life.give()
             try:
-                # A copy: the handler may go on filling its own object.
-                attempt.report_progress(json.loads(json.dumps(result, allow_nan=False)))
+                attempt.report_progress(copy_result(result))
+            except ResultTooLarge as error:
+                log.warning("its progress is left out: %s", error)
             except (TypeError, ValueError, RecursionError) as error:
                 log.warning("its progress is no JSON and is left out: %s", error)
 
@@ -135,8 +138,9 @@ def _outcome_of(result: object, handler: str) -> Outcome:
         text = f"bad_result: {handler!r} returned {type(result).__name__}, not a JSON object or None; it did run"
         return Outcome(OutcomeStatus.FAILED, error=text)
     try:
-        # A copy: what the handler does with its own object later no longer matters.
-        copied: JsonObject = json.loads(json.dumps(result, allow_nan=False))
+        copied: JsonObject = copy_result(result)
+    except ResultTooLarge as error:
+        return Outcome(OutcomeStatus.FAILED, error=f"result_too_large: {handler!r} did run, but {error}")
     except (TypeError, ValueError, RecursionError) as error:
         text = f"bad_result: {handler!r} returned what is no JSON: {error}; it did run"
         return Outcome(OutcomeStatus.FAILED, error=_bounded(text))
@@ -144,5 +148,5 @@ def _outcome_of(result: object, handler: str) -> Outcome:
 
 
 def _bounded(text: str) -> str:
-    line = " ".join(text.split())
+    line = " ".join(text[: 4 * _ERROR_CHARACTERS].split())
     return line if len(line) <= _ERROR_CHARACTERS else f"{line[:_ERROR_CHARACTERS]}..."

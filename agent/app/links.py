@@ -39,6 +39,8 @@ class LinkParts:
         first_s: how long after the start the first contact comes, seconds.
         poll_is_set: somebody set the poll interval, so no poll is held.
         on_connected: the other side is there again: back-offs have lost their reason. Called from another thread.
+        on_server_changed: what is known of the server has changed: results that it had no place for are offered again.
+            Called from any thread.
         on_traffic: told the bytes that were sent and received.
     """
 
@@ -50,6 +52,7 @@ class LinkParts:
     first_s: float
     poll_is_set: Callable[[], bool]
     on_connected: Callable[[], object]
+    on_server_changed: Callable[[], object]
     on_traffic: Callable[[int, int], None]
 
 
@@ -62,7 +65,7 @@ class Links:
         settles_lazily: whether what a crash undoes of this deletion may be sent again without being stored twice.
         takes_arrays: one request carries many readings.
         retry_max_s: the longest wait before readings and results are sent again, seconds.
-        repeats_batches: see :class:`~agent.runtime.uplinking.UplinkService`.
+        repeats_batches: see :class:`~agent.runtime.reading_uplink.ReadingUplink`.
         only_pushed: see :class:`~agent.runtime.intake.Intake`.
         start, stop: of what runs by itself.
     """

@@ -26,6 +26,10 @@ _MESSAGE_MAX: Final = 3000
 _EXCEPTION_MAX: Final = 6000
 _VALUE_MAX: Final = 200
 _CUT: Final = "...[cut]..."
+# What a handler raises or logs may be 100 MB: its ends are kept before anything looks for secrets in it. Where it is
+# cut, so much more goes that no half of a secret is left.
+_END_MAX: Final = 64 * 1024
+_MARGIN: Final = 8 * 1024
 
 # "command=%s handler=%s state=started" in a template of ours: the value is a word of ours or the next argument.
 _TEMPLATE: Final = re.compile(
@@ -40,7 +44,7 @@ _OWN_MEMBERS: Final = frozenset({"time", "level", "logger", "thread", "message",
 
 
 class TextFormatter(logging.Formatter):
-    """``time=... level=info thread=uplink text``; under journald with its priority instead of time and level."""
+    """``time=... level=info thread=readings text``; under journald with its priority instead of time and level."""
 
     def __init__(self, *, under_journald: bool = False) -> None:
         super().__init__()
@@ -126,7 +130,7 @@ def _exception(record: logging.LogRecord) -> str:
     if not record.exc_info or record.exc_info[0] is None:
         return ""
     # The record's own cache is left alone: it would be shown unmasked by another handler.
-    trace = _masked(logging.Formatter().formatException(record.exc_info))
+    trace = _masked(_ends(logging.Formatter().formatException(record.exc_info)))
     return "\n".join(_printable(line) for line in _bounded(trace, _EXCEPTION_MAX).split("\n"))
 
 
@@ -167,7 +171,23 @@ def _leading_fields(text: str) -> Iterator[tuple[str, str]]:
 
 def _clean(text: str, characters: int) -> str:
     """One printable line without secrets, of at most so many characters. Masked first: half a secret is one, too."""
-    return _bounded(_printable(_masked(text)), characters)
+    return _bounded(_printable(_masked(_ends(text))), characters)
+
+
+def _ends(text: str) -> str:
+    """The text, or the beginning and the end of an enormous one."""
+    if len(text) <= 2 * (_END_MAX + _MARGIN):
+        return text
+    return f"{_whole_words(text[: _END_MAX + _MARGIN])}{_CUT}{_whole_words(text[-_END_MAX - _MARGIN :], -1)}"
+
+
+def _whole_words(text: str, direction: int = 1) -> str:
+    """Without what may be half a word at its end, or at its beginning with direction -1."""
+    if direction < 0:
+        space = text.find(" ", 0, _MARGIN)
+        return text[space if space >= 0 else _MARGIN :]
+    space = text.rfind(" ", len(text) - _MARGIN)
+    return text[: space if space >= 0 else -_MARGIN]
 
 
 def _masked(text: str) -> str:

@@ -13,7 +13,7 @@ from agent.app.figures import DURATIONS_S, Figures
 from agent.app.version import VERSION
 from agent.config.metrics import MetricsConfig
 from agent.core.timekeeping import ServiceTime
-from agent.core.values import Moment, OutboxStats
+from agent.core.values import Moment, OutboxStats, ResultStats
 from agent.errors import ConfigurationError, StorageError
 from agent.runtime.health import Part
 
@@ -52,6 +52,7 @@ class Sources:
         figures: what was counted at the ports.
         parts: how the agent's parts are, by name.
         outbox: what waits; may raise :class:`~agent.errors.StorageError`.
+        results: what the service does not take; likewise.
         service_time: what is known of the service's clock.
         ledger: day -> bytes sent, received and written, the oldest day first.
     """
@@ -65,6 +66,7 @@ class Sources:
         figures: Figures,
         parts: Callable[[], Mapping[str, Part]],
         outbox: Callable[[], OutboxStats],
+        results: Callable[[], ResultStats],
         service_time: Callable[[], ServiceTime],
         ledger: Callable[[], Mapping[str, tuple[int, int, int]]],
     ) -> None:
@@ -74,6 +76,7 @@ class Sources:
         self.figures = figures
         self.parts = parts
         self.outbox = outbox
+        self.results = results
         self.service_time = service_time
         self.ledger = ledger
 
@@ -148,6 +151,7 @@ class AgentCollector(Collector):
         up = GaugeMetricFamily(f"{_PREFIX}_store_up", "1 while the store answers")
         try:
             stats = self._sources.outbox()
+            results = self._sources.results()
         except StorageError:
             up.add_metric([], 0.0)
             yield up
@@ -163,6 +167,10 @@ class AgentCollector(Collector):
         yield CounterMetricFamily(f"{_PREFIX}_readings_accepted", "Readings taken in, ever", stats.accepted)
         yield CounterMetricFamily(f"{_PREFIX}_readings_delivered", "Readings handed over, ever", stats.delivered)
         yield CounterMetricFamily(f"{_PREFIX}_readings_dropped", "Readings dropped at a bound, ever", stats.dropped)
+        text = "Results of commands that the service does not take, kept"
+        yield GaugeMetricFamily(f"{_PREFIX}_results_put_aside", text, results.put_aside)
+        text = "Results that gave way at a bound, ever"
+        yield CounterMetricFamily(f"{_PREFIX}_results_given_up", text, results.given_up)
 
 
 def make_page(sources: Sources) -> Render:

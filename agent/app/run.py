@@ -361,6 +361,7 @@ class _Life:
             figures=self._figures,
             parts=self._health.parts,
             outbox=store.outbox.stats,
+            results=store.journal.result_stats,
             service_time=agent.service_time,
             ledger=self._ledger.snapshot,
         )

@@ -85,6 +85,7 @@ def _print_store(store: StoreStatus) -> None:
         click.echo(f"  dropped for {gap.reason}: {gap.rows} readings over {span}, the last from {_ago(gap.to_wall_s)}")
     if store.untold_gaps:
         click.echo(f"  {store.untold_gaps} gaps are not told to the service yet")
+    _print_results(store)
     for reading in store.set_aside:
         click.echo(f"  refused: reading {reading.key} from {_ago(reading.read_wall_s)}: {reading.reason}")
         click.echo(f"    {reading.values[:_VALUES_SHOWN]}")
@@ -100,6 +101,15 @@ def _print_store(store: StoreStatus) -> None:
             for line in store.last_commands
         ]
         print_table(("COMMAND", "HANDLER", "STATE", "RECEIVED", "REASON"), rows)
+
+
+def _print_results(store: StoreStatus) -> None:
+    if store.results.put_aside or store.results.given_up:
+        gave_way = f", {store.results.given_up} gave way to younger ones" if store.results.given_up else ""
+        click.echo(f"results    {store.results.put_aside} put aside{gave_way}: the service does not take them")
+    for result in store.put_aside:
+        when = "" if result.finished_wall_s is None else f" from {_ago(result.finished_wall_s)}"
+        click.echo(f"  put aside: {result.outcome} of command {result.id} ({result.handler}){when}: {result.reason}")
 
 
 def _print_traffic(traffic: Mapping[str, Day]) -> None:

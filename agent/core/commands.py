@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, Final
 from agent.core.crowd import Crowd, waited_s
 from agent.core.first_contact import SETTING as FIRST_CONTACT
 from agent.core.first_contact import Contact, look_at_contact
-from agent.core.outcomes import indeterminate, rejected
+from agent.core.outcomes import expiry, faulty, indeterminate, rejected
 from agent.core.values import (
     Command,
     CommandState,
@@ -91,6 +91,9 @@ class CommandEvent(StrEnum):
     START = "start"
     FINISH = "finish"
     REPORT = "report"
+    PUT_ASIDE = "put_aside"
+    OFFER_AGAIN = "offer_again"
+    GIVE_UP = "give_up"
 
 
 class IllegalMove(AgentError):
@@ -118,14 +121,21 @@ MOVES: Final[Mapping[CommandState | None, Mapping[CommandEvent, CommandState]]] 
     },
     CommandState.FINISHED: {
         CommandEvent.REPORT: CommandState.REPORTED,
+        CommandEvent.PUT_ASIDE: CommandState.PUT_ASIDE,  # the service has no place for its result
+    },
+    CommandState.PUT_ASIDE: {
+        CommandEvent.OFFER_AGAIN: CommandState.FINISHED,
+        CommandEvent.GIVE_UP: CommandState.GIVEN_UP,
     },
     CommandState.REPORTED: {},
     CommandState.SKIPPED: {},
+    CommandState.GIVEN_UP: {},
 }
 """State -> event -> next state. ``None`` is a command that the journal does not know."""
 
 OPEN_STATES: Final = (CommandState.RECEIVED, CommandState.STARTED, CommandState.FINISHED)
-OVER_STATES: Final = (CommandState.REPORTED, CommandState.SKIPPED)
+OVER_STATES: Final = (CommandState.REPORTED, CommandState.SKIPPED, CommandState.GIVEN_UP)
+"""Nothing is left to do, so an entry may be forgotten when the service no longer lists its command."""
 
 
 def advance(state: CommandState | None, event: CommandEvent) -> CommandState:
@@ -369,7 +379,7 @@ def refuse_at_start(
         now: this instant; only the start timeout asks for it.
         start_timeout_s: its handler's. A command that was started before has kept it once and for all.
     """
-    expired = _expiry(entry.command, service_now_s)
+    expired = expiry(entry.command, service_now_s)
     if expired is not None:
         return expired
     if start_timeout_s is None or now is None or entry.state is not CommandState.RECEIVED:
@@ -453,7 +463,7 @@ class _Pass:
         if command.size_bytes > rules.max_payload_bytes:
             sizes = f"{command.size_bytes} bytes are more than this device's limit of {rules.max_payload_bytes}"
             return rejected("payload_too_large", f"a command_payload of {sizes}")
-        refused = _faulty(command) or self._seal_refusal(command) or _expiry(command, self.service_now_s)
+        refused = faulty(command) or self._seal_refusal(command) or expiry(command, self.service_now_s)
         if refused is not None:
             return refused
         if not handler:
@@ -482,13 +492,3 @@ class _Pass:
         if self.history_lost:
             return indeterminate("this device's journal was lost, so whether it has run is not known")
         return None
-
-
-def _expiry(command: Command, service_now_s: float | None) -> Outcome | None:
-    if command.expires_at is None or service_now_s is None or service_now_s < command.expires_at:
-        return None
-    return rejected("expired", f"it expired {service_now_s - command.expires_at:.0f} s before this device could run it")
-
-
-def _faulty(command: Command) -> Outcome | None:
-    return None if command.fault is None else Outcome(OutcomeStatus.REJECTED, error=command.fault)

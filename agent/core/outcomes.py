@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.core.values import Outcome, OutcomeStatus
+from agent.core.values import Command, Outcome, OutcomeStatus
 
 
 def rejected(code: str, sentence: str) -> Outcome:
@@ -25,3 +25,15 @@ def canceled(why: str, *, began: bool) -> Outcome:
     status = OutcomeStatus.FAILED if began else OutcomeStatus.REJECTED
     when = "while it ran" if began else "before it began"
     return Outcome(status, error=f"canceled: {why}, {when}")
+
+
+def expiry(command: Command, service_now_s: float | None) -> Outcome | None:
+    """The outcome of a command that has expired; None when it has not, or nobody can say."""
+    if command.expires_at is None or service_now_s is None or service_now_s < command.expires_at:
+        return None
+    return rejected("expired", f"it expired {service_now_s - command.expires_at:.0f} s before this device could run it")
+
+
+def faulty(command: Command) -> Outcome | None:
+    """The outcome of a command that must not run although it could be read; None when nothing is wrong."""
+    return None if command.fault is None else Outcome(OutcomeStatus.REJECTED, error=command.fault)

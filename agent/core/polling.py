@@ -55,27 +55,36 @@ class PollPace:
     interval_s: float = 0.0
     quiet_s: float = 0.0
 
-    def polled(self, *, active: bool, held: bool, took_s: float, fraction: float) -> tuple[PollPace, float]:
+    def polled(
+        self, *, active: bool, held: bool, took_s: float, fraction: float, busy: bool = False
+    ) -> tuple[PollPace, float]:
         """The pace after a poll that was answered, and how long to wait until the next one, seconds.
 
         Args:
-            active: it brought something new, or a command is under way here; a list of known commands is no news.
+            active: it brought something new, to run or to refuse; a list of known commands is no news.
             held: the service was asked to hold this poll and says it can (:class:`~agent.core.values.CommandPoll`).
             took_s: from sending to the answer.
             fraction: a random number in [0, 1); spreads the wait by a tenth to either side.
+            busy: a command is under way here, so the interval stays at ``fast_s``.
         """
         gap_s = max(0.0, MIN_GAP_S - took_s)
-        if active:
+        if active or (busy and not held):
             return PollPace(self.intervals), gap_s if held else self._spread(self.intervals.fast_s, fraction)
         if held and took_s >= _HELD_AT_LEAST_S:
             return PollPace(self.intervals, 0.0, self.quiet_s + took_s), gap_s
         if held and self.interval_s == 0.0:
             # Our own result has just changed the list: once, that is no reason to let the next command wait.
             return PollPace(self.intervals, MIN_GAP_S, self.quiet_s + took_s), gap_s
-        bound_s = self.intervals.slow_s if self.quiet_s < SETTLE_S else self.intervals.idle_s
-        interval_s = min(bound_s, max(self.intervals.fast_s, 2 * self.interval_s))
+        if busy:
+            bound_s = self.intervals.fast_s
+        else:
+            bound_s = self.intervals.slow_s if self.quiet_s < SETTLE_S else self.intervals.idle_s
+        # A service that can hold polls may have a reason for a few quick answers in a row, such as several results.
+        least_s = MIN_GAP_S if held else self.intervals.fast_s
+        interval_s = min(bound_s, max(least_s, 2 * self.interval_s))
         wait_s = max(gap_s, self._spread(interval_s, fraction))
-        return PollPace(self.intervals, interval_s, self.quiet_s + took_s + wait_s), wait_s
+        quiet_s = 0.0 if busy else self.quiet_s + took_s + wait_s
+        return PollPace(self.intervals, interval_s, quiet_s), wait_s
 
     @staticmethod
     def _spread(interval_s: float, fraction: float) -> float:

@@ -21,6 +21,10 @@ class CommandState(StrEnum):
     FINISHED = "finished"
     REPORTED = "reported"
     SKIPPED = "skipped"
+    PUT_ASIDE = "put_aside"
+    """It has a result that the service has no place for: kept, and offered again when the service changes."""
+    GIVEN_UP = "given_up"
+    """It was put aside, and its result gave way to younger ones at a bound."""
 
 
 class OutcomeStatus(StrEnum):
@@ -107,6 +111,7 @@ class JournalEntry:
         attempts: how often it was started.
         received, started, finished: when, on the agent's clocks.
         handler: the handler's name from the payload; empty when the payload names none.
+        put_aside: why the service does not have the result; None unless it was put aside or given up.
     """
 
     command: Command
@@ -117,6 +122,20 @@ class JournalEntry:
     started: Moment | None = None
     finished: Moment | None = None
     outcome: Outcome | None = None
+    put_aside: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResultStats:
+    """What the journal holds of results that the service has no place for.
+
+    Attributes:
+        put_aside: results that are kept.
+        given_up: results that gave way at a bound, ever.
+    """
+
+    put_aside: int
+    given_up: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +235,7 @@ class CommandPoll:
         pushed: the commands came by themselves and nobody was asked: waiting for more costs nothing, and what is not
             among them may be open all the same.
         is_whole: no page of the list is missing; else what is not among the commands may be listed all the same.
+        omitted: so many commands at least are listed beside ``commands``, and were not looked at: there were too many.
     """
 
     commands: tuple[Command, ...] = ()
@@ -225,6 +245,7 @@ class CommandPoll:
     held: bool = False
     pushed: bool = False
     is_whole: bool = True
+    omitted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

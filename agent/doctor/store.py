@@ -58,6 +58,19 @@ def _set_aside(subject: Subject) -> Finding:
     return warning(f"{store.outbox.set_aside} readings are set aside", cause, fix)
 
 
+def _put_aside(subject: Subject) -> Finding:
+    store = subject.status.store
+    if store is None or not store.results.put_aside:
+        return ok("no result of a command is put aside")
+    reason = store.put_aside[0].reason if store.put_aside else "unknown"
+    seen = f"{store.results.put_aside} results are put aside"
+    config = subject.config
+    if config.service is not None and config.service.dialect.results == "none":
+        return ok(f"{seen}, as service.dialect.results says")
+    fix = "give the server a place for results (docs/operations.md), or set service.dialect.results: none"
+    return warning(seen, f"the service does not take them; the last: {reason}", fix)
+
+
 def _gaps(subject: Subject) -> Finding:
     store = subject.status.store
     if store is None or not store.gaps:
@@ -74,5 +87,6 @@ CHECKS: Final = (
     Check("database", "the store: readable, and how full", _database, ("configuration",), timeout_s=30.0),
     Check("database_damage", "damaged stores that were moved aside, incidents", _database_damage, ("configuration",)),
     Check("set_aside", "readings that the service refused for good", _set_aside, _READ),
+    Check("put_aside", "results of commands that the service does not take", _put_aside, _READ),
     Check("gaps", "readings that were dropped at a bound", _gaps, _READ),
 )

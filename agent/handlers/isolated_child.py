@@ -25,6 +25,7 @@ from agent.core.values import JsonObject
 from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerRejected, Verified
 from agent.handlers.isolated import LINE_BYTES, control_names
 from agent.handlers.loaded import InvalidPayload, LoadedHandler
+from agent.handlers.results import ResultTooLarge, copy_result
 from agent.plugins import describe, parse_settings
 
 if TYPE_CHECKING:
@@ -133,6 +134,8 @@ def main() -> NoReturn:
 def _lines(descriptor: int) -> Iterator[dict[str, Any]]:
     with os.fdopen(descriptor, "rb") as stream:
         for line in stream:
+            if not line.endswith(b"\n"):  # the agent was killed while it wrote: what is cut is not acted on
+                return
             yield json.loads(line)
 
 
@@ -171,7 +174,9 @@ def _run(
 
     def report_progress(result: JsonObject) -> None:
         try:
-            voice.say("progress", result=result)
+            voice.say("progress", result=copy_result(result))
+        except ResultTooLarge as error:
+            log.warning("its progress is left out: %s", error)
         except (TypeError, ValueError, RecursionError) as error:
             log.warning("its progress cannot travel and is left out: %s", error)
 
@@ -189,18 +194,22 @@ def _run(
     found = getattr(handler, job["method"])(payload, context)
     try:
         _tell(found, voice)
+    except ResultTooLarge as error:
+        raise HandlerFailed("result_too_large", f"it did run, but {error}") from error
     except (TypeError, ValueError, RecursionError) as error:
         raise HandlerFailed("bad_result", f"it returned what cannot travel: {error}; it did run") from error
 
 
 def _tell(found: JsonObject | Verified | None, voice: Voice) -> None:
     if not isinstance(found, Verified):
-        voice.say("result", result=found)
+        voice.say("result", result=copy_result(found))
     elif found.outcome is None:
         voice.say("verified", outcome=None)
     else:
         outcome = found.outcome
-        voice.say("verified", outcome={"status": outcome.status, "result": outcome.result, "error": outcome.error})
+        result = None if outcome.result is None else copy_result(outcome.result)
+        error = None if outcome.error is None else outcome.error[:_LOG_CHARACTERS]
+        voice.say("verified", outcome={"status": outcome.status, "result": result, "error": error})
 
 
 def _prepare(job: dict[str, Any]) -> tuple[Handler, Any]:

@@ -25,6 +25,7 @@ from typing import IO, TYPE_CHECKING, Final, Self
 from agent.errors import AgentError
 from agent.frozen import dataclass
 from agent.process.bounds import DEFAULT_PATH, DIAGNOSTICS_BYTES, GRACE_S, OUTPUT_BYTES
+from agent.process.handed_over import input_file
 
 if TYPE_CHECKING:
     import subprocess
@@ -122,7 +123,8 @@ def run_program(
         argv: the program and its arguments; no shell looks at them.
         timeout_s: after this its process group gets SIGTERM, and SIGKILL ``grace_s`` later.
         environment: all of its environment; nothing of the agent's own is added.
-        input_bytes: its standard input; a program that does not read it is not at fault.
+        input_bytes: its standard input, complete before the program starts: also a program whose agent is killed at
+            any moment reads all of it. A program that does not read it is not at fault.
         stopping: when set, the program ends as at a timeout.
         directory: its working directory; None keeps the agent's.
         output_bytes: how much of standard output is kept.
@@ -130,17 +132,18 @@ def run_program(
         grace_s: from SIGTERM to SIGKILL.
         alive: called whenever it has written something, to either output.
         answer: makes its run a conversation: gets each piece of standard output as it comes, instead of ``output``,
-            and gives what goes to its standard input, which stays open. What it raises ends the program.
+            and gives what goes to its standard input, a pipe that stays open. What it raises ends the program. Here
+            ``input_bytes`` is the pipe's beginning and may be cut by a kill: the program must not act before its end.
 
     Raises:
         ProgramNotStarted: it is missing, not executable, or the system refused.
     """
     begun_s = time.monotonic()
-    process = _start(argv, environment, directory)
+    process = _start(argv, environment, directory, None if answer is not None else input_bytes)
     stop = stopping if stopping is not None else threading.Event()
     with _Pipes(
         process,
-        input_bytes,
+        input_bytes if answer is not None else b"",
         output_bytes=output_bytes,
         diagnostics_bytes=diagnostics_bytes,
         alive=alive,
@@ -162,20 +165,24 @@ def run_program(
         )
 
 
-def _start(argv: Sequence[str], environment: Mapping[str, str], directory: Path | None) -> subprocess.Popen[bytes]:
+def _start(
+    argv: Sequence[str], environment: Mapping[str, str], directory: Path | None, whole_input: bytes | None
+) -> subprocess.Popen[bytes]:
+    """Start it; its standard input is a file with ``whole_input``, or a pipe when that is None."""
     import subprocess  # costs memory, and most agents start no program
 
     try:
-        return subprocess.Popen(
-            list(argv),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=directory,
-            env=dict(environment),
-            start_new_session=True,
-            bufsize=0,
-        )
+        with contextlib.nullcontext(subprocess.PIPE) if whole_input is None else input_file(whole_input) as stdin:
+            return subprocess.Popen(
+                list(argv),
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=directory,
+                env=dict(environment),
+                start_new_session=True,
+                bufsize=0,
+            )
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         fault = program_fault(argv, environment, directory) if argv else "no program is named"
@@ -231,7 +238,7 @@ def _reap(process: subprocess.Popen[bytes]) -> int | None:
 
 
 class _Pipes:
-    """The three pipes of a program, read and written without ever blocking."""
+    """The pipes of a program, read and written without ever blocking."""
 
     def __init__(
         self,
@@ -253,16 +260,15 @@ class _Pipes:
         self._answer = answer
         self._input = memoryview(input_bytes)
         self._selector = selectors.DefaultSelector()
-        assert process.stdin is not None  # noqa: S101 - Popen was told to make all three
-        assert process.stdout is not None  # noqa: S101
+        assert process.stdout is not None  # noqa: S101 - Popen was told to make both
         assert process.stderr is not None  # noqa: S101
-        self._pipes: tuple[IO[bytes], ...] = (process.stdin, process.stdout, process.stderr)
+        self._stdin = process.stdin  # none unless it is a conversation
+        outputs: tuple[IO[bytes], ...] = (process.stdout, process.stderr)
+        self._pipes = outputs if self._stdin is None else (*outputs, self._stdin)
         for pipe in self._pipes:
             os.set_blocking(pipe.fileno(), False)
-        if input_bytes:
-            self._selector.register(process.stdin, selectors.EVENT_WRITE, self._write)
-        else:
-            process.stdin.close()
+        if self._stdin is not None and input_bytes:
+            self._selector.register(self._stdin, selectors.EVENT_WRITE, self._write)
         self._selector.register(process.stdout, selectors.EVENT_READ, self._read_output)
         self._selector.register(process.stderr, selectors.EVENT_READ, self._read_diagnostics)
 
@@ -301,13 +307,11 @@ class _Pipes:
         self._input = self._input[written:]
         if not self._input:
             self._selector.unregister(pipe)
-            if self._answer is None:
-                pipe.close()
 
     def _feed(self, more: bytes) -> None:
-        stdin = self._pipes[0]
+        assert self._stdin is not None  # noqa: S101 - only a conversation is fed
         if not self._input:
-            self._selector.register(stdin, selectors.EVENT_WRITE, self._write)
+            self._selector.register(self._stdin, selectors.EVENT_WRITE, self._write)
         self._input = memoryview(bytes(self._input) + more)
 
     def _read(self, pipe: IO[bytes]) -> bytes:

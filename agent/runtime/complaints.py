@@ -9,6 +9,7 @@ from typing import Final
 from agent.frozen import dataclass
 
 HOURLY_S: Final = 3600.0
+_MINUTE_S: Final = 60.0
 # So many different complaints are remembered; beyond it the oldest is forgotten and may be told anew.
 _MOST: Final = 256
 
@@ -65,3 +66,42 @@ class Complaints:
             return False
         self._log.info("%s", text)
         return True
+
+
+class LineRate:
+    """Lines of one kind of which there may be very many: some a minute, the others as one line with their count.
+
+    Args:
+        log: where to.
+        monotonic: seconds on the monotonic clock.
+        level: of all lines.
+        most: so many lines of the kind in a minute.
+    """
+
+    def __init__(self, log: logging.Logger, monotonic: Callable[[], float], level: int, most: int = 20) -> None:
+        self._log = log
+        self._monotonic = monotonic
+        self._level = level
+        self._most = most
+        self._begun_s = float("-inf")
+        self._written = 0
+        self._left_out = 0
+        self._summed_s = float("-inf")
+
+    def write(self, text: str, *values: object) -> None:
+        """Write the line, or count it."""
+        now_s = self._monotonic()
+        if now_s - self._begun_s >= _MINUTE_S:
+            self._begun_s, self._written = now_s, 0
+        if self._written >= self._most:
+            self._left_out += 1
+            return
+        self._written += 1
+        self._log.log(self._level, text, *values)
+
+    def sum_up(self, text: str) -> None:
+        """Write one line for those that were left out, at most once a minute; ``%d`` in ``text`` is their count."""
+        now_s = self._monotonic()
+        if self._left_out and now_s - self._summed_s >= _MINUTE_S:
+            self._log.log(self._level, text, self._left_out)
+            self._summed_s, self._left_out = now_s, 0

@@ -61,7 +61,7 @@ class Errand:
         switch: takes it back once it has begun.
         began: its lane runs it.
         settled: how it ended without a run; None while it may run.
-        is_written: the journal has that end, and the uplink was told.
+        is_written: the journal has that end, and the reporter of results has it.
     """
 
     __slots__ = ("began", "entry", "is_started", "is_written", "lane", "settled", "switch", "verify")
@@ -83,7 +83,7 @@ class LaneParts:
     Args:
         make_runner: makes what runs the handlers; called once, with the first command.
         service_now: the service's clock, epoch seconds; None when nobody can say.
-        on_finished: this command's result waits for the uplink.
+        on_finished: this command's result waits to be reported.
         on_progress: how a running command goes; may be lost.
         wall_of: when a moment was, epoch seconds; None when nobody can say.
         holds: True for an errand that must not begin yet; whoever says so dispatches it again.

@@ -28,7 +28,7 @@ class Part:
 
 
 class Health:
-    """The parts by name, such as ``commands``, ``uplink``, ``sensor:board``, ``lane:ping``.
+    """The parts by name, such as ``commands``, ``readings``, ``results``, ``sensor:board``, ``lane:ping``.
 
     Args:
         clock: for ``since_wall_s``.
@@ -57,5 +57,5 @@ class Health:
             return dict(sorted(self._parts.items()))
 
     def summary(self) -> str:
-        """One line for a person: ``commands ok, uplink failing``."""
+        """One line for a person: ``commands ok, readings failing``."""
         return ", ".join(f"{name} {part.state}" for name, part in self.parts().items()) or "starting"

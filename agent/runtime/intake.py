@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
-from agent.core.commands import CommandRules, Triage, Verdict, start_entry, triage
+from agent.core.commands import OPEN_STATUSES, CommandRules, Triage, Verdict, start_entry, triage
 from agent.core.values import Admission, Command, CommandPoll, CommandState, Contract, JournalEntry, Moment, Recall
 from agent.frozen import dataclass
+from agent.runtime.complaints import LineRate
 from agent.runtime.dispatcher import Dispatcher
 from agent.runtime.listed import ListedWindow
 from agent.wire.limits import TTL_MAX_S
@@ -22,6 +23,12 @@ _log = logging.getLogger(__name__)
 # Where no list ever comes, nothing may be pushed again that is older than this: no command lives as long.
 _REMEMBER_PUSHED_S: Final = TTL_MAX_S + 86_400.0
 _FORGET_EVERY_S: Final = 3600.0
+_NEWS: Final = frozenset({Verdict.ADMIT, Verdict.REFUSE, Verdict.VERIFY, Verdict.CANCEL})
+
+
+LIST_CUT: Final = "list_cut"
+"""Name of the journal's setting that is there once a list was too long to be looked at as a whole. From then on a
+command without a time and a state is not run: it may be an old one that was not looked at before."""
 
 
 class Intake:
@@ -29,7 +36,7 @@ class Intake:
 
     Args:
         service_now: the service's clock, epoch seconds; None when nobody can say.
-        on_finished: a result waits for the uplink.
+        on_finished: a result waits to be reported.
         only_pushed: no poll ever lists what is open, so only its age tells when a command may be forgotten.
     """
 
@@ -53,17 +60,28 @@ class Intake:
         self._only_pushed = only_pushed
         self._forget_at_s = 0.0
         self._listed = ListedWindow(journal)
+        self._rejections = LineRate(_log, lambda: clock.now().monotonic_s, logging.WARNING)
+        self._receptions = LineRate(_log, lambda: clock.now().monotonic_s, logging.INFO, most=200)
 
     def take(self, poll: CommandPoll) -> int:
-        """Decide about every command in the list, commit, and only then dispatch; how many will run.
+        """Decide about every command in the list, commit, and only then dispatch; how many were news.
+
+        A command that is refused is news as one that will run is: its sender waits for the next one all the same.
 
         Raises:
             StorageError: nothing was committed, so nothing may be acknowledged.
         """
         ids = [command.id for command in poll.commands]
-        pass_ = _Pass(poll.commands, self._rules, self._dispatcher, self._clock.now(), self._service_now())
+        pass_ = _Pass(
+            poll.commands,
+            self._rules,
+            self._dispatcher,
+            self._clock.now(),
+            self._service_now(),
+            is_cut=poll.omitted > 0,
+        )
         try:
-            self._journal.decide(ids, pass_.choose, self._rules.settings)
+            self._journal.decide(ids, pass_.choose, (*self._rules.settings, LIST_CUT))
         except BaseException:
             pass_.is_over = True
             self._dispatcher.release(pass_.claimed)
@@ -81,14 +99,31 @@ class Intake:
             self._dispatcher.cancel(decision.command_id, "by the service")
         if result.of(Verdict.REFUSE):
             self._on_finished()
-        _tell(result)
+        self._tell(result)
         if self._only_pushed:
             self._forget_old()
-        elif not poll.pushed and poll.is_whole:
+        elif not poll.pushed and poll.is_whole and not poll.omitted:
             # By the true time; 0 where nobody knows it, and then nothing is forgotten.
             now = replace(self._clock.now(), wall_s=self._service_now() or 0.0)
             self._listed.saw(ids, result, now)
-        return len(admitted)
+        return sum(decision.verdict in _NEWS for decision in result.decisions)
+
+    def _tell(self, result: Triage) -> None:
+        for decision in result.of(Verdict.REFUSE):
+            entry: JournalEntry | None = decision.entry
+            reason = entry.outcome.error if entry is not None and entry.outcome is not None else ""
+            signer = _signer(result, decision.command_id)
+            self._rejections.write("command=%s state=rejected reason=%r%s", decision.command_id, reason, signer)
+        self._rejections.sum_up("commands=rejected count=%d more: their results say why")
+        for decision in result.of(Verdict.ADMIT):
+            handler = decision.entry.handler if decision.entry is not None else ""
+            signer = _signer(result, decision.command_id)
+            self._receptions.write("command=%s handler=%s state=received%s", decision.command_id, handler, signer)
+        self._receptions.sum_up("commands=received count=%d more")
+        skipped = len(result.of(Verdict.SKIP))
+        if skipped:
+            why = "they were sent before this device's first contact; see commands.first_contact"
+            _log.info("commands=skipped count=%d: %s", skipped, why)
 
     def _resume_forgotten(self, result: Triage) -> None:
         """What is listed again and waits in no lane was committed by a write whose end nobody learned."""
@@ -117,6 +152,7 @@ class _Pass:
 
     Attributes:
         claimed: commands that are ``started`` with the commit that admits them, since their lanes are free.
+        is_cut: the list was longer than what is looked at.
         is_over: nobody waits for it any longer: a disk that comes back after that shall not begin anything.
     """
 
@@ -125,6 +161,7 @@ class _Pass:
     dispatcher: Dispatcher
     now: Moment
     service_now_s: float | None
+    is_cut: bool = False
     result: Triage = field(default_factory=Triage)
     claimed: set[str] = field(default_factory=set)
     is_over: bool = False
@@ -133,8 +170,10 @@ class _Pass:
         """What to admit; None when the journal need not be written."""
         if self.is_over:
             return None
+        # What was in the middle of such a list at first contact may be in this one now.
+        was_cut = LIST_CUT in recall.settings
         self.result = result = triage(
-            self.commands,
+            self._dated(recall) if was_cut else self.commands,
             recall.known,
             self.rules,
             received=self.now,
@@ -144,19 +183,28 @@ class _Pass:
             settings=recall.settings,
             waiting=self.dispatcher.waiting(),
         )
-        if not result.must_be_stored:
+        if not (result.must_be_stored or (self.is_cut and not was_cut)):
             return None
         admitted = [decision.entry for decision in result.of(Verdict.ADMIT) if decision.entry is not None]
         self.claimed.update(entry.command.id for entry in admitted if self.dispatcher.claim(entry))
         entries = [start_entry(each, self.now) if each.command.id in self.claimed else each for each in result.entries]
-        return Admission(entries, result.settings)
+        settings = {**result.settings, LIST_CUT: "1"} if self.is_cut and not was_cut else result.settings
+        return Admission(entries, settings)
+
+    def _dated(self, recall: Recall) -> list[Command]:
+        """The commands of which it can be told whether they are old: by state, by time, or since they are known."""
+        return [
+            each
+            for each in self.commands
+            if each.created_at is not None or each.id in recall.known or (each.status or "").lower() in OPEN_STATUSES
+        ]
 
 
 def resume(journal: Journal, rules: CommandRules, dispatcher: Dispatcher, clock: Clock, process_started: Moment) -> int:
     """What an earlier process left: conclude or run again what it had started, dispatch what it had not.
 
     Returns:
-        How many commands were concluded here, whose results wait for the uplink.
+        How many commands were concluded here, whose results wait to be reported.
 
     Raises:
         StorageError: the journal cannot be read or written.
@@ -190,19 +238,3 @@ def resume(journal: Journal, rules: CommandRules, dispatcher: Dispatcher, clock:
 def _signer(result: Triage, command_id: str) -> str:
     signer = result.signers.get(command_id)
     return f" signed by {signer}" if signer else ""
-
-
-def _tell(result: Triage) -> None:
-    for decision in result.of(Verdict.REFUSE):
-        entry: JournalEntry | None = decision.entry
-        reason = entry.outcome.error if entry is not None and entry.outcome is not None else ""
-        signer = _signer(result, decision.command_id)
-        _log.warning("command=%s state=rejected reason=%r%s", decision.command_id, reason, signer)
-    for decision in result.of(Verdict.ADMIT):
-        handler = decision.entry.handler if decision.entry is not None else ""
-        signer = _signer(result, decision.command_id)
-        _log.info("command=%s handler=%s state=received%s", decision.command_id, handler, signer)
-    skipped = len(result.of(Verdict.SKIP))
-    if skipped:
-        why = "they were sent before this device's first contact; see commands.first_contact"
-        _log.info("commands=skipped count=%d: %s", skipped, why)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from agent.core.commands import OVER_STATES, Triage
 from agent.core.outbox import age_s
 from agent.core.timekeeping import is_plausible
-from agent.core.values import Moment
+from agent.core.values import CommandState, Moment
 from agent.errors import StorageError
 
 if TYPE_CHECKING:
@@ -61,7 +61,9 @@ class ListedWindow:
         if not self._is_read:
             self._read()
         over = {
-            each.command_id for each in result.decisions if each.entry is not None and each.entry.state in OVER_STATES
+            each.command_id
+            for each in result.decisions
+            if each.entry is not None and each.entry.state in (*OVER_STATES, CommandState.PUT_ASIDE)
         }
         self._listed |= over
         age = None if self._began is None else age_s(self._began, now)

@@ -105,6 +105,7 @@ class SourceService(Actor):
             self._source.acknowledge([command.id for command in poll.commands])
             self._health.put("journal", "ok")
             self._complaints.settle("journal", "commands=ok: the journal can be written again")
+        self._tell_omitted(poll)
         self._look(poll)
         self._due_s = self._now_s() + self._delay_s(poll, new, took_s)
 
@@ -126,7 +127,7 @@ class SourceService(Actor):
             # To wait for a push asks nobody anything; only a wait that was none must not follow itself at once.
             return 0.0 if poll.commands or took_s >= MIN_GAP_S else MIN_GAP_S
         self._pace, delay_s = self._pace.polled(
-            active=new > 0 or self._is_busy(), held=poll.held, took_s=took_s, fraction=self._fraction()
+            active=new > 0, held=poll.held, took_s=took_s, fraction=self._fraction(), busy=self._is_busy()
         )
         return delay_s
 
@@ -141,6 +142,16 @@ class SourceService(Actor):
         if len(poll.malformed) > _MALFORMED_SHOWN:
             text = f"commands=malformed: {len(poll.malformed) - _MALFORMED_SHOWN} more in the same list are skipped"
             self._complaints.tell("malformed more", text, every_s=HOURLY_S)
+
+    def _tell_omitted(self, poll: CommandPoll) -> None:
+        if poll.omitted:
+            text = (
+                f"commands=too_many: of a list of {len(poll.commands) + poll.omitted} or more commands only "
+                f"{len(poll.commands)}, from both of its ends, are looked at; let the service list open commands alone"
+            )
+            self._complaints.tell("too many", text, every_s=HOURLY_S)
+        elif not poll.unchanged:
+            self._complaints.settle("too many", "commands=ok: the whole list is looked at again")
 
     def _back_off(self, error: ServiceError | InvalidMessage) -> None:
         delay_s = self._patience.failed(error)

@@ -37,7 +37,7 @@ class Withdrawals:
 
     def look(self, poll: CommandPoll) -> None:
         """Look at an answer of the source whose commands are in the journal."""
-        if poll.pushed or not poll.is_whole:
+        if poll.pushed or poll.omitted or not poll.is_whole:
             return
         if not poll.unchanged:
             self._compare(poll)

@@ -62,6 +62,8 @@ class CommandList:
         incomplete: why pages after the first are missing; None when the list is whole. What was read counts all the
             same, since a server may hand each command out once: the caller stores it first and then takes this for
             the error of the call. What is not in ``records`` may still be on the list.
+        omitted: so many commands at least were listed and not read, since there were too many
+            (:mod:`agent.wire.long_lists`): what is missing in ``records`` may be listed all the same.
     """
 
     records: tuple[CommandRecord, ...] = ()
@@ -71,6 +73,7 @@ class CommandList:
     server_time: float | None = None
     notes: Mapping[str, str] = field(default_factory=dict)
     incomplete: ServiceError | None = None
+    omitted: int = 0
 
     @property
     def has_derived_ids(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from agent.errors import InvalidMessage, ServiceError, UnexpectedAnswer
@@ -13,6 +14,7 @@ from agent.wire.command_list import DERIVED_IDS, MORE_THAN_LISTED, UNREADABLE, C
 from agent.wire.dialect import AnswerReading
 from agent.wire.limits import BATCH_MAX, LONG_POLL_MAX_S
 from agent.wire.lists import Page, Params, iterate_pages
+from agent.wire.long_lists import ITEMS_MAX, cut_list
 from agent.wire.sensor_data import (
     Aggregate,
     Order,
@@ -68,7 +70,8 @@ class DeviceCalls(Calls):
         """``GET /devices/{deviceId}/commands``, all pages. :meth:`interrupt` ends it.
 
         One record that cannot be read never hides the others; each record has an ``id`` afterwards, derived from its
-        content when the service gives none (:meth:`CommandRecord.with_derived_id`).
+        content when the service gives none (:meth:`CommandRecord.with_derived_id`). Of a list beyond
+        :data:`~agent.wire.long_lists.ITEMS_MAX` commands both ends are read, and no page after that many.
 
         Args:
             device_id: the device.
@@ -91,7 +94,7 @@ class DeviceCalls(Calls):
         def fetch(target: str, query: Params) -> Answer:
             is_first, first[0] = first[0], False
             held = wait if is_first else 0.0
-            return self.connection.request(
+            answer = self.connection.request(
                 "GET",
                 target,
                 params={**query, "wait": f"{held:g}"} if held else query,
@@ -99,11 +102,15 @@ class DeviceCalls(Calls):
                 wait_s=held,
                 interruptible=True,
             )
+            content, left_out = cut_list(answer.content)
+            omitted.append(left_out)
+            return replace(answer, content=content) if left_out else answer
 
+        omitted: list[int] = []
         pages = iterate_pages(
             fetch, path, given({"status": status}), self.connection.url(path), pages_max=COMMAND_PAGES_MAX
         )
-        return _read_commands(pages, self.reading, self.connection.max_answer_bytes)
+        return _read_commands(pages, self.reading, self.connection.max_answer_bytes, omitted)
 
     def device_command_parts(
         self, device_id: str, *, status: str | None = None, etag: str | None = None
@@ -252,7 +259,9 @@ def _range(device_id: str | None, from_: float | None, to: float | None, keys: S
     }
 
 
-def _read_commands(pages: Iterator[tuple[Answer, Page]], reading: AnswerReading, max_bytes: int) -> CommandList:
+def _read_commands(
+    pages: Iterator[tuple[Answer, Page]], reading: AnswerReading, max_bytes: int, omitted: list[int]
+) -> CommandList:
     """The commands of all pages.
 
     Raises:
@@ -268,6 +277,9 @@ def _read_commands(pages: Iterator[tuple[Answer, Page]], reading: AnswerReading,
         count += len(page.items)
         size_bytes += len(answer.content)
         total = page.total if page.total is not None else total
+        if count >= ITEMS_MAX and page.has_more is not False:
+            omitted.append(0 if any(omitted) else 1)  # by one at least, for all that is known
+            break
         try:
             if size_bytes > max_bytes:
                 raise UnexpectedAnswer(
@@ -280,7 +292,7 @@ def _read_commands(pages: Iterator[tuple[Answer, Page]], reading: AnswerReading,
         except ServiceError as error:
             incomplete = error
             break
-    if total is not None and count < total and incomplete is None:
+    if total is not None and count < total and incomplete is None and not any(omitted):
         found.notes[MORE_THAN_LISTED] = (
             f"{answer.source} says that the list has {total} items, lists {count}, and not how to get the others"
         )
@@ -293,6 +305,7 @@ def _read_commands(pages: Iterator[tuple[Answer, Page]], reading: AnswerReading,
         server_time=answer.server_time,
         notes=found.notes,
         incomplete=incomplete,
+        omitted=sum(omitted),
     )
 
 

@@ -17,6 +17,8 @@ PRODUCT_DASHBOARD: Final = "/products/{product_id}/dashboard"
 PRODUCT_SCHEMAS: Final = "/products/{product_id}/database/schemas"
 
 DEVICES: Final = "/devices"
+DEVICE: Final = "/devices/{device_id}"
+"""Extension ``single-records``."""
 DEVICE_COMMANDS: Final = "/devices/{device_id}/commands"
 SEND_COMMAND: Final = "/commands/send"
 SENSOR_DATA: Final = "/sensor-data"
@@ -92,6 +94,11 @@ def product_dashboard(product_id: str) -> str:
 def product_schemas(product_id: str) -> str:
     """``GET``, ``POST``: the product's database schemas."""
     return fill(PRODUCT_SCHEMAS, product_id=product_id)
+
+
+def device(device_id: str) -> str:
+    """``GET``, ``PUT``, extension: one device."""
+    return fill(DEVICE, device_id=device_id)
 
 
 def device_commands(device_id: str) -> str:

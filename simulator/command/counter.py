@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from agent.errors import ConfigurationError
 from agent.wire.limits import INT_MAX
+from simulator.file_lock import lock_file
 
 
 class CounterFile:
@@ -48,7 +48,7 @@ class CounterFile:
     def _locked(self) -> Iterator[None]:
         descriptor = os.open(self._path.with_name(f"{self._path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            lock_file(descriptor, wait=True)
             yield
         finally:
             os.close(descriptor)

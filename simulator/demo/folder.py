@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.errors import ConfigurationError
+from simulator.file_lock import lock_file
 
 MARKER: Final = ".fleet-simulator-demo"
 _MARKER_TEXT: Final = "This folder was made by 'fleet-simulator demo', which deletes and rewrites it at each run.\n"
@@ -80,7 +80,7 @@ def open_folder(root: Path) -> Iterator[DemoFolder]:
     _claim(root)
     with (root / MARKER).open("rb") as marker:
         try:
-            fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(marker.fileno())
         except OSError:
             raise ConfigurationError(
                 [f"another demo is working in {root}: end it, or give another folder with --out"], "--out"

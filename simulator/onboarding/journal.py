@@ -7,7 +7,6 @@ the disk before its request leaves, so that whatever may exist at the service st
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import threading
@@ -19,6 +18,7 @@ from typing import IO, Any, Final, Self
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import redact
+from simulator.file_lock import lock_file
 
 FORMAT: Final = "device-agent/onboarding-journal/1"
 NAME: Final = "journal.jsonl"
@@ -106,7 +106,7 @@ class Journal:
             path.parent.mkdir(parents=True, exist_ok=True)
             file = path.open("ab+")
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock_file(file.fileno())
             except BlockingIOError:
                 file.close()
                 raise ConfigurationError(

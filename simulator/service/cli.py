@@ -93,6 +93,16 @@ _LEVELS = ("debug", "info", "warning", "error")
     help="What partners reach the service under, behind a proxy: the issuer of OAuth. Without it, where it listens.",
 )
 @click.option(
+    "--trusted-proxy",
+    "trusted_proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    envvar="FLEET_SIMULATOR_TRUSTED_PROXIES",
+    show_envvar=True,
+    help="Address or network of a proxy whose X-Forwarded-For names the caller, for the limit of wrong passwords; "
+    "repeat it for more, or separate them by spaces in the variable.",
+)
+@click.option(
     "--refresh-grace",
     "refresh_grace_s",
     type=click.IntRange(0, REFRESH_GRACE_S),
@@ -136,6 +146,7 @@ def service_command(  # noqa: PLR0917 - click passes all of them by name
     secret_key_file: Path | None,
     rate_limit: int,
     public_url: str | None,
+    trusted_proxies: tuple[str, ...],
     refresh_grace_s: int,
     validate_commands: bool,  # noqa: FBT001 - click passes by name
     no_control: bool,  # noqa: FBT001 - click passes by name
@@ -159,6 +170,7 @@ def service_command(  # noqa: PLR0917 - click passes all of them by name
             secret_key=_read_secret(secret_key, secret_key_file),
             rate_limit=rate_limit,
             public_url=public_url or None,
+            trusted_proxies=trusted_proxies,
             refresh_grace_s=refresh_grace_s,
             validate_commands=validate_commands,
             control=not no_control,

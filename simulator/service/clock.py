@@ -118,6 +118,19 @@ class SettableClock:
         mode = ClockMode.OFFSET if self.mode is ClockMode.REAL else self.mode
         self.follow(mode, now_ms, self.rate)
 
+    def quota_ms(self) -> int:
+        """As :meth:`now_ms`, and while the clock is frozen as if it went on: a minute of a quota must come to its end,
+        since ``Retry-After`` says when.
+        """  # noqa: D205 - one sentence needs two lines
+        course = self._course
+        if course.mode is not ClockMode.FROZEN or self._held_ms is not None:
+            return self.now_ms()
+        return min(course.at_ms + self._base.now_ms() - course.base_ms, LATEST_MS)
+
+    def follow_base(self) -> None:
+        """Go by the clock below again, as at the start."""
+        self.follow(ClockMode.REAL, self._base.now_ms())
+
     def follow(self, mode: ClockMode, at_ms: int, rate: float = 1.0) -> None:
         """From now on go by this mode, beginning at ``at_ms``; ``real`` goes by the clock below."""
         rates = {ClockMode.FROZEN: 0.0, ClockMode.SCALED: rate}

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from agent.errors import ConfigurationError
 from agent.wire.limits import QUOTA_PER_MINUTE
 from agent.wire.secret import Secret
+from simulator.service.client_address import parse_networks
 from simulator.service.clock import ServiceClock, SystemClock
 
 REFRESH_GRACE_S: Final = 300
@@ -37,6 +38,7 @@ class ServiceConfig:
         clock: where the time comes from.
         seed: makes ids repeatable; None for ids that never repeat.
         public_url: what callers reach the service under, for partners; where it listens when None.
+        trusted_proxies: addresses or networks whose ``X-Forwarded-For`` names the caller.
         refresh_grace_s: for so many seconds a rotated refresh token is good once more; 0 = never.
     """
 
@@ -55,6 +57,7 @@ class ServiceConfig:
     seed: int | None = None
     public_url: str | None = None
     refresh_grace_s: int = 0
+    trusted_proxies: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         faults = list(self._faults())
@@ -78,6 +81,10 @@ class ServiceConfig:
             faults.append("public_url must be such as https://devices.example.com: no query, no / at the end")
         if not 0 <= self.refresh_grace_s <= REFRESH_GRACE_S:
             faults.append(f"refresh_grace_s must lie in 0 to {REFRESH_GRACE_S} seconds")
+        try:
+            parse_networks(self.trusted_proxies)
+        except ValueError as exc:
+            faults.append(f"trusted_proxies: {exc}; give addresses or networks such as 10.0.0.0/8")
         if not 0 <= self.port <= 65535:  # noqa: PLR2004 - TCP's range
             faults.append("port must lie in 0 to 65535; 0 takes any free one")
         return faults

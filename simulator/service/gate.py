@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agent.wire import paths
 from simulator.service.answers import Header, send_answer
-from simulator.service.clock import ServiceClock
+from simulator.service.clock import SettableClock
 from simulator.service.complaints import Complaints
 from simulator.service.faults import ServiceFault
 from simulator.service.ids import IdSource
@@ -71,7 +71,7 @@ class Gate:
         callers: dict[bytes, Caller],
         find_bearer: Callable[[str], Awaitable[Caller | None]],
         quota: Quota | None,
-        clock: ServiceClock,
+        clock: SettableClock,
         ids: IdSource,
         control: bool,
     ) -> None:
@@ -124,7 +124,7 @@ class Gate:
             return
         scope[CALLER] = caller = await self._authenticate(given)
         if self._quota is not None:
-            _count(self._quota, caller, self._clock.now_ms(), headers)
+            _count(self._quota, caller, self._clock.quota_ms(), headers)
         if path.startswith(CONTROL_PREFIX):
             raise ServiceFault(404, "not_found", "The control paths are off, or open to callers on this machine only.")
 

@@ -18,10 +18,17 @@ _Key = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class KeptPoll:
-    """The device's row and the answer, with its tag as the first header."""
+    """The answer to a device's poll.
+
+    Attributes:
+        device_seq: the device's row.
+        answer: with its tag as the first header.
+        until_ms: when the first command in it ends, milliseconds since the epoch: from then on it is not true.
+    """
 
     device_seq: int
     answer: Answer
+    until_ms: int | None = None
 
 
 class KeptPolls:
@@ -31,9 +38,10 @@ class KeptPolls:
         self._polls: dict[_Key, KeptPoll] = {}
         self._keys: dict[int, _Key] = {}
 
-    def find(self, manufacturer_seq: int, device_id: str) -> KeptPoll | None:
+    def find(self, manufacturer_seq: int, device_id: str, now_ms: int) -> KeptPoll | None:
         """The answer; None when it has to be made."""
-        return self._polls.get((manufacturer_seq, device_id))
+        poll = self._polls.get((manufacturer_seq, device_id))
+        return None if poll is None or (poll.until_ms is not None and poll.until_ms <= now_ms) else poll
 
     def keep(self, manufacturer_seq: int, device_id: str, poll: KeptPoll) -> None:
         """Keep it. Nothing of the device may have changed since it was read."""

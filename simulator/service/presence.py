@@ -25,6 +25,7 @@ class Presence:
 
     def __init__(self) -> None:
         self._pending: dict[int, int] = {}
+        self._written: dict[int, int] = {}
         self._flushed_ms = 0
 
     def touch(self, device_seq: int, now_ms: int) -> None:
@@ -46,16 +47,23 @@ class Presence:
         return bool(self._pending)
 
     def flush(self, connection: Connection, now_ms: int) -> None:
-        """Write what is pending. What a rolled-back group loses is a presence that the next request brings again."""
+        """Write what is pending; :meth:`restore` takes it back when the transaction was rolled back."""
         pending, self._pending = self._pending, {}  # the event loop adds, the writing thread takes away
+        self._written = pending
         self._flushed_ms = now_ms
         if pending:
             rows = [{"device_seq": seq, "seen_ms": seen_ms} for seq, seen_ms in list(pending.items())]
             connection.execute(_SEEN, rows)
 
+    def restore(self) -> None:
+        """The last flush may not be stored: it is pending again, where nothing newer is."""
+        for device_seq, seen_ms in list(self._written.items()):
+            self._pending.setdefault(device_seq, seen_ms)
+
     def clear(self) -> None:
         """Forget everything."""
         self._pending = {}
+        self._written = {}
 
 
 def status_of(last_seen_ms: int | None, now_ms: int) -> DeviceStatus:

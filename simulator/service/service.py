@@ -6,15 +6,17 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
+from starlette.types import Scope
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
+from simulator.service.client_address import client_address, parse_networks
 from simulator.service.clock import SettableClock
 from simulator.service.complaints import Complaints, is_told
 from simulator.service.config import ServiceConfig
@@ -84,6 +86,7 @@ class Service:
         self.running_keys = RunningKeys()
         self.passwords = Passwords()
         self.attempts = Attempts()
+        self._trusted_proxies = parse_networks(config.trusted_proxies)
         self.sessions = Sessions(secure=(config.public_url or "").startswith("https:"))
         self.complaints = Complaints(log)
         self.quota = Quota(config.rate_limit) if config.rate_limit else None
@@ -91,7 +94,8 @@ class Service:
         self.database = Database(config.data_dir, config.database)
         self.deadline = commands.Deadline()
         self.rules = Rules(self.ids, self.deadline, validate_commands=config.validate_commands)
-        self.writer = Writer(self.database, self._before_commit, self.rules.have_changed)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.writer = Writer(self.database, self._before_commit, self._after_rollback, due_work=_OverdueCommands(self))
         self.callers: dict[bytes, Caller] = {}
         self.on_reset: list[Callable[[Connection], None]] = []
         """What keeps something of the storage in memory reads it again here, inside the reset's transaction."""
@@ -222,6 +226,10 @@ class Service:
             raise ConfigurationError([f"there is no account with the key {api_key!r}"], "service accounts")
         return caller.manufacturer_seq
 
+    def address_of(self, scope: Scope) -> str:
+        """The address that a request comes from, seen through the trusted proxies."""
+        return client_address(scope, self._trusted_proxies)
+
     async def find_bearer(self, token: str) -> Caller | None:
         """Whom an access token speaks for; None when it is unknown or over."""
         now_ms = self.clock.now_ms()
@@ -269,16 +277,17 @@ class Service:
             return query(connection)
 
     async def settle_due(self) -> None:
-        """End the commands whose time is over, so that every listing is true."""
-        now_ms = self.clock.now_ms()
-        if self.deadline.is_due(now_ms):
-            for device_seq in await self.writer.submit(lambda c: self.deadline.settle(c, now_ms)):
-                self.waiters.wake(device_seq)
+        """End the commands whose time is over, so that every listing is true.
+
+        Raises:
+            ServiceFault: 503, it cannot be stored.
+        """
+        if self.deadline.is_due(self.clock.now_ms()):
+            await self.writer.submit(lambda _connection: None)  # the writer ends them before any group
 
     def tell_of_commands(self, device_seqs: Iterable[int]) -> None:
         """Commands were sent to these devices: held polls and event streams wake up. Called on the event loop."""
-        for device_seq in device_seqs:
-            self.waiters.wake(device_seq)
+        self._wake(device_seqs)
         self.feed.wake()
 
     async def fire_timers(self, now_ms: int) -> None:
@@ -297,6 +306,8 @@ class Service:
         """Delete everything but the accounts and their keys; what one account has when a caller is given."""
         account = None if caller is None else caller.manufacturer_seq
         await self.writer.submit(lambda connection: self._delete(connection, account))
+        if account is None:
+            self.clock.follow_base()  # a clock that somebody left standing would outlive everything that it was set for
         if self.quota is not None:
             of_account = [c.api_key for c in self.callers.values() if c.manufacturer_seq == account]
             self.quota.clear(None if account is None else of_account)
@@ -350,6 +361,7 @@ class Service:
     @contextlib.asynccontextmanager
     async def running(self, _app: object = None) -> AsyncIterator[None]:
         """What happens between requests, from the server's start to its end."""
+        self._loop = asyncio.get_running_loop()
         ticking = asyncio.create_task(self._tick(), name="service-tick")
         try:
             yield
@@ -384,6 +396,28 @@ class Service:
             more = more or rows >= stored_answers.PRUNE_ROWS
         return more
 
+    def commands_have_ended(self, device_seqs: Sequence[int]) -> None:
+        """Their time was over, and that is committed. Called from the writing thread."""
+        self._on_loop(functools.partial(self._wake, device_seqs))
+
+    def _wake(self, device_seqs: Iterable[int]) -> None:
+        for device_seq in device_seqs:
+            self.waiters.wake(device_seq)
+
+    def _after_rollback(self) -> None:
+        """What is kept in memory may not be what is stored. Called from the writing thread."""
+        self.rules.have_changed()
+        self.deadline.doubt()
+        self.presence.restore()
+        self._on_loop(self.waiters.wake_all)
+
+    def _on_loop(self, action: Callable[[], object]) -> None:
+        """Before the answers of the group that is being written, which go the same way."""
+        loop = self._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits any more
+                loop.call_soon_threadsafe(action)
+
     def _before_commit(self, connection: Connection) -> None:
         now_ms = self.clock.now_ms()
         if self.presence.is_due(now_ms):
@@ -395,6 +429,29 @@ class Service:
         self._readers.shutdown()
         self._looking_up.shutdown()
         self.database.close()
+
+
+class _OverdueCommands:
+    """Open commands whose time is over, as what the writer commits before anything else."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def is_due(self) -> bool:
+        """Whether one may be."""
+        return self._service.deadline.is_due(self._service.clock.now_ms())
+
+    def carry_out(self, connection: Connection) -> Callable[[], None]:
+        """End them; after the commit their devices' polls are answered anew."""
+        service = self._service
+        device_seqs = commands.end_overdue(connection, service.clock.now_ms())
+        next_ms = commands.first_end_ms(connection)
+
+        def committed() -> None:
+            service.deadline.set(next_ms)
+            service.commands_have_ended(device_seqs)
+
+        return committed
 
 
 class _EndsOfCommands:

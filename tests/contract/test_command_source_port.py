@@ -119,6 +119,33 @@ def make_source(client: ServiceClient, *, long_poll: bool = True) -> HttpSource:
     return HttpSource(client, "d1", Discovery(client, FakeClock()), may_hold=long_poll)
 
 
+@pytest.mark.parametrize("by", ["cursor", "link"])
+def test_pages_without_end_are_read_as_far_as_commands_are_looked_at(serve, by):
+    pages: list[str] = []
+
+    def script(_method: str, path: str, _headers: dict[str, str]) -> Answer:
+        if "/commands" not in path:
+            return Answer(404)
+        pages.append(path)
+        listed = [{"id": f"{len(pages)}-{n}", "command_payload": {"command": "a"}} for n in range(5000)]
+        if by == "link":
+            return Answer(body=listed, headers={"Link": f'</devices/d1/commands?page={len(pages)}>; rel="next"'})
+        return Answer(body={"data": listed, "next_cursor": f"page{len(pages)}", "has_more": True})
+
+    poll = make_source(serve(script)[1], long_poll=False).poll(0)
+    assert len(pages) == 4
+    assert len(poll.commands) == 20_000
+    assert poll.omitted > 0
+
+
+@pytest.mark.parametrize("count", [19_999, 20_001])
+def test_of_a_list_that_is_too_long_both_ends_are_read(serve, count):
+    listed = [{"id": f"c{n}", "command_payload": {"command": "a"}} for n in range(count)]
+    poll = make_source(serve(listing(listed))[1], long_poll=False).poll(0)
+    assert [command.id for command in poll.commands[::10_000]] == ["c0", f"c{10_000 + poll.omitted}"]
+    assert poll.omitted == max(0, count - 20_000)
+
+
 class TestEverySource:
     """What the runtime relies on, whichever source it has."""
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from agent.adapters.sqlite_store import SqliteStore
 from agent.adapters.store_service import StoreService
-from agent.core.commands import HISTORY_LOST, IllegalMove
-from agent.core.values import Admission, Command, CommandState, Outcome, OutcomeStatus, Recall
+from agent.core.commands import HISTORY_LOST, MOVES, CommandEvent, IllegalMove
+from agent.core.values import Admission, Command, CommandState, Outcome, OutcomeStatus, Recall, ResultStats
 from agent.errors import StorageError
 from agent.ports import Journal
 from tests.factories import make_command, make_entry, make_moment, make_outcome
 from tests.fakes import FakeClock, FakeJournal
 
+_EXAMPLES = itertools.count()
 Reopen = Callable[[], Journal]
 
 
@@ -160,6 +165,103 @@ def test_only_what_is_over_old_and_no_longer_listed_is_forgotten(journal):
     assert journal.forget(["listed"], 200.0) == 2
     left = journal.known(["reported", "skipped", "listed", "young", "received", "started", "finished"])
     assert set(left) == {"listed", "young", "received", "started", "finished"}
+
+
+def test_a_result_that_is_put_aside_keeps_what_it_is_until_it_is_offered_again(journal, reopen):
+    finished = [
+        make_entry(f"c{n}", CommandState.FINISHED, outcome=make_outcome(result={"n": n}), finished=make_moment())
+        for n in range(3)
+    ]
+    journal.admit(finished)
+    assert journal.put_aside({"c0": "405 no such place", "c2": "405 no such place"}) == 0
+    journal = reopen()
+    assert journal.known(["c0"])["c0"] == replace(
+        finished[0], state=CommandState.PUT_ASIDE, put_aside="405 no such place"
+    )
+    assert [entry.command.id for entry in journal.in_state("finished")] == ["c1"]
+    assert journal.result_stats() == ResultStats(put_aside=2, given_up=0)
+    assert journal.offer_again(1) == 1
+    assert [entry.command.id for entry in reopen().in_state("finished")] == ["c0", "c1"]
+    journal = reopen()
+    assert journal.offer_again() == 1
+    assert journal.known(["c0", "c1", "c2"]) == {entry.command.id: entry for entry in finished}
+    assert journal.result_stats() == ResultStats(0, 0)
+
+
+def test_the_oldest_results_that_are_put_aside_give_way_and_are_counted(journal, reopen):
+    journal.admit([make_entry(f"c{n}", CommandState.FINISHED, outcome=make_outcome()) for n in range(1005)])
+    assert journal.put_aside({f"c{n}": "405" for n in range(1003)}) == 3
+    assert journal.put_aside({"c1003": "405", "c1004": "405"}) == 2
+    journal = reopen()
+    assert journal.result_stats() == ResultStats(put_aside=1000, given_up=5)
+    found = journal.known(["c4", "c5"])
+    assert (found["c4"].state, found["c5"].state) == (CommandState.GIVEN_UP, CommandState.PUT_ASIDE)
+
+
+def test_results_that_are_put_aside_are_bounded_in_bytes(journal):
+    big = make_outcome(result={"blob": "y" * 60_000})
+    journal.admit([make_entry(f"c{n}", CommandState.FINISHED, outcome=big) for n in range(20)])
+    for number in range(20):
+        journal.put_aside({f"c{number}": "405"})
+    kept = journal.result_stats().put_aside
+    assert kept * 60_000 <= 1024 * 1024 < (kept + 1) * 60_100
+    assert journal.known(["c0"])["c0"].outcome == make_outcome()
+    assert journal.known(["c19"])["c19"].outcome == big
+
+
+def test_what_is_put_aside_is_not_forgotten_and_what_gave_way_may_be(journal):
+    old = make_moment(wall_s=100.0)
+    journal.admit(
+        [
+            make_entry("aside", CommandState.FINISHED, received=old, outcome=make_outcome()),
+            make_entry("gone", CommandState.GIVEN_UP, received=old, outcome=make_outcome()),
+        ]
+    )
+    journal.put_aside({"aside": "405"})
+    assert journal.forget([], 200.0) == 1
+    assert set(journal.known(["aside", "gone"])) == {"aside"}
+
+
+@given(st.data())
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_over_any_moves_and_restarts_the_journal_holds_what_the_table_says(journal, reopen, data):
+    """The model is the table: an illegal move changes nothing, a legal one is there after a restart."""
+    prefix = next(_EXAMPLES)  # all examples share one journal
+    model: dict[str, CommandState] = {}
+    journal = reopen()
+    moves: dict[CommandEvent, Callable[[str], object]] = {
+        CommandEvent.START: lambda name: journal.start(name, make_moment()),
+        CommandEvent.FINISH: lambda name: journal.finish(name, make_outcome(result={"n": 1}), make_moment()),
+        CommandEvent.REPORT: lambda name: journal.reported([name]),
+        CommandEvent.PUT_ASIDE: lambda name: journal.put_aside({name: "405"}),
+    }
+    steps = st.tuples(st.sampled_from("abc"), st.sampled_from([*moves, "admit", "offer_again", "restart"]))
+    for letter, step in data.draw(st.lists(steps, max_size=25), label="steps"):
+        name = f"{prefix}-{letter}"
+        if step == "restart":
+            journal = reopen()
+        elif step == "admit":
+            journal.admit([make_entry(name)])
+            model.setdefault(name, CommandState.RECEIVED)
+        elif step == "offer_again":
+            journal.offer_again()
+            model = {
+                each: CommandState.FINISHED if state is CommandState.PUT_ASIDE else state
+                for each, state in model.items()
+            }
+        else:
+            event = CommandEvent(step)
+            try:
+                moves[event](name)
+            except IllegalMove:
+                assert name not in model or event not in MOVES[model[name]]
+            else:
+                model[name] = MOVES[model[name]][event]
+        found = journal.known([f"{prefix}-{letter}" for letter in "abc"])
+        assert {each: entry.state for each, entry in found.items()} == model
+        for entry in found.values():
+            is_kept = entry.state in {CommandState.FINISHED, CommandState.PUT_ASIDE}
+            assert (entry.outcome is not None and entry.outcome.result is not None) == is_kept
 
 
 def test_settings_survive_a_restart_and_can_be_deleted(journal, reopen):

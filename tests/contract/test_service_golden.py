@@ -144,7 +144,7 @@ def test_a_batch_answers_how_many_were_stored(with_device):
 
 def test_the_discovery_document_lists_what_this_service_has(exchange):
     offered = exchange.run("discover extensions")["extensions"]
-    assert set(offered) == {*golden("discovery")["extensions"], "rule-firings"}
+    assert set(offered) == {*golden("discovery")["extensions"], "rule-firings", "rule-management", "single-records"}
 
 
 def test_rules_answer_the_golden_bodies(with_device):

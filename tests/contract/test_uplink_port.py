@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -103,8 +106,64 @@ class TestEveryUplink:
         uplink.report(Report(command_id, "in_progress"))
         uplink.report(Report(command_id, "succeeded", {"pong": True}))
 
+    def test_readings_and_reports_may_go_at_the_same_time(self, uplink):
+        command_id = getattr(uplink, "command_id", "c1")
+
+        def report() -> None:
+            for _ in range(20):
+                uplink.report(Report(command_id, "succeeded"))
+
+        with ThreadPoolExecutor(1) as pool:
+            reported = pool.submit(report)
+            assert [uplink.send(stored(n)).delivered for n in range(1, 21)] == [(n,) for n in range(1, 21)]
+            reported.result(120)
+
     def test_closing_is_always_allowed(self, uplink):
         uplink.close()
+
+
+class TestAReportThatHangs:
+    """It holds no reading up."""
+
+    def report(self, uplink: Uplink) -> threading.Thread:
+        def hang() -> None:
+            with suppress(ServiceError):
+                uplink.report(Report("c1", "succeeded"))
+
+        thread = threading.Thread(target=hang, daemon=True)
+        thread.start()
+        return thread
+
+    @pytest.mark.parametrize("extensions", [None, ALL], ids=["table", "endpoint"])
+    def test_over_http(self, serve, extensions):  # noqa: F811
+        release, has_come = threading.Event(), threading.Event()
+
+        def hold() -> Answer:
+            has_come.set()
+            return Answer(hold=release)
+
+        _, client = serve(Plan(extensions, runtime_data=hold, result=hold))
+        uplink = make_uplink(client)
+        hanging = self.report(uplink)
+        assert has_come.wait(60)
+        assert uplink.send(stored(1)).delivered == (1,)
+        assert hanging.is_alive()
+        release.set()
+        hanging.join(60)
+
+    def test_over_mqtt(self, start_mosquitto):
+        broker = start_mosquitto()
+        gateway = GatewayStandIn(broker, confirms=False)
+        running = RunningDevice(broker)
+        hanging = self.report(running.device.uplink)
+        gateway.wait_until(lambda: ("c1", "succeeded") in gateway.results)
+        gateway.confirms = True
+        assert running.device.uplink.send(stored(1)).delivered == (1,)
+        assert hanging.is_alive()
+        running.close()
+        gateway.close()
+        hanging.join(60)
+        assert not hanging.is_alive()
 
 
 class TestReadings:

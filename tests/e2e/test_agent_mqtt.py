@@ -232,7 +232,7 @@ config = load_config(Path(sys.argv[1]), {}).config
 credentials = read_credentials(config.auth, {})
 with open_client(config, credentials) as client:
     nothing = lambda *_: None
-    make_links(config, credentials, client, LinkParts(*[nothing] * 9))
+    make_links(config, credentials, client, LinkParts(*[nothing] * 10))
 print([name for name in ("httpx", "paho") if name in sys.modules])
 """
 

@@ -34,7 +34,7 @@ _WITH_EFFECTS: Final = ONCE | {"repeatable", "power_cycle"}
 UNKNOWN: Final = "no_such_handler"
 """A command that every device rejects."""
 
-_ORDER: Final = {"received": 0, "started": 1, "finished": 2, "reported": 3}
+_ORDER: Final = {"received": 0, "started": 1, "finished": 2, "put_aside": 2, "reported": 3}
 # An idempotent handler that was interrupted as often as this is not started again.
 _ATTEMPTS_MAX: Final = 3
 

@@ -1,7 +1,7 @@
 """A device out of the agent's own parts, without threads, on a clock that the test moves.
 
-Source service, uplink service, sensors, intake, dispatcher and lanes are the real ones; what they stand on (journal,
-outbox, the way to the service) is the test's.
+Source service, reading uplink, result reporter, sensors, intake, dispatcher and lanes are the real ones; what they
+stand on (journal, outbox, the way to the service) is the test's.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from agent.runtime.jig import Jig
 from agent.runtime.jobs import Attempt, Ended, Job
 from agent.runtime.lanes import Lane
 from agent.runtime.patience import Patience
+from agent.runtime.reading_uplink import ReadingUplink
+from agent.runtime.result_reporter import ResultReporter
 from agent.runtime.sensing import SensingService
 from agent.runtime.sourcing import SourceService
-from agent.runtime.uplinking import UplinkService
 from agent.runtime.waiting_for_time import WaitingForTime
 
 SENSOR = "board"
@@ -117,16 +118,27 @@ class VirtualDevice:
         self._true_s = true_s
         self._numbers = numbers
         health = Health(clock)
-        self.uplink = Jig(
-            UplinkService(
+        self.readings = Jig(
+            ReadingUplink(
                 uplink=uplink,
                 journal=journal,
                 outbox=outbox,
                 clock=clock,
                 patience=Patience(fraction),
                 health=health,
-                wall_of=service_clock.recorded_at,
                 takes_arrays=takes_arrays,
+                first_s=first_s,
+            ),
+            clock,
+        )
+        self.results = Jig(
+            ResultReporter(
+                uplink=uplink,
+                journal=journal,
+                clock=clock,
+                make_patience=lambda: Patience(fraction),
+                health=health,
+                wall_of=service_clock.recorded_at,
                 first_s=first_s,
             ),
             clock,
@@ -139,8 +151,8 @@ class VirtualDevice:
             clock=clock,
             health=health,
             service_now=service_clock.now,
-            on_finished=self.uplink.post,
-            on_progress=self.uplink.post,
+            on_finished=self.results.post,
+            on_progress=self.results.post,
             wall_of=service_clock.recorded_at,
             holds=waiting.holds,
         )
@@ -158,7 +170,7 @@ class VirtualDevice:
             dispatcher=dispatcher,
             clock=clock,
             service_now=service_clock.now,
-            on_finished=lambda: self.uplink.post(UplinkService.RESULT),
+            on_finished=lambda: self.results.post(ResultReporter.RESULT),
         )
         resume(journal, rules, dispatcher, clock, clock.now())
         configured = Intervals(journal, {SENSOR: interval_s}, on_change=lambda _name: None)
@@ -172,7 +184,7 @@ class VirtualDevice:
                 clock=clock,
                 health=health,
                 post=lambda message: self.sensing.post(message),  # noqa: PLW0108 - it is being made
-                on_accepted=lambda: self.uplink.post(UplinkService.READING),
+                on_accepted=lambda: self.readings.post(ReadingUplink.READING),
                 submit=lambda task, _name: task(),
             ),
             clock,
@@ -196,12 +208,12 @@ class VirtualDevice:
 
     def due_at(self) -> float:
         """When something of it falls due, monotonic seconds."""
-        dues = [jig.actor.due_at() for jig in (self.sensing, self.uplink, self.source)]
+        dues = [jig.actor.due_at() for jig in (self.sensing, self.readings, self.results, self.source)]
         return min((due_s for due_s in dues if due_s is not None), default=NEVER_S)
 
     def process_all(self) -> None:
         """Do what is due by now, and what follows from it."""
-        while sum(jig.process_all() for jig in (self.sensing, self.source, *self._lanes, self.uplink)):
+        while sum(jig.process_all() for jig in (self.sensing, self.source, *self._lanes, self.results, self.readings)):
             pass
 
     def next_number(self) -> int:

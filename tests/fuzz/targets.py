@@ -45,6 +45,7 @@ from agent.wire.calls import read_record
 from agent.wire.commands import CommandRecord
 from agent.wire.dialect import AnswerReading
 from agent.wire.lists import PageWalk, next_link, read_page
+from agent.wire.long_lists import cut_list
 from agent.wire.qr import LabelText, base45, encode_label, parse_label
 from agent.wire.qr.keys import LabelKey, LabelSigner, signed_text
 from agent.wire.rate_limit import read_rate_limit
@@ -148,6 +149,18 @@ def _command_list(raw: bytes) -> None:
         with contextlib.suppress(InvalidMessage):
             records.append(CommandRecord.receive(item))
     read_records(records, "d1")
+
+
+@target("long list", COMMAND, b'[{"a":1},{"a":2},{"b":"]"} , {"c":[{}]},{}]')
+def _long_list(raw: bytes) -> None:
+    cut, left_out = cut_list(raw, most=2)
+    try:
+        before = json.loads(raw)
+    except (ValueError, RecursionError):
+        return
+    after = json.loads(cut)
+    assert type(after) is type(before)
+    assert left_out or after == before
 
 
 @target(

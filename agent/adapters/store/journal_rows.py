@@ -20,15 +20,21 @@ from agent.core.commands import (
     report_entry,
     start_entry,
 )
-from agent.core.values import Command, CommandState, JournalEntry, Moment, Outcome, OutcomeStatus, Recall
+from agent.core.put_aside import give_up_entry, offer_again_entry, put_aside_entry
+from agent.core.unreported import giving_way
+from agent.core.values import Command, CommandState, JournalEntry, Moment, Outcome, OutcomeStatus, Recall, ResultStats
 
 _COLUMNS: Final = (
     "id, state, handler, payload, created_at, expires_at, status, size_bytes, attempts, "
     "received_mono, received_wall, received_boot, started_mono, started_wall, started_boot, "
-    "finished_mono, finished_wall, finished_boot, outcome, result, error"
+    "finished_mono, finished_wall, finished_boot, outcome, result, error, put_aside"
 )
 _VALUES: Final = ", ".join("?" * (_COLUMNS.count(",") + 1))
 _CONTACTED: Final = "contacted"
+_GIVEN_UP: Final = "results_given_up"
+# The state stands in the statements, since the planner takes a partial index only for values that it can see.
+_IS_ASIDE: Final = f"state = '{CommandState.PUT_ASIDE}'"
+_RESULT_BYTES: Final = "coalesce(length(result), 0) + coalesce(length(error), 0)"
 # SQLite 3.32 and newer take 32,766 variables; this keeps statements small and cached.
 _CHUNK: Final = 500
 
@@ -84,6 +90,36 @@ class JournalRows:
         for entry in entries:
             self._replace(entry)
 
+    def put_aside(self, reasons: Mapping[str, str]) -> int:
+        """``finished`` -> ``put_aside``, and the oldest give way at the bounds; how many did."""
+        entries = [put_aside_entry(self._one(each, CommandEvent.PUT_ASIDE), why) for each, why in reasons.items()]
+        for entry in entries:
+            self._replace(entry)
+        totals = f"SELECT count(*), coalesce(sum({_RESULT_BYTES}), 0) FROM command WHERE {_IS_ASIDE}"  # noqa: S608
+        rows, size_bytes = self._db.execute(totals).fetchone()
+        sizes = f"SELECT id, {_RESULT_BYTES} FROM command WHERE {_IS_ASIDE} ORDER BY seq"  # noqa: S608
+        gone = giving_way(self._db.execute(sizes), rows, size_bytes)
+        for command_id in gone:
+            self._replace(give_up_entry(self._one(command_id, CommandEvent.GIVE_UP)))
+        if gone:
+            self._db.execute(
+                "INSERT INTO meta VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
+                (_GIVEN_UP, len(gone)),
+            )
+        return len(gone)
+
+    def offer_again(self, limit: int | None) -> int:
+        """``put_aside`` -> ``finished``, the oldest of them or all; how many."""
+        sql = f"SELECT id FROM command WHERE {_IS_ASIDE} ORDER BY seq LIMIT ?"  # noqa: S608
+        ids = [str(row[0]) for row in self._db.execute(sql, (-1 if limit is None else limit,))]
+        for command_id in ids:
+            self._replace(offer_again_entry(self._one(command_id, CommandEvent.OFFER_AGAIN)))
+        return len(ids)
+
+    def result_stats(self) -> ResultStats:
+        """What is held of results that the service has no place for."""
+        return read_result_stats(self._db)
+
     def in_state(self, states: Sequence[str], limit: int) -> list[JournalEntry]:
         """Entries in these states, oldest first."""
         if not states:
@@ -106,7 +142,8 @@ class JournalRows:
         """
         listed = set(listed_ids)
         over = tuple(str(state) for state in OVER_STATES)
-        sql = "SELECT id, received_mono, received_wall, received_boot FROM command WHERE state IN (?, ?)"
+        marks = ", ".join("?" * len(over))
+        sql = f"SELECT id, received_mono, received_wall, received_boot FROM command WHERE state IN ({marks})"  # noqa: S608
         gone: list[str] = []
         ageless: list[str] = []
         for command_id, *received in self._db.execute(sql, over):
@@ -152,6 +189,13 @@ class JournalRows:
         self._db.execute(f"UPDATE command SET {marks} WHERE id = ?", (*row[1:], row[0]))  # noqa: S608
 
 
+def read_result_stats(connection: sqlite3.Connection) -> ResultStats:
+    """What this store holds of results that the service has no place for."""
+    (put_aside,) = connection.execute(f"SELECT count(*) FROM command WHERE {_IS_ASIDE}").fetchone()  # noqa: S608
+    given_up = connection.execute("SELECT value FROM meta WHERE name = ?", (_GIVEN_UP,)).fetchone()
+    return ResultStats(put_aside, 0 if given_up is None else int(given_up[0]))
+
+
 def to_row(entry: JournalEntry) -> tuple[Any, ...]:
     """The entry as the values of a row."""
     command, outcome = entry.command, entry.outcome
@@ -171,6 +215,7 @@ def to_row(entry: JournalEntry) -> tuple[Any, ...]:
         None if outcome is None else str(outcome.status),
         None if outcome is None or outcome.result is None else _text(outcome.result),
         None if outcome is None else outcome.error,
+        entry.put_aside,
     )
 
 
@@ -203,6 +248,7 @@ def _parse(row: Sequence[Any]) -> JournalEntry:
         started=_to_moment(row[12:15]),
         finished=_to_moment(row[15:18]),
         outcome=outcome,
+        put_aside=row[21] if len(row) > 21 else None,  # noqa: PLR2004 - a file of an older version lacks it
     )
 
 

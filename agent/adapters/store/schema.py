@@ -37,6 +37,11 @@ CREATE TABLE open_gap (
     3: """
 CREATE TABLE boot (boot_id TEXT PRIMARY KEY, low REAL NOT NULL, high REAL NOT NULL, mono REAL NOT NULL) WITHOUT ROWID;
 """,
+    # Why the service does not have the result of a command that is over here.
+    4: """
+ALTER TABLE command ADD COLUMN put_aside TEXT;
+CREATE INDEX command_put_aside ON command (seq) WHERE state = 'put_aside';
+""",
 }
 
 VERSION: Final = 1 + len(_STEPS)

@@ -16,6 +16,7 @@ from agent.core.values import (
     Outcome,
     Reading,
     Recall,
+    ResultStats,
     SendOutcome,
     StoredReading,
 )
@@ -61,6 +62,18 @@ class SharedJournal:
     def reported(self, command_ids: Sequence[str]) -> None:
         """See :class:`agent.ports.Journal`."""
         self._writer.call(lambda store: store.reported(command_ids), writes=True)
+
+    def put_aside(self, reasons: Mapping[str, str]) -> int:
+        """See :class:`agent.ports.Journal`."""
+        return self._writer.call(lambda store: store.put_aside(reasons), writes=True)
+
+    def offer_again(self, limit: int | None = None) -> int:
+        """See :class:`agent.ports.Journal`."""
+        return self._writer.call(lambda store: store.offer_again(limit), writes=True)
+
+    def result_stats(self) -> ResultStats:
+        """See :class:`agent.ports.Journal`."""
+        return self._writer.call(lambda store: store.result_stats(), writes=False)
 
     def in_state(self, *states: str, limit: int = 1000) -> list[JournalEntry]:
         """See :class:`agent.ports.Journal`."""

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from agent.adapters.store.failures import explained
+from agent.adapters.store.journal_rows import read_result_stats
 from agent.adapters.store.outbox_rows import read_stats
 from agent.adapters.store.schema import VERSION, prepare, read_version
 from agent.adapters.store.snapshot import read_snapshot
-from agent.core.values import OutboxStats, Priority
+from agent.core.values import OutboxStats, Priority, ResultStats
 from agent.errors import StorageError
 from agent.frozen import dataclass
 
@@ -66,6 +67,24 @@ class SetAside:
 
 
 @dataclass(frozen=True, slots=True)
+class PutAside:
+    """A result that the service has no place for.
+
+    Attributes:
+        id: the command's.
+        outcome: how it ended.
+        reason: why its result was put aside.
+        finished_wall_s: when it ended, epoch seconds as the device believed; None when that is not known.
+    """
+
+    id: str
+    handler: str
+    outcome: str
+    reason: str
+    finished_wall_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class StoreStatus:
     """What the store holds.
 
@@ -81,6 +100,8 @@ class StoreStatus:
         file_bytes: the database as of its last commit.
         disk_bytes: what lies on the disk: file, write-ahead log and reserve.
         undated: how many waiting readings are of a boot whose time nobody knows (yet).
+        put_aside: the latest results that the service has no place for, newest first.
+        results: how many of them there are, and how many gave way at a bound.
     """
 
     commands: Mapping[str, int]
@@ -94,6 +115,8 @@ class StoreStatus:
     file_bytes: int
     disk_bytes: int
     undated: int = 0
+    put_aside: tuple[PutAside, ...] = ()
+    results: ResultStats = ResultStats(0, 0)
 
 
 def read_status(path: Path, *, last: int = 10) -> StoreStatus | None:
@@ -141,6 +164,11 @@ def _read(connection: sqlite3.Connection, last: int, file_bytes: int, disk_bytes
         (last,),
     )
     refused = connection.execute("SELECT key, reason, wall, body FROM set_aside ORDER BY key DESC LIMIT ?", (last,))
+    aside = connection.execute(
+        "SELECT id, handler, coalesce(outcome, ''), coalesce(put_aside, ''), finished_wall FROM command "
+        "WHERE state = 'put_aside' ORDER BY seq DESC LIMIT ?",
+        (last,),
+    )
     (untold_gaps,) = connection.execute(
         "SELECT (SELECT count(*) FROM open_gap) + (SELECT count(body) FROM reading WHERE priority = ?)", (Priority.GAP,)
     ).fetchone()
@@ -156,6 +184,8 @@ def _read(connection: sqlite3.Connection, last: int, file_bytes: int, disk_bytes
         file_bytes=file_bytes,
         disk_bytes=disk_bytes,
         undated=_count_undated(connection),
+        put_aside=tuple(PutAside(*row) for row in aside),
+        results=read_result_stats(connection),
     )
 
 

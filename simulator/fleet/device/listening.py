@@ -89,7 +89,8 @@ class Listening:
         if stamps.etag or not unchanged:
             self._etag = stamps.etag
         self._pace, wait_s = self._pace.polled(
-            active=news or (body.lanes is not None and body.lanes.busy),
+            active=news,
+            busy=body.lanes is not None and body.lanes.busy,
             held=held,
             took_s=now.monotonic_s - sent_s,
             fraction=body.chance(),

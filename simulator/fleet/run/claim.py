@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import tempfile
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.errors import ConfigurationError
+from simulator.file_lock import lock_file
 from simulator.fleet.scenario.model import Scenario
 
 _WITHOUT_DEVICES: Final = frozenset({"limiter", "onboarding_storm"})
@@ -56,7 +56,7 @@ def _lock(path: Path) -> int:
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(descriptor)
         except BlockingIOError:
             whose = os.read(descriptor, _TEXT_BYTES).decode(errors="replace") or "not told which"
             os.close(descriptor)

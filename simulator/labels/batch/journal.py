@@ -6,7 +6,6 @@ same batch then goes on at the first label that it lacks. Whoever holds it open 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -14,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from simulator.file_lock import lock_file
 from simulator.labels.errors import LabelError, LabelsExist
 
 
@@ -161,7 +161,7 @@ def _open_locked(path: Path) -> BinaryIO:
     while True:
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(file.fileno())
         except BlockingIOError:
             file.close()
             raise LabelError(

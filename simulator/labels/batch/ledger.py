@@ -9,7 +9,6 @@ was interrupted is found again by its folder.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import getpass
 import json
 import os
@@ -20,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from simulator.file_lock import lock_file
 from simulator.labels.errors import LabelError
 
 _SERIAL_MAX: Final = 10**18
@@ -164,7 +164,7 @@ class Ledger:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with os.fdopen(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666), "r+b") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
+                lock_file(file.fileno(), wait=True)
                 yield file
         except OSError as problem:
             raise LabelError(

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.wire import paths
 from simulator.service.answers import Header
+from simulator.service.faults import ServiceFault
 from simulator.service.gate import CONTROL_PREFIX
 
 _VARY: Final[Header] = (b"vary", b"Origin")
@@ -83,7 +84,7 @@ class Cors:
     async def _is_known(self, origin: str) -> bool:
         try:
             return origin in await self._origins()
-        except SQLAlchemyError:  # the service itself answers what that means
+        except (SQLAlchemyError, ServiceFault):  # the service itself answers what that means
             return False
 
 

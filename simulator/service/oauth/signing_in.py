@@ -23,8 +23,7 @@ async def sign_in(visit: Visit, back: str) -> Answer:
     """
     service = visit.service
     email, password = people.clean_email(visit.field("email")), visit.field("password")
-    client = visit.call.scope.get("client")
-    address = client[0] if client else ""
+    address = service.address_of(visit.call.scope)
     wait_s = service.attempts.begin(email, address, visit.now_ms)
     if wait_s:
         return _wait(visit, wait_s, back)
@@ -41,14 +40,19 @@ async def sign_in(visit: Visit, back: str) -> Answer:
     return visit.go(back)
 
 
-def _wait(visit: Visit, wait_s: int, back: str) -> Answer:
+def too_many_attempts(wait_s: int) -> ServiceFault:
+    """429 with the wait in words and as ``Retry-After``."""
     minutes = -(-wait_s // 60)
-    fault = ServiceFault(
+    return ServiceFault(
         429,
         "too_many_attempts",
         f"There were too many wrong passwords. Try again in {minutes} minute{'' if minutes == 1 else 's'}.",
         headers=((b"retry-after", b"%d" % wait_s),),
     )
+
+
+def _wait(visit: Visit, wait_s: int, back: str) -> Answer:
+    fault = too_many_attempts(wait_s)
     return visit.trouble(
         fault,
         "Sign-in has to wait",

@@ -74,9 +74,10 @@ async def list_device_commands(call: Call) -> Answer:
         change = service.waiters.join(device.seq)
         try:
             await service.settle_due()
-            answer = _tagged(await _list(call, device, statuses, page, polled=polled))
+            listed, until_ms = await _list(call, device, statuses, page, polled=polled)
+            answer = _tagged(listed)
             if call.scope["query_string"] == _PLAIN_POLL and polled and not change.done():
-                service.waiters.kept.keep(account, device_id, KeptPoll(device.seq, answer))
+                service.waiters.kept.keep(account, device_id, KeptPoll(device.seq, answer, until_ms))
             if answer.headers[0][1] not in known and b"*" not in known:
                 return answer
             left_s = until - loop.time()
@@ -95,8 +96,8 @@ async def list_device_commands(call: Call) -> Answer:
 def _answer_kept(call: Call) -> Answer | None:
     service = call.service
     now_ms = service.clock.now_ms()
-    poll = service.waiters.kept.find(call.caller.manufacturer_seq, call.path("device_id"))
-    if poll is None or service.deadline.is_due(now_ms):
+    poll = service.waiters.kept.find(call.caller.manufacturer_seq, call.path("device_id"), now_ms)
+    if poll is None:
         return None
     service.presence.touch(poll.device_seq, now_ms)
     known = _known_tags(call)
@@ -105,26 +106,37 @@ def _answer_kept(call: Call) -> Answer | None:
     return poll.answer
 
 
-async def _list(call: Call, device: Row[Any], statuses: tuple[str, ...] | None, page: Page, *, polled: bool) -> Answer:
+async def _list(
+    call: Call, device: Row[Any], statuses: tuple[str, ...] | None, page: Page, *, polled: bool
+) -> tuple[Answer, int | None]:
+    """The page, and when the first of its commands ends, milliseconds since the epoch; None without any."""
     after = None if page.after is None else page.after[0]
+
+    clock = call.service.clock
 
     def find(connection: Connection) -> Sequence[Row[Any]]:
         return commands.list_page(
-            connection, device.seq, statuses, ascending=page.ascending, after=after, limit=page.limit
+            connection,
+            device.seq,
+            statuses,
+            ascending=page.ascending,
+            after=after,
+            limit=page.limit,
+            ends_after_ms=clock.now_ms() if polled else None,
         )
 
     rows = await call.service.look_up(find) if polled else await call.read(find)
     if polled and any(row.status == CommandStatus.QUEUED for row in rows[: page.limit]):
-        now_ms = call.service.clock.now_ms()
 
         def deliver(connection: Connection) -> Sequence[Row[Any]]:
-            commands.deliver(connection, find(connection)[: page.limit], now_ms)
+            commands.deliver(connection, find(connection)[: page.limit], clock.now_ms())
             return find(connection)
 
         rows = await call.service.writer.submit(deliver)
     shown = rows[: page.limit]
     data = [commands.show(row, device.id) for row in shown]
-    return envelope(data, page, (shown[-1].seq,) if len(rows) > len(shown) else None)
+    until_ms = min((row.expires_at for row in shown), default=None)
+    return envelope(data, page, (shown[-1].seq,) if len(rows) > len(shown) else None), until_ms
 
 
 async def show_command(call: Call) -> Answer:
@@ -148,7 +160,7 @@ async def report_result(call: Call) -> Answer:
 
     def report(connection: Connection) -> Done:
         device = devices.find(connection, account, device_id)
-        record = commands.report(connection, device, command_id, result, now_ms, deadline=service.deadline)
+        record = commands.report(connection, device, command_id, result, now_ms)
         service.presence.touch(device.seq, now_ms)
         return Done(ok(record), changed=(device.seq,))
 

@@ -15,7 +15,7 @@ from simulator.service.endpoints import ERROR, Endpoint, Parameter, Reply
 from simulator.service.faults import invalid, invalid_all, not_found
 from simulator.service.paging import PAGE_PARAMETERS, envelope, read_page
 from simulator.service.records import RuntimeRecord, SchemaRecord, TableRecord
-from simulator.service.routes.parameters import PAGING, text_filter
+from simulator.service.routes.parameters import PAGING, SINGLE_RECORDS, text_filter
 from simulator.service.storage import databases, devices, products, runtime_data
 from simulator.service.storage.runtime_data import RuntimeFilter
 
@@ -132,6 +132,13 @@ def _narrow(connection: Connection, account: int, query: dict[str, str]) -> Runt
     return RuntimeFilter(product_seq, device_seq, [table.seq for table in tables], data)
 
 
+async def show_runtime_record(call: Call) -> Answer:
+    """One record."""
+    call.query(frozenset())
+    account, record_id = call.caller.manufacturer_seq, call.path("record_id")
+    return ok(runtime_data.show(await call.service.look_up(lambda c: runtime_data.find(c, account, record_id))))
+
+
 async def replace_runtime_record(call: Call) -> Answer:
     """Replace a record's content."""
     change = await call.message(RuntimeRecordChange)
@@ -229,6 +236,16 @@ ENDPOINTS: Final = (
             ),
             *PAGING,
         ),
+    ),
+    Endpoint(
+        "GET",
+        paths.RUNTIME_RECORD,
+        show_runtime_record,
+        "show_runtime_record",
+        "One record",
+        _TAG,
+        (Reply(200, "The record", RuntimeRecord), _INVALID, _NO_RECORD),
+        extension=SINGLE_RECORDS,
     ),
     Endpoint(
         "PUT",

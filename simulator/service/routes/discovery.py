@@ -10,6 +10,7 @@ from simulator.service.call import Call
 from simulator.service.endpoints import Endpoint, Reply
 from simulator.service.records import DiscoveryRecord
 from simulator.service.routes import rules
+from simulator.service.routes.parameters import SINGLE_RECORDS
 
 OFFERED: Final = (
     extensions.BATCH_SENSOR_DATA,
@@ -21,7 +22,9 @@ OFFERED: Final = (
     extensions.LIST_PARAMETERS,
     extensions.LONG_POLL,
     extensions.RECORDED_AT,
+    SINGLE_RECORDS,
     rules.FIRINGS,
+    rules.MANAGEMENT,
 )
 
 

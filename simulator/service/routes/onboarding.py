@@ -74,7 +74,7 @@ async def register_device(call: Call) -> Answer:
         products.find(connection, account, request.product_id)
         row, is_new = devices.register(connection, account, request, device_id, now_ms)
         record = devices.show(row, service.presence, now_ms)
-        return Done(created(record, paths.onboarding_device(row.id)) if is_new else ok(record))
+        return Done(created(record, paths.device(row.id)) if is_new else ok(record))
 
     return await call.write(register)
 
@@ -95,7 +95,6 @@ async def remove_device(call: Call) -> Answer:
 
     def remove(connection: Connection) -> Done:
         row = devices.find(connection, account, device_id)
-        service.deadline.settle(connection, now_ms)
         commands.cancel_open(connection, row.seq, now_ms)
         devices.remove(connection, row.seq, now_ms)
         rule_states.forget_device(connection, row.seq)

@@ -9,6 +9,9 @@ from agent.wire.base import TIME_RANGE_MS
 from agent.wire.limits import PAGE_DEFAULT, PAGE_MAX
 from simulator.service.endpoints import Parameter
 
+SINGLE_RECORDS: Final = "single-records"
+"""Extension: ``GET`` on the address that a ``Location`` header names, and ``PUT`` on a device's."""
+
 TIME: Final[dict[str, Any]] = {
     "anyOf": [{"type": "string", "format": "date-time"}, {"type": "integer", **TIME_RANGE_MS}],
 }

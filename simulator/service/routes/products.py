@@ -15,7 +15,7 @@ from simulator.service.endpoints import ERROR, Endpoint, Reply
 from simulator.service.faults import invalid_all
 from simulator.service.paging import PAGE_PARAMETERS, envelope, read_page, whole
 from simulator.service.records import CommandDefinitionRecord, ProductRecord
-from simulator.service.routes.parameters import PAGING
+from simulator.service.routes.parameters import PAGING, SINGLE_RECORDS
 from simulator.service.storage import products
 
 _TAG: Final = "products"
@@ -38,6 +38,13 @@ async def create_product(call: Call) -> Answer:
     return await call.write(
         lambda c: Done(created(products.add(c, account, product, product_id, now_ms), paths.product(product_id)))
     )
+
+
+async def show_product(call: Call) -> Answer:
+    """One product."""
+    call.query(frozenset())
+    account, product_id = call.caller.manufacturer_seq, call.path("product_id")
+    return ok(products.show(await call.service.look_up(lambda c: products.find(c, account, product_id))))
 
 
 async def change_product(call: Call) -> Answer:
@@ -108,6 +115,16 @@ ENDPOINTS: Final = (
         _TAG,
         (Reply(201, "The created product", ProductRecord, located=True), _INVALID),
         body=(NewProduct,),
+    ),
+    Endpoint(
+        "GET",
+        paths.PRODUCT,
+        show_product,
+        "show_product",
+        "One product",
+        _TAG,
+        (Reply(200, "The product", ProductRecord), _INVALID, _NOT_FOUND),
+        extension=SINGLE_RECORDS,
     ),
     Endpoint(
         "PUT",

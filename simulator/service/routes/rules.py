@@ -17,6 +17,8 @@ from simulator.service.routes.parameters import PAGING, text_filter
 from simulator.service.storage import products, rules
 
 _TAG: Final = "rules"
+MANAGEMENT: Final = "rule-management"
+"""Creating, reading, changing and deleting single rules; the specification has the list alone."""
 FIRINGS: Final = "rule-firings"
 """Extension: ``GET /rules/{rule_id}/firings``."""
 
@@ -129,6 +131,7 @@ ENDPOINTS: Final = (
             Reply(409, "`rule_limit_reached`", ERROR),
         ),
         body=(NewRule,),
+        extension=MANAGEMENT,
     ),
     Endpoint(
         "GET",
@@ -138,6 +141,7 @@ ENDPOINTS: Final = (
         "One rule",
         _TAG,
         (Reply(200, "The rule", RuleRecord), _INVALID, _NOT_FOUND),
+        extension=MANAGEMENT,
     ),
     Endpoint(
         "PUT",
@@ -152,6 +156,7 @@ ENDPOINTS: Final = (
             Reply(404, "`rule_not_found`, or `device_not_found` or `table_not_found` of an action", ERROR),
         ),
         body=(RuleChange,),
+        extension=MANAGEMENT,
     ),
     Endpoint(
         "DELETE",
@@ -161,6 +166,7 @@ ENDPOINTS: Final = (
         "Delete a rule; the commands that it sent stay",
         _TAG,
         (Reply(204, "Deleted"), _NOT_FOUND),
+        extension=MANAGEMENT,
     ),
     Endpoint(
         "GET",

@@ -15,6 +15,7 @@ from simulator.service.faults import ServiceFault
 from simulator.service.gate import KEY_CHALLENGE
 from simulator.service.oauth.family import TokenPair
 from simulator.service.oauth.faults import NO_STORE
+from simulator.service.oauth.signing_in import too_many_attempts
 from simulator.service.oauth.token import token_response
 from simulator.service.records import SignInRecord
 from simulator.service.scopes import ALL
@@ -28,11 +29,16 @@ async def sign_in(call: Call) -> Answer:
     """
     request = await call.message(SignIn)
     service, account = call.service, call.caller.manufacturer_seq
+    email, address, now_ms = people.clean_email(request.email), service.address_of(call.scope), service.clock.now_ms()
+    wait_s = service.attempts.begin(email, address, now_ms)
+    if wait_s:
+        raise too_many_attempts(wait_s)
     person = await service.look_up(lambda c: people.find(c, account, request.email))
     matches = await service.passwords.check(None if person is None else person.password_hash, request.password)
     if person is None or not matches:
         raise ServiceFault(401, "invalid_credentials", "The email or the password is wrong.", headers=(KEY_CHALLENGE,))
-    grant_id, now_ms = service.ids.next(), service.clock.now_ms()
+    service.attempts.succeed(email, address, now_ms)
+    grant_id = service.ids.next()
 
     def open_grant(connection: Connection) -> TokenPair:
         return grants.open_grant(connection, person, ALL, grant_id, now_ms)
@@ -54,6 +60,7 @@ ENDPOINTS: Final = (
             Reply(400, "`validation_error`", ERROR),
             Reply(401, "`invalid_credentials`: the email or the password is wrong", ERROR),
             Reply(403, "`insufficient_scope`: this takes the key pair, not a bearer token", ERROR),
+            Reply(429, "`too_many_attempts`: wrong passwords for this email, or from this address", ERROR),
         ),
         body=(SignIn,),
         replayed=False,

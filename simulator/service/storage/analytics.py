@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Connection, Table, case, func, literal_column, select
+from sqlalchemy import BigInteger, Column, ColumnElement, Connection, Table, case, func, literal_column, select
 
 from agent.wire.base import JsonObject
 from agent.wire.limits import ONLINE_WITHIN_S
@@ -61,6 +61,11 @@ def count_commands(connection: Connection, manufacturer_seq: int, span: Span) ->
     return _count(connection, commands, commands.c.created_at, manufacturer_seq, span)
 
 
+def _of_devices_here(table: Table) -> ColumnElement[bool]:
+    removed = select(devices.c.seq).where(devices.c.removed_at.is_not(None))
+    return table.c.device_seq.not_in(removed)
+
+
 def _count(
     connection: Connection,
     table: Table,
@@ -68,14 +73,16 @@ def _count(
     manufacturer_seq: int,
     span: Span,
 ) -> list[JsonObject]:
-    """Intervals from the span's beginning on, the empty ones too. Only the index of account and time is read."""
+    """Intervals from the span's beginning on, the empty ones too, of the devices that are registered now."""
     # As literals: PostgreSQL takes a grouped expression for another one when its parameters stand twice.
     begin, length = (literal_column(str(value), BigInteger) for value in (span.from_ms, span.interval_ms))
     number = ((at - begin) // length).label("number")
     statement = (
         select(number, func.count().label("rows"))
         .select_from(table)
-        .where(table.c.manufacturer_seq == manufacturer_seq, at >= span.from_ms, at < span.to_ms)
+        .where(
+            table.c.manufacturer_seq == manufacturer_seq, at >= span.from_ms, at < span.to_ms, _of_devices_here(table)
+        )
         .group_by(number)
     )
     found = {row.number: row.rows for row in connection.execute(statement)}

@@ -45,9 +45,11 @@ class CommandRecord:
 
 
 class Deadline:
-    """When the next open command's time is over, so that nobody has to look before.
+    """When the next open command's time is over, so that no transaction has to look before.
 
-    Only the writing thread moves it; a reader that sees an old value looks once too often or a tick late.
+    The value never runs ahead of what is committed: it may be too early, which costs a look in vain, and is never too
+    late. Commands are ended in a transaction of their own (:class:`simulator.service.storage.writer.Writer`), never
+    inside an operation that may be refused and rolled back.
     """
 
     def __init__(self) -> None:
@@ -71,20 +73,35 @@ class Deadline:
                 self._next_ms = expires_ms
 
     def load(self, connection: Connection) -> None:
-        """Read it from the storage."""
-        statement = select(func.min(commands.c.expires_at)).where(commands.c.status.in_(OPEN))
-        with self._guard:
-            self._next_ms = connection.execute(statement).scalar()
+        """Read it from the storage; inside a transaction that changes commands, only when it cannot be refused."""
+        self.set(first_end_ms(connection))
 
-    def settle(self, connection: Connection, now_ms: int) -> list[int]:
-        """End the open commands whose time is over; the devices that had them."""
-        if not self.is_due(now_ms):
-            return []
-        due = (commands.c.status.in_(OPEN), commands.c.expires_at <= now_ms)
-        device_seqs = list(connection.execute(select(commands.c.device_seq).where(*due).distinct()).scalars())
+    def set(self, next_ms: int | None) -> None:
+        """The transaction that found ``next_ms`` is committed."""
+        with self._guard:
+            self._next_ms = next_ms
+
+    def doubt(self) -> None:
+        """What is stored is not known, since a transaction was rolled back or its commit broke off: look again."""
+        self.set(0)
+
+
+def first_end_ms(connection: Connection) -> int | None:
+    """When the time of the next open command is over, milliseconds since the epoch; None without one."""
+    return connection.execute(select(func.min(commands.c.expires_at)).where(commands.c.status.in_(OPEN))).scalar()
+
+
+def end_overdue(connection: Connection, now_ms: int) -> list[int]:
+    """End the open commands whose time is over.
+
+    Returns:
+        The rows of the devices that had them.
+    """
+    due = (commands.c.status.in_(OPEN), commands.c.expires_at <= now_ms)
+    device_seqs = list(connection.execute(select(commands.c.device_seq).where(*due).distinct()).scalars())
+    if device_seqs:
         _end_open(connection, Event.LAPSE, due, completed_at=commands.c.expires_at)
-        self.load(connection)
-        return device_seqs
+    return device_seqs
 
 
 def cancel_open(connection: Connection, device_seq: int, now_ms: int) -> None:
@@ -127,7 +144,6 @@ def queue(
     Raises:
         ServiceFault: 409 ``command_queue_full``.
     """
-    deadline.settle(connection, now_ms)
     mine = (
         select(func.count())
         .select_from(commands)
@@ -175,14 +191,28 @@ def list_page(
     ascending: bool,
     after: int | None,
     limit: int,
+    ends_after_ms: int | None = None,
 ) -> Sequence[Row[Any]]:
-    """Commands of a device in the order of sending, one more than the limit."""
+    """Commands of a device in the order of sending, one more than the limit.
+
+    Args:
+        connection: to read from.
+        device_seq: the device's row.
+        statuses: of these states; None for all.
+        ascending: the oldest first.
+        after: the row that the page before ended with.
+        limit: of the page.
+        ends_after_ms: leaves out what ends at this instant or before: a device is never handed what is over, even
+            where ending it has failed or comes a moment later.
+    """
     c = commands.c
     statement = select(commands).where(c.device_seq == device_seq)
     if statuses is not None:
         statement = statement.where(c.status.in_(sorted(statuses)))
     if after is not None:
         statement = statement.where(c.seq > after if ascending else c.seq < after)
+    if ends_after_ms is not None:
+        statement = statement.where(c.expires_at > ends_after_ms)
     return connection.execute(statement.order_by(c.seq if ascending else c.seq.desc()).limit(limit + 1)).all()
 
 
@@ -201,7 +231,7 @@ def deliver(connection: Connection, rows: Sequence[Row[Any]], now_ms: int) -> No
 
 
 def report(
-    connection: Connection, device: Row[Any], command_id: str, said: CommandResult, now_ms: int, *, deadline: Deadline
+    connection: Connection, device: Row[Any], command_id: str, said: CommandResult, now_ms: int
 ) -> CommandRecord:
     """Take a result, or the news that a command is in progress.
 
@@ -210,7 +240,6 @@ def report(
     Raises:
         ServiceFault: 404, or 409 ``command_not_open``.
     """
-    deadline.settle(connection, now_ms)
     row = find(connection, device, command_id)
     event = REPORTED[said.status]
     before = CommandStatus(row.status)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,6 +135,29 @@ def register(
         )
     )
     return find(connection, manufacturer_seq, device_id), True
+
+
+def change(
+    connection: Connection, manufacturer_seq: int, device_id: str, members: Mapping[str, Any], now_ms: int
+) -> Row[Any]:
+    """Set these members of a device; the device afterwards.
+
+    Args:
+        connection: of the transaction.
+        manufacturer_seq: the account.
+        device_id: which device.
+        members: of ``device_name``, ``firmware_version`` and ``metadata``, with their new values.
+        now_ms: milliseconds since the epoch.
+
+    Raises:
+        ServiceFault: 404 ``device_not_found``.
+    """
+    row = find(connection, manufacturer_seq, device_id)
+    values = dict(members)
+    if values.get("metadata") is not None:
+        values["metadata"] = to_json(values["metadata"]).decode()
+    connection.execute(update(devices).where(devices.c.seq == row.seq).values(**values, updated_at=now_ms))
+    return find(connection, manufacturer_seq, device_id)
 
 
 def remove(connection: Connection, device_seq: int, now_ms: int) -> None:

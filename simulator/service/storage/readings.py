@@ -186,7 +186,7 @@ def list_page(connection: Connection, manufacturer_seq: int, narrow: ReadingFilt
     c = readings.c
     statement = select(readings, devices.c.id.label("device_id")).join(devices, devices.c.seq == c.device_seq)
     if narrow.device_seq is None:
-        statement = statement.where(c.manufacturer_seq == manufacturer_seq)
+        statement = statement.where(c.manufacturer_seq == manufacturer_seq, devices.c.removed_at.is_(None))
     else:
         statement = statement.where(c.device_seq == narrow.device_seq)
     if narrow.from_ms is not None:

@@ -6,7 +6,6 @@ As a file: one writing connection and a pool of reading ones; WAL, so that neith
 
 from __future__ import annotations
 
-import fcntl
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -14,6 +13,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import NullPool, QueuePool, StaticPool
 
 from agent.errors import ConfigurationError
+from simulator.file_lock import lock_file
 
 FILE_NAME: Final = "service.db"
 
@@ -35,19 +35,19 @@ def lock_folder(data_dir: Path) -> IO[bytes]:
     """
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
-        lock_file = (data_dir / "service.lock").open("wb")
+        file = (data_dir / "service.lock").open("wb")
     except OSError as exc:
         raise ConfigurationError(
             [f"data folder {data_dir}: {exc.strerror}; give a folder that can be written"]
         ) from None
     try:
-        fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(file.fileno())
     except OSError:
-        lock_file.close()
+        file.close()
         raise ConfigurationError(
             [f"data folder {data_dir} is used by another running service: stop that one, or give another folder"]
         ) from None
-    return lock_file
+    return file
 
 
 def memory_engine() -> Engine:

@@ -51,6 +51,18 @@ class BatchOperation(Protocol[Item_contra]):
         ...
 
 
+class DueWork(Protocol):
+    """What follows from the time alone, and has to be stored before anything else is decided."""
+
+    def is_due(self) -> bool:
+        """Whether there is any; asked before each group, so it must be cheap."""
+        ...
+
+    def carry_out(self, connection: Connection) -> Callable[[], None]:
+        """Write it, in a transaction of its own; what it returns is called after the commit."""
+        ...
+
+
 @dataclass(slots=True)
 class _Job:
     """What one request wants written, and who hears of the result: a future, or a thread that waits for an event."""
@@ -81,7 +93,8 @@ class Writer:
     Args:
         database: where to.
         before_commit: runs at the end of each group, inside its transaction: small things that ride along.
-        after_rollback: runs after a transaction that was rolled back: what is kept in memory of it is wrong.
+        after_rollback: runs after a transaction that was rolled back or may be: what is kept in memory of it is wrong.
+        due_work: is committed before a group that begins when it is due; while that fails, nothing is written.
     """
 
     def __init__(
@@ -89,10 +102,12 @@ class Writer:
         database: Database,
         before_commit: Operation[None],
         after_rollback: Callable[[], None] = lambda: None,
+        due_work: DueWork | None = None,
     ) -> None:
         self._database = database
         self._before_commit = before_commit
         self._after_rollback = after_rollback
+        self._due_work = due_work
         self._complaints = Complaints(log)
         self._queue: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
         self._collected: list[_Job] = []
@@ -183,6 +198,11 @@ class Writer:
     def _write(self, connection: Connection, jobs: list[_Job]) -> None:
         self.groups += 1
         self.jobs += len(jobs)
+        fault = self._carry_out_due_work(connection)
+        if fault is not None:
+            for job in jobs:
+                job.result = fault
+            return
         ended = self._try(connection, jobs)
         if ended is _Ended.DISCONNECTED:  # perhaps the server was started anew long ago: this connects anew
             ended = self._try(connection, jobs)
@@ -190,6 +210,29 @@ class Writer:
         if ended is _Ended.BROKEN and len(jobs) > 1:
             for job in jobs:
                 self._try(connection, [job])
+
+    def _carry_out_due_work(self, connection: Connection) -> Exception | None:
+        """Commit what is due; the fault that every caller of this group gets when that is not possible."""
+        work = self._due_work
+        if work is None or not work.is_due():
+            return None
+        for is_last in (False, True):
+            try:
+                with self._database.writing(connection):
+                    after_commit = work.carry_out(connection)
+            except Exception as exc:  # whatever it is, no caller may get an answer that the time has overtaken
+                self._after_rollback()
+                lost = isinstance(exc, DBAPIError) and exc.connection_invalidated
+                if lost and not is_last:  # perhaps the server was started anew long ago: this connects anew
+                    continue
+                if isinstance(exc, SQLAlchemyError):
+                    self._complaints.tell("what was due could not be stored", exc)
+                else:
+                    log.exception("what was due could not be stored")
+                return _storage_fault(exc, in_doubt=False)
+            after_commit()
+            break
+        return None
 
     def _try(self, connection: Connection, jobs: list[_Job]) -> _Ended:
         committing = False

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -33,14 +34,14 @@ from tests.factories import make_command
 def record(message: str, *arguments: object, level: int = logging.INFO, error: BaseException | None = None):
     info = (type(error), error, None) if error else None
     made = logging.LogRecord("agent.test", level, __file__, 1, message, arguments, info)
-    made.created, made.msecs, made.threadName = 0.0, 5.0, "uplink"
+    made.created, made.msecs, made.threadName = 0.0, 5.0, "readings"
     return made
 
 
 class TestLogs:
     def test_a_line_has_its_time_level_and_thread(self):
         text = TextFormatter(under_journald=False).format(record("state=%s", "ok"))
-        assert text == "time=1970-01-01T00:00:00.005Z level=info thread=uplink state=ok"
+        assert text == "time=1970-01-01T00:00:00.005Z level=info thread=readings state=ok"
 
     def test_under_journald_a_line_has_its_priority_and_no_time(self):
         formatter = TextFormatter(under_journald=True)
@@ -97,7 +98,7 @@ class TestLock:
 
 class TestStatusFile:
     def test_what_was_written_is_read_back(self, tmp_path):
-        status = StatusFile("running", 1, "0.1", "d1", 1.0, 2.0, "boot", {"uplink": Part("ok", 1.0)})
+        status = StatusFile("running", 1, "0.1", "d1", 1.0, 2.0, "boot", {"readings": Part("ok", 1.0)})
         path = status_path(tmp_path, {})
         write_status(path, status)
         assert read_status(path) == status
@@ -111,6 +112,9 @@ class TestStatusFile:
         path = tmp_path / "status.json"
         path.write_text(text)
         assert read_status(path) is None
+
+
+HUGE = {"rows": [["x" * 10_000_000] * 10]}
 
 
 class Door(Handler):
@@ -138,6 +142,8 @@ class Door(Handler):
                 return {"t": float("nan")}
             case "object":
                 return {"t": object()}
+            case "huge":
+                return HUGE
             case "none":
                 return None
         return {"attempt": context.attempt, "device": context.device_id}
@@ -214,6 +220,27 @@ class TestJobs:
         outcome = self.run(do)
         assert outcome.status is OutcomeStatus.FAILED
         assert (outcome.error or "").startswith("bad_result:")
+
+    def test_a_result_that_no_request_could_carry_fails_without_a_copy_of_it(self):
+        tracemalloc.start()
+        try:
+            outcome = self.run("huge")
+            _, peak_bytes = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert outcome.status is OutcomeStatus.FAILED
+        assert outcome.result is None
+        assert (outcome.error or "").startswith("result_too_large: 'door' did run, but its result is more than 253952")
+        assert peak_bytes < 3_000_000
+
+    def test_progress_that_no_request_could_carry_is_left_out(self, caplog):
+        told: list[dict] = []
+        attempt = Attempt("c1", 1, restarted=False, stopping=threading.Event(), report_progress=told.append)
+        job = self.jobs().prepare(make_command("c1", {"command": "door", "do": "open"}))
+        assert not isinstance(job, Outcome)
+        job._context(attempt).report_progress(HUGE)
+        assert told == []
+        assert "its progress is left out: its result is more than" in caplog.text
 
     def test_a_long_error_is_cut(self):
         assert len(self.run("raise").error or "") < 1100

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 
 import pytest
 from hypothesis import given
@@ -134,6 +135,29 @@ class TestShape:
             line = TextFormatter(under_journald=under_journald).format(record("reason=%s", text))
             assert len(line.splitlines()) == 1
             assert len(line.encode("utf-8", "backslashreplace")) < JOURNALD_LINE_MAX_BYTES
+
+
+class TestEnormous:
+    """What a handler raises or logs may be of any size."""
+
+    @pytest.mark.parametrize("formatter", FORMATTERS)
+    def test_a_message_and_an_error_of_50_megabytes_are_bounded_before_anything_works_on_them(self, formatter):
+        made = record("it says %s", "x" * 50_000_000, error=raised(ValueError("y" * 50_000_000)))
+        begun_s = time.process_time()
+        text = formatter.format(made)
+        took_s = time.process_time() - begun_s
+        assert "it says xxx" in text
+        assert len(text.encode()) < JOURNALD_LINE_MAX_BYTES
+        assert took_s < 10  # to look for secrets in all of it takes half a minute
+
+    @pytest.mark.parametrize("secret_bytes", [200, 3000])
+    @pytest.mark.parametrize("shift", range(0, 3000, 500))
+    def test_where_it_is_cut_no_half_of_a_secret_is_left(self, secret_bytes, shift):
+        secret = "msk_" + "s" * secret_bytes
+        text = "-" * shift + " " + " ".join([secret] * (400_000 // secret_bytes))
+        line = TextFormatter().format(record("%s", text))
+        assert MASK in line
+        assert "sss" not in line
 
 
 class TestSecrets:

@@ -53,6 +53,7 @@ def sources(clock, figures, **changes) -> Sources:
         "figures": figures,
         "parts": dict,
         "outbox": FakeOutbox(clock).stats,
+        "results": FakeJournal().result_stats,
         "service_time": ServiceTime,
         "ledger": dict,
     }
@@ -173,13 +174,13 @@ class TestPage:
         outbox.put(make_reading())
         clock.advance(90)
         time = ServiceTime().observe(clock.now().wall_s + 7200.0, clock.now())
-        parts = {"uplink": Part("ok", 0.0), "sensor:board": Part("failing", 0.0, "the bus is dead")}
+        parts = {"readings": Part("ok", 0.0), "sensor:board": Part("failing", 0.0, "the bus is dead")}
         found = shown(
             clock, figures, started=began, parts=lambda: parts, outbox=outbox.stats, service_time=lambda: time
         )
         assert found["device_agent_uptime_seconds",] == 90
         assert found["device_agent_starts_total",] == 3
-        assert found["device_agent_part_ok", "uplink"] == 1
+        assert found["device_agent_part_ok", "readings"] == 1
         assert found["device_agent_part_ok", "sensor:board"] == 0
         assert found["device_agent_commands_total", "ping", "succeeded"] == 1
         assert found["device_agent_requests_total", "readings", "rate_limited"] == 1

@@ -42,12 +42,12 @@ def test_each_word_is_a_datagram(manager, notify):
     listener, address = manager
     notifier = notify(NOTIFY_SOCKET=address)
     notifier.ready()
-    notifier.status("commands ok,\nuplink ok")
+    notifier.status("commands ok,\nreadings ok")
     notifier.alive()
     notifier.stopping()
     assert [listener.recv(4096) for _ in range(4)] == [
         b"READY=1",
-        b"STATUS=commands ok, uplink ok",
+        b"STATUS=commands ok, readings ok",
         b"WATCHDOG=1",
         b"STOPPING=1",
     ]

@@ -280,6 +280,10 @@ def test_a_file_of_the_first_version_is_brought_to_this_one_with_all_that_is_in_
         )
         old.execute("INSERT INTO set_aside VALUES (9, 1, 1.0, 1.7e9, '{\"n\":9}', 'too hot')")
         old.execute("INSERT INTO gap VALUES ('rows', 7, 1.0, 2.0)")
+        old.execute(
+            "INSERT INTO command (id, state, handler, payload, size_bytes, attempts, received_mono, received_wall, "
+            "received_boot, outcome) VALUES ('c1', 'finished', 'ping', '{}', 2, 1, 1.0, 1.7e9, 'boot-1', 'succeeded')"
+        )
         old.commit()
     before = path.read_bytes()
     status = read_status(path)
@@ -293,6 +297,8 @@ def test_a_file_of_the_first_version_is_brought_to_this_one_with_all_that_is_in_
     ]
     put(store, clock, 3, 1, Priority.HIGH)
     assert numbers(store) == [1, 2, 3]
+    store.put_aside({"c1": "405"})
+    assert store.known(["c1"])["c1"].put_aside == "405"
 
 
 def test_a_damaged_file_of_the_first_version_gives_back_its_readings(path, open_store):

@@ -45,13 +45,22 @@ WRITER = """
             if number % 2:
                 service.journal.reported([name])
                 acknowledge("reported", name)
+            elif number % 4:
+                service.journal.put_aside({name: "405"})
+                acknowledge("put_aside", name)
 
     threads = [threading.Thread(target=live, args=(n,)) for n in range(4)]
     for thread in threads:
         thread.start()
 """
 
-ORDER = [CommandState.RECEIVED, CommandState.STARTED, CommandState.FINISHED, CommandState.REPORTED]
+ORDER = [
+    CommandState.RECEIVED,
+    CommandState.STARTED,
+    CommandState.FINISHED,
+    CommandState.REPORTED,
+    CommandState.PUT_ASIDE,
+]
 
 
 def run_and_kill(path: Path, cycle: int) -> list[tuple[str, str]]:

@@ -116,3 +116,14 @@ def test_an_incident_is_shown(tmp_path):
     status = read_status(tmp_path / "agent.db")
     assert status is not None
     assert "was damaged" in status.incidents[0]
+
+
+def test_results_that_are_put_aside_are_told_with_their_reasons(path, store):
+    store.put_aside({"a": "405 no such place"})
+    status = read_status(path)
+    assert status is not None
+    assert status.commands["put_aside"] == 1
+    assert (status.results.put_aside, status.results.given_up) == (1, 0)
+    (aside,) = status.put_aside
+    assert (aside.id, aside.handler, aside.outcome, aside.reason) == ("a", "ping", "failed", "405 no such place")
+    assert aside.finished_wall_s == make_moment(1002.0).wall_s

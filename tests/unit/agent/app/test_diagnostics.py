@@ -46,7 +46,7 @@ class Bench:
             path=self.folder / "config.yaml",
             environ=self.environ,
             config=lambda: self.config,
-            parts=lambda: {"uplink": Part("failing", 0.0, f"it said {SECRET}")},
+            parts=lambda: {"readings": Part("failing", 0.0, f"it said {SECRET}")},
             lines=lambda: self.lines,
             plugins=lambda: [PluginInfo("door", "handler", "x", PluginStatus.READY)],
             mode="normal",
@@ -76,7 +76,7 @@ def test_it_has_what_a_person_needs(bench):
     assert b"MainThread" in files["diagnostics/threads.txt"]
     assert result["size_bytes"] == Path(result["path"]).stat().st_size
     assert Path(result["path"]).stat().st_mode & 0o777 == 0o600
-    assert result["summary"]["parts"] == {"uplink": "failing"}
+    assert result["summary"]["parts"] == {"readings": "failing"}
 
 
 def test_no_secret_is_in_it_however_it_is_spelled(bench):

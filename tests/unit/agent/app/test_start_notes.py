@@ -28,7 +28,7 @@ def crash(folder: Path, times: int, reason: str | None = None) -> None:
 
 
 def test_after_so_many_starts_that_died_the_next_one_is_in_safe_mode_and_knows_why(tmp_path):
-    crash(tmp_path, 2, "service uplink crashed")
+    crash(tmp_path, 2, "service readings crashed")
     assert not start(tmp_path, 1010).is_safe
     safe = start(tmp_path, 1020)
     assert safe.is_safe
@@ -37,8 +37,8 @@ def test_after_so_many_starts_that_died_the_next_one_is_in_safe_mode_and_knows_w
 
 
 def test_what_crashed_last_is_named(tmp_path):
-    crash(tmp_path, 3, "service uplink\ncrashed")
-    assert start(tmp_path, 1010).why.endswith("the last one: service uplink crashed")
+    crash(tmp_path, 3, "service readings\ncrashed")
+    assert start(tmp_path, 1010).why.endswith("the last one: service readings crashed")
 
 
 def test_a_start_that_ended_in_order_does_not_count(tmp_path):

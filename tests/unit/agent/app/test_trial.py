@@ -23,7 +23,7 @@ from agent.handlers.upkeep import ConfigChange, UpkeepRefused
 from agent.runtime.health import Part
 from agent.runtime.supervisor import EXIT_REPLACE
 
-WELL = {"commands": Part("ok", 0.0), "uplink": Part("ok", 0.0)}
+WELL = {"commands": Part("ok", 0.0), "readings": Part("ok", 0.0)}
 
 
 def change(config: Any = None, patch: Any = None, **members: Any) -> ConfigChange:
@@ -165,7 +165,7 @@ class TestProposed:
         assert (device.folder / FOLDER / CANDIDATE).read_text() == text
         assert trial.sha256 == hashlib.sha256(text.encode()).hexdigest()
         assert trial.changed == ("logging.level",)
-        assert trial.before == {"commands": "ok", "uplink": "ok"}
+        assert trial.before == {"commands": "ok", "readings": "ok"}
 
     def test_a_patch_changes_the_layer_in_force(self, device):
         device.kept.parent.mkdir()

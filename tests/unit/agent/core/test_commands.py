@@ -10,6 +10,7 @@ from agent.core.commands import (
     FINAL_STATUSES,
     MOVES,
     OPEN_STATUSES,
+    OVER_STATES,
     CommandEvent,
     CommandRules,
     FirstContact,
@@ -24,6 +25,7 @@ from agent.core.commands import (
     start_entry,
     triage,
 )
+from agent.core.put_aside import give_up_entry, offer_again_entry, put_aside_entry
 from agent.core.values import CommandState, Contract, JournalEntry, OutcomeStatus
 from agent.errors import AgentError
 from agent.wire.commands import FINAL_STATES as WIRE_FINAL_STATES
@@ -69,7 +71,7 @@ def test_every_state_is_in_the_table_and_can_be_reached():
 
 
 def test_what_is_over_has_no_moves():
-    assert MOVES[CommandState.REPORTED] == MOVES[CommandState.SKIPPED] == {}
+    assert all(MOVES[state] == {} for state in OVER_STATES)
 
 
 @given(st.lists(st.sampled_from(list(CommandEvent)), max_size=12))
@@ -80,6 +82,9 @@ def test_no_sequence_of_events_leads_from_finished_back_to_running(events):
         CommandEvent.START: lambda e: start_entry(e, NOW),
         CommandEvent.FINISH: lambda e: finish_entry(e, make_outcome(), NOW),
         CommandEvent.REPORT: report_entry,
+        CommandEvent.PUT_ASIDE: lambda e: put_aside_entry(e, "405"),
+        CommandEvent.OFFER_AGAIN: offer_again_entry,
+        CommandEvent.GIVE_UP: give_up_entry,
     }
     for event in events:
         try:
@@ -344,6 +349,8 @@ def test_a_command_that_was_started_before_has_kept_its_start_timeout():
         (CommandState.FINISHED, Verdict.DUPLICATE),
         (CommandState.REPORTED, Verdict.DUPLICATE),
         (CommandState.SKIPPED, Verdict.DUPLICATE),
+        (CommandState.PUT_ASIDE, Verdict.DUPLICATE),
+        (CommandState.GIVEN_UP, Verdict.DUPLICATE),
     ],
 )
 def test_a_command_under_way_that_is_listed_as_canceled_is_to_be_canceled(status, state, verdict):

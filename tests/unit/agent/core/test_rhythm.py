@@ -108,8 +108,17 @@ def test_a_held_poll_is_followed_at_once():
 
 def test_a_service_that_answers_at_once_what_it_should_have_held_does_not_make_us_spin():
     _, waits = polls(60, held=True, took_s=0.001)
-    assert waits[:5] == [pytest.approx(MIN_GAP_S - 0.001), 2, 4, 8, 10]
+    assert waits[:7] == pytest.approx([MIN_GAP_S - 0.001, 0.4, 0.8, 1.6, 3.2, 6.4, 10])
     assert waits[-1] == 60
+
+
+def test_a_command_that_runs_for_long_does_not_make_us_spin_where_nothing_is_held():
+    pace, waits = polls(60, held=True, busy=True, took_s=0.001)
+    assert waits[5:] == [2] * 55
+    # A poll that was held, and a poll with news, are followed at once again.
+    assert polls(1, pace=pace, held=True, busy=True, took_s=25.0)[1] == [0]
+    assert polls(1, pace=pace, held=True, active=True, took_s=0.3)[1] == [0]
+    assert polls(60, busy=True)[1] == [2] * 60
 
 
 def test_a_held_poll_that_our_own_result_ended_is_followed_at_once():
@@ -128,10 +137,10 @@ def test_waits_are_spread_by_a_tenth(fraction):
     assert wait_s == pytest.approx(1.8 if fraction == 0.0 else 2.2, abs=0.01)
 
 
-@given(st.lists(st.tuples(st.booleans(), st.booleans(), st.floats(0, 30), FRACTIONS), max_size=50))
+@given(st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans(), st.floats(0, 30), FRACTIONS), max_size=50))
 def test_two_polls_never_begin_closer_than_the_gap_nor_further_than_idle(answers):
     pace = PollPace(PollIntervals())
-    for active, held, took_s, fraction in answers:
-        pace, wait_s = pace.polled(active=active, held=held, took_s=took_s, fraction=fraction)
+    for active, busy, held, took_s, fraction in answers:
+        pace, wait_s = pace.polled(active=active, busy=busy, held=held, took_s=took_s, fraction=fraction)
         assert took_s + wait_s >= MIN_GAP_S - 1e-9
         assert wait_s <= 60 * 1.1

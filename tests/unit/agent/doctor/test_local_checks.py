@@ -20,11 +20,11 @@ from agent.app.status_file import StatusFile, write_status
 from agent.app.version import VERSION
 from agent.config.load import load_config
 from agent.core.outbox import Bounds
-from agent.core.values import SendOutcome
+from agent.core.values import CommandState, SendOutcome
 from agent.doctor import process, setup, units
 from agent.doctor.findings import Finding, Verdict
 from agent.runtime.health import Part
-from tests.factories import make_reading
+from tests.factories import make_entry, make_outcome, make_reading
 from tests.fakes import FakeClock
 
 
@@ -317,6 +317,12 @@ class TestStore:
         store.settle(SendOutcome(refused={store.next_batch(1)[0].key: "validation_error: no such reading"}))
         is_bad(device.look("set_aside"), "warning", "no such reading", "device-agent status")
 
+    def test_results_that_are_put_aside(self, device, store):
+        is_ok(device.look("put_aside"))
+        store.admit([make_entry("c1", CommandState.FINISHED, outcome=make_outcome())])
+        store.put_aside({"c1": "405 no such place"})
+        is_bad(device.look("put_aside"), "warning", "405 no such place", "service.dialect.results")
+
     def test_a_store_near_its_bound(self, device):
         clock = FakeClock()
         with closing(SqliteStore(device.state_dir / FILE_NAME, clock=clock, bounds=Bounds(max_rows=100))) as store:
@@ -472,9 +478,9 @@ class TestPlugins:
 class TestProcess:
     def test_an_agent_that_runs_and_is_well(self, device):
         with StateLock(device.state_dir):
-            tell_status(device, parts={"uplink": Part("ok", 0.0)})
+            tell_status(device, parts={"readings": Part("ok", 0.0)})
             is_ok(device.look("agent"), str(os.getpid()))
-            tell_status(device, parts={"uplink": Part("unreachable", 0.0, "cannot connect: check the network")})
+            tell_status(device, parts={"readings": Part("unreachable", 0.0, "cannot connect: check the network")})
             is_bad(device.look("agent"), "warning", "cannot connect", "check the network")
 
     def test_one_that_died_one_that_was_stopped_and_one_that_never_ran(self, device):

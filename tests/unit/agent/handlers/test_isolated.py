@@ -56,7 +56,7 @@ def test_it_runs_in_a_process_and_a_group_of_its_own_and_knows_its_command(run):
         ("reject", HandlerRejected, "no_power: there is no power"),
         ("raise", HandlerFailed, "handler_error: ZeroDivisionError: by nought"),
         ("object", HandlerFailed, "bad_result: it returned what cannot travel"),
-        ("huge", HandlerFailed, "bad_result: it returned what cannot travel"),
+        ("huge", HandlerFailed, "result_too_large: it did run, but its result is more than 253952 bytes of JSON"),
         ("abort", HandlerFailed, "crashed: its process ended without a result, ended by SIGABRT"),
         ("exit", HandlerFailed, "crashed: its process ended without a result, exit code 0"),
         ("shout", HandlerFailed, "bad_conversation: its process said what it should not"),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import logging
 
-from agent.runtime.complaints import Complaints
+from agent.runtime.complaints import Complaints, LineRate
 from agent.runtime.health import Health
 from tests.fakes import FakeClock
 
@@ -63,13 +63,29 @@ def test_health_tells_a_change_of_state_and_keeps_since_when():
     clock = FakeClock()
     changes: list[int] = []
     health = Health(clock, lambda: changes.append(1))
-    health.put("uplink", "ok")
-    since = health.parts()["uplink"].since_wall_s
+    health.put("readings", "ok")
+    since = health.parts()["readings"].since_wall_s
     clock.advance(60)
-    health.put("uplink", "ok", "still")
+    health.put("readings", "ok", "still")
     assert len(changes) == 1
-    assert health.parts()["uplink"].since_wall_s == since
-    health.put("uplink", "unreachable", "no network")
+    assert health.parts()["readings"].since_wall_s == since
+    health.put("readings", "unreachable", "no network")
     assert len(changes) == 2
-    assert health.parts()["uplink"].since_wall_s == since + 60
-    assert health.summary() == "uplink unreachable"
+    assert health.parts()["readings"].since_wall_s == since + 60
+    assert health.summary() == "readings unreachable"
+
+
+def test_lines_without_end_are_some_a_minute_and_one_with_the_count_of_the_others(caplog):
+    clock = FakeClock()
+    lines = LineRate(logging.getLogger("lines"), lambda: clock.now().monotonic_s, logging.WARNING, most=5)
+    for _ in range(10 * 60):
+        for number in range(100):
+            lines.write("command=%d", number)
+        lines.sum_up("%d more")
+        clock.advance(1.0)
+    messages = [record.message for record in caplog.records]
+    assert len([each for each in messages if each.startswith("command=")]) == 50
+    counted = [int(each.split()[0]) for each in messages if each.endswith("more")]
+    assert len(counted) == 10
+    # None is missing in the counts but those of the running minute.
+    assert 60_000 - 6_000 <= sum(counted) + 50 <= 60_000

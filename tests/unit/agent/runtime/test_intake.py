@@ -12,7 +12,7 @@ from agent.runtime.cancels import Cancels
 from agent.runtime.intake import Intake, resume
 from agent.wire.commands import CommandRecord
 from tests.factories import make_command, make_entry, make_moment, make_outcome, make_rules
-from tests.fakes import FakeClock, FakeJournal
+from tests.fakes import START_WALL_S, FakeClock, FakeJournal
 
 
 class FakeDispatcher:
@@ -142,7 +142,9 @@ def test_a_command_that_cannot_be_committed_is_not_dispatched():
 
 def test_a_refused_command_has_its_result_at_once():
     bench = Bench()
-    bench.take(make_command("c1", {"command": "nonsense"}, status="queued"))
+    # News like any other: the next command must not come later because this one was wrong.
+    assert bench.take(make_command("c1", {"command": "nonsense"}, status="queued")) == 1
+    assert bench.take(make_command("c1", {"command": "nonsense"}, status="queued")) == 0
     assert bench.journal.entries["c1"].state is CommandState.FINISHED
     assert bench.results == 1
     assert bench.dispatched() == []
@@ -157,6 +159,45 @@ def test_ten_thousand_old_commands_of_a_plain_server_are_skipped_at_first_contac
     assert bench.dispatched() == ["new"]
     assert len([record for record in caplog.records if "commands=skipped" in record.message]) == 1
     assert len(caplog.records) < 10
+
+
+def test_a_flood_of_refused_commands_is_a_few_lines(caplog):
+    caplog.set_level("INFO")
+    bench = Bench()
+    flood = [make_command(f"c{number}", {"command": "nonsense"}, status="queued") for number in range(10_000)]
+    assert bench.take(*flood) == 10_000
+    assert len(caplog.records) <= 25
+    assert "commands=rejected count=9980 more" in caplog.text
+    assert len(bench.journal.entries) == 10_000
+
+
+def test_what_comes_out_of_the_middle_of_a_list_that_was_too_long_is_not_taken_for_new():
+    bench = Bench()
+    listed = [make_command("first"), make_command("last")]
+    bench.intake.take(CommandPoll(tuple(listed), omitted=1000))
+    # The service purges the first ones: what was never looked at comes into sight.
+    middle, dated, opened = (
+        make_command("old"),
+        make_command("new", created_at=START_WALL_S + 1),
+        make_command("o", status="queued"),
+    )
+    assert bench.intake.take(CommandPoll((middle, dated, opened, *listed), omitted=997)) == 2
+    assert bench.take(middle, dated, opened, *listed) == 0
+    assert bench.dispatched() == ["new", "o"] * 2  # and again, as what is listed and waits in no lane
+    assert "old" not in bench.journal.entries
+
+
+def test_a_list_that_was_cut_makes_nothing_be_forgotten():
+    bench = Bench()
+    bench.take()
+    bench.take(make_command("c1", status="queued"))
+    bench.journal.start("c1", bench.clock.now())
+    bench.journal.finish("c1", make_outcome(), bench.clock.now())
+    bench.journal.reported(["c1"])
+    for _ in range(48):
+        bench.clock.advance(3600)
+        bench.intake.take(CommandPoll((), omitted=1))
+    assert "c1" in bench.journal.entries
 
 
 def test_an_empty_first_list_makes_the_next_command_work():
@@ -187,7 +228,8 @@ def test_a_lane_that_is_full_refuses_the_next_command():
     bench = Bench(max_waiting_per_lane=2)
     bench.take()
     bench.dispatcher.in_lanes = {"ping": 1}
-    assert bench.take(*(make_command(f"c{number}", status="queued") for number in range(3))) == 1
+    assert bench.take(*(make_command(f"c{number}", status="queued") for number in range(3))) == 3
+    assert bench.dispatched() == ["c0"]
     assert bench.journal.entries["c1"].outcome is not None
     assert (bench.journal.entries["c1"].outcome.error or "").startswith("too_many_waiting: ")
     assert bench.results == 1

@@ -13,7 +13,7 @@ from agent.errors import TransportError
 from agent.runtime.health import Health
 from agent.runtime.jig import Jig
 from agent.runtime.patience import Patience
-from agent.runtime.uplinking import UplinkService
+from agent.runtime.reading_uplink import ReadingUplink
 from tests.factories import make_reading
 from tests.fakes import FakeClock
 
@@ -65,7 +65,7 @@ def test_three_days_offline_lose_nothing_come_in_order_and_cost_no_memory(tmp_pa
     store = StoreService(tmp_path / "agent.db", clock=clock, bounds=Bounds())
     store.start()
     try:
-        uplink = UplinkService(
+        uplink = ReadingUplink(
             uplink=service,
             journal=store.journal,
             outbox=store.outbox,

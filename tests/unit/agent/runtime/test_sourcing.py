@@ -17,7 +17,7 @@ QUIET = CommandPoll(pushed=True)
 
 
 class Bench:
-    def __init__(self, *answers, first_s: float = 0.0, wait_s: float = 25.0) -> None:
+    def __init__(self, *answers, first_s: float = 0.0, wait_s: float = 25.0, is_busy: bool = False) -> None:
         self.clock = FakeClock()
         self.source = FakeCommandSource(answers)
         self.taken: list[CommandPoll] = []
@@ -31,7 +31,7 @@ class Bench:
             take=self._take,
             intervals=lambda: self.intervals,
             wait_s=lambda: self.wait_s,
-            is_busy=lambda: False,
+            is_busy=lambda: is_busy,
             clock=self.clock,
             patience=Patience(lambda: 0.5),
             health=self.health,
@@ -52,8 +52,9 @@ class Bench:
     def _take(self, poll: CommandPoll) -> int:
         if self.fault is not None:
             raise self.fault
+        known = {command.id for each in self.taken for command in each.commands}
         self.taken.append(poll)
-        return len(poll.commands)
+        return len({command.id for command in poll.commands} - known)
 
 
 def test_commands_are_taken_and_then_acknowledged():
@@ -94,6 +95,22 @@ def test_without_news_the_polls_become_rare():
 def test_a_service_that_never_holds_what_it_promised_makes_no_spin():
     bench = Bench(CommandPoll(unchanged=True, held=True))
     assert bench.run(600) <= 100
+
+
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize(("is_busy", "polls_per_minute"), [(False, 6), (True, 31)])
+def test_a_list_that_changes_with_every_poll_and_brings_nothing_makes_no_spin(held, is_busy, polls_per_minute):
+    # Each answer comes at once and with another version, whatever the agent would wait for.
+    bench = Bench(CommandPoll((make_command("c1"),), held=held), is_busy=is_busy)
+    bench.run(60)
+    assert bench.run(60) <= polls_per_minute
+
+
+def test_new_commands_without_end_are_bounded_requests():
+    lists = [CommandPoll((make_command(f"c{number}"),), held=True) for number in range(1000)]
+    assert Bench(*lists).run(60) <= 301
+    lists = [CommandPoll((make_command(f"c{number}"),)) for number in range(1000)]
+    assert Bench(*lists).run(60) <= 31
 
 
 @pytest.mark.parametrize(
@@ -141,6 +158,16 @@ def test_malformed_commands_are_named_once_and_hide_nothing(caplog):
     bench.run(120)
     assert bench.source.acknowledged[0] == "good"
     assert len(caplog.records) == 4
+
+
+def test_a_list_that_is_too_long_is_said_hourly_and_when_it_is_over(caplog):
+    caplog.set_level("INFO")
+    bench = Bench(CommandPoll((make_command("c1"),), omitted=999))
+    bench.run(1800)
+    assert len([each for each in caplog.records if "of a list of 1000 or more commands only 1" in each.message]) == 1
+    bench.source.answers.append(CommandPoll())
+    bench.run(60)
+    assert "the whole list is looked at again" in caplog.text
 
 
 def test_a_set_interval_counts_from_now():

@@ -40,11 +40,11 @@ def test_ready_and_status_are_told_before_the_first_wait():
 
 def test_the_first_end_counts():
     supervisor = make(FakeNotifier())
-    supervisor.crashed("uplink")
+    supervisor.crashed("readings")
     supervisor.end("later", EXIT_STOPPED)
     ending = supervisor.run()
     assert ending.exit_code == EXIT_CRASHED
-    assert ending.reason == "service uplink crashed"
+    assert ending.reason == "service readings crashed"
 
 
 def test_sigterm_ends_it_in_order_and_the_old_handlers_come_back():

@@ -59,6 +59,7 @@ class CommandMachine(RuleBasedStateMachine):
         request = SendCommand(device_id="device", command_payload={"n": len(self.model)}, ttl_seconds=ttl)
         self._lapse()
         with self.database.writing(self.writer):
+            commands.end_overdue(self.writer, self.now_ms)
             commands.queue(self.writer, self.device, request, command_id, self.now_ms, deadline=self.deadline)
         self.model.append(Modelled(command_id, self.now_ms + ttl * 1000))
 
@@ -70,7 +71,7 @@ class CommandMachine(RuleBasedStateMachine):
     def poll(self, limit: int) -> None:
         self._lapse()
         with self.database.writing(self.writer):
-            self.deadline.settle(self.writer, self.now_ms)
+            commands.end_overdue(self.writer, self.now_ms)
             rows = commands.list_page(
                 self.writer, self.device.seq, commands.OPEN, ascending=True, after=None, limit=limit
             )[:limit]
@@ -98,9 +99,9 @@ class CommandMachine(RuleBasedStateMachine):
         refused = None
         try:
             with self.database.writing(self.writer):
-                record = commands.report(
-                    self.writer, self.device, command.id, said, self.now_ms, deadline=self.deadline
-                )
+                commands.end_overdue(self.writer, self.now_ms)
+            with self.database.writing(self.writer):
+                record = commands.report(self.writer, self.device, command.id, said, self.now_ms)
         except ServiceFault as fault:
             refused = fault
         if refused is not None:
@@ -119,7 +120,7 @@ class CommandMachine(RuleBasedStateMachine):
     def remove(self) -> None:
         self._lapse()
         with self.database.writing(self.writer):
-            self.deadline.settle(self.writer, self.now_ms)
+            commands.end_overdue(self.writer, self.now_ms)
             commands.cancel_open(self.writer, self.device.seq, self.now_ms)
         for command in self.model:
             if command.status in OPEN:
@@ -129,7 +130,7 @@ class CommandMachine(RuleBasedStateMachine):
     def the_storage_says_what_the_model_says(self) -> None:
         self._lapse()
         with self.database.writing(self.writer):
-            self.deadline.settle(self.writer, self.now_ms)
+            commands.end_overdue(self.writer, self.now_ms)
             rows = commands.list_page(self.writer, self.device.seq, None, ascending=True, after=None, limit=10_000)
         shown = [commands.show(row, "device") for row in rows]
         assert [(r.id, r.status, r.result, r.status_reason) for r in shown] == [

@@ -13,9 +13,9 @@ def test_what_changes_is_forgotten_and_nothing_else():
         polls.keep(7, f"d{seq}", KeptPoll(seq, ANSWER))
     polls.forget(1)
     polls.forget(1)
-    assert polls.find(7, "d1") is None
-    assert polls.find(7, "d2") == KeptPoll(2, ANSWER)
-    assert polls.find(8, "d2") is None
+    assert polls.find(7, "d1", 0) is None
+    assert polls.find(7, "d2", 0) == KeptPoll(2, ANSWER)
+    assert polls.find(8, "d2", 0) is None
 
 
 def test_there_is_a_bound_and_the_first_goes(monkeypatch):
@@ -23,4 +23,4 @@ def test_there_is_a_bound_and_the_first_goes(monkeypatch):
     polls = KeptPolls()
     for seq in range(5):
         polls.keep(7, f"d{seq}", KeptPoll(seq, ANSWER))
-    assert [polls.find(7, f"d{seq}") is not None for seq in range(5)] == [False, False, True, True, True]
+    assert [polls.find(7, f"d{seq}", 0) is not None for seq in range(5)] == [False, False, True, True, True]

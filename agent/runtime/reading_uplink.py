@@ -1,4 +1,4 @@
-"""The uplink service: results before readings, readings until the outbox is empty, and patience when it fails."""
+"""Sends readings until the outbox is empty, and backs off by itself: nothing that happens to a result delays one."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from agent.core.commands import IllegalMove
 from agent.core.outbox import is_live
-from agent.core.values import CommandState, JournalEntry, Moment, Report, StoredReading
-from agent.errors import Conflict, InvalidMessage, NotFound, Offline, Refused, ServiceError, StorageError
+from agent.core.values import StoredReading
+from agent.errors import InvalidMessage, Offline, ServiceError, StorageError
 from agent.runtime.complaints import Complaints
 from agent.runtime.health import Health
 from agent.runtime.patience import Patience, describe
@@ -21,13 +20,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-PART: Final = "uplink"
+PART: Final = "readings"
 IN_FLIGHT: Final = "uplink.in_flight"
 
-_REPORTS_AT_ONCE: Final = 50
-_PROGRESS_KEPT: Final = 64
-_FRESH_KEPT: Final = 16
-_TOLD_KEPT: Final = 1000
 # An earlier process that had more than this waiting sent arrays, and remembered the last one.
 _RESENT_SINGLY: Final = 1000
 _STORE_RETRY_S: Final = 5.0
@@ -36,19 +31,15 @@ _DRAIN_MAX_S: Final = 3600.0
 _AWAY_UNKNOWN_S: Final = 600.0
 
 
-class UplinkService(Actor):
-    """Sends what waits.
+class ReadingUplink(Actor):
+    """Sends readings in batches: live ones first, then the backlog; a batch whose fate is unknown goes again as it was.
 
-    Messages: a :class:`~agent.core.values.Report` is progress of a running command, best effort; a finished
-    :class:`~agent.core.values.JournalEntry` goes out without another look into the journal, which has it besides;
-    :data:`RESULT` and
-    :data:`READING` say that there is something new; :data:`CONNECTED` says that a back-off has lost its reason.
+    Messages: :data:`READING` says that there is something new, :data:`CONNECTED` that a back-off has lost its reason.
 
     Args:
         first_s: how long after the start the first request comes, seconds.
         batch_size: how many readings go at once.
         settle_s: how long after a new reading the outbox has committed it, seconds.
-        wall_of: when a moment was, epoch seconds; None when nobody can say.
         look_s: how often to look without being told, seconds.
         takes_arrays: one request carries many readings; else each is a request of its own, and a backlog is paced. May
             ask the service, and raise its errors.
@@ -57,7 +48,6 @@ class UplinkService(Actor):
             where it knows each reading by its own key.
     """
 
-    RESULT: Final = "result"
     READING: Final = "reading"
     CONNECTED: Final = "connected"
 
@@ -71,7 +61,6 @@ class UplinkService(Actor):
         patience: Patience,
         health: Health,
         on_server_time: Callable[[float], None] = lambda _wall_s: None,
-        wall_of: Callable[[Moment], float | None] = lambda moment: moment.wall_s,
         first_s: float = 0.0,
         batch_size: int = 500,
         settle_s: float = 1.0,
@@ -91,15 +80,11 @@ class UplinkService(Actor):
         self._patience = patience
         self._health = health
         self._on_server_time = on_server_time
-        self._wall_of = wall_of
         self._batch_size = batch_size
         self._settle_s = settle_s
         self._look_s = look_s
         self._last_s = last_s
         self._complaints = Complaints(_log, self._now_s, repeat_after_s)
-        self._progress: dict[str, Report] = {}
-        self._fresh: dict[str, JournalEntry] = {}
-        self._told: dict[str, bool] = {}
         self._in_flight: tuple[int, ...] = ()
         self._noted: tuple[int, ...] = ()
         self._singly_to = 0
@@ -123,20 +108,10 @@ class UplinkService(Actor):
                 waiting = self._outbox.next_batch(_RESENT_SINGLY)
                 self._singly_to = max((stored.key for stored in waiting), default=0)
         except (StorageError, ValueError, TypeError) as error:
-            _log.warning("uplink=unsure what was sent last cannot be remembered: %s", error)
+            _log.warning("readings=unsure what was sent last cannot be remembered: %s", error)
 
-    def receive(self, message: Report | JournalEntry | str) -> None:
+    def receive(self, message: str) -> None:
         """Something new waits."""
-        if isinstance(message, JournalEntry):
-            was_told = self._told.pop(message.command.id, False)
-            if not was_told and len(self._fresh) < _FRESH_KEPT:
-                self._fresh[message.command.id] = message
-        # What was told already from the journal has ended: its progress may still have been on the way to here.
-        if isinstance(message, Report) and message.command_id not in self._told:
-            self._progress.pop(message.command_id, None)
-            self._progress[message.command_id] = message
-            if len(self._progress) > _PROGRESS_KEPT:
-                del self._progress[next(iter(self._progress))]
         if message == self.CONNECTED:
             self._not_before_s = self._now_s()
         delay_s = self._settle_s if message == self.READING else 0.0
@@ -147,22 +122,20 @@ class UplinkService(Actor):
         return max(self._due_s, self._not_before_s)
 
     def step(self) -> None:
-        """Send one batch of each kind."""
+        """Send one batch."""
         self._due_s = self._now_s() + self._look_s
         try:
-            more = self._send_reports()
-            self._send_progress()
-            more = self._send_readings() or more
+            more = self._send_readings()
         except StorageError as error:
-            self._complaints.tell("store", f"uplink=waiting: the store cannot be read or written: {error}")
+            self._complaints.tell("store", f"readings=waiting: the store cannot be read or written: {error}")
             self._not_before_s = self._now_s() + _STORE_RETRY_S
             self._due_s = self._not_before_s
         except (ServiceError, InvalidMessage) as error:
             self._back_off(error)
         else:
             self._patience.succeeded()
-            self._complaints.settle("store", "uplink=ok: the store works again")
-            self._complaints.settle(PART, "uplink=ok: the service takes readings and results again")
+            self._complaints.settle("store", "readings=ok: the store works again")
+            self._complaints.settle(PART, "readings=ok: the service takes readings again")
             self._health.put(PART, "ok")
             if more:
                 self._due_s = self._now_s()
@@ -173,66 +146,10 @@ class UplinkService(Actor):
             return
         until_s = self._now_s() + self._last_s
         try:
-            self._send_reports()
             while self._send_readings() and self._now_s() < until_s:
                 pass
         except (StorageError, ServiceError, InvalidMessage) as error:
-            _log.info("uplink=stopped what waits goes with the next start: %s", error)
-
-    def _send_reports(self) -> bool:
-        while self._fresh:
-            command_id, entry = next(iter(self._fresh.items()))
-            self._report(entry)
-            del self._fresh[command_id]
-            self._reported(command_id)
-        entries = self._journal.in_state(CommandState.FINISHED, limit=_REPORTS_AT_ONCE)
-        for entry in entries:
-            self._report(entry)
-            self._reported(entry.command.id)
-            # Its own message may still be on the way to here.
-            self._told[entry.command.id] = True
-            if len(self._told) > _TOLD_KEPT:
-                del self._told[next(iter(self._told))]
-        return len(entries) == _REPORTS_AT_ONCE
-
-    def _reported(self, command_id: str) -> None:
-        try:
-            self._journal.reported([command_id])
-        except IllegalMove:
-            _log.debug("command=%s was reported twice, which its key makes harmless", command_id)
-        self._progress.pop(command_id, None)
-
-    def _report(self, entry: JournalEntry) -> None:
-        report = _as_report(entry, self._wall_of)
-        command_id = entry.command.id
-        try:
-            self._tell(report)
-        except Refused as error:
-            # The result itself may be what it cannot take; how the command ended matters more.
-            text = f"result_refused: {error}" if report.error is None else f"{report.error} (result refused: {error})"
-            _log.warning("command=%s the service refused its result, so only its end is told: %s", command_id, error)
-            try:
-                self._tell(Report(command_id, report.status, None, text, report.started_at, report.finished_at))
-            except (NotFound, Conflict, Refused) as again:
-                _log.warning("command=%s its end cannot be told and is kept in the journal only: %s", command_id, again)
-        except (NotFound, Conflict) as error:
-            _log.warning("command=%s its end is no longer asked for: %s", command_id, error)
-        else:
-            _log.info("command=%s state=reported status=%s", command_id, report.status)
-
-    def _tell(self, report: Report) -> None:
-        server_time = self._uplink.report(report)
-        if server_time is not None:
-            self._on_server_time(server_time)
-
-    def _send_progress(self) -> None:
-        while self._progress:
-            command_id = next(iter(self._progress))
-            report = self._progress.pop(command_id)
-            try:
-                self._tell(report)
-            except (NotFound, Conflict, Refused) as error:
-                _log.info("command=%s its progress is not wanted: %s", command_id, error)
+            _log.info("readings=stopped what waits goes with the next start: %s", error)
 
     def _send_readings(self) -> bool:
         # The batch whose fate is unknown goes again as it was: its idempotency key follows from what is in it.
@@ -307,23 +224,8 @@ class UplinkService(Actor):
         self._due_s = self._not_before_s
         state, text, every_s = describe(error)
         if not isinstance(error, Offline):  # who keeps the connection tells about it
-            self._complaints.tell(PART, f"uplink={state}: {text}; next try in {delay_s:.0f} s", every_s=every_s)
+            self._complaints.tell(PART, f"readings={state}: {text}; next try in {delay_s:.0f} s", every_s=every_s)
         self._health.put(PART, state, text)
 
     def _now_s(self) -> float:
         return self._clock.now().monotonic_s
-
-
-def _as_report(entry: JournalEntry, wall_of: Callable[[Moment], float | None]) -> Report:
-    outcome = entry.outcome
-    if outcome is None:
-        # The journal writes state and outcome in one transaction; a row without is a row of a broken disk.
-        return Report(entry.command.id, "failed", None, "indeterminate: the outcome was lost on this device")
-    return Report(
-        command_id=entry.command.id,
-        status=str(outcome.status),
-        result=outcome.result,
-        error=outcome.error,
-        started_at=wall_of(entry.started) if entry.started else None,
-        finished_at=wall_of(entry.finished) if entry.finished else None,
-    )

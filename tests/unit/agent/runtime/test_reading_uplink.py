@@ -1,24 +1,12 @@
 from __future__ import annotations
 
-import pytest
-
 from agent.core.outbox import Bounds
-from agent.core.values import CommandState, JournalEntry, Report
-from agent.errors import (
-    Conflict,
-    NotFound,
-    Offline,
-    Refused,
-    ServerFault,
-    StillRunning,
-    TransportError,
-    Unauthorized,
-)
+from agent.errors import Offline, TransportError, Unauthorized
 from agent.runtime.health import Health
 from agent.runtime.jig import Jig
 from agent.runtime.patience import Patience
-from agent.runtime.uplinking import IN_FLIGHT, UplinkService
-from tests.factories import make_entry, make_outcome, make_reading
+from agent.runtime.reading_uplink import IN_FLIGHT, ReadingUplink
+from tests.factories import make_reading
 from tests.fakes import FakeClock, FakeStore, FakeUplink
 
 
@@ -44,7 +32,7 @@ class Bench:
 
     def start(self) -> None:
         """A new process on the same store."""
-        self.service = UplinkService(
+        self.service = ReadingUplink(
             uplink=self.uplink,
             journal=self.store,
             outbox=self.store,
@@ -61,17 +49,7 @@ class Bench:
     def put(self, *numbers: float) -> None:
         for number in numbers:
             self.store.put(make_reading({"n": number}, at=self.clock.now()))
-        self.jig.post(UplinkService.READING)
-
-    def finish(self, command_id: str, **outcome) -> None:
-        self.store.admit([make_entry(command_id)])
-        self.store.finish(command_id, make_outcome(**outcome), self.clock.now())
-        self.jig.post(UplinkService.RESULT)
-
-    def finished(self, command_id: str) -> JournalEntry:
-        """As a lane does: the entry itself is the message."""
-        self.store.admit([make_entry(command_id)])
-        return self.store.finish(command_id, make_outcome(), self.clock.now())
+        self.jig.post(ReadingUplink.READING)
 
     def run(self, seconds: float) -> None:
         for _ in range(round(seconds * 2)):
@@ -137,75 +115,11 @@ class TestOneByOne:
     def test_what_was_read_just_now_does_not_wait_for_it(self):
         bench = self.bench(away_s=600, waiting=10)
         bench.put(99.0)
-        bench.jig.post(UplinkService.CONNECTED)
+        bench.jig.post(ReadingUplink.CONNECTED)
         bench.run(10)
         values = [stored.reading.values["n"] for batch in bench.uplink.sent for stored in batch]
         # What may have got through already goes first; of the backlog at most one more goes with it.
         assert 99.0 in values[:3]
-
-
-def test_results_go_before_readings():
-    bench = Bench()
-    order: list[str] = []
-    bench.uplink.report = lambda report: order.append("result")
-    send = bench.uplink.send
-    bench.uplink.send = lambda readings: order.append("readings") or send(readings)
-    bench.put(1.0)
-    bench.finish("c1")
-    bench.jig.process_all()
-    assert order == ["result", "readings"]
-    assert bench.store.entries["c1"].state is CommandState.REPORTED
-
-
-def test_a_result_is_reported_once():
-    bench = Bench()
-    bench.finish("c1", result={"pong": True})
-    bench.run(600)
-    assert [(report.command_id, report.status, report.result) for report in bench.uplink.reports] == [
-        ("c1", "succeeded", {"pong": True})
-    ]
-
-
-def test_a_result_that_could_not_be_reported_is_reported_after_the_next_start():
-    bench = Bench()
-    bench.uplink.report_errors.extend([ServerFault(500)] * 3)
-    bench.finish("c1")
-    bench.jig.process_all()
-    assert bench.store.entries["c1"].state is CommandState.FINISHED
-    bench.uplink.report_errors.clear()
-    bench.start()
-    bench.run(1)
-    assert [report.command_id for report in bench.uplink.reports] == ["c1"]
-
-
-@pytest.mark.parametrize("error", [NotFound(404, "command_not_found"), Conflict(409, "command_canceled")])
-def test_a_result_that_nobody_asks_for_any_more_is_put_away(error):
-    bench = Bench()
-    bench.uplink.report_errors.append(error)
-    bench.finish("c1")
-    bench.run(60)
-    assert bench.store.entries["c1"].state is CommandState.REPORTED
-    assert bench.uplink.reports == []
-
-
-def test_a_result_whose_first_attempt_still_runs_over_there_is_not_put_away():
-    bench = Bench()
-    bench.uplink.report_errors += [StillRunning(409, "idempotency_key_in_use", retry_after_s=1.0)] * 2
-    bench.finish("c1")
-    bench.run(60)
-    assert [report.command_id for report in bench.uplink.reports] == ["c1"]
-    assert bench.store.entries["c1"].state is CommandState.REPORTED
-
-
-def test_a_result_that_is_refused_is_told_without_its_content():
-    bench = Bench()
-    bench.uplink.report_errors.append(Refused(413, "too_large"))
-    bench.finish("c1", result={"big": "x"})
-    bench.run(60)
-    [report] = bench.uplink.reports
-    assert report.result is None
-    assert report.status == "succeeded"
-    assert "result_refused" in (report.error or "")
 
 
 def test_a_poison_reading_is_set_aside_and_the_others_go(caplog):
@@ -293,7 +207,7 @@ def test_wrong_keys_make_one_line_an_hour_and_few_tries(caplog):
     assert len(caplog.records) == 1
     assert 1000 - len(bench.uplink.send_errors) < 20
     assert bench.store.stats().rows == 1
-    assert bench.health.parts()["uplink"].state == "unauthorized"
+    assert bench.health.parts()["readings"].state == "unauthorized"
 
 
 def test_a_full_disk_loses_nothing_and_does_not_spin(caplog):
@@ -307,28 +221,6 @@ def test_a_full_disk_loses_nothing_and_does_not_spin(caplog):
     assert bench.store.stats().rows == 0
     assert len(bench.uplink.stored) == 1
     assert caplog.text.count("the disk is full") <= 2
-
-
-def test_progress_is_sent_when_it_can_be_and_forgotten_when_the_end_is_known():
-    bench = Bench()
-    bench.jig.post(Report("c1", "in_progress", {"percent": 10}))
-    bench.jig.post(Report("c1", "in_progress", {"percent": 20}))
-    bench.jig.process_all()
-    assert [report.result for report in bench.uplink.reports] == [{"percent": 10}, {"percent": 20}]
-    bench.uplink.report_errors.append(TransportError("down"))
-    bench.finish("c2")
-    bench.jig.process_all()
-    bench.jig.post(Report("c2", "in_progress"))
-    bench.run(10)
-    assert [report.status for report in bench.uplink.reports[2:]] == ["succeeded"]
-
-
-def test_at_the_stop_results_get_one_last_chance():
-    bench = Bench()
-    bench.jig.process_all()
-    bench.finish("c1")
-    bench.service.finish()
-    assert [report.command_id for report in bench.uplink.reports] == ["c1"]
 
 
 def test_the_stop_hands_over_the_readings_that_wait():
@@ -354,13 +246,13 @@ class TestOverABroker:
         bench.uplink.send_errors.extend([Offline("unreachable", "nobody listens")] * 80)
         bench.put(1.0)
         bench.run(300)
-        assert bench.health.parts()["uplink"].state == "unreachable"
+        assert bench.health.parts()["readings"].state == "unreachable"
         assert caplog.text == ""
         bench.uplink.send_errors.clear()
         bench.put(2.0)
         bench.jig.process_all()
         assert bench.store.stats().rows == 2
-        bench.jig.post(UplinkService.CONNECTED)
+        bench.jig.post(ReadingUplink.CONNECTED)
         bench.jig.process_all()
         assert bench.store.stats().rows == 0
 
@@ -374,45 +266,6 @@ class TestOverABroker:
         bench.start()
         bench.run(5)
         assert [len(batch) for batch in bench.uplink.sent] == [2, 3]
-
-
-# --- a finished entry as the message ----------------------------------------------------------------------------------
-
-
-def test_a_finished_entry_is_reported_once_and_then_noted_in_the_journal():
-    bench = Bench()
-    bench.jig.post(bench.finished("c1"))
-    bench.run(400)
-    assert [report.command_id for report in bench.uplink.reports] == ["c1"]
-    assert bench.store.entries["c1"].state is CommandState.REPORTED
-
-
-def test_a_look_into_the_journal_that_overtakes_the_message_reports_once():
-    bench = Bench()
-    entry = bench.finished("c1")
-    bench.jig.post(UplinkService.RESULT)
-    bench.run(2)
-    bench.jig.post(entry)
-    bench.run(400)
-    assert [report.command_id for report in bench.uplink.reports] == ["c1"]
-
-
-def test_a_finished_entry_waits_out_a_failure_and_goes_then():
-    bench = Bench()
-    bench.uplink.report_errors.append(TransportError("down"))
-    bench.jig.post(bench.finished("c1"))
-    bench.run(60)
-    assert [report.command_id for report in bench.uplink.reports] == ["c1"]
-    assert bench.store.entries["c1"].state is CommandState.REPORTED
-
-
-def test_more_finished_entries_than_are_kept_in_memory_come_from_the_journal():
-    bench = Bench()
-    bench.uplink.report_errors.append(TransportError("down"))
-    for number in range(100):
-        bench.jig.post(bench.finished(f"c{number}"))
-    bench.run(400)
-    assert sorted(report.command_id for report in bench.uplink.reports) == sorted(f"c{n}" for n in range(100))
 
 
 def test_a_batch_whose_answer_was_lost_goes_again_as_it_was_though_newer_readings_would_go_first():

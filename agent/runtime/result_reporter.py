@@ -1,0 +1,382 @@
+"""Reports how commands ended, and backs off by itself: nothing that happens to a reading delays a result.
+
+A result that the service does not take is tried a bounded number of times and then put aside in the journal, with the
+reason (:mod:`agent.core.unreported`). Failures are counted for each result and, over all results, since the last one
+that was taken:
+
+- While one result alone fails, it waits by a back-off of its own, and the others go.
+- Once two different ones have failed in a row, the place for results is in doubt: then all wait by one back-off, each
+  turn tries one of them, and what has waited longest since its last try comes first. When that row is long enough, all
+  are put aside; from then on a new result is tried once.
+- The first result that is taken after that brings back all that were put aside
+  (:mod:`agent.runtime.results_aside`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from agent.core.commands import IllegalMove
+from agent.core.unreported import REASON_MAX, ReportFault, Tries, fault_of
+from agent.core.values import CommandState, JournalEntry, Moment, Report
+from agent.errors import InvalidMessage, Offline, ServiceError, StorageError
+from agent.runtime.complaints import HOURLY_S, Complaints
+from agent.runtime.health import Health
+from agent.runtime.patience import Patience, describe
+from agent.runtime.results_aside import ResultsAside
+from agent.runtime.service import Actor
+
+if TYPE_CHECKING:
+    from agent.ports import Clock, Journal, Uplink
+
+_log = logging.getLogger(__name__)
+
+PART: Final = "results"
+_AT_ONCE: Final = 50
+_PROGRESS_KEPT: Final = 64
+_FRESH_KEPT: Final = 16
+_HANDLED_KEPT: Final = 1000
+_FAILED_KEPT: Final = 50
+_STORE_RETRY_S: Final = 5.0
+# A row of failures of as many different results puts the place in doubt, not the results.
+_DOUBT_AT: Final = 2
+
+
+class _Failed:
+    """One result that was not taken.
+
+    Args:
+        patience: its own.
+    """
+
+    __slots__ = ("not_before_s", "patience", "tries")
+
+    def __init__(self, patience: Patience) -> None:
+        self.patience = patience
+        self.tries = Tries()
+        self.not_before_s = 0.0
+
+
+class ResultReporter(Actor):
+    """Reports results and progress.
+
+    Messages: a :class:`~agent.core.values.Report` is progress of a running command, best effort; a finished
+    :class:`~agent.core.values.JournalEntry` goes out without another look into the journal, which has it besides;
+    :data:`RESULT` says that there is something new, :data:`CONNECTED` that a back-off has lost its reason,
+    :data:`SERVER_CHANGED` that what was put aside may find a place now.
+
+    Args:
+        make_patience: a back-off; one for all, and one for each result that fails.
+        first_s: how long after the start the first request comes, seconds.
+        wall_of: when a moment was, epoch seconds; None when nobody can say.
+        expects_place: False where the configuration says that the service takes no results: then it is no trouble.
+        look_s: how often to look without a message, seconds.
+    """
+
+    RESULT: Final = "result"
+    CONNECTED: Final = "connected"
+    SERVER_CHANGED: Final = "server_changed"
+
+    def __init__(
+        self,
+        *,
+        uplink: Uplink,
+        journal: Journal,
+        clock: Clock,
+        make_patience: Callable[[], Patience],
+        health: Health,
+        on_server_time: Callable[[float], None] = lambda _wall_s: None,
+        wall_of: Callable[[Moment], float | None] = lambda moment: moment.wall_s,
+        first_s: float = 0.0,
+        expects_place: bool = True,
+        look_s: float = 300.0,
+        repeat_after_s: float = 300.0,
+    ) -> None:
+        super().__init__(PART)
+        self._uplink = uplink
+        self._journal = journal
+        self._clock = clock
+        self._make_patience = make_patience
+        self._patience = make_patience()
+        self._health = health
+        self._on_server_time = on_server_time
+        self._wall_of = wall_of
+        self._expects_place = expects_place
+        self._look_s = look_s
+        self._complaints = Complaints(_log, self._now_s, repeat_after_s)
+        self._progress: dict[str, Report] = {}
+        self._fresh: dict[str, JournalEntry] = {}
+        self._handled: dict[str, bool] = {}
+        # In the order of their last tries.
+        self._failed: dict[str, _Failed] = {}
+        self._row = Tries()
+        self._row_ids: set[str] = set()
+        self._no_place = ""
+        self._aside = ResultsAside(journal, clock, self._complaints)
+        # What an earlier process left is reported at once.
+        self._due_s = self._now_s()
+        self._not_before_s = self._due_s + first_s
+
+    def begin(self) -> None:
+        """Offer what was put aside, when that was long enough ago."""
+        try:
+            self._aside.begin()
+        except StorageError as error:
+            _log.warning("results=unsure what was put aside cannot be read: %s", error)
+
+    def receive(self, message: Report | JournalEntry | str) -> None:
+        """Something new waits."""
+        if isinstance(message, JournalEntry):
+            was_handled = self._handled.pop(message.command.id, False)
+            if not was_handled and len(self._fresh) < _FRESH_KEPT:
+                self._fresh[message.command.id] = message
+        # What was reported already from the journal has ended: its progress may still have been on the way to here.
+        if isinstance(message, Report) and message.command_id not in self._handled:
+            self._progress.pop(message.command_id, None)
+            self._progress[message.command_id] = message
+            if len(self._progress) > _PROGRESS_KEPT:
+                del self._progress[next(iter(self._progress))]
+        now_s = self._now_s()
+        if message == self.CONNECTED:
+            self._not_before_s = now_s
+        if message == self.SERVER_CHANGED:
+            self._aside.wanted()
+        self._due_s = min(self._due_s, now_s)
+
+    def due_at(self) -> float:
+        """When something waits, but never before a back-off is over."""
+        return max(self._due_s, self._not_before_s)
+
+    def step(self) -> None:
+        """Report some results, and progress."""
+        self._due_s = self._now_s() + self._look_s
+        try:
+            if self._aside.offer_when_due():
+                self._forget_row()
+            more = self._send_results()
+            self._send_progress()
+        except StorageError as error:
+            self._complaints.tell("store", f"results=waiting: the store cannot be read or written: {error}")
+            self._not_before_s = self._due_s = self._now_s() + _STORE_RETRY_S
+        except (ServiceError, InvalidMessage) as error:
+            self._back_off(error)
+        else:
+            self._complaints.settle("store", "results=ok: the store works again")
+            if not self._failed and not self._no_place:
+                self._complaints.settle(PART, "results=ok: the service takes results again")
+                self._health.put(PART, "ok")
+            if more:
+                self._due_s = self._now_s()
+
+    def finish(self) -> None:
+        """One last try to hand over what waits; whatever fails stays in the journal."""
+        if self._now_s() < self._not_before_s:
+            return
+        try:
+            self._send_results()
+        except (StorageError, ServiceError, InvalidMessage) as error:
+            _log.info("results=stopped what waits goes with the next start: %s", error)
+
+    # --- sending ------------------------------------------------------------------------------------------------------
+
+    def _send_results(self) -> bool:
+        fresh = list(self._fresh.values())
+        # Whatever fails is in the journal.
+        self._fresh.clear()
+        for entry in fresh:
+            self._try(entry)
+        limit = _AT_ONCE + len(self._failed)
+        entries = self._journal.in_state(CommandState.FINISHED, limit=limit)
+        for entry in self._in_turn(entries):
+            self._try(entry)
+            # Its own message may still be on the way to here.
+            self._note_handled(entry.command.id)
+        return len(entries) == limit
+
+    def _in_turn(self, entries: Iterable[JournalEntry]) -> Iterator[JournalEntry]:
+        """What never failed, then what failed longest ago; without what waits by itself."""
+        by_id = {entry.command.id: entry for entry in entries}
+        yield from [entry for command_id, entry in by_id.items() if command_id not in self._failed]
+        now_s = self._now_s()
+        for command_id, failed in list(self._failed.items()):
+            if failed.not_before_s > now_s:
+                self._due_s = min(self._due_s, failed.not_before_s)
+            elif command_id in by_id:
+                yield by_id[command_id]
+
+    def _try(self, entry: JournalEntry) -> None:
+        command_id = entry.command.id
+        try:
+            self._report(entry)
+        except (ServiceError, InvalidMessage) as error:
+            self._not_taken(command_id, error)
+        else:
+            self._taken(command_id)
+
+    def _report(self, entry: JournalEntry) -> None:
+        report = _as_report(entry, self._wall_of)
+        command_id = entry.command.id
+        try:
+            self._tell(report)
+        except (ServiceError, InvalidMessage) as error:
+            if fault_of(error) is not ReportFault.CONTENT:
+                raise
+            # The result itself may be what it cannot take; how the command ended matters more.
+            text = f"result_refused: {error}" if report.error is None else f"{report.error} (result refused: {error})"
+            _log.warning("command=%s the service refused its result, so only its end is told: %s", command_id, error)
+            self._tell(Report(command_id, report.status, None, text, report.started_at, report.finished_at))
+        _log.info("command=%s state=reported status=%s", command_id, report.status)
+
+    def _tell(self, report: Report) -> None:
+        server_time = self._uplink.report(report)
+        if server_time is not None:
+            self._on_server_time(server_time)
+
+    def _send_progress(self) -> None:
+        if self._no_place:
+            self._progress.clear()
+        while self._progress:
+            command_id = next(iter(self._progress))
+            report = self._progress.pop(command_id)
+            try:
+                self._tell(report)
+            except (ServiceError, InvalidMessage) as error:
+                if fault_of(error) is ReportFault.NOT_NOW:
+                    raise
+                _log.info("command=%s its progress is not taken: %s", command_id, error)
+
+    # --- what became of it --------------------------------------------------------------------------------------------
+
+    def _taken(self, command_id: str) -> None:
+        self._reported(command_id)
+        self._patience.succeeded()
+        is_place_back = bool(self._no_place)
+        self._forget_row()
+        if self._aside.taken(is_place_back=is_place_back):
+            self._due_s = self._now_s()
+
+    def _not_taken(self, command_id: str, error: ServiceError | InvalidMessage) -> None:
+        """Count the failure and decide on it.
+
+        Raises:
+            ServiceError, InvalidMessage: ``error``, when all results are to wait.
+        """
+        fault, now_s = fault_of(error), self._now_s()
+        if fault is ReportFault.OVER:
+            _log.warning("command=%s its end is no longer wanted: %s", command_id, error)
+            self._reported(command_id)
+            return
+        if fault is ReportFault.CONTENT:
+            self._put_aside([command_id], str(error))
+            return
+        failed = self._failed.pop(command_id, None) or _Failed(self._make_patience())
+        self._failed[command_id] = failed
+        failed.not_before_s = 0.0
+        if fault is ReportFault.NOT_NOW:
+            self._keep_few()
+            raise error
+        failed.tries = failed.tries.failed(now_s)
+        self._row = self._row.failed(now_s)
+        if len(self._row_ids) < _DOUBT_AT:
+            self._row_ids.add(command_id)
+        is_place_in_doubt = len(self._row_ids) >= _DOUBT_AT or fault is ReportFault.NOWHERE
+        if self._no_place or (is_place_in_doubt and self._row.are_enough(fault, now_s)):
+            self._no_place = str(error)[:REASON_MAX]
+            self._put_all_aside(str(error))
+        elif failed.tries.are_enough(fault, now_s):
+            self._put_aside([command_id], str(error))
+        elif not is_place_in_doubt:
+            delay_s = failed.patience.failed(error)
+            failed.not_before_s = now_s + delay_s
+            self._due_s = min(self._due_s, failed.not_before_s)
+            self._complain(error, delay_s)
+        self._keep_few()
+        if is_place_in_doubt or self._no_place:
+            raise error
+
+    def _forget_row(self) -> None:
+        self._no_place, self._row = "", Tries()
+        self._row_ids.clear()
+
+    def _reported(self, command_id: str) -> None:
+        try:
+            self._journal.reported([command_id])
+        except IllegalMove:
+            _log.debug("command=%s was reported twice, which its key makes harmless", command_id)
+        self._progress.pop(command_id, None)
+        self._failed.pop(command_id, None)
+
+    def _keep_few(self) -> None:
+        """Remember a bounded number of results that failed."""
+        if len(self._failed) <= _FAILED_KEPT:
+            return
+        # What was only met by a network that was away has nothing to lose; else the one that was tried most gives way.
+        command_id = next((each for each, failed in self._failed.items() if not failed.tries.times), "")
+        if not command_id:
+            command_id = max(self._failed, key=lambda each: self._failed[each].tries.times)
+            self._put_aside([command_id], "the service does not take too many results at a time")
+        self._failed.pop(command_id, None)
+
+    def _put_aside(self, command_ids: Sequence[str], reason: str) -> None:
+        self._aside.put(command_ids, reason, is_news=self._expects_place)
+        for each in command_ids:
+            self._progress.pop(each, None)
+            self._failed.pop(each, None)
+            self._note_handled(each)
+
+    def _put_all_aside(self, reason: str) -> None:
+        self._fresh.clear()
+        self._progress.clear()
+        while entries := self._journal.in_state(CommandState.FINISHED, limit=_AT_ONCE):
+            self._put_aside([entry.command.id for entry in entries], reason)
+        self._failed.clear()
+
+    # --- trouble ------------------------------------------------------------------------------------------------------
+
+    def _back_off(self, error: ServiceError | InvalidMessage) -> None:
+        if fault_of(error) is ReportFault.NOWHERE:
+            self._due_s = self._now_s() + self._look_s
+            state = "no_place" if self._expects_place else "ok"
+            self._health.put(PART, state, str(error))
+            return
+        delay_s = self._patience.failed(error)
+        self._not_before_s = self._now_s() + delay_s
+        self._due_s = self._not_before_s
+        self._complain(error, delay_s)
+
+    def _complain(self, error: ServiceError | InvalidMessage, delay_s: float) -> None:
+        state, text, every_s = describe(error)
+        if fault_of(error) is ReportFault.NO_PLACE:
+            state, every_s = "no_place", HOURLY_S
+            text = (
+                f"the service has no place for results ({error}): readings are not concerned; mend that, or set "
+                "service.dialect.results: none"
+            )
+        if not isinstance(error, Offline):  # who keeps the connection tells about it
+            self._complaints.tell(PART, f"results={state}: {text}; next try in {delay_s:.0f} s", every_s=every_s)
+        self._health.put(PART, state, text)
+
+    def _note_handled(self, command_id: str) -> None:
+        self._handled[command_id] = True
+        if len(self._handled) > _HANDLED_KEPT:
+            del self._handled[next(iter(self._handled))]
+
+    def _now_s(self) -> float:
+        return self._clock.now().monotonic_s
+
+
+def _as_report(entry: JournalEntry, wall_of: Callable[[Moment], float | None]) -> Report:
+    outcome = entry.outcome
+    if outcome is None:
+        # The journal writes state and outcome in one transaction; a row without is a row of a broken disk.
+        return Report(entry.command.id, "failed", None, "indeterminate: the outcome was lost on this device")
+    return Report(
+        command_id=entry.command.id,
+        status=str(outcome.status),
+        result=outcome.result,
+        error=outcome.error,
+        started_at=wall_of(entry.started) if entry.started else None,
+        finished_at=wall_of(entry.finished) if entry.finished else None,
+    )

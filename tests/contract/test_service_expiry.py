@@ -1,0 +1,190 @@
+"""A command is over at its end, whatever happens to other requests, to a commit, or to the process around that time."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from agent.wire.times import parse_time
+from tests.service_running import Bench, running
+
+STEPS = 150
+
+
+@pytest.fixture
+def bench():
+    with running() as bench:
+        yield bench
+
+
+def open_ids(bench: Bench, device_id: str, **query: object) -> list[str]:
+    answer = bench.poll(device_id, **query)
+    assert answer.status_code == 200, answer.text
+    return [record["id"] for record in answer.json()["data"]]
+
+
+def fill_queue(bench: Bench, device_id: str) -> None:
+    for _ in range(100):
+        bench.send(device_id)
+
+
+def refused_send(bench: Bench, other: str) -> None:
+    body = {"device_id": other, "command_payload": {"command": "ping"}}
+    assert bench.http.post("/commands/send", json=body).status_code == 409
+
+
+def refused_report(bench: Bench, other: str) -> None:
+    assert bench.report(other, "no-such-command", "succeeded").status_code == 404
+
+
+def refused_removal(bench: Bench, _other: str) -> None:
+    assert bench.http.delete("/onboarding/device/no-such-device").status_code == 404
+
+
+def good_report(bench: Bench, other: str) -> None:
+    assert bench.report(other, open_ids(bench, other, limit=1)[0], "succeeded").status_code == 200
+
+
+def good_removal(bench: Bench, other: str) -> None:
+    assert bench.http.delete(f"/onboarding/device/{other}").status_code == 204
+
+
+HAPPENINGS = (refused_send, refused_report, refused_removal, good_report, good_removal)
+
+
+@pytest.mark.parametrize("happens", HAPPENINGS)
+def test_a_command_ends_in_time_whatever_happens_to_another_device(bench, happens):
+    product_id = bench.product()
+    device, other = bench.device(product_id, "SN-1"), bench.device(product_id, "SN-2")
+    fill_queue(bench, other)
+    command = bench.send(device, ttl_seconds=5)
+    bench.clock.advance(6)
+    happens(bench, other)
+    assert open_ids(bench, device) == []
+    assert bench.command(device, command)["status"] == "expired"
+
+
+@pytest.mark.parametrize("happens", HAPPENINGS)
+def test_a_kept_answer_is_not_given_beyond_the_end_of_its_commands(bench, happens):
+    product_id = bench.product()
+    device, other = bench.device(product_id, "SN-1"), bench.device(product_id, "SN-2")
+    fill_queue(bench, other)
+    command = bench.send(device, ttl_seconds=5)
+    assert [open_ids(bench, device) for _ in range(2)] == [[command], [command]]  # the second is the kept one
+    bench.clock.advance(6)
+    happens(bench, other)
+    assert open_ids(bench, device) == []
+    assert bench.command(device, command)["status"] == "timed_out"
+
+
+class Storage:
+    """Transactions of a running service that fail when told to: before the commit, or with the commit in doubt."""
+
+    def __init__(self, bench: Bench) -> None:
+        database = bench.service._service.database
+        self._writing = database.writing
+        self._mode = ""
+        database.writing = self._failing  # type: ignore[method-assign]
+
+    @contextlib.contextmanager
+    def fails(self, mode: str):
+        self._mode = mode
+        yield
+        self._mode = ""
+
+    @contextlib.contextmanager
+    def _failing(self, connection):
+        mode = self._mode
+        with self._writing(connection):
+            yield
+            if mode == "rolled back":
+                raise OperationalError("COMMIT", {}, Exception("disk full"))
+        if mode == "in doubt":  # it is committed, and nobody learns of it
+            raise OperationalError("COMMIT", {}, Exception("gone"), connection_invalidated=True)
+
+
+def test_after_a_commit_in_doubt_that_was_stored_a_device_is_given_its_command(bench):
+    storage, device = Storage(bench), bench.device()
+    assert [open_ids(bench, device) for _ in range(2)] == [[], []]
+    with storage.fails("in doubt"):
+        body = {"device_id": device, "command_payload": {"command": "ping"}}
+        assert bench.http.post("/commands/send", json=body).status_code == 503
+    assert len(open_ids(bench, device)) == 1
+
+
+def test_a_command_is_not_given_out_while_its_end_cannot_be_stored(bench):
+    storage, device = Storage(bench), bench.device()
+    command = bench.send(device, ttl_seconds=5)
+    assert open_ids(bench, device) == [command]
+    bench.clock.advance(6)
+    with storage.fails("rolled back"):
+        assert bench.poll(device).status_code == 503
+    assert open_ids(bench, device) == []
+    assert bench.command(device, command)["status"] == "timed_out"
+
+
+class World:
+    """Three devices that things happen to, drawn from a seed; most of them concern one device and leave the others."""
+
+    def __init__(self, bench: Bench, seed: int) -> None:
+        self.bench = bench
+        self.storage = Storage(bench)
+        self.random = random.Random(seed)
+        self.product_id = bench.product()
+        self.devices = [bench.device(self.product_id, f"SN-{n}") for n in range(3)]
+        self.ends: dict[str, float] = {}
+
+    def step(self) -> None:
+        which = self.random.randrange(3)
+        mode = self.random.choices(["", "rolled back", "in doubt"], [8, 1, 1])[0]
+        happening = self.random.choice([self.send, self.send, self.report, self.wait, self.wait, self.remove])
+        with self.storage.fails(mode):
+            happening(which)
+        if self.random.random() < 0.5:
+            self.look(self.random.randrange(3))
+
+    def send(self, which: int) -> None:
+        body = {"device_id": self.devices[which], "command_payload": {"command": "ping"}}
+        self.bench.http.post("/commands/send", json={**body, "ttl_seconds": self.random.choice([1, 5, 60])})
+
+    def report(self, which: int) -> None:
+        known = [*self.ends, "no-such-command"]
+        self.bench.report(self.devices[which], self.random.choice(known), self.random.choice(["failed", "succeeded"]))
+
+    def wait(self, _which: int) -> None:
+        self.bench.clock.advance(self.random.choice([0.5, 1, 5, 30]))
+
+    def remove(self, which: int) -> None:
+        if self.random.random() < 0.2:
+            self.bench.http.delete(f"/onboarding/device/{self.devices[which]}")
+        for n, device_id in enumerate(self.devices):
+            if self.bench.poll(device_id).status_code == 404:
+                body = {"user_id": "user-0001", "product_id": self.product_id, "device_identifier": f"SN-{n}"}
+                answer = self.bench.http.post("/onboarding/device", json=body)
+                if answer.status_code < 300:
+                    self.devices[n] = answer.json()["device_id"]
+
+    def look(self, which: int) -> None:
+        """The plain poll, which may be a kept answer, and the same one made anew."""
+        kept = self.bench.poll(self.devices[which])
+        made = self.bench.poll(self.devices[which], limit=100)
+        assert kept.status_code == made.status_code
+        if kept.status_code != 200:
+            return
+        assert kept.json()["data"] == made.json()["data"]
+        now_s = self.bench.clock.now_ms() / 1000
+        for record in kept.json()["data"]:
+            self.ends[record["id"]] = parse_time(record["expires_at"])
+            assert self.ends[record["id"]] > now_s, "a command is listed after its end"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_command_is_listed_after_its_end_whatever_fails(bench, seed):
+    world = World(bench, seed)
+    for _ in range(STEPS):
+        world.step()
+    for which in range(3):
+        world.look(which)

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.core.unreported import (
+    LIMITS,
+    PUT_ASIDE_BYTES_MAX,
+    PUT_ASIDE_MAX,
+    ReportFault,
+    Tries,
+    fault_of,
+    giving_way,
+)
+from agent.errors import (
+    Conflict,
+    Forbidden,
+    InvalidMessage,
+    NoPlaceForResults,
+    NotFound,
+    RateLimited,
+    Refused,
+    ServerFault,
+    StillRunning,
+    TransportError,
+    Unauthorized,
+    UnexpectedAnswer,
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "fault"),
+    [
+        (NotFound(404, "command_not_found"), ReportFault.OVER),
+        (Conflict(409, "command_canceled"), ReportFault.OVER),
+        (NoPlaceForResults("none"), ReportFault.NOWHERE),
+        (NotFound(404), ReportFault.NO_PLACE),
+        (Forbidden(403), ReportFault.NO_PLACE),
+        (Refused(405), ReportFault.NO_PLACE),
+        (Refused(410), ReportFault.NO_PLACE),
+        (ServerFault(501), ReportFault.NO_PLACE),
+        (UnexpectedAnswer("a page", 404), ReportFault.NO_PLACE),
+        (Refused(400), ReportFault.CONTENT),
+        (Refused(413), ReportFault.CONTENT),
+        (InvalidMessage("no"), ReportFault.CONTENT),
+        (ServerFault(500), ReportFault.FAILING),
+        (ServerFault(503), ReportFault.FAILING),
+        (UnexpectedAnswer("a page", 200), ReportFault.FAILING),
+        (UnexpectedAnswer("a redirect"), ReportFault.FAILING),
+        (TransportError("reset"), ReportFault.NOT_NOW),
+        (Unauthorized(401), ReportFault.NOT_NOW),
+        (RateLimited(429), ReportFault.NOT_NOW),
+        (StillRunning(409), ReportFault.NOT_NOW),
+    ],
+)
+def test_what_an_error_says_about_a_result(error, fault):
+    assert fault_of(error) is fault
+
+
+@pytest.mark.parametrize("fault", list(LIMITS))
+def test_enough_is_a_number_and_a_span(fault):
+    limit = LIMITS[fault]
+    tries = Tries()
+    for _ in range(limit.times):
+        tries = tries.failed(100.0)
+    assert not limit.span_s or not tries.are_enough(fault, 100.0 + limit.span_s - 1)
+    assert tries.are_enough(fault, 100.0 + limit.span_s)
+    assert not Tries(limit.times - 1, 100.0).are_enough(fault, 1e9)
+    assert not tries.are_enough(ReportFault.NOT_NOW, 1e9)
+
+
+@given(st.lists(st.integers(0, 200_000), max_size=1100))
+def test_the_oldest_give_way_and_no_more_than_needed(sizes):
+    kept = [(str(number), size) for number, size in enumerate(sizes)]
+    gone = giving_way(kept, len(sizes), sum(sizes))
+    assert gone == [name for name, _ in kept[: len(gone)]]
+
+    def fits(first: int) -> bool:
+        return len(sizes[first:]) <= PUT_ASIDE_MAX and sum(sizes[first:]) <= PUT_ASIDE_BYTES_MAX
+
+    assert fits(len(gone))
+    assert not gone or not fits(len(gone) - 1)

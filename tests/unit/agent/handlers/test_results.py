@@ -1,0 +1,58 @@
+"""The bound of a handler's result."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.handlers.results import RESULT_BYTES, ResultTooLarge, _least_bytes, copy_result
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+@given(JSON)
+def test_a_result_is_never_counted_longer_than_its_text(value):
+    size = len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
+    assert _least_bytes(value, 10**9) <= size
+    assert copy_result(value) == value
+
+
+def test_the_longest_result_is_taken_and_one_byte_more_is_not():
+    longest = {"x": "a" * (RESULT_BYTES - len('{"x":""}'))}
+    assert copy_result(longest) == longest
+    with pytest.raises(ResultTooLarge):
+        copy_result({"x": longest["x"] + "a"})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"x": "\u20ac" * (RESULT_BYTES // 3)},
+        {"x": "\n" * (RESULT_BYTES // 2)},
+        {"x": [0] * RESULT_BYTES},
+        {"x" * RESULT_BYTES: 0},
+        {str(number): None for number in range(RESULT_BYTES // 8)},
+        [[[]] * 1000] * 1000,
+    ],
+)
+def test_every_way_to_be_long_is_found(value):
+    with pytest.raises(ResultTooLarge):
+        copy_result(value)
+
+
+def test_a_result_that_holds_itself_is_no_json():
+    circle: dict = {}
+    circle["me"] = circle
+    with pytest.raises(RecursionError):
+        copy_result(circle)

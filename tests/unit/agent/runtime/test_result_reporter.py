@@ -1,0 +1,452 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.core.values import CommandState, JournalEntry, Report
+from agent.errors import (
+    AgentError,
+    Conflict,
+    Forbidden,
+    NoPlaceForResults,
+    NotFound,
+    RateLimited,
+    Refused,
+    ServerFault,
+    StillRunning,
+    TransportError,
+    Unauthorized,
+    UnexpectedAnswer,
+)
+from agent.runtime.health import Health
+from agent.runtime.jig import Jig
+from agent.runtime.patience import Patience
+from agent.runtime.result_reporter import ResultReporter
+from tests.factories import make_entry, make_outcome
+from tests.fakes import FakeClock, FakeStore, FakeUplink
+
+
+class Bench:
+    def __init__(self, store: FakeStore | None = None, clock: FakeClock | None = None) -> None:
+        self.clock = clock or FakeClock()
+        self.store = store or FakeStore(self.clock)
+        self.uplink = FakeUplink()
+        self.health = Health(self.clock)
+        self.times: list[float] = []
+        self.start()
+
+    def start(self, *, expects_place: bool = True) -> None:
+        """A new process on the same store."""
+        self.service = ResultReporter(
+            uplink=self.uplink,
+            journal=self.store,
+            clock=self.clock,
+            make_patience=lambda: Patience(lambda: 0.5),
+            health=self.health,
+            on_server_time=self.times.append,
+            expects_place=expects_place,
+        )
+        self.jig = Jig(self.service, self.clock)
+
+    def finish(self, command_id: str, **outcome) -> None:
+        self.store.admit([make_entry(command_id)])
+        self.store.finish(command_id, make_outcome(**outcome), self.clock.now())
+        self.jig.post(ResultReporter.RESULT)
+
+    def finished(self, command_id: str) -> JournalEntry:
+        """As a lane does: the entry itself is the message."""
+        self.store.admit([make_entry(command_id)])
+        return self.store.finish(command_id, make_outcome(), self.clock.now())
+
+    def run(self, seconds: float) -> None:
+        for _ in range(round(seconds * 2)):
+            self.jig.process_all()
+            self.clock.advance(0.5)
+
+
+def test_a_result_is_reported_once():
+    bench = Bench()
+    bench.finish("c1", result={"pong": True})
+    bench.run(600)
+    assert [(report.command_id, report.status, report.result) for report in bench.uplink.reports] == [
+        ("c1", "succeeded", {"pong": True})
+    ]
+
+
+def test_a_result_that_could_not_be_reported_is_reported_after_the_next_start():
+    bench = Bench()
+    bench.uplink.report_errors.extend([ServerFault(500)] * 3)
+    bench.finish("c1")
+    bench.jig.process_all()
+    assert bench.store.entries["c1"].state is CommandState.FINISHED
+    bench.uplink.report_errors.clear()
+    bench.start()
+    bench.run(1)
+    assert [report.command_id for report in bench.uplink.reports] == ["c1"]
+
+
+@pytest.mark.parametrize("error", [NotFound(404, "command_not_found"), Conflict(409, "command_canceled")])
+def test_a_result_that_nobody_asks_for_any_more_is_put_away(error):
+    bench = Bench()
+    bench.uplink.report_errors.append(error)
+    bench.finish("c1")
+    bench.run(60)
+    assert bench.store.entries["c1"].state is CommandState.REPORTED
+    assert bench.uplink.reports == []
+
+
+def test_a_result_whose_first_attempt_still_runs_over_there_is_not_put_away():
+    bench = Bench()
+    bench.uplink.report_errors += [StillRunning(409, "idempotency_key_in_use", retry_after_s=1.0)] * 2
+    bench.finish("c1")
+    bench.run(60)
+    assert [report.command_id for report in bench.uplink.reports] == ["c1"]
+    assert bench.store.entries["c1"].state is CommandState.REPORTED
+
+
+def test_a_result_that_is_refused_is_told_without_its_content():
+    bench = Bench()
+    bench.uplink.report_errors.append(Refused(413, "too_large"))
+    bench.finish("c1", result={"big": "x"})
+    bench.run(60)
+    [report] = bench.uplink.reports
+    assert report.result is None
+    assert report.status == "succeeded"
+    assert "result_refused" in (report.error or "")
+
+
+def test_progress_is_sent_when_it_can_be_and_forgotten_when_the_end_is_known():
+    bench = Bench()
+    bench.jig.post(Report("c1", "in_progress", {"percent": 10}))
+    bench.jig.post(Report("c1", "in_progress", {"percent": 20}))
+    bench.jig.process_all()
+    assert [report.result for report in bench.uplink.reports] == [{"percent": 10}, {"percent": 20}]
+    bench.uplink.report_errors.append(TransportError("down"))
+    bench.finish("c2")
+    bench.jig.process_all()
+    bench.jig.post(Report("c2", "in_progress"))
+    bench.run(10)
+    assert [report.status for report in bench.uplink.reports[2:]] == ["succeeded"]
+
+
+def test_at_the_stop_results_get_one_last_chance():
+    bench = Bench()
+    bench.jig.process_all()
+    bench.finish("c1")
+    bench.service.finish()
+    assert [report.command_id for report in bench.uplink.reports] == ["c1"]
+
+
+def test_a_finished_entry_is_reported_once_and_then_noted_in_the_journal():
+    bench = Bench()
+    bench.jig.post(bench.finished("c1"))
+    bench.run(400)
+    assert [report.command_id for report in bench.uplink.reports] == ["c1"]
+    assert bench.store.entries["c1"].state is CommandState.REPORTED
+
+
+def test_a_look_into_the_journal_that_overtakes_the_message_reports_once():
+    bench = Bench()
+    entry = bench.finished("c1")
+    bench.jig.post(ResultReporter.RESULT)
+    bench.run(2)
+    bench.jig.post(entry)
+    bench.run(400)
+    assert [report.command_id for report in bench.uplink.reports] == ["c1"]
+
+
+def test_a_finished_entry_waits_out_a_failure_and_goes_then():
+    bench = Bench()
+    bench.uplink.report_errors.append(TransportError("down"))
+    bench.jig.post(bench.finished("c1"))
+    bench.run(60)
+    assert [report.command_id for report in bench.uplink.reports] == ["c1"]
+    assert bench.store.entries["c1"].state is CommandState.REPORTED
+
+
+def test_more_finished_entries_than_are_kept_in_memory_come_from_the_journal():
+    bench = Bench()
+    bench.uplink.report_errors.append(TransportError("down"))
+    for number in range(100):
+        bench.jig.post(bench.finished(f"c{number}"))
+    bench.run(400)
+    assert sorted(report.command_id for report in bench.uplink.reports) == sorted(f"c{n}" for n in range(100))
+
+
+# --- results that the service does not take ---------------------------------------------------------------------------
+
+NO_PLACE = [NotFound(404), Forbidden(403), Refused(405), Refused(410), ServerFault(501), UnexpectedAnswer("HTML", 404)]
+FOR_EVER = [*NO_PLACE, ServerFault(500), UnexpectedAnswer("HTML", 200), UnexpectedAnswer("a redirect", 302)]
+NOT_COUNTED = [TransportError("timed out"), RateLimited(429, retry_after_s=1e9), Unauthorized(401)]
+DAY_S = 86_400
+
+
+class Selective(FakeUplink):
+    """Takes results unless their ids are in ``fails``; notes every try."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fails: dict[str, AgentError] = {}
+        self.all_fail: AgentError | None = None
+        self.tried: list[str] = []
+
+    def report(self, report: Report) -> float | None:
+        self.tried.append(report.command_id)
+        error = self.all_fail or self.fails.get(report.command_id)
+        if error is not None:
+            raise error
+        return super().report(report)
+
+    @property
+    def taken(self) -> list[str]:
+        return [report.command_id for report in self.reports]
+
+
+def selective() -> tuple[Bench, Selective]:
+    bench = Bench()
+    bench.uplink = uplink = Selective()
+    bench.start()
+    return bench, uplink
+
+
+def states(bench: Bench) -> dict[str, CommandState]:
+    return {name: entry.state for name, entry in bench.store.entries.items()}
+
+
+@pytest.mark.parametrize("error", FOR_EVER, ids=str)
+def test_a_result_that_is_never_taken_is_put_aside_with_its_result_and_the_reason(error):
+    bench, uplink = selective()
+    uplink.all_fail = error
+    bench.finish("c1", result={"n": 1})
+    bench.run(590)
+    assert states(bench) == {"c1": CommandState.FINISHED}
+    bench.run(6000)
+    entry = bench.store.entries["c1"]
+    assert entry.state is CommandState.PUT_ASIDE
+    assert entry.outcome is not None
+    assert entry.outcome.result == {"n": 1}
+    assert entry.put_aside == str(error)
+    assert len(uplink.tried) < 60
+
+
+@pytest.mark.parametrize("error", NOT_COUNTED, ids=str)
+def test_what_says_nothing_about_a_result_puts_none_aside(error):
+    bench, uplink = selective()
+    uplink.all_fail = error
+    bench.finish("c1")
+    bench.run(2 * DAY_S)
+    assert states(bench) == {"c1": CommandState.FINISHED}
+    uplink.all_fail = None
+    bench.run(4000)
+    assert states(bench) == {"c1": CommandState.REPORTED}
+
+
+@pytest.mark.parametrize("error", [*FOR_EVER, Refused(400)], ids=str)
+def test_one_result_that_is_not_taken_does_not_hold_up_the_others(error):
+    bench, uplink = selective()
+    uplink.fails["poison"] = error
+    bench.finish("poison")
+    for number in range(20):
+        bench.finish(f"c{number}")
+        bench.run(10)
+        assert states(bench)[f"c{number}"] is CommandState.REPORTED
+    bench.run(3850)
+    assert states(bench)["poison"] is CommandState.PUT_ASIDE
+
+
+def test_a_result_on_which_the_connection_breaks_each_time_lets_the_others_go_first():
+    bench, uplink = selective()
+    uplink.fails["poison"] = TransportError("reset")
+    bench.finish("poison")
+    bench.finish("c1")
+    bench.run(60)
+    bench.finish("c2")
+    bench.run(400)
+    assert uplink.taken == ["c1", "c2"]
+
+
+def test_many_results_without_a_place_share_one_back_off():
+    bench, uplink = selective()
+    uplink.all_fail = Refused(405)
+    for number in range(100):
+        bench.finish(f"c{number}")
+    bench.run(3000)
+    assert set(states(bench).values()) == {CommandState.PUT_ASIDE}
+    assert len(uplink.tried) < 30
+    # From then on one try is enough.
+    before = len(uplink.tried)
+    bench.finish("late")
+    bench.run(1200)
+    assert states(bench)["late"] is CommandState.PUT_ASIDE
+    assert uplink.tried[before:].count("late") == 1
+    assert bench.health.parts()["results"].state == "no_place"
+
+
+def test_what_is_put_aside_comes_back_with_the_first_result_that_is_taken():
+    bench, uplink = selective()
+    uplink.all_fail = Refused(405)
+    for number in range(10):
+        bench.finish(f"c{number}")
+    bench.run(2000)
+    assert set(states(bench).values()) == {CommandState.PUT_ASIDE}
+    uplink.all_fail = None
+    bench.finish("new")
+    bench.run(600)
+    assert set(states(bench).values()) == {CommandState.REPORTED}
+    assert bench.health.parts()["results"].state == "ok"
+
+
+def test_what_is_put_aside_is_offered_again_by_itself_more_and_more_seldom():
+    bench, uplink = selective()
+    uplink.all_fail = Refused(405)
+    for number in range(10):
+        bench.finish(f"c{number}")
+    bench.run(2000)
+    before = len(uplink.tried)
+    bench.run(2 * DAY_S)
+    assert before < len(uplink.tried) < before + 30
+    uplink.all_fail = None
+    bench.run(DAY_S + 600)
+    assert set(states(bench).values()) == {CommandState.REPORTED}
+
+
+def test_what_is_put_aside_is_offered_when_the_server_has_changed_and_not_more_than_once_an_hour():
+    bench, uplink = selective()
+    uplink.all_fail = Refused(405)
+    for number in range(10):
+        bench.finish(f"c{number}")
+    bench.run(1500)
+    assert set(states(bench).values()) == {CommandState.PUT_ASIDE}
+    before = len(uplink.tried)
+    for _ in range(1000):
+        bench.jig.post(ResultReporter.SERVER_CHANGED)
+        bench.run(1)
+    assert len(uplink.tried) < before + 12
+    uplink.all_fail = None
+    bench.jig.post(ResultReporter.SERVER_CHANGED)
+    bench.run(4200)
+    assert set(states(bench).values()) == {CommandState.REPORTED}
+
+
+def test_what_is_put_aside_is_offered_by_the_next_process_an_hour_later_and_not_before():
+    bench, uplink = selective()
+    uplink.all_fail = Refused(405)
+    bench.finish("c1")
+    bench.run(1500)
+    assert states(bench) == {"c1": CommandState.PUT_ASIDE}
+    before = len(uplink.tried)
+    for _ in range(20):
+        bench.start()
+        bench.run(1)
+    assert len(uplink.tried) == before
+    bench.clock.advance(3600)
+    uplink.all_fail = None
+    bench.start()
+    bench.run(10)
+    assert states(bench) == {"c1": CommandState.REPORTED}
+
+
+def test_where_there_is_no_place_for_sure_results_are_put_aside_at_once():
+    bench, uplink = selective()
+    uplink.all_fail = NoPlaceForResults("service.dialect.results is none")
+    bench.finish("c1", result={"n": 1})
+    bench.jig.post(Report("c2", "in_progress"))
+    bench.jig.post(bench.finished("c2"))
+    bench.jig.process_all()
+    assert set(states(bench).values()) == {CommandState.PUT_ASIDE}
+    bench.finish("c3")
+    bench.jig.process_all()
+    assert set(states(bench).values()) == {CommandState.PUT_ASIDE}
+    assert bench.health.parts()["results"].state == "no_place"
+    bench.run(3700)
+    # A place is configured.
+    uplink.all_fail = None
+    bench.start()
+    bench.run(3700)
+    assert sorted(uplink.taken) == ["c1", "c2", "c3"]
+
+
+def test_where_the_configuration_says_that_there_is_no_place_that_is_no_trouble(caplog):
+    bench, uplink = selective()
+    bench.start(expects_place=False)
+    uplink.all_fail = NoPlaceForResults("service.dialect.results is none")
+    bench.finish("c1", result={"n": 1})
+    bench.run(7200)
+    assert bench.health.parts()["results"].state == "ok"
+    assert [record for record in caplog.records if record.levelname == "WARNING"] == []
+
+
+def test_a_message_of_a_result_that_is_put_aside_already_changes_nothing():
+    bench, uplink = selective()
+    uplink.all_fail = NoPlaceForResults("service.dialect.results is none")
+    entry = bench.finished("c1")
+    bench.jig.post(ResultReporter.RESULT)
+    bench.run(2)
+    bench.jig.post(entry)
+    bench.run(10)
+    assert states(bench) == {"c1": CommandState.PUT_ASIDE}
+
+
+def test_a_result_whose_content_is_refused_twice_is_put_aside_at_once():
+    bench, uplink = selective()
+    uplink.all_fail = Refused(400, "validation_error")
+    bench.finish("c1", result={"n": 1})
+    bench.jig.process_all()
+    assert states(bench) == {"c1": CommandState.PUT_ASIDE}
+    assert uplink.tried == ["c1", "c1"]
+
+
+def test_more_results_fail_than_are_remembered_and_the_others_go():
+    bench, uplink = selective()
+    uplink.fails = {f"bad{number}": ServerFault(500) for number in range(120)}
+    for number in range(120):
+        bench.finish(f"bad{number}")
+        bench.finish(f"good{number}")
+    bench.run(4 * 3600)
+    assert sorted(uplink.taken) == sorted(f"good{number}" for number in range(120))
+    assert {state for name, state in states(bench).items() if name.startswith("bad")} == {CommandState.PUT_ASIDE}
+
+
+def test_an_idle_reporter_writes_nothing():
+    bench, uplink = selective()
+    bench.run(DAY_S)
+    assert bench.store.writes == []
+    assert uplink.tried == []
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["finish", "kill", "wait", "heal", "break", "change"]),
+            st.sampled_from([*FOR_EVER, *NOT_COUNTED, Refused(400)]),
+        ),
+        max_size=30,
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_whatever_happens_every_result_is_reported_or_kept_and_all_arrive_once_the_service_is_well(steps):
+    bench, uplink = selective()
+    for number, (step, error) in enumerate(steps):
+        if step == "finish":
+            bench.finish(f"c{number}", result={"n": number})
+            bench.jig.process_all()
+        elif step == "kill":
+            bench.start()
+        elif step == "wait":
+            for _ in range(60):
+                bench.jig.process_all()
+                bench.clock.advance(30)
+        elif step == "change":
+            bench.jig.post(ResultReporter.SERVER_CHANGED)
+        else:
+            uplink.all_fail = None if step == "heal" else error
+        for entry in bench.store.entries.values():
+            assert entry.outcome is not None
+            assert entry.state is CommandState.REPORTED or entry.outcome.result is not None
+    uplink.all_fail = None
+    for _ in range(2000):
+        bench.jig.process_all()
+        bench.clock.advance(60)
+    assert set(states(bench).values()) <= {CommandState.REPORTED}
+    assert set(uplink.taken) == set(bench.store.entries)

@@ -1,0 +1,66 @@
+"""A program reads its whole input also when the agent is killed in the moment in which it starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.process import handed_over
+from agent.process.handed_over import input_file
+from agent.process.running import run_program
+from tests import killed_parents
+
+
+def sizes_read(kills: int, size_bytes: int, when: str) -> dict[str, int]:
+    argv = [sys.executable, str(Path(killed_parents.__file__)), str(kills), str(size_bytes), when]
+    environment = {**os.environ, "PYTHONPATH": str(Path(killed_parents.__file__).parents[1])}
+    done = subprocess.run(argv, stdout=subprocess.PIPE, env=environment, check=True, timeout=600)
+    return json.loads(done.stdout)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the harness waits for orphans, which only Linux can")
+def test_a_program_whose_agent_is_killed_right_after_the_start_reads_its_whole_input():
+    assert sizes_read(20, 30, "exec") == {"30": 20}
+    assert sizes_read(20, 300_000, "exec") == {"300000": 20}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the harness waits for orphans, which only Linux can")
+def test_no_program_of_200_killed_agents_reads_an_empty_or_a_cut_input():
+    # More than a pipe holds: a writer has to be there to the end.
+    sizes = sizes_read(200, 200_000, "random")
+    assert set(sizes) == {"200000"}
+    assert sizes["200000"] >= 20
+
+
+@pytest.mark.parametrize("has_memory_files", [True, False])
+def test_the_input_is_complete_and_nameless_before_anything_starts(has_memory_files, monkeypatch, tmp_path):
+    if not has_memory_files:
+        monkeypatch.setattr(handed_over, "_in_memory", lambda _content: -1)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with input_file(b"payload") as descriptor:
+        found = os.fstat(descriptor)
+        assert stat.S_ISREG(found.st_mode)
+        assert (found.st_size, found.st_nlink) == (7, 0)
+        assert os.lseek(descriptor, 0, os.SEEK_CUR) == 0
+        assert not os.get_inheritable(descriptor)
+        assert not list(tmp_path.iterdir())
+    cat = run_program(["cat"], timeout_s=60, environment={"PATH": os.environ["PATH"]}, input_bytes=b"payload")
+    assert cat.output == b"payload"
+
+
+def test_a_program_without_input_reads_an_end_at_once():
+    assert run_program(["cat"], timeout_s=60, environment={"PATH": os.environ["PATH"]}).output == b""
+
+
+def test_a_handler_process_does_not_act_on_a_job_that_was_cut():
+    # A whole object without its line end: the agent was killed before it had written all of it.
+    argv = [sys.executable, "-P", "-m", "agent.handlers.isolated_child"]
+    ended = run_program(argv, timeout_s=60, environment=dict(os.environ), input_bytes=b'{"handler": "open_door"}')
+    assert (ended.exit_code, ended.output, ended.diagnostics) == (-signal.SIGKILL, b"", b"")
