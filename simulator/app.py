@@ -104,6 +104,14 @@ class Standing:
     help="Port of the gateway for devices that speak HTTP; 0 takes any free one.",
 )
 @click.option(
+    "--profile",
+    "profiles",
+    multiple=True,
+    metavar="NAME|FILE|AXIS=VALUE,...",
+    envvar="FLEET_SIMULATOR_UP_PROFILE",
+    help="Answer as another server would, once the devices are registered: as for service --profile.",
+)
+@click.option(
     "--json",
     "as_json",
     is_flag=True,
@@ -122,6 +130,7 @@ def up_command(
     seed: int,
     gateway: bool,
     gateway_port: int,
+    profiles: tuple[str, ...],
     as_json: bool,
 ) -> int:
     """Start service, broker and gateway on this machine, and virtual devices when asked for; Ctrl-C ends everything.
@@ -129,7 +138,9 @@ def up_command(
     Prints the addresses, the keys, and lines to paste: an agent over MQTT, one over HTTP, and commands to both. Exit
     codes: 0 ended by Ctrl-C, 2 the settings cannot be used, 5 service, broker or gateway could not be started.
     """
-    settings = UpSettings(host, port, data_dir, devices, product, interval_s, rate_limit, seed, gateway, gateway_port)
+    settings = UpSettings(
+        host, port, data_dir, devices, product, interval_s, rate_limit, seed, gateway, gateway_port, profiles
+    )
     try:
         with terminations_as_interrupts():
             run_up(settings, lambda standing: _greet(standing, settings, as_json=as_json))
@@ -161,8 +172,11 @@ def run_up(
         AgentError: the devices could not be registered.
     """
     from simulator.service.config import ServiceConfig  # the server's libraries take half a second: not for --help
+    from simulator.service.profiles.model import COMPLETE
+    from simulator.service.profiles.text import read_all
     from simulator.service.server import RunningService
 
+    profile = read_all(settings.profiles)
     if settings.product and not settings.devices:
         raise ConfigurationError(["--product is the product of the virtual devices: give --devices too"], "up")
     raise_descriptor_limit()  # also of broker and gateway, its children: a fleet may come with ten thousand sockets
@@ -175,9 +189,11 @@ def run_up(
         api_key=keys.api_key,
         secret_key=keys.secret_key,
         rate_limit=settings.rate_limit,
+        profile=COMPLETE,
     )
     with ExitStack() as ends:
-        base_url = ends.enter_context(RunningService(config)).base_url
+        service = ends.enter_context(RunningService(config))
+        base_url = service.base_url
         identities: tuple[DeviceIdentity, ...] = ()
         if settings.devices:
             labels = [(f"virtual-{number:03d}", f"UP-{number:06d}") for number in range(1, settings.devices + 1)]
@@ -196,6 +212,7 @@ def run_up(
         if settings.data_dir:
             ends.callback(forget_standing, settings.data_dir)
             tell_standing(settings.data_dir, _to_find(settings.data_dir, base_url, trial))
+        service.set_profile(profile)
         on_ready(Standing(base_url, keys, identities, trial))
         (wait or signal.pause)()
 

@@ -27,6 +27,7 @@ class UpSettings:
         seed: of what they measure.
         gateway: start a broker and a gateway too, with a device ready to be played.
         gateway_port: where the gateway listens for devices that speak HTTP; 0 takes any free one.
+        profiles: how the service answers once the devices are registered, as ``service --profile`` takes it.
     """
 
     host: str = "127.0.0.1"
@@ -39,6 +40,7 @@ class UpSettings:
     seed: int = 1
     gateway: bool = True
     gateway_port: int = DEFAULT_GATEWAY_PORT
+    profiles: tuple[str, ...] = ()
 
 
 def quota_needed(devices: int, interval_s: float, wait_s: float) -> int:

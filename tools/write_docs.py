@@ -1,4 +1,4 @@
-"""Write docs/commands.md, docs/configuration.md and docs/scenario-keys.md from the programs themselves: ``make docs``.
+"""Write the generated pages of docs from the programs themselves: ``make docs``.
 
 The tables come from the click commands and from the JSON Schema of the agent's configuration, so they cannot tell
 another story than ``--help`` and ``device-agent config schema``; ``tests/unit/test_docs.py`` compares.
@@ -331,6 +331,39 @@ def configuration_page(agent: dict[str, Any], gateway: dict[str, Any]) -> str:
     return f"{CONFIGURATION_HEAD}\n{configuration_table(agent)}\n{GATEWAY_HEAD}\n{configuration_table(gateway)}"
 
 
+# --- profiles -----------------------------------------------------------------------------------------------------
+
+PROFILE_HEAD = """\
+# Every axis of a profile
+
+Written by `make docs` from the model of a profile. What profiles are for is in
+[service.md](service.md#profiles-a-server-that-chooses-otherwise). `complete` is every axis at its first value.
+"""
+
+
+def profile_page(schema: dict[str, Any], named: dict[str, dict[str, Any]]) -> str:
+    """The whole of docs/profile-axes.md.
+
+    Args:
+        schema: the JSON Schema of a profile.
+        named: the axes of each named profile that differ from the complete one's.
+    """
+    rows = []
+    for axis, node in schema["properties"].items():
+        items = node.get("items", {}).get("enum", [])
+        choices = sorted(node.get("enum", items), key=lambda value: value != node["default"])
+        values = ", ".join(f"`{value}`" for value in choices)
+        if node["type"] == "integer":
+            values = f"`{node['default']}`; any from {node['minimum']} to {node['maximum']}"
+        kind = f"all of {values}; any of them, joined by `+`, or `none`" if items else values
+        rows.append([f"`{axis}`", kind, node["description"]])
+    parts = [PROFILE_HEAD, table(["axis", "values", "meaning"], rows)]
+    for name, axes in named.items():
+        changed = ", ".join(f"`{axis}: {json.dumps(value)}`" for axis, value in axes.items())
+        parts.append(f"`{name}` is {changed}.\n")
+    return "\n".join(parts)
+
+
 def configuration_table(schema: dict[str, Any]) -> str:
     """One row for each key."""
     definitions = schema.get("$defs", {})
@@ -361,11 +394,15 @@ def pages() -> dict[Path, str]:
     from agent.config import AgentConfig
     from agent.gateway.config import gateway_schema
     from simulator.fleet.scenario.schema import scenario_schema
+    from simulator.service.profiles.model import COMPLETE, PLAIN, ServerProfile
 
+    complete = COMPLETE.model_dump(mode="json")
+    plain = {axis: value for axis, value in PLAIN.model_dump(mode="json").items() if value != complete[axis]}
     return {
         ROOT / "docs" / "commands.md": commands_page(),
         ROOT / "docs" / "configuration.md": configuration_page(AgentConfig.model_json_schema(), gateway_schema()),
         ROOT / "docs" / "scenario-keys.md": scenario_page(scenario_schema()),
+        ROOT / "docs" / "profile-axes.md": profile_page(ServerProfile.model_json_schema(), {"plain": plain}),
     }
 
 

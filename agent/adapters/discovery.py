@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from agent.adapters.server_book import ServerBook
-from agent.errors import Forbidden, ServerFault, ServiceError, UnexpectedAnswer
+from agent.errors import ServerFault, ServiceError, UnexpectedAnswer
 from agent.wire import extensions
 from agent.wire.announcement import ask_for_announcement
 from agent.wire.device_client import DeviceClient
@@ -105,8 +105,6 @@ class Discovery:
         announced = self.book.findings.announced
         if announced is not None:
             return frozenset(announced)
-        if isinstance(error, Forbidden):
-            return extensions.NONE
         if isinstance(error, ServerFault | UnexpectedAnswer) and self._failures >= _TRIES:
             return extensions.NONE
         raise error

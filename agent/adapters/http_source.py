@@ -102,7 +102,7 @@ class HttpSource:
         # Only what is in the journal may be left out next time.
         self._unacknowledged = answer.etag
         self._missing = None if isinstance(answer.incomplete, Interrupted) else answer.incomplete
-        is_whole = answer.incomplete is None and MORE_THAN_LISTED not in answer.notes
+        is_whole = answer.incomplete is None and not answer.omitted and MORE_THAN_LISTED not in answer.notes
         self._listed = frozenset(command.id for command in commands)
         if question.status is None and is_whole:
             self._look(commands, ended)

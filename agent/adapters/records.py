@@ -42,6 +42,6 @@ def _command(record: CommandRecord) -> Command:
         expires_at=record.expires_at,
         status=record.status,
         size_bytes=record.payload_size_bytes(),
-        fault=_NO_EXPIRY if "expires_at" in record.unreadable_times else None,
+        fault=record.fault,
         listed_at=record.listed_at,
     )

@@ -137,7 +137,8 @@ def make_discovery(config: AgentConfig, client: DeviceClient, parts: LinkParts) 
 
     if config.service is None:
         raise ConfigurationError(["service: there is none"])
-    book = ServerBook(config.service.base_url, config.service.dialect.dialect(), parts.journal)
+    service = config.service
+    book = ServerBook(service.base_url, service.dialect.dialect(), parts.journal, parts.on_server_changed)
     return Discovery(client, parts.clock, book)
 
 

@@ -43,7 +43,8 @@ class ServiceConfig(Section):
         example="/etc/device-agent/ca.pem",
     )
     timeout_s: Seconds = key(
-        "How long one request may take before it counts as failed; a held poll may take its wait on top.",
+        "How long one request may take as a whole before it counts as failed; a held poll may take its wait on top, "
+        "and an answer that comes at 2 KiB/s or more may take up to 60 s.",
         unit="s",
         why="Raise it on a slow mobile link.",
         default=10.0,

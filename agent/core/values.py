@@ -234,8 +234,8 @@ class CommandPoll:
         held: the service held this poll open (long poll), so the next one may follow at once.
         pushed: the commands came by themselves and nobody was asked: waiting for more costs nothing, and what is not
             among them may be open all the same.
-        is_whole: no page of the list is missing; else what is not among the commands may be listed all the same.
         omitted: so many commands at least are listed beside ``commands``, and were not looked at: there were too many.
+        is_whole: no page of the list is missing; else what is not among the commands may be listed all the same.
     """
 
     commands: tuple[Command, ...] = ()
@@ -244,8 +244,8 @@ class CommandPoll:
     server_time: float | None = None
     held: bool = False
     pushed: bool = False
-    is_whole: bool = True
     omitted: int = 0
+    is_whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from agent.wire import topics
 from agent.wire.auth import KeyPair
 from agent.wire.client import ServiceClient
 from agent.wire.connection import trust_store
+from agent.wire.network import open_transport
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,14 +216,12 @@ def service_client(service: ServiceConfig, credentials: Credentials) -> ServiceC
     """
     if service.ca_file is not None and not os.access(service.ca_file, os.R_OK):
         raise ConfigurationError([f"service.ca_file: {service.ca_file} cannot be read; mend the path or its mode"])
-    network = httpx.HTTPTransport(
-        verify=trust_store(service.ca_file) if service.base_url.startswith("https:") else False, trust_env=False
-    )
+    trust = trust_store(service.ca_file) if service.base_url.startswith("https:") else None
     return ServiceClient(
         service.base_url,
         KeyPair(credentials.api_key, credentials.secret),
         timeout_s=service.timeout_s,
         max_answer_bytes=service.max_answer_bytes,
-        transport=network,
+        transport=open_transport(trust, httpx.Limits()),
         user_agent=f"device-gateway/{VERSION}",
     )

@@ -102,7 +102,7 @@ class Intake:
         self._tell(result)
         if self._only_pushed:
             self._forget_old()
-        elif not poll.pushed and poll.is_whole and not poll.omitted:
+        elif not poll.pushed and not poll.omitted and poll.is_whole:
             # By the true time; 0 where nobody knows it, and then nothing is forgotten.
             now = replace(self._clock.now(), wall_s=self._service_now() or 0.0)
             self._listed.saw(ids, result, now)

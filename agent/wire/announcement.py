@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from agent.errors import ErrorAnswer, UnexpectedAnswer
+from agent.errors import UnexpectedAnswer
 from agent.frozen import dataclass
 from agent.wire import extensions, paths
+from agent.wire.answers import portal_text
 from agent.wire.connection import Connection
 
-# Too early, too slow, too often, or not signed in: no word about the path.
-_UNDECIDED: Final = frozenset({401, 408, 425, 429})
-_NOT_IMPLEMENTED: Final = 501
+_DECIDED: Final = frozenset({*range(200, 300), *range(400, 500), 501} - {401, 408, 425, 429})
+"""Statuses that say something of the path that was asked, whoever sends them."""
 _VERSION_MAX: Final = 100
 
 
@@ -37,18 +37,14 @@ def ask_for_announcement(connection: Connection) -> Announcement:
     Raises:
         ServiceError: not known: no answer, a captive portal, wrong credentials, a quota, a failing service.
     """
-    value: object = None
-    try:
-        value = connection.request("GET", paths.DISCOVERY).json()
-    except ErrorAnswer as error:
-        if error.status in _UNDECIDED or (error.status >= 500 and error.status != _NOT_IMPLEMENTED):  # noqa: PLR2004
-            raise
-    except UnexpectedAnswer as error:
-        status = error.status or 0
-        is_refused = 400 <= status < 500 and status not in _UNDECIDED  # noqa: PLR2004 - RFC 9110, section 15.5
-        if not (is_refused or (200 <= status < 300 and connection.prove())):  # noqa: PLR2004
-            raise
-    return read_announcement(value, connection.last_headers.get("server", ""))
+    answer = connection.request("GET", paths.DISCOVERY, accepts=_DECIDED)
+    if not 200 <= answer.status < 300:  # noqa: PLR2004 - RFC 9110, section 15.3
+        return read_announcement(None, answer.headers.get("server", ""))
+    value = None if answer.is_page else answer.json_or_none()
+    is_readable = value is not None or not answer.content.strip()
+    if not is_readable and not connection.prove():
+        raise UnexpectedAnswer(portal_text(answer.source, answer.status), answer.status)
+    return read_announcement(value, answer.headers.get("server", ""))
 
 
 def read_announcement(value: object, server: str = "") -> Announcement:

@@ -78,6 +78,11 @@ class Answer:
         return self.status == NOT_MODIFIED
 
     @property
+    def is_page(self) -> bool:
+        """The body is a web page."""
+        return is_page(self.headers.get("content-type", ""), self.content)
+
+    @property
     def server_time(self) -> float | None:
         """The service's clock (``Date``), seconds since the epoch, whole seconds."""
         return _http_date(self.headers.get("date"))
@@ -210,7 +215,7 @@ def raise_for_status(
         return
     if 200 <= status < 300:  # noqa: PLR2004 - RFC 9110, section 15.3
         if is_web_page and not page_is_meant:
-            raise UnexpectedAnswer(_portal_text(source, status), status)
+            raise UnexpectedAnswer(portal_text(source, status), status)
         return
     if 300 <= status < 400:  # noqa: PLR2004 - RFC 9110, section 15.4
         raise UnexpectedAnswer(_redirect_text(response, source), status)
@@ -218,7 +223,7 @@ def raise_for_status(
         raise UnexpectedAnswer(f"{source} answered with status {status}, which means nothing here", status)
     is_trusted = page_is_meant or status in TRUSTED_IN_HTML
     if is_web_page and status < 500 and not is_trusted:  # noqa: PLR2004 - RFC 9110, section 15.6
-        raise UnexpectedAnswer(_portal_text(source, status), status)
+        raise UnexpectedAnswer(portal_text(source, status), status)
     raise _error_answer(response, _read_error(b"" if is_web_page else body), redact)
 
 
@@ -288,7 +293,8 @@ def _read_error(body: bytes) -> ErrorBody:
         return ErrorBody()
 
 
-def _portal_text(source: str, status: int) -> str:
+def portal_text(source: str, status: int) -> str:
+    """What to say of a web page that is not the service's."""
     return (
         f"{source} answered {status} with a web page instead of JSON: the network wants a sign-in (captive portal), "
         "or base_url is not the service's address; sign in to the network, or correct base_url"

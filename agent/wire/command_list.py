@@ -57,13 +57,13 @@ class CommandList:
         etag: the list's version, for the next conditional request; None when the service gives none.
         unchanged: 304, the list is the one that ``etag`` names; ``records`` is empty.
         server_time: the service's clock, seconds since the epoch; None when not told.
+        omitted: so many commands at least were listed and not read, since there were too many
+            (:mod:`agent.wire.long_lists`): what is missing in ``records`` may be listed all the same.
         notes: what is odd about the list as a whole, by kind (``unreadable_created_at``, ``unreadable_expires_at``,
             ``derived_ids``, ``more_than_listed``): one sentence each with an example, to be logged once per kind.
         incomplete: why pages after the first are missing; None when the list is whole. What was read counts all the
             same, since a server may hand each command out once: the caller stores it first and then takes this for
             the error of the call. What is not in ``records`` may still be on the list.
-        omitted: so many commands at least were listed and not read, since there were too many
-            (:mod:`agent.wire.long_lists`): what is missing in ``records`` may be listed all the same.
     """
 
     records: tuple[CommandRecord, ...] = ()
@@ -71,9 +71,9 @@ class CommandList:
     etag: str | None = None
     unchanged: bool = False
     server_time: float | None = None
+    omitted: int = 0
     notes: Mapping[str, str] = field(default_factory=dict)
     incomplete: ServiceError | None = None
-    omitted: int = 0
 
     @property
     def has_derived_ids(self) -> bool:

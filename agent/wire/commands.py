@@ -39,6 +39,7 @@ ResultStatus = Literal["in_progress", "succeeded", "failed", "rejected"]
 ID_NAMES: Final = ("id", "command_id", "commandId", "_id", "uuid")
 """Where a command's id is looked for, in this order."""
 _CREATED: Final = ("created_at", "createdAt")
+_NO_EXPIRY: Final = "unreadable_expires_at: the command's expires_at is no time that this device can read"
 _EXPIRES: Final = ("expires_at", "expiresAt")
 
 
@@ -139,6 +140,11 @@ class CommandRecord(Received):
     def unreadable_times(self) -> tuple[str, ...]:
         """Which of ``created_at`` and ``expires_at`` the service sent in a form that could not be read."""
         return self._unreadable_times
+
+    @property
+    def fault(self) -> str | None:
+        """Why it must not run although it could be read, as ``code: sentence``; None when nothing is wrong."""
+        return _NO_EXPIRY if "expires_at" in self._unreadable_times else None
 
     @property
     def has_derived_id(self) -> bool:

@@ -13,7 +13,7 @@ import ssl
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -21,7 +21,6 @@ from typing import Any, Final, Self
 import httpx
 
 from agent.errors import ConfigurationError, InvalidMessage, TransportError, UnexpectedAnswer
-from agent.wire import paths
 from agent.wire.answers import TRUSTED_IN_HTML, Answer, one_line, raise_for_status, read_body
 from agent.wire.auth import Credential, origin_of
 from agent.wire.faults import FAULTS, explain
@@ -29,9 +28,9 @@ from agent.wire.identity import PROOF_PATH, Identity, PageVerdict, is_page, is_p
 from agent.wire.limits import ANSWER_BYTES
 from agent.wire.lists import Page, Params, iterate_pages
 from agent.wire.secret import redact
+from agent.wire.time_budget import TimeBudget
 
 _CONNECT_MAX_S: Final = 5.0
-_BODY_MAX_S: Final = 60.0
 _PORT_MAX: Final = 65_535
 _START_LINE_BYTES: Final = 18
 _PLAIN: Final = {"Accept-Encoding": "identity"}
@@ -54,11 +53,12 @@ class Connection:
     Args:
         base_url: ``http://`` or ``https://``, host, and a path prefix if the service has one.
         auth: the credential; it is bound to the base URL's origin.
-        timeout_s: for connecting (at most 5 s), and for each wait for the next bytes.
+        timeout_s: for a whole request, however it trickles, beside what the service may hold it; connecting has 5 s of
+            it at most. Only a body that comes at 2 KiB/s or more may take longer, up to 60 s.
         max_answer_bytes: the largest answer, after decoding.
         transport: replaces the network, for tests.
         user_agent: the ``User-Agent`` header.
-        monotonic: the clock for the bound on a whole answer.
+        monotonic: the clock for the bound on a whole request.
 
     Attributes:
         max_answer_bytes: the largest answer, after decoding.
@@ -124,6 +124,7 @@ class Connection:
         headers: Mapping[str, str] | None = None,
         wait_s: float = 0.0,
         interruptible: bool = False,
+        accepts: Container[int] = (),
     ) -> Answer:
         """Make one request, once.
 
@@ -135,6 +136,7 @@ class Connection:
             headers: beside the ones that every request has; printable ASCII.
             wait_s: how long the service may hold the answer, on top of the usual timeout.
             interruptible: :meth:`interrupt` ends it.
+            accepts: statuses that are returned as they came, for a caller that judges them itself.
 
         Raises:
             Interrupted: :meth:`interrupt` was called.
@@ -157,7 +159,7 @@ class Connection:
             wait_s=wait_s,
             traced=interruptible,
         )
-        return self._exchange(client, request, wait_s, interruptible=interruptible)
+        return self._exchange(client, request, wait_s, interruptible=interruptible, accepts=accepts)
 
     @contextlib.contextmanager
     def stream(
@@ -184,7 +186,8 @@ class Connection:
         )
         fault: TransportError | None = None
         try:
-            response = client.send(request, auth=self._auth, stream=True, follow_redirects=False)
+            with TimeBudget(self._monotonic, self._timeout_s + silence_s):
+                response = client.send(request, auth=self._auth, stream=True, follow_redirects=False)
             try:
                 if not response.is_success:
                     source = one_line(f"GET {self.origin}{request.url.path}")
@@ -243,14 +246,12 @@ class Connection:
             held.close()
 
     def _open_client(self) -> httpx.Client:
-        return httpx.Client(
-            verify=self._trust,
-            trust_env=False,
-            follow_redirects=False,
-            limits=_LIMITS,
-            transport=self._transport,
-            headers=self._headers,
-        )
+        transport = self._transport
+        if transport is None:
+            from agent.wire.network import open_transport  # not where a transport in memory replaces the network
+
+            transport = open_transport(self._trust, _LIMITS)
+        return httpx.Client(trust_env=False, follow_redirects=False, transport=transport, headers=self._headers)
 
     def _held_client(self) -> httpx.Client:
         if self._held is None:
@@ -289,21 +290,30 @@ class Connection:
             extensions=extensions,
         )
 
-    def _exchange(self, client: httpx.Client, request: httpx.Request, wait_s: float, *, interruptible: bool) -> Answer:
-        sent_s = self._monotonic()
-        deadline = sent_s + wait_s + max(_BODY_MAX_S, self._timeout_s)
-        arrived_s = sent_s
+    def _exchange(
+        self,
+        client: httpx.Client,
+        request: httpx.Request,
+        wait_s: float,
+        *,
+        interruptible: bool,
+        accepts: Container[int],
+    ) -> Answer:
+        budget = TimeBudget(self._monotonic, self._timeout_s, wait_s)
+        arrived_s = budget.began_s
         fault: TransportError | None = None
         received_bytes = 0
         try:
-            response = client.send(request, auth=self._auth, stream=True, follow_redirects=False)
-            try:
-                arrived_s = self._monotonic()
-                self.last_headers = response.headers
-                content = self._read(response, deadline)
-            finally:
-                received_bytes = _head_bytes(response.headers) + response.num_bytes_downloaded
-                response.close()
+            with budget:
+                response = client.send(request, auth=self._auth, stream=True, follow_redirects=False)
+                try:
+                    arrived_s = self._monotonic()
+                    budget.head_is_here(arrived_s)
+                    self.last_headers = response.headers
+                    content = self._read(response, budget)
+                finally:
+                    received_bytes = _head_bytes(response.headers) + response.num_bytes_downloaded
+                    response.close()
         except FAULTS as exc:
             fault = explain(exc, self.origin, self._timeout_s + wait_s, self._redact)
         finally:
@@ -314,12 +324,14 @@ class Connection:
                 self._end_if_interrupted()
             raise fault
         source = one_line(f"{request.method} {self.origin}{request.url.path}")
-        is_meant = self._is_meant(request, response, content)
-        raise_for_status(response, content, source=source, redact=self._redact, page_is_meant=is_meant)
+        if response.status_code not in accepts:
+            is_meant = self._is_meant(request, response, content)
+            raise_for_status(response, content, source=source, redact=self._redact, page_is_meant=is_meant)
         answer = Answer(response.status_code, response.headers, content, source)
-        if self.on_date is not None and answer.server_time is not None:
+        is_told = answer.status < 400 and not answer.is_page  # noqa: PLR2004 - RFC 9110, section 15.5
+        if self.on_date is not None and is_told and answer.server_time is not None:
             late_s = self._monotonic() - arrived_s  # the body took its time, and the header is as old by now
-            self.on_date(answer.server_time + late_s, arrived_s - sent_s)
+            self.on_date(answer.server_time + late_s, arrived_s - budget.began_s)
         return answer
 
     def _is_meant(self, request: httpx.Request, response: httpx.Response, content: bytes) -> bool:
@@ -329,7 +341,7 @@ class Connection:
             self._identity.note(request.method, path, status)
             return False
         is_judged = (200 <= status < 300 or 400 <= status < 500) and status not in TRUSTED_IN_HTML  # noqa: PLR2004
-        if not is_judged or path.endswith(paths.DISCOVERY):  # what is discovered has its own rule
+        if not is_judged:
             return False
         verdict = self._identity.judge(request.method, path, status, content, self._monotonic())
         if verdict is PageVerdict.DOUBTFUL and self.prove():
@@ -351,11 +363,12 @@ class Connection:
         )
         begun = b""
         try:
-            response = self._client.send(request, auth=self._auth, stream=True, follow_redirects=False)
-            try:
-                begun = next(response.iter_bytes() if response.is_stream_consumed else response.iter_raw(), b"")
-            finally:
-                response.close()
+            with TimeBudget(self._monotonic, self._timeout_s):
+                response = self._client.send(request, auth=self._auth, stream=True, follow_redirects=False)
+                try:
+                    begun = next(response.iter_bytes() if response.is_stream_consumed else response.iter_raw(), b"")
+                finally:
+                    response.close()
         except FAULTS:
             return False
         good = is_proof(response.status_code, response.headers.get("content-type", ""), begun)
@@ -363,13 +376,14 @@ class Connection:
             self._identity.asked(self._monotonic(), good=good)
         return good
 
-    def _read(self, response: httpx.Response, deadline: float) -> bytes:
+    def _read(self, response: httpx.Response, budget: TimeBudget) -> bytes:
         status = response.status_code
         if 300 <= status < 400:  # noqa: PLR2004 - RFC 9110, section 15.4: nothing in it is read
             return b""
 
         def check_deadline() -> None:
-            if self._monotonic() > deadline:
+            budget.has_body(response.num_bytes_downloaded)
+            if budget.left_s < 0:
                 raise UnexpectedAnswer(
                     f"{self.origin} sends its answer too slowly and was cut off: the network is too slow for it",
                     status,

@@ -73,6 +73,9 @@ class DeviceCalls(Calls):
         content when the service gives none (:meth:`CommandRecord.with_derived_id`). Of a list beyond
         :data:`~agent.wire.long_lists.ITEMS_MAX` commands both ends are read, and no page after that many.
 
+        A page after the first that does not come takes nothing away from those before: see
+        :attr:`CommandList.incomplete`, which also says when there are more pages than are read.
+
         Args:
             device_id: the device.
             status: ``open``, a single state, or None for all.
@@ -110,7 +113,7 @@ class DeviceCalls(Calls):
         pages = iterate_pages(
             fetch, path, given({"status": status}), self.connection.url(path), pages_max=COMMAND_PAGES_MAX
         )
-        return _read_commands(pages, self.reading, self.connection.max_answer_bytes, omitted)
+        return _read_commands(pages, omitted, self.reading, self.connection.max_answer_bytes)
 
     def device_command_parts(
         self, device_id: str, *, status: str | None = None, etag: str | None = None
@@ -130,7 +133,7 @@ class DeviceCalls(Calls):
 
         params = given({"status": status})
         pages = iterate_pages(fetch, path, params, self.connection.url(path), pages_max=COMMAND_PAGES_MAX)
-        found = _Found(self.reading)
+        found = CommandReader(self.reading)
         for number, (answer, page) in enumerate(pages):
             for begin in range(0, max(1, len(page.items)), _PART):
                 found.add(page.items[begin : begin + _PART], begins_page=begin == 0)
@@ -260,16 +263,22 @@ def _range(device_id: str | None, from_: float | None, to: float | None, keys: S
 
 
 def _read_commands(
-    pages: Iterator[tuple[Answer, Page]], reading: AnswerReading, max_bytes: int, omitted: list[int]
+    pages: Iterator[tuple[Answer, Page]], omitted: list[int], reading: AnswerReading, max_bytes: int
 ) -> CommandList:
-    """The commands of all pages.
+    """The commands of all pages, or of as many as are read.
+
+    Args:
+        pages: fetched when asked for.
+        omitted: how many commands were left out of each page so far; filled while ``pages`` is.
+        reading: how this server's answers are read.
+        max_bytes: no further page is asked for after so many.
 
     Raises:
         ServiceError: the first page did not come. One that is missing later is in ``incomplete``.
     """
-    found = _Found(reading)
+    found = CommandReader(reading)
     answer, page = next(pages)
-    first = answer
+    is_unchanged, page_count = answer.is_unchanged, 1
     count, size_bytes, total = 0, 0, None
     incomplete: ServiceError | None = None
     while True:
@@ -287,6 +296,7 @@ def _read_commands(
                     "let the service drop old ones, or raise max_answer_bytes"
                 )
             answer, page = next(pages)
+            page_count += 1
         except StopIteration:
             break
         except ServiceError as error:
@@ -300,17 +310,26 @@ def _read_commands(
         tuple(found.records),
         tuple(found.malformed),
         # With more than one page the first one's tag does not speak for the whole list.
-        etag=answer.etag if answer is first and incomplete is None else None,
-        unchanged=first.is_unchanged,
+        etag=answer.etag if page_count == 1 and incomplete is None else None,
+        unchanged=is_unchanged,
         server_time=answer.server_time,
+        omitted=sum(omitted),
         notes=found.notes,
         incomplete=incomplete,
-        omitted=sum(omitted),
     )
 
 
-class _Found:
-    """The commands of the pages so far."""
+class CommandReader:
+    """The commands in the items of a list, page by page: one reader for whoever makes the requests.
+
+    Args:
+        reading: how this server's answers are read.
+
+    Attributes:
+        records: those that could be read, each with an id.
+        malformed: one sentence for each that could not.
+        notes: see :class:`CommandList`.
+    """
 
     def __init__(self, reading: AnswerReading) -> None:
         self._reading = reading

@@ -24,7 +24,7 @@ class DeviceClient(DeviceCalls):
     Args:
         base_url: the gateway address, ``{base_url}`` in the specification.
         auth: :class:`~agent.wire.auth.KeyPair` or :class:`~agent.wire.auth.BearerToken`; None sends none.
-        timeout_s: for each wait for the service, seconds.
+        timeout_s: for a whole request, seconds; see :class:`~agent.wire.connection.Connection`.
         max_answer_bytes: the largest answer, after decoding.
         transport: replaces the network, for tests.
         user_agent: the ``User-Agent`` header.

@@ -15,6 +15,7 @@ import httpx
 
 from agent.wire.answers import one_line, read_retry_after
 from agent.wire.connection import trust_store
+from agent.wire.network import open_transport
 from agent.wire.rate_limit import RateLimit, read_rate_limit
 from agent.wire.secret import redact
 
@@ -78,7 +79,7 @@ class Witness(httpx.BaseTransport):
         wall: Callable[[], float] = time.time,
     ) -> None:
         limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
-        self._inner = inner or httpx.HTTPTransport(verify=trust_store(), limits=limits, trust_env=False)
+        self._inner = inner or open_transport(trust_store(), limits)
         self._clock = clock
         self._wall = wall
         self._local = threading.local()

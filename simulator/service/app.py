@@ -14,6 +14,7 @@ from simulator.service.endpoints import Endpoint, Paths, scoped
 from simulator.service.gate import Gate
 from simulator.service.oauth.addresses import PAGES
 from simulator.service.oauth.cors import Cors
+from simulator.service.profiles.layer import ProfileLayer
 from simulator.service.routes import (
     account_pages,
     analytics,
@@ -22,6 +23,7 @@ from simulator.service.routes import (
     control,
     control_clients,
     control_clock,
+    control_profiles,
     dashboards,
     database,
     devices,
@@ -78,7 +80,9 @@ def create_app(config: ServiceConfig) -> ASGIApp:
 def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIApp:
     """The application around a service that somebody else closes."""
     control_endpoints = (
-        (*control.ENDPOINTS, *control_clients.ENDPOINTS, *control_clock.ENDPOINTS) if service.config.control else ()
+        (*control.ENDPOINTS, *control_clients.ENDPOINTS, *control_clock.ENDPOINTS, *control_profiles.ENDPOINTS)
+        if service.config.control
+        else ()
     )
     served = (
         *ENDPOINTS,
@@ -88,8 +92,9 @@ def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIAp
         *control_endpoints,
         *documents.make_endpoints(ENDPOINTS, control_endpoints),
     )
+    served_paths = Paths(service, served, lifespan or service.running)
     gate = Gate(
-        Paths(service, served, lifespan or service.running),
+        served_paths,
         callers=service.callers,
         find_bearer=service.find_bearer,
         quota=service.quota,
@@ -97,4 +102,5 @@ def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIAp
         ids=service.ids,
         control=service.config.control,
     )
-    return Cors(gate, lambda: service.look_up(clients.browser_origins), closed=PAGES)
+    complete = Cors(gate, lambda: service.look_up(clients.browser_origins), closed=PAGES)
+    return ProfileLayer(complete, served_paths, service, ENDPOINTS)

@@ -13,6 +13,8 @@ from agent.errors import ConfigurationError
 from agent.wire.limits import QUOTA_PER_MINUTE
 from agent.wire.secret import Secret
 from simulator.service.config import REFRESH_GRACE_S, ServiceConfig
+from simulator.service.profiles.model import COMPLETE
+from simulator.service.profiles.text import name_of, read_all
 
 if TYPE_CHECKING:
     from simulator.service.service import Service
@@ -120,6 +122,16 @@ _LEVELS = ("debug", "info", "warning", "error")
     help="Check each command_payload against its product's vocabulary.",
 )
 @click.option(
+    "--profile",
+    "profiles",
+    multiple=True,
+    metavar="NAME|FILE|AXIS=VALUE,...",
+    envvar="FLEET_SIMULATOR_PROFILE",
+    show_envvar=True,
+    help="Answer the first account as another server would: complete, plain, a .yaml file, or axis=value,...; a later "
+    "one changes what the earlier ones said. docs/profile-axes.md lists the axes. Without it, what is stored.",
+)
+@click.option(
     "--no-control",
     is_flag=True,
     envvar="FLEET_SIMULATOR_NO_CONTROL",
@@ -149,6 +161,7 @@ def service_command(  # noqa: PLR0917 - click passes all of them by name
     trusted_proxies: tuple[str, ...],
     refresh_grace_s: int,
     validate_commands: bool,  # noqa: FBT001 - click passes by name
+    profiles: tuple[str, ...],
     no_control: bool,  # noqa: FBT001 - click passes by name
     log_level: str,
 ) -> None:
@@ -174,6 +187,7 @@ def service_command(  # noqa: PLR0917 - click passes all of them by name
             refresh_grace_s=refresh_grace_s,
             validate_commands=validate_commands,
             control=not no_control,
+            profile=read_all(profiles) if profiles else None,
             log_level=log_level,
         )
         from simulator.service.server import serve  # its libraries take a second: not for --help or a wrong option
@@ -206,6 +220,9 @@ def _greet(service: Service, base_url: str) -> None:
     made = service.made_keys
     secret = made.secret_key.reveal() if made else "$SECRET_KEY"
     click.echo(f"service    {base_url}")
+    profile = service.profiles.of(service.first_caller().manufacturer_seq)
+    if profile != COMPLETE:
+        click.echo(f"profile    {name_of(profile)}")
     click.echo(f"data       {service.database.where}")
     click.echo(f"api key    {service.api_key}")
     if made:

@@ -13,6 +13,7 @@ from agent.wire.limits import QUOTA_PER_MINUTE
 from agent.wire.secret import Secret
 from simulator.service.client_address import parse_networks
 from simulator.service.clock import ServiceClock, SystemClock
+from simulator.service.profiles.model import ServerProfile
 
 REFRESH_GRACE_S: Final = 300
 """The longest time that a rotated refresh token may stay good: a copy of it is good for as long."""
@@ -40,6 +41,7 @@ class ServiceConfig:
         public_url: what callers reach the service under, for partners; where it listens when None.
         trusted_proxies: addresses or networks whose ``X-Forwarded-For`` names the caller.
         refresh_grace_s: for so many seconds a rotated refresh token is good once more; 0 = never.
+        profile: how the first account is answered; None keeps what is stored, the complete service at first.
     """
 
     host: str = "127.0.0.1"
@@ -58,6 +60,7 @@ class ServiceConfig:
     public_url: str | None = None
     refresh_grace_s: int = 0
     trusted_proxies: tuple[str, ...] = ()
+    profile: ServerProfile | None = None
 
     def __post_init__(self) -> None:
         faults = list(self._faults())

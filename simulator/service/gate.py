@@ -120,7 +120,7 @@ class Gate:
             # Routes match the path as it was sent and decode each segment by itself: an id may hold an encoded slash.
             scope["path"] = raw_path.decode("ascii", "replace")
         path: str = scope["path"]
-        if path in PUBLIC or (self._control and path.startswith(CONTROL_PREFIX) and _is_local(scope)):
+        if path in PUBLIC or (self._control and path.startswith(CONTROL_PREFIX) and is_local(scope)):
             return
         scope[CALLER] = caller = await self._authenticate(given)
         if self._quota is not None:
@@ -176,7 +176,8 @@ def _count(quota: Quota, caller: Caller, now_ms: int, headers: list[Header]) -> 
         )
 
 
-def _is_local(scope: Scope) -> bool:
+def is_local(scope: Scope) -> bool:
+    """Whether the caller is on this machine."""
     client = scope.get("client")
     if client is None:
         return False

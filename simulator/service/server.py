@@ -19,6 +19,7 @@ from agent.wire.secret import Secret
 from simulator.service.app import build_app
 from simulator.service.config import ServiceConfig
 from simulator.service.corked import CorkedProtocol
+from simulator.service.profiles.model import ServerProfile
 from simulator.service.service import Service
 from simulator.service.storage.clients import NewClient, WantedClient
 from simulator.service.storage.keys import Keys
@@ -140,6 +141,14 @@ class RunningService:
     def add_account(self, name: str) -> Keys:
         """A further manufacturer, with keys of its own."""
         return self._service.add_account(name)
+
+    def set_profile(self, profile: ServerProfile, api_key: str | None = None) -> None:
+        """Answer an account by this profile from now on; the first account when no key is given.
+
+        Raises:
+            ConfigurationError: there is no such account.
+        """
+        self._service.set_profile_now(profile, api_key)
 
     def add_user(
         self,

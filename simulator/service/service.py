@@ -28,6 +28,8 @@ from simulator.service.oauth.attempts import Attempts
 from simulator.service.oauth.sessions import Sessions
 from simulator.service.passwords import Passwords, hash_password
 from simulator.service.presence import Presence
+from simulator.service.profiles.accounts import AccountProfiles
+from simulator.service.profiles.model import ServerProfile
 from simulator.service.quota import Quota
 from simulator.service.rules.engine import Rules
 from simulator.service.seed import Seed, SeedFaultsError, read_seed
@@ -97,6 +99,7 @@ class Service:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.writer = Writer(self.database, self._before_commit, self._after_rollback, due_work=_OverdueCommands(self))
         self.callers: dict[bytes, Caller] = {}
+        self.profiles = AccountProfiles()
         self.on_reset: list[Callable[[Connection], None]] = []
         """What keeps something of the storage in memory reads it again here, inside the reset's transaction."""
         self.on_reset.append(self.rules.load)
@@ -131,11 +134,22 @@ class Service:
         self.callers.update(keys.load_callers(connection))
         self.deadline.load(connection)
         self.rules.load(connection)
+        self.profiles.load(connection, next(iter(self.callers.values())).manufacturer_seq, config.profile)
         # In the same transaction: a first start that fails must not leave an account whose keys nobody was shown.
         done = self._sow(connection, seed, self._target(next(iter(self.callers.values())), hashes))
         if isinstance(done, SeedFaultsError):
             raise ConfigurationError([f"seed {config.seed_file} {line}" for line in done.lines()], "seed")
         return made
+
+    def set_profile_now(self, profile: ServerProfile, api_key: str | None = None) -> None:
+        """Answer an account otherwise; the first when no key is given. From any thread but the event loop's.
+
+        Raises:
+            ConfigurationError: there is no such account.
+        """
+        account = self._account(api_key)
+        self.writer.call(lambda connection: self.profiles.store(connection, account, profile))
+        self.profiles.show(account, profile)
 
     def _target(self, caller: Caller, hashes: Hashes) -> Target:
         return Target(caller.manufacturer_seq, self.ids.next, self.clock.now_ms(), hashes)

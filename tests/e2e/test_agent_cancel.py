@@ -206,7 +206,7 @@ def test_what_the_service_canceled_is_ended_and_its_409_is_not_repeated(bench):
 
     def script(method: str, path: str, _headers: dict[str, str]) -> Answer:
         if path.startswith("/.well-known"):
-            return Answer(body={"extensions": ["command-results"]})
+            return Answer(body={"extensions": ["command-results", "command-status"]})
         if method == "POST":
             return Answer(409, {"error": "command_final", "message": "it is canceled"})
         if "status=canceled" in path:
@@ -221,7 +221,7 @@ def test_what_the_service_canceled_is_ended_and_its_409_is_not_repeated(bench):
         canceled.set()
         agent.wait_for("canceled: by the service, while it ran")
         assert is_gone(process_id)
-        agent.wait_for("its end is no longer asked for")
+        agent.wait_for("its end is no longer wanted")
         polls = len(server.asked)
         wait_until(lambda: len(server.asked) >= polls + 3)
         results = [path for method, path, _ in server.asked if method == "POST" and path.endswith("/result")]

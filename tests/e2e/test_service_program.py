@@ -137,6 +137,20 @@ def test_what_cannot_be_used_is_one_line_and_exit_code_2(tmp_path):
     assert "--port" in _refused(FLEET_SIMULATOR_PORT="70000")
 
 
+def test_a_profile_is_answered_shown_and_kept(tmp_path):
+    data = ("--data", str(tmp_path / "data"), "--api-key", "mk_test", "--secret-key", "msk_test")
+    with _program(*data, "--profile", "plain", "--profile", "list_shape=bare,id_name=_id") as (_, told):
+        assert "list_shape=bare" in told["profile"]
+        assert httpx.get(f"{told['service']}/products", headers=KEYS, trust_env=False, timeout=120).json() == []
+    with _program(*data) as (_, told):
+        assert "list_shape=bare" in told["profile"]
+    with _program(*data, "--profile", "complete") as (_, told):
+        assert "profile" not in told
+    refused = _refused("--profile", "list_shap=bare")
+    assert refused.startswith("error: --profile list_shap=bare: list_shap: there is no such axis")
+    assert "did you mean 'list_shape'?" in refused
+
+
 def test_every_option_has_an_environment_variable(tmp_path):
     environment = {
         "FLEET_SIMULATOR_HOST": "127.0.0.1",

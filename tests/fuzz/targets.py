@@ -44,6 +44,7 @@ from agent.wire.answers import Answer, raise_for_status, read_body, read_retry_a
 from agent.wire.calls import read_record
 from agent.wire.commands import CommandRecord
 from agent.wire.dialect import AnswerReading
+from agent.wire.identity import Identity, PageVerdict, is_page, is_proof
 from agent.wire.lists import PageWalk, next_link, read_page
 from agent.wire.long_lists import cut_list
 from agent.wire.qr import LabelText, base45, encode_label, parse_label
@@ -260,6 +261,18 @@ def _error_answer(raw: bytes) -> None:
     status = int.from_bytes(raw[:2])
     response = httpx.Response(status, headers=headers_of(raw[2:]), content=raw[2:])
     raise_for_status(response, raw[2:], source="x", redact=lambda text: text)
+
+
+@target("web page", b"/devices/d\n<html>/devices/d", b"/sensor-data\n\xef\xbb\xbf <!DOCTYPE html>")
+def _web_page(raw: bytes) -> None:
+    """The first line is the path; what follows is the body."""
+    first, _, body = raw.partition(b"\n")
+    path = first.decode("latin-1")
+    identity = Identity()
+    assert identity.judge("POST", path, 404, body, 0.0) is PageVerdict.DOUBTFUL
+    identity.proved("POST", path, 404, body, 0.0)
+    assert identity.judge("POST", path, 404, body, 0.0) is PageVerdict.MEANT
+    assert not (is_page("", body) and is_proof(200, "", body))
 
 
 class _Chunks(httpx.SyncByteStream):

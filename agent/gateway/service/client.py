@@ -14,6 +14,7 @@ from agent.gateway.service.meter import Meter, MeteredTransport
 from agent.wire.auth import KeyPair
 from agent.wire.connection import trust_store
 from agent.wire.device_client import DeviceClient
+from agent.wire.network import open_transport
 
 
 def make_client(service: ServiceConfig, credentials: Credentials, meter: Meter, connections: int) -> DeviceClient:
@@ -30,10 +31,9 @@ def make_client(service: ServiceConfig, credentials: Credentials, meter: Meter, 
     """
     if service.ca_file is not None and not os.access(service.ca_file, os.R_OK):
         raise ConfigurationError([f"service.ca_file: {service.ca_file} cannot be read; mend the path or its mode"])
-    network = httpx.HTTPTransport(
-        verify=trust_store(service.ca_file) if service.base_url.startswith("https:") else False,
-        trust_env=False,
-        limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections, keepalive_expiry=60.0),
+    network = open_transport(
+        trust_store(service.ca_file) if service.base_url.startswith("https:") else None,
+        httpx.Limits(max_connections=connections, max_keepalive_connections=connections, keepalive_expiry=60.0),
     )
     return DeviceClient(
         service.base_url,

@@ -13,6 +13,7 @@ from agent.core.budget import Budget, BudgetState, Grant, Kind, Wait
 from agent.errors import TransportError
 from agent.wire.answers import read_retry_after
 from agent.wire.rate_limit import read_rate_limit
+from agent.wire.time_budget import current
 
 _TOO_MANY: Final = 429
 
@@ -72,12 +73,16 @@ class Meter:
         """The grant that this thread's next request is made on, waiting for one when the call needs another."""
         grant: Grant | None = getattr(self._mine, "grant", None)
         self._mine.grant = None
+        began_s = self._monotonic()
         while grant is None:
             answer = self.ask(getattr(self._mine, "kind", Kind.UPKEEP))
             if isinstance(answer, Grant):
                 grant = answer
             elif self._closing.wait(max(0.0, answer.until_s - self._monotonic())):
                 raise TransportError("the gateway stops: the request was not made")
+        budget = current()
+        if budget is not None:  # waiting for the quota is no part of the exchange
+            budget.extend(self._monotonic() - began_s)
         return grant
 
     def answered(self, grant: Grant, response: httpx.Response) -> None:

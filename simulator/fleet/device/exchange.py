@@ -337,6 +337,7 @@ def command_of(record: CommandRecord, device_id: str) -> Command:
         expires_at=record.expires_at,
         status=record.status,
         size_bytes=record.payload_size_bytes(),
+        fault=record.fault,
     )
 
 

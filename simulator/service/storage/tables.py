@@ -40,6 +40,7 @@ manufacturers = Table(
     Column("id", Text, nullable=False, unique=True),
     Column("name", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
+    Column("profile", Text),
 )
 
 api_keys = Table(

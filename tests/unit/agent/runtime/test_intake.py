@@ -351,6 +351,15 @@ class TestForgetting:
             bench.take()
         assert "old" not in bench.journal.entries
 
+    def test_lists_whose_pages_are_missing_forget_nothing_however_long(self):
+        bench = Bench()
+        self.reported(bench, "old")
+        bench.take()
+        for _ in range(48):
+            bench.clock.advance(3600)
+            bench.intake.take(CommandPoll((), is_whole=False))
+        assert "old" in bench.journal.entries
+
     def test_one_empty_list_forgets_nothing_however_old_the_command_is(self):
         bench = Bench()
         command = make_command("old")

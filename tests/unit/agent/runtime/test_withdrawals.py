@@ -93,6 +93,11 @@ def test_a_push_says_nothing_of_what_it_does_not_name(withdrawals, source):
     assert source.asked == []
 
 
+def test_a_list_whose_pages_are_missing_says_nothing_of_what_it_does_not_name(withdrawals, source):
+    withdrawals.look(listed("c2", is_whole=False))
+    assert source.asked == []
+
+
 def test_a_cancel_that_cannot_be_written_is_logged(withdrawals, source, dispatcher, caplog):
     source.taken_back = {"c1"}
     dispatcher.fault = "the disk is full"

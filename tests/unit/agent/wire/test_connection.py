@@ -430,3 +430,22 @@ def test_each_good_answer_tells_the_services_time_and_how_long_it_took():
         conn.request("GET", "/devices")
     # Half a second until the head was there, and another one for the body, by which the date is older now.
     assert told == [(1767225600.5, 0.5)]
+
+
+def test_a_discovery_tells_the_services_time_and_a_portals_page_does_not():
+    told: list[float] = []
+    date = {"date": "Thu, 01 Jan 2026 00:00:00 GMT"}
+    answers = iter(
+        [
+            httpx.Response(200, json={"extensions": []}, headers=date),
+            httpx.Response(200, html="<html>sign in</html>", headers=date),
+            httpx.Response(200, html="<html>sign in</html>", headers=date),
+        ]
+    )
+    transport = httpx.MockTransport(lambda request: next(answers))
+    with ServiceClient("http://service.test", None, transport=transport) as client:
+        client.connection.on_date = lambda server_s, _round_trip_s: told.append(server_s)
+        assert client.discover() == set()
+        with pytest.raises(UnexpectedAnswer, match="captive portal"):
+            client.discover()
+    assert len(told) == 1

@@ -64,7 +64,7 @@ def test_one_bad_command_never_hides_the_others():
     good = {"id": "c1", "command_payload": {"command": "ping"}, "created_at": "2026-01-01T00:00:01Z"}
     older = {**good, "id": "c0", "created_at": "2026-01-01T00:00:00Z"}
     foreign = {**good, "id": "c2", "device_id": "d2"}
-    nameless = {"command_payload": {}}
+    nameless = {"command": "ping"}
     answer = listing(good, older, foreign, nameless, "text", etag='"v2"')
     found = read_listing(answer, ALL.poll(0, None), "d/1")
     assert [command.id for command in found.poll.commands] == ["c0", "c1"]

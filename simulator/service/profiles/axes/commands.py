@@ -1,0 +1,154 @@
+"""Records and lists of commands.
+
+Axes: ``id_name``, ``id_type``, ``status_words``, ``created_at``, ``expires_at``, ``command_list``, ``command_order``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import Connection, select
+
+from agent.wire import paths
+from agent.wire.commands import OPEN, CommandStatus
+from simulator.service.profiles.axes.lists import is_list
+from simulator.service.profiles.exchange import OK, Exchange
+from simulator.service.storage import commands as storage
+from simulator.service.storage import devices
+from simulator.service.storage.tables import commands as table
+
+_LIST: Final = "list_device_commands"
+_RECORDS: Final = frozenset({_LIST, "send_command", "report_command_result", "show_command"})
+_QUEUED: Final = CommandStatus.QUEUED.value
+OWN_WORDS: Final = {
+    CommandStatus.QUEUED: "PENDING",
+    CommandStatus.DELIVERED: "SENT",
+    CommandStatus.IN_PROGRESS: "RUNNING",
+    CommandStatus.SUCCEEDED: "DONE",
+    CommandStatus.FAILED: "ERROR",
+    CommandStatus.REJECTED: "REFUSED",
+    CommandStatus.EXPIRED: "LAPSED",
+    CommandStatus.TIMED_OUT: "LOST",
+    CommandStatus.CANCELED: "WITHDRAWN",
+}
+_NUMBERS: Final = {status: number for number, status in enumerate(OWN_WORDS)}
+
+
+async def find_by_number(exchange: Exchange) -> None:
+    """Before: a number in the path becomes the id that the complete service knows."""
+    number = exchange.ids.get("command_id")
+    if exchange.profile.id_type != "integer" or number is None:
+        return
+    if not (number.isascii() and number.isdigit() and len(number) < 19):  # noqa: PLR2004 - what a row number may be
+        return
+    account = exchange.account
+
+    def find(connection: Connection) -> str | None:
+        c = table.c
+        query = select(c.id).where(c.seq == int(number), c.manufacturer_seq == account)
+        return connection.execute(query).scalar_one_or_none()
+
+    found = await exchange.service.look_up(find)
+    if found is not None:
+        exchange.replace_id("command_id", found)
+
+
+async def choose(exchange: Exchange) -> None:
+    """Before: which commands are listed, in which order."""
+    if exchange.name != _LIST:
+        return
+    profile, status = exchange.profile, exchange.parameter("status")
+    order = {"newest": "desc", "oldest": "asc"}.get(profile.command_order)
+    if _is_handed_out(exchange):
+        exchange.asked["once"] = "yes"
+        exchange.query = [one for one in exchange.query if one[0] not in {"status", "cursor"}]
+        exchange.query.append(("status", _QUEUED))
+        order = order or ("asc" if status == OPEN else "desc")
+    elif status is None and profile.command_list != "everything" and exchange.method == "GET":
+        exchange.query.append(("status", OPEN))
+        order = order or "desc"
+    if order is not None and exchange.parameter("order") is None:
+        exchange.query.append(("order", order))
+
+
+def _is_handed_out(exchange: Exchange) -> bool:
+    asks = exchange.parameter("status") in {None, OPEN}
+    return exchange.profile.command_list == "once" and asks and exchange.method == "GET"
+
+
+async def hand_out(exchange: Exchange) -> None:
+    """After: what is listed is delivered, and never listed again."""
+    if "once" not in exchange.asked or not is_list(exchange):
+        return
+    account, device_id, now_ms = exchange.account, exchange.ids["device_id"], exchange.service.clock.now_ms()
+    listed = [record["id"] for record in exchange.reply.value["data"]]
+
+    def deliver(connection: Connection) -> tuple[int, set[str]]:
+        device = devices.find(connection, account, device_id)
+        mine = (table.c.device_seq == device.seq, table.c.status == _QUEUED, table.c.id.in_(listed))
+        rows = connection.execute(select(table).where(*mine)).all()
+        storage.deliver(connection, rows, now_ms)
+        return device.seq, {row.id for row in rows}
+
+    device_seq, taken = await exchange.service.writer.submit(deliver)
+    exchange.service.presence.touch(device_seq, now_ms)
+    if taken:
+        exchange.service.waiters.wake(device_seq)
+    # Another request may have been faster with one of them.
+    exchange.reply.value["data"] = [one for one in exchange.reply.value["data"] if one["id"] in taken]
+
+
+async def rewrite(exchange: Exchange) -> None:
+    """After: ids, status and times of commands as the profile has them."""
+    reply = exchange.reply
+    if exchange.name not in _RECORDS or reply.status not in OK or not reply.is_json:
+        return
+    records = reply.value["data"] if is_list(exchange) else [reply.value]
+    numbers = await _numbers(exchange, records) if exchange.profile.id_type == "integer" else {}
+    if exchange.name == "send_command":
+        _relocate(exchange, records[0], numbers)
+    shown = [_show(exchange, record, numbers) for record in records]
+    if is_list(exchange):
+        reply.value["data"] = shown
+    else:
+        reply.value = shown[0]
+
+
+async def _numbers(exchange: Exchange, records: list[dict[str, Any]]) -> dict[str, int]:
+    ids = [record["id"] for record in records]
+
+    def find(connection: Connection) -> dict[str, int]:
+        rows = connection.execute(select(table.c.id, table.c.seq).where(table.c.id.in_(ids)))
+        return {row.id: row.seq for row in rows}
+
+    return await exchange.service.look_up(find)
+
+
+def _relocate(exchange: Exchange, record: dict[str, Any], numbers: dict[str, int]) -> None:
+    """``Location`` points at the command where a client can follow it."""
+    exchange.reply.drop(b"location")
+    if exchange.profile.id_name != "none" and exchange.profile.has("command-results"):
+        shown = str(numbers.get(record["id"], record["id"]))
+        path = paths.device_commands(record["device_id"]) + "/" + paths.segment(shown)
+        exchange.reply.headers.append((b"location", path.encode()))
+
+
+def _show(exchange: Exchange, record: dict[str, Any], numbers: dict[str, int]) -> dict[str, Any]:
+    profile = exchange.profile
+    shown = {name: value for name, value in record.items() if name != "id"}
+    command_id = numbers.get(record["id"], record["id"])
+    if profile.id_name == "meta.uuid":
+        shown = {"meta": {"uuid": command_id}, **shown}
+    elif profile.id_name != "none":
+        shown = {profile.id_name: command_id, **shown}
+    if profile.status_words == "none":
+        del shown["status"], shown["status_reason"]
+    elif profile.status_words == "own":
+        shown["status"] = OWN_WORDS[CommandStatus(record["status"])]
+    elif profile.status_words == "number":
+        shown["status"] = _NUMBERS[CommandStatus(record["status"])]
+    if profile.created_at == "absent":
+        del shown["created_at"]
+    if profile.expires_at == "absent":
+        del shown["expires_at"]
+    return shown

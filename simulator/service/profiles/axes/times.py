@@ -1,0 +1,60 @@
+"""How times in answers are written. Axis: ``time_format``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import Any, Final
+
+from simulator.service.profiles.exchange import OK, Exchange
+
+_OURS: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+_OPAQUE: Final = frozenset(
+    {"command_payload", "data_payload", "sensor_data", "metadata", "qr_info", "options", "source", "payload_schema"}
+)
+"""Members that belong to whoever sent them: nothing inside is a time of the service."""
+_OTHERS: Final = frozenset({"from", "to", "start", "end", "time"})
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _milliseconds(at: datetime) -> int:
+    passed = at - _EPOCH
+    return (passed.days * 86_400 + passed.seconds) * 1000 + passed.microseconds // 1000
+
+
+FORMATS: Final[Mapping[str, Callable[[datetime], str | int]]] = {
+    "offset": lambda at: f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}+00:00",
+    "short_offset": lambda at: f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d}+00",
+    "utc_word": lambda at: f"{at:%Y-%m-%d %H:%M:%S} UTC",
+    "minutes": lambda at: f"{at:%Y-%m-%dT%H:%M}Z",
+    "rfc1123": lambda at: format_datetime(at, usegmt=True),
+    "epoch_s": lambda at: _milliseconds(at) // 1000,
+    "epoch_ms": _milliseconds,
+    "epoch_us": lambda at: _milliseconds(at) * 1000,
+    "naive": lambda at: f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}",
+}
+
+
+async def rewrite(exchange: Exchange) -> None:
+    """After: every time of the service in the profile's form."""
+    reply = exchange.reply
+    write = FORMATS.get(exchange.profile.time_format)
+    if write is not None and reply.status in OK and reply.is_json:
+        reply.value = _rewrite(reply.value, write)
+
+
+def _rewrite(value: Any, write: Callable[[datetime], str | int]) -> Any:
+    if isinstance(value, list):
+        return [_rewrite(one, write) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: inner if name in _OPAQUE else _member(name, inner, write) for name, inner in value.items()}
+
+
+def _member(name: str, value: Any, write: Callable[[datetime], str | int]) -> Any:
+    if isinstance(value, str):
+        is_time = (name.endswith("_at") or name in _OTHERS) and _OURS.fullmatch(value)
+        return write(datetime.fromisoformat(value)) if is_time else value
+    return _rewrite(value, write)

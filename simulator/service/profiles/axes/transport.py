@@ -1,0 +1,80 @@
+"""How an answer goes out.
+
+Axes: ``date``, ``date_offset_s``, ``connection``, ``encoding``, ``framing``, ``content_type``, ``byte_order_mark``.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+from email.utils import formatdate
+from typing import Any, Final
+
+from starlette.types import Send
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+from simulator.service.profiles.exchange import JSON, Exchange
+
+_BODYLESS: Final = frozenset({204, 304})
+_TYPES: Final[dict[str, bytes | None]] = {
+    "json": JSON,
+    "json_charset": b"application/json; charset=utf-8",
+    "vendor_json": b"application/vnd.device-service.v1+json",
+    "text": b"text/plain; charset=utf-8",
+    "none": None,
+}
+
+
+async def send_reply(exchange: Exchange, send: Send) -> None:
+    """Send the reply as the profile has it."""
+    reply, profile = exchange.reply, exchange.profile
+    cycle = _cycle(send)
+    body = b"" if reply.status in _BODYLESS else reply.body()
+    headers = list(reply.headers)
+    if body:
+        if reply.is_json and profile.byte_order_mark == "present":
+            body = codecs.BOM_UTF8 + body
+        media_type = _TYPES[profile.content_type] if reply.media_type == JSON else reply.media_type
+        if media_type is not None:
+            headers.append((b"content-type", media_type))
+        if profile.encoding == "gzip":
+            body = gzip.compress(body, compresslevel=1, mtime=0)
+            headers.append((b"content-encoding", b"gzip"))
+    if profile.connection != "keep_alive":
+        headers.append((b"connection", b"close"))
+    if reply.status not in _BODYLESS and not _ends_otherwise(exchange, cycle, len(body)):
+        headers.append((b"content-length", b"%d" % len(body)))
+    _date(exchange, cycle)
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    middle = len(body) // 2 if profile.framing == "chunked" else 0
+    if middle and exchange.method != "HEAD":
+        await send({"type": "http.response.body", "body": body[:middle], "more_body": True})
+        body = body[middle:]
+    await send({"type": "http.response.body", "body": body})
+
+
+def _ends_otherwise(exchange: Exchange, cycle: RequestResponseCycle | None, size: int) -> bool:
+    """Whether the body's end is found without Content-Length."""
+    if exchange.profile.connection == "until_close" and cycle is not None:
+        # As uvicorn has it after a Content-Length, which is not sent here: it adds no chunks, and then closes.
+        cycle.chunked_encoding = False
+        cycle.expected_content_length = size
+        return True
+    return exchange.profile.framing == "chunked" and exchange.scope["http_version"] != "1.0"
+
+
+def _date(exchange: Exchange, cycle: RequestResponseCycle | None) -> None:
+    """Replace the Date header, which uvicorn adds by itself."""
+    profile = exchange.profile
+    if cycle is None or (profile.date == "present" and not profile.date_offset_s):
+        return
+    cycle.default_headers = [one for one in cycle.default_headers if one[0].lower() != b"date"]
+    if profile.date == "present":
+        at_s = exchange.service.clock.base_ms() / 1000 + profile.date_offset_s
+        cycle.default_headers.append((b"date", formatdate(at_s, usegmt=True).encode()))
+
+
+def _cycle(send: Any) -> RequestResponseCycle | None:
+    """Uvicorn's own state of this answer, where the service runs in uvicorn."""
+    owner = getattr(send, "__self__", None)
+    return owner if isinstance(owner, RequestResponseCycle) else None

@@ -1,0 +1,526 @@
+"""Profiles of a server: every choice shows on the wire, the specification holds, accounts are apart."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, get_args
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agent.errors import ConfigurationError
+from agent.wire.secret import Secret
+from simulator.app import Standing, run_up
+from simulator.config import UpSettings
+from simulator.service.app import ENDPOINTS
+from simulator.service.profiles.accounts import AccountProfiles
+from simulator.service.profiles.model import AXES, COMPLETE, EXTENSIONS, PLAIN, PROFILES, ServerProfile, values_of
+from simulator.service.profiles.text import name_of, read_all
+from simulator.service.routes import discovery
+from simulator.service.routes.control_profiles import ProfileWanted
+from tests.profiles import TRUTH, choices, outside, profile, running_as, switch
+from tests.service_running import Bench, running
+
+RESULTS = "command_results"
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    """One service for all of them: the profile is switched."""
+    with running_as(COMPLETE, rate_limit=0) as bench:
+        yield bench
+
+
+class World:
+    """A device with seven commands, and one request for each thing that an axis may change."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.product_id = bench.product(metadata={"seen_at": "2026-01-01T00:00:00.000Z"})
+        self.device_id = bench.device(self.product_id, identifier=f"SN-{self.product_id}")
+        self.command_ids = [bench.send(self.device_id, f"do-{number}") for number in range(7)]
+        self.commands = f"/devices/{self.device_id}/commands"
+        self.reading = {"device_id": self.device_id, "sensor_data": {"t": 21.5}}
+
+    def look(self, http: httpx.Client) -> dict[str, tuple[Any, ...]]:
+        """What comes over the wire, by request; what differs between two equal runs is left out."""
+        record = {
+            "product_id": self.product_id,
+            "device_id": self.device_id,
+            "table_name": RESULTS,
+            "data_payload": {"command_id": "1", "status": "succeeded"},
+        }
+        registration = {"user_id": "user-0001", "product_id": self.product_id, "device_identifier": "SN-x"}
+        return {
+            "discovery": shown(http.get("/.well-known/device-service")),
+            "commands": shown(http.get(self.commands)),
+            "commands again": shown(http.get(self.commands)),
+            "poll": shown(http.get(self.commands, params={"status": "open"})),
+            "unknown parameter": shown(http.get("/products", params={"colour": "red"})),
+            "send": shown(http.post("/commands/send", json=self._command(ttl_seconds=60))),
+            "unknown member": shown(http.post("/commands/send", json=self._command(colour="red"))),
+            "reading": shown(http.post("/sensor-data", json=self.reading)),
+            "reading, recorded_at": shown(
+                http.post("/sensor-data", json={**self.reading, "recorded_at": "2026-01-01T00:00:00Z"})
+            ),
+            "result": shown(http.post(f"{self.commands}/{self.command_ids[0]}/result", json={"status": "in_progress"})),
+            "table": shown(http.post("/database/runtime-data", json=record)),
+            "register": shown(http.post("/onboarding/device", json=registration)),
+            "wrong keys": shown(http.get("/products", headers={"x-secret-key": "msk_wrong"})),
+            "no such device": shown(http.get("/devices/nobody/commands")),
+            "no such path": shown(http.get("/nothing/here")),
+        }
+
+    def _command(self, **members: Any) -> dict[str, Any]:
+        return {"device_id": self.device_id, "command_payload": {"command": "ping"}, **members}
+
+
+IDS = ("id", "command_id", "_id", "uuid", "product_id", "device_id")
+
+
+def shown(answer: httpx.Response) -> tuple[Any, ...]:
+    """Status, headers and body without ids, dates and lengths."""
+    unlike = {"x-request-id", "content-length", "location", "etag", "link", "date"}
+    headers = {name: value for name, value in answer.headers.items() if name not in unlike}
+    headers["date"] = answer.headers["date"][:11] + answer.headers["date"][16:19] if "date" in answer.headers else ""
+    return answer.status_code, tuple(sorted(headers.items())), skeleton(answer)
+
+
+def skeleton(answer: httpx.Response) -> str:
+    """The shape of a body, and its values where they are no ids."""
+    bom = "BOM " if answer.content.startswith(b"\xef\xbb\xbf") else ""
+    try:
+        value = json.loads(answer.content.decode("utf-8-sig"))
+    except ValueError:
+        return bom + answer.text
+    return bom + json.dumps(blank(value))
+
+
+def blank(value: Any, name: str = "") -> Any:
+    if isinstance(value, dict):
+        return {key: blank(inner, key) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [blank(inner) for inner in value]
+    return type(value).__name__ if name in IDS or name in {"message", "device_identifier"} else value
+
+
+AT_THE_QUOTA = {"retry_after", "quota_headers"}
+
+
+def test_every_axis_has_a_choice_and_a_description() -> None:
+    assert {axis for axis, _ in choices()} == set(AXES)
+    for axis in AXES:
+        assert ServerProfile.model_fields[axis].description, axis
+        assert getattr(COMPLETE, axis) in values_of(axis), axis
+
+
+@pytest.mark.parametrize(("axis", "value"), list(choices()), ids=str)
+def test_every_choice_shows_on_the_wire(bench: Bench, axis: str, value: Any) -> None:
+    if axis in AT_THE_QUOTA:
+        with running_as(COMPLETE, rate_limit=1) as counted:
+            assert at_the_quota(counted, COMPLETE) != at_the_quota(counted, profile(**{axis: value}))
+        return
+    base: dict[str, Any] = {"page_size": 2} if axis == "paging" else {}
+    if axis == "absent_extensions":
+        base = {"extensions": ()}
+    looks = []
+    for wanted in (profile(**base), profile(**{**base, axis: value})):
+        switch(bench, COMPLETE)
+        world = World(bench)
+        switch(bench, wanted)
+        with outside(bench) as http:
+            looks.append(world.look(http))
+            if axis == "paging":
+                looks[-1]["page headers"] = (http.get(world.commands).headers.get("link") is not None,)
+    switch(bench, COMPLETE)
+    assert looks[0] != looks[1], "this choice changes nothing"
+
+
+def at_the_quota(bench: Bench, wanted: ServerProfile) -> tuple[Any, ...]:
+    switch(bench, wanted)
+    with outside(bench) as http:
+        http.get("/products")
+        refused = http.get("/products")
+        assert refused.status_code == 429
+        return refused.headers.get("retry-after"), "ratelimit" in refused.headers
+
+
+@pytest.mark.parametrize("wanted", [COMPLETE, PLAIN, *(profile(**{a: v}) for a, v in choices())], ids=str)
+def test_the_specification_holds_in_every_profile(bench: Bench, wanted: ServerProfile) -> None:
+    switch(bench, COMPLETE)
+    world = World(bench)
+    switch(bench, wanted)
+    with outside(bench) as http:
+        for headers in ({"x-api-key": bench.service.api_key}, {"x-secret-key": "msk_x"}, {}):
+            bare = httpx.get(f"{bench.service.base_url}/products", headers=headers, trust_env=False)
+            assert bare.status_code == 401
+            if wanted.error_shape == "complete" and wanted.connection == "keep_alive":
+                body = json.loads(bare.content.decode("utf-8-sig"))
+                assert "x-api-key" in body["message"]
+                assert "x-secret-key" in body["message"]
+        assert http.get("/nothing").status_code == 404
+        assert http.get("/devices/nobody/commands").status_code == 404
+        made = http.post("/products", json={"name": "A door", "category": "doors"})
+        assert made.status_code in {200, 201, 202}
+        assert json.loads(made.content.decode("utf-8-sig"))["product_id"]
+        reading = {"device_id": world.device_id, "sensor_data": {"t": 1}}
+        assert http.post("/sensor-data", json=reading).is_success
+        sent = {"device_id": world.device_id, "command_payload": {"command": "ping"}}
+        assert http.post("/commands/send", json=sent).is_success
+        for path in ("/products", "/devices", world.commands, "/sensor-data", "/database/runtime-data", "/rules"):
+            answer = http.get(path)
+            assert answer.status_code == 200, (path, answer.text)
+            json.loads(answer.content.decode("utf-8-sig"))
+    stored = bench.http.get("/sensor-data", params={"device_id": world.device_id}).json()["data"]
+    assert [one["sensor_data"] for one in stored] == [{"t": 1}]
+    switch(bench, COMPLETE)
+
+
+def items_of(answer: httpx.Response, member: str = "data") -> list[Any]:
+    assert answer.status_code == 200, answer.text
+    found: list[Any] = answer.json()[member]
+    return found
+
+
+def follow(http: httpx.Client, path: str, paging: str) -> list[str]:
+    """Every command's id, page by page, as a client of that server would go on."""
+    found: list[str] = []
+    url, query = path, {}
+    for _ in range(20):
+        answer = http.get(url, params=query or None)
+        body = answer.json()
+        found += [one["id"] for one in body["data"]]
+        if paging in {"cursor", "complete"} and body.get("next_cursor"):
+            query = {"cursor": body["next_cursor"]}
+        elif paging == "next_url" and body["next"]:
+            url = body["next"]
+        elif paging == "links_next" and body["links"]["next"]:
+            url = body["links"]["next"]
+        elif paging == "link_header" and "next" in answer.links:
+            url = answer.links["next"]["url"]
+        elif paging == "page_number" and body["page"] < body["total_pages"]:
+            query = {"page": body["page"] + 1}
+        elif paging == "page_header" and int(answer.headers["x-page"]) < int(answer.headers["x-total-pages"]):
+            query = {"page": int(answer.headers["x-page"]) + 1}
+        elif paging == "offset" and body["offset"] + len(body["data"]) < body["total"]:
+            query = {"offset": body["offset"] + len(body["data"])}
+        else:
+            return found
+    raise AssertionError("the pages have no end")
+
+
+@pytest.mark.parametrize("command_list", ["everything", "open", "once"])
+@pytest.mark.parametrize("extensions", [(), ("list-parameters",)], ids=["plain", "with parameters"])
+@pytest.mark.parametrize("paging", values_of("paging"))
+def test_every_way_of_paging_leads_through_the_whole_list(
+    bench: Bench, paging: str, extensions: tuple[str, ...], command_list: str
+) -> None:
+    switch(bench, COMPLETE)
+    world = World(bench)
+    switch(
+        bench,
+        profile(
+            "plain",
+            paging=paging,
+            page_size=3,
+            extensions=extensions,
+            command_list=command_list,
+            absent_extensions="refused",
+            unknown_parameter="refused",
+        ),
+    )
+    with outside(bench) as http:
+        assert follow(http, world.commands, paging) == world.command_ids[::-1]
+        assert follow(http, world.commands, paging) == ([] if command_list == "once" else world.command_ids[::-1])
+    switch(bench, COMPLETE)
+
+
+def test_a_bare_array_leads_on_by_its_link(bench: Bench) -> None:
+    switch(bench, COMPLETE)
+    world = World(bench)
+    for paging in ("complete", "cursor", "next_url", "link_header", "offset"):
+        switch(bench, profile(list_shape="bare", paging=paging, page_size=4))
+        with outside(bench) as http:
+            first = http.get(world.commands)
+            second = http.get(first.links["next"]["url"])
+            assert [one["id"] for one in first.json() + second.json()] == world.command_ids[::-1]
+            assert "next" not in second.links
+    switch(bench, COMPLETE)
+
+
+def test_a_command_is_handed_out_once_and_stays_so_after_a_restart(tmp_path: Any) -> None:
+    keys = {"api_key": "mk_test", "secret_key": Secret("msk_test")}
+    with running_as(profile("plain", command_list="once"), data_dir=tmp_path, **keys) as bench:
+        world = World(bench)
+        with outside(bench) as http:
+            assert len(items_of(http.get(world.commands))) == 7
+    with running(data_dir=tmp_path, **keys) as bench, outside(bench) as http:
+        assert items_of(http.get(world.commands)) == []
+        assert http.get("/.well-known/device-service").status_code == 404
+        statuses = {one["status"] for one in bench.http.get(world.commands, headers=TRUTH).json()["data"]}
+        assert statuses == {"delivered"}
+
+
+@pytest.mark.parametrize("results", [one for one in values_of("results") if "_" in one])
+def test_results_find_no_place(bench: Bench, results: str) -> None:
+    switch(bench, COMPLETE)
+    world = World(bench)
+    switch(bench, profile(results=results))
+    status, _, kind = results.partition("_")
+    record = {"product_id": world.product_id, "device_id": world.device_id, "table_name": RESULTS, "data_payload": {}}
+    with outside(bench) as http:
+        refused = http.post("/database/runtime-data", json=record)
+        assert refused.status_code == int(status)
+        assert {"json": "application/json", "html": "text/html", "text": "text/plain"}[kind] in refused.headers[
+            "content-type"
+        ]
+        keyless = httpx.post(f"{bench.service.base_url}/database/runtime-data", json=record, trust_env=False)
+        assert keyless.status_code == 401
+    switch(bench, COMPLETE)
+
+
+def test_a_profile_is_switched_while_the_service_runs(bench: Bench) -> None:
+    path = f"/_emulator/accounts/{bench.service.api_key}/profile"
+    assert bench.http.put(path, json={"base": "plain", "list_shape": "bare"}).json()["discovery"] == "404_json"
+    changed = bench.http.patch(path, json={"id_name": "_id"}).json()
+    assert (changed["list_shape"], changed["id_name"], changed["discovery"]) == ("bare", "_id", "404_json")
+    with outside(bench) as http:
+        assert isinstance(http.get("/products").json(), list)
+        assert bench.http.put(path, json={}).json() == json.loads(COMPLETE.model_dump_json())
+        assert isinstance(http.get("/products").json(), dict)
+
+
+def test_a_wrong_profile_names_axis_and_values(bench: Bench) -> None:
+    path = f"/_emulator/accounts/{bench.service.api_key}/profile"
+    answer = bench.http.put(path, json={"list_shap": "bare", "id_name": "_idd", "page_size": 0, "base": "plan"})
+    assert answer.status_code == 400
+    issues = {one["field"]: one["issue"] for one in answer.json()["details"]}
+    assert "did you mean 'list_shape'?" in issues["list_shap"]
+    assert "did you mean '_id'?" in issues["id_name"]
+    assert "uuid" in issues["id_name"]
+    assert issues["page_size"] == "must be a whole number from 1 to 1000"
+    assert "did you mean 'plain'?" in issues["base"]
+    assert bench.http.get(path).json() == json.loads(COMPLETE.model_dump_json())
+
+
+def test_a_look_past_the_profile_says_complete_and_nothing_else(bench: Bench) -> None:
+    switch(bench, PLAIN)
+    with outside(bench) as http:
+        refused = http.get("/products", headers={"x-emulator-profile": "plain"})
+        assert refused.status_code == 400
+    switch(bench, COMPLETE)
+
+
+_PROFILES = st.fixed_dictionaries({}, optional={axis: st.sampled_from(values_of(axis)) for axis in AXES})
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(axes=_PROFILES)
+def test_no_profile_fails_on_a_valid_request(bench: Bench, axes: dict[str, Any]) -> None:
+    switch(bench, COMPLETE)
+    world = World(bench)
+    wanted = profile(**axes)
+    switch(bench, wanted)
+    with outside(bench) as http:
+        for name, (status, *_) in world.look(http).items():
+            assert status < 500 or (name == "table" and wanted.results.startswith("500")), (name, wanted)
+        assert http.get(world.commands, params={"page": "2", "limit": "2"}).status_code < 500
+    switch(bench, COMPLETE)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("plane", "did you mean 'plain'?"),
+        ("id_nam=_id", "id_nam: there is no such axis (did you mean 'id_name'?)"),
+        ("list_shape=array", "list_shape: must be one of: data, bare, items"),
+        ("extensions=long-pol", "did you mean 'long-poll'?"),
+        ("page_size=many", "page_size: must be a whole number from 1 to 1000"),
+        ("date=absent,bare", "bare: must be axis=value"),
+        ("missing.yaml", "cannot be read"),
+    ],
+)
+def test_a_wrong_text_names_the_axis_and_what_is_allowed(text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        read_all(["plain", text])
+    (fault,) = caught.value.faults
+    assert fault.startswith(f"--profile {text}: ")
+    assert said in fault
+
+
+def test_texts_change_what_the_ones_before_said(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("base: plain\nid_name: uuid\nextensions: [long-poll]\n", encoding="utf-8")
+    read = read_all([str(file), "list_shape=bare,page_size=7", "extensions=recorded-at+long-poll"])
+    assert read == profile(
+        "plain", id_name="uuid", list_shape="bare", page_size=7, extensions=("recorded-at", "long-poll")
+    )
+    assert read_all([name_of(read)]) == read
+    assert (name_of(COMPLETE), name_of(PLAIN)) == ("complete", "plain")
+
+
+def test_every_named_profile_can_be_a_base() -> None:
+    assert get_args(ProfileWanted.model_fields["base"].annotation) == tuple(PROFILES)
+
+
+def test_the_extensions_are_those_that_the_service_offers() -> None:
+    assert set(EXTENSIONS) == set(discovery.OFFERED)
+    others = {one.extension for one in ENDPOINTS if one.extension} - set(EXTENSIONS)
+    assert all(name == "discovery" or name.startswith("oauth") for name in others), others
+
+
+def raw(bench: Bench, path: str) -> bytes:
+    """The answer to a GET as it comes over the wire, until the server closes."""
+    keys = f"x-api-key: {bench.service.api_key}\r\nx-secret-key: {bench.service.secret_key.reveal()}\r\n"
+    host, port = bench.service.base_url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=120) as connection:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nhost: {host}\r\n{keys}\r\n".encode())
+        parts = []
+        while part := connection.recv(65_536):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def test_the_end_of_the_connection_is_the_end_of_the_body(bench: Bench) -> None:
+    switch(bench, profile(connection="until_close"))
+    head, _, body = raw(bench, "/rules").partition(b"\r\n\r\n")
+    assert b"connection: close" in head.lower()
+    assert b"content-length" not in head.lower()
+    assert b"transfer-encoding" not in head.lower()
+    assert json.loads(body) == {"data": [], "next_cursor": None, "has_more": False}
+    switch(bench, profile(connection="close"))
+    assert b"content-length" in raw(bench, "/rules").lower()
+    switch(bench, COMPLETE)
+
+
+def test_the_clock_of_the_server_is_off(bench: Bench) -> None:
+    switch(bench, profile(date_offset_s=-3600))
+    with outside(bench) as http:
+        assert http.get("/rules").headers.get_list("date") == ["Wed, 31 Dec 2025 23:00:00 GMT"]
+        switch(bench, profile(date="absent", date_offset_s=60))
+        assert "date" not in http.get("/rules").headers
+    switch(bench, COMPLETE)
+
+
+@pytest.mark.parametrize(
+    ("time_format", "written"),
+    [
+        ("rfc3339", "2026-01-01T00:00:00.000Z"),
+        ("offset", "2026-01-01T00:00:00.000+00:00"),
+        ("short_offset", "2026-01-01 00:00:00.000+00"),
+        ("utc_word", "2026-01-01 00:00:00 UTC"),
+        ("minutes", "2026-01-01T00:00Z"),
+        ("rfc1123", "Thu, 01 Jan 2026 00:00:00 GMT"),
+        ("epoch_s", 1_767_225_600),
+        ("epoch_ms", 1_767_225_600_000),
+        ("epoch_us", 1_767_225_600_000_000),
+        ("naive", "2026-01-01T00:00:00.000"),
+    ],
+)
+def test_times_are_written_in_the_profiles_form_and_payloads_are_not(
+    bench: Bench, time_format: str, written: str | int
+) -> None:
+    switch(bench, COMPLETE)
+    device_id = bench.device(identifier=f"SN-{time_format}")
+    payload = {"command": "at", "start_at": "2026-01-01T00:00:00.000Z"}
+    switch(bench, profile(time_format=time_format))
+    with outside(bench) as http:
+        sent = http.post("/commands/send", json={"device_id": device_id, "command_payload": payload}).json()
+        (listed,) = items_of(http.get(f"/devices/{device_id}/commands"))
+    assert sent["created_at"] == listed["created_at"] == written
+    assert listed["command_payload"] == payload
+    assert listed["completed_at"] is None
+    switch(bench, COMPLETE)
+
+
+@pytest.mark.parametrize(
+    ("list_shape", "look"),
+    [
+        ("data", lambda body: body["data"]),
+        ("bare", lambda body: body),
+        ("items", lambda body: body["items"]),
+        ("results", lambda body: body["results"]),
+        ("named", lambda body: body["commands"]),
+        ("success_data", lambda body: body["data"] if body["success"] else None),
+        ("data_items", lambda body: body["data"]["items"]),
+        ("hal", lambda body: body["_embedded"]["commands"]),
+    ],
+)
+def test_lists_have_the_profiles_shape(bench: Bench, list_shape: str, look: Callable[[Any], Any]) -> None:
+    switch(bench, COMPLETE)
+    world = World(bench)
+    for paging in values_of("paging"):
+        switch(bench, profile(list_shape=list_shape, paging=paging))
+        with outside(bench) as http:
+            listed = look(http.get(world.commands).json())
+        assert [one["id"] for one in listed] == world.command_ids[::-1], paging
+    switch(bench, COMPLETE)
+
+
+def test_every_shape_is_in_the_table_above() -> None:
+    mark = test_lists_have_the_profiles_shape.pytestmark[0]  # type: ignore[attr-defined]
+    assert {shape for shape, _ in mark.args[1]} == set(values_of("list_shape"))
+
+
+def test_an_account_with_the_complete_profile_has_no_entry() -> None:
+    accounts = AccountProfiles()
+    accounts.show(1, PLAIN)
+    assert accounts.active == {1: PLAIN}
+    accounts.show(1, COMPLETE)
+    assert not accounts.active, "requests look no further than this"
+
+
+def test_a_library_sets_a_profile(bench: Bench) -> None:
+    bench.service.set_profile(PLAIN)
+    with outside(bench) as http:
+        assert http.get("/.well-known/device-service").status_code == 404
+    with pytest.raises(ConfigurationError, match="no account"):
+        bench.service.set_profile(PLAIN, "mk_nobody")
+    bench.service.set_profile(COMPLETE)
+
+
+def test_up_registers_its_devices_before_it_answers_as_another_server() -> None:
+    seen: list[int] = []
+
+    def look(standing: Standing) -> None:
+        seen.append(httpx.get(f"{standing.base_url}/.well-known/device-service", trust_env=False).status_code)
+        seen.append(len(standing.devices))
+
+    wanted = UpSettings(port=0, gateway=False, devices=1, profiles=("plain", "registration=empty"))
+    run_up(wanted, look, lambda: None)
+    assert seen == [404, 1]
+
+
+def test_the_event_stream_goes_past_the_profile_as_it_is(bench: Bench) -> None:
+    switch(bench, COMPLETE)
+    device_id = bench.device(identifier="SN-events")
+    switch(bench, profile(list_shape="bare", encoding="gzip"))
+    with outside(bench) as http, http.stream("GET", "/commands/events") as events:
+        lines = events.iter_lines()
+        assert next(lines).startswith(":")
+        command_id = bench.send(device_id)
+        assert f"id: {command_id}" in lines
+    switch(bench, profile(extensions=()))
+    with outside(bench) as http:
+        assert http.get("/commands/events").status_code == 404
+    switch(bench, COMPLETE)
+
+
+def test_a_held_poll_is_answered_when_a_command_comes(bench: Bench) -> None:
+    switch(bench, COMPLETE)
+    device_id = bench.device(identifier="SN-held")
+    switch(bench, profile(list_shape="bare", command_list="once", paging="offset"))
+    path = f"/devices/{device_id}/commands"
+    with outside(bench) as http, ThreadPoolExecutor(1) as aside:
+        tag = http.get(path, params={"status": "open"}).headers["etag"]
+        query = {"status": "open", "wait": "30"}
+        held = aside.submit(http.get, path, params=query, headers={"if-none-match": tag})
+        command_id = bench.send(device_id)
+        assert [one["id"] for one in held.result(120).json()] == [command_id]
+    switch(bench, COMPLETE)
