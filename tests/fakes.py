@@ -14,9 +14,6 @@ from agent.core.commands import (
     CommandEvent,
     IllegalMove,
     finish_entry,
-    give_up_entry,
-    offer_again_entry,
-    put_aside_entry,
     report_entry,
     start_entry,
 )
@@ -35,6 +32,7 @@ from agent.core.outbox import (
     kept_together,
     too_old,
 )
+from agent.core.put_aside import give_up_entry, offer_again_entry, put_aside_entry
 from agent.core.unreported import giving_way
 from agent.core.values import (
     Admission,

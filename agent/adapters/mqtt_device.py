@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from agent.adapters.mqtt_connection import MqttConnection, Waits
 from agent.adapters.mqtt_session import Arrival, Broker, Message, Role, Session
-from agent.adapters.mqtt_source import MqttSource
+from agent.adapters.mqtt_source import FirstPush, MqttSource
 from agent.adapters.mqtt_uplink import MqttUplink
 from agent.core.values import Moment
 from agent.errors import InvalidMessage, Offline
@@ -40,6 +40,7 @@ class MqttDevice:
         clock, receipts, timeout_s, wall_of: see :class:`~agent.adapters.mqtt_uplink.MqttUplink`.
         waits: between two attempts to connect.
         first_s: how long after the start the first attempt comes, seconds.
+        first_push: see :class:`~agent.adapters.mqtt_source.MqttSource`.
         on_up: the connection stands; called in its thread.
         on_traffic: see :class:`~agent.adapters.mqtt_session.Role`.
         on_down: it does not, with the reason and the wait before the next attempt, seconds; likewise.
@@ -59,6 +60,7 @@ class MqttDevice:
         timeout_s: float = 30.0,
         wall_of: Callable[[Moment], float | None] = lambda moment: moment.wall_s,
         first_s: float = 0.0,
+        first_push: FirstPush | None = None,
         on_up: Callable[[], None] = lambda: None,
         on_traffic: Callable[[int, int], None] = lambda _sent_bytes, _received_bytes: None,
         on_down: Callable[[Offline, float], None] = lambda _error, _wait_s: None,
@@ -84,7 +86,7 @@ class MqttDevice:
         self.connection = MqttConnection(
             broker, token=token, version=version, role=role, waits=waits, first_s=first_s, on_down=self._went_down
         )
-        self.source = MqttSource(self.connection, device_id, clock, broker.max_packet_bytes)
+        self.source = MqttSource(self.connection, device_id, clock, broker.max_packet_bytes, first_push or FirstPush())
         self.uplink = MqttUplink(
             self.connection, device_id, clock, receipts=receipts, timeout_s=timeout_s, wall_of=wall_of
         )

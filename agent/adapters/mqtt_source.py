@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from agent.adapters.mqtt_connection import MqttConnection
 from agent.adapters.mqtt_session import Arrival
 from agent.adapters.records import oldest_first, read_records
+from agent.core.commands import OPEN_STATUSES
 from agent.core.values import Command, CommandPoll
-from agent.errors import InvalidMessage
+from agent.errors import InvalidMessage, StorageError
 from agent.frozen import dataclass
 from agent.wire import topics
 from agent.wire.commands import CommandRecord
@@ -24,6 +25,29 @@ PENDING_MAX: Final = 1000
 """So many commands wait for the journal at most; what comes beyond is not acknowledged, so the broker keeps it."""
 
 _MALFORMED_KEPT: Final = 20
+
+GATHER_S: Final = 10.0
+"""While the first contact has no date, commands are held for so long until the time is known, seconds: without it
+nobody can tell which of them were sent before. A gateway sends the time with its first notice."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstPush:
+    """How the first contact over a connection goes.
+
+    Attributes:
+        is_due: the journal does not know yet when the first contact was.
+        is_dated: the service's clock is known.
+        gather: what comes within :data:`GATHER_S` is decided on together, as a list would be; else it is decided on as
+            soon as the time is known.
+    """
+
+    is_due: Callable[[], bool] = lambda: False
+    is_dated: Callable[[], bool] = lambda: True
+    gather: bool = False
+
+
+_NEVER_FIRST: Final = FirstPush()
 
 
 @dataclass(slots=True)
@@ -44,13 +68,24 @@ class MqttSource:
         device_id: whose commands.
         clock: measures how old the gateway's time is by now.
         max_bytes: a larger message is dropped with a sentence.
+        first: how the first contact goes.
     """
 
-    def __init__(self, connection: MqttConnection, device_id: str, clock: Clock, max_bytes: int) -> None:
+    def __init__(
+        self,
+        connection: MqttConnection,
+        device_id: str,
+        clock: Clock,
+        max_bytes: int,
+        first: FirstPush = _NEVER_FIRST,
+    ) -> None:
         self._connection = connection
         self._device_id = device_id
         self._clock = clock
         self._max_bytes = max_bytes
+        self._first = first
+        self._had_contact = False
+        self._gathering_since_s: float | None = None
         self._changed = threading.Condition()
         self._pending: dict[str, _Pending] = {}
         self._malformed: list[str] = []
@@ -70,11 +105,20 @@ class MqttSource:
         Raises:
             Offline: there is no connection, and nothing waits.
         """
+        is_first = self._is_first()
         with self._changed:
-            self._changed.wait_for(lambda: self._has_news() or not self._connection.is_up, wait_s)
+            holds = is_first and self._holds()
+            if holds:
+                self._changed.wait_for(lambda: self._interrupted or not self._holds(), min(wait_s, self._left_s()))
+                holds = self._holds()
+            else:
+                self._changed.wait_for(lambda: self._has_news() or not self._connection.is_up, wait_s)
+                holds = is_first and self._holds()
             self._interrupted = False
             if not (self._pending or self._malformed or self._connection.is_up):
                 raise self._connection.trouble
+            if holds:
+                return CommandPoll(unchanged=True, pushed=True)
             commands = oldest_first(pending.command for pending in self._pending.values())
             malformed, self._malformed = tuple(self._malformed), []
             told, self._time = self._time, None
@@ -133,7 +177,36 @@ class MqttSource:
     def went_down(self) -> None:
         """The connection ended: nothing will come for now."""
         with self._changed:
+            self._gathering_since_s = None
             self._changed.notify_all()
+
+    def _is_first(self) -> bool:
+        if not self._had_contact:
+            try:
+                self._had_contact = not self._first.is_due()
+            except StorageError:
+                return True  # the journal says so in the log; until it can be read nothing is decided
+        return not self._had_contact
+
+    def _holds(self) -> bool:
+        """Before the first contact has a date: what waits cannot be decided on yet. The lock is held."""
+        if not self._connection.is_up:
+            return False
+        waiting = self._pending.values()
+        if all((each.command.status or "").lower() in OPEN_STATUSES for each in waiting) and (
+            waiting or not self._first.gather
+        ):
+            return False
+        if not self._first.gather and (self._time is not None or self._first.is_dated()):
+            return False
+        return self._left_s() > 0
+
+    def _left_s(self) -> float:
+        """How much of :data:`GATHER_S` is left; it begins with the first look, once in a connection."""
+        now_s = self._clock.now().monotonic_s
+        if self._gathering_since_s is None:
+            self._gathering_since_s = now_s
+        return max(0.0, self._gathering_since_s + GATHER_S - now_s)
 
     def _has_news(self) -> bool:
         return bool(self._pending or self._malformed or self._time or self._interrupted)

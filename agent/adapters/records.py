@@ -43,4 +43,5 @@ def _command(record: CommandRecord) -> Command:
         status=record.status,
         size_bytes=record.payload_size_bytes(),
         fault=record.fault,
+        listed_at=record.listed_at,
     )

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 from agent.adapters.mqtt_device import MqttDevice
 from agent.adapters.mqtt_session import Broker, Tls
+from agent.adapters.mqtt_source import FirstPush
 from agent.adapters.renewed_token import RenewedToken
 from agent.app.links import LinkParts, Links, list_source, make_discovery
 from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials
+from agent.core.first_contact import SETTING as FIRST_CONTACT
+from agent.core.first_contact import lacks_time
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.runtime.broker_watch import BrokerWatch
 from agent.runtime.patience import Patience
@@ -78,6 +81,11 @@ def _mqtt_device(config: AgentConfig, mqtt: MqttConfig, credentials: Credentials
         timeout_s=mqtt.receipt_timeout_s,
         wall_of=parts.wall_of,
         first_s=parts.first_s,
+        first_push=FirstPush(
+            is_due=lambda: parts.journal.is_empty() or lacks_time(parts.journal.setting(FIRST_CONTACT)),
+            is_dated=lambda: parts.wall_of(parts.clock.now()) is not None,
+            gather=config.commands.first_contact == "latest",
+        ),
         on_up=up,
         on_traffic=parts.on_traffic,
         on_down=watch.down,

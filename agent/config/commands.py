@@ -134,8 +134,9 @@ class CommandsConfig(Section):
         default="command",
     )
     first_contact: Literal["skip-history", "latest", "all"] = key(
-        "What to do with the commands that the service lists when this device speaks with it for the first time: "
-        "skip-history runs none that was made before, latest runs the newest of each handler, all runs everything.",
+        "What to do with commands that were sent before this device's first contact, over HTTP or MQTT, and that the "
+        "service does not itself call open: skip-history runs none, latest runs the newest of each handler (over MQTT "
+        "of those pushed within 10 s), all runs everything.",
         why="A new device must not open a door for last week's command.",
         default="skip-history",
     )

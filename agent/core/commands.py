@@ -19,7 +19,9 @@ Therefore the I/O layer must
   sent to this device is work, not history;
 - ask :func:`refuse_at_start` again when a lane comes to a command, which may have waited long.
 
-First contact is the first list that this journal ever sees. A service that states ``queued``, ``delivered`` or
+First contact is the first answer that this journal ever sees, on whichever way: a list, or a connection over which
+commands are pushed. Its moment stays in the journal (:mod:`agent.core.first_contact`): what was sent before it is
+history for ever, also when it comes later or on another way. A service that states ``queued``, ``delivered`` or
 ``in_progress`` says itself that a command is open, with an expiry that the sender chose: it is work also when it was
 sent while the device was off for its very first time. A plain server lists everything for ever and cannot be told from
 a log, so ``skip-history`` (the default) runs none of it: a command that was sent before a device's first contact with
@@ -39,6 +41,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from agent.core.crowd import Crowd, waited_s
+from agent.core.first_contact import SETTING as FIRST_CONTACT
+from agent.core.first_contact import Contact, look_at_contact
+from agent.core.outcomes import expiry, faulty, indeterminate, rejected
 from agent.core.values import (
     Command,
     CommandState,
@@ -170,23 +175,6 @@ def report_entry(entry: JournalEntry) -> JournalEntry:
     return replace(entry, state=state, outcome=outcome)
 
 
-def put_aside_entry(entry: JournalEntry, reason: str) -> JournalEntry:
-    """The entry once the service has turned out to have no place for its result, which stays with it."""
-    return replace(entry, state=advance(entry.state, CommandEvent.PUT_ASIDE), put_aside=reason)
-
-
-def offer_again_entry(entry: JournalEntry) -> JournalEntry:
-    """The entry once its result waits to be reported again."""
-    return replace(entry, state=advance(entry.state, CommandEvent.OFFER_AGAIN), put_aside=None)
-
-
-def give_up_entry(entry: JournalEntry) -> JournalEntry:
-    """The entry once its result gave way to younger ones: it stays for de-duplication, and with the reason."""
-    state = advance(entry.state, CommandEvent.GIVE_UP)
-    outcome = None if entry.outcome is None else replace(entry.outcome, result=None)
-    return replace(entry, state=state, outcome=outcome)
-
-
 def _without_payload(command: Command) -> Command:
     return replace(command, payload={}) if command.payload else command
 
@@ -266,7 +254,7 @@ class CommandRules:
     @property
     def settings(self) -> tuple[str, ...]:
         """The journal's settings that :func:`triage` has to be given."""
-        return () if self.seals is None else self.seals.settings
+        return (FIRST_CONTACT,) if self.seals is None else (FIRST_CONTACT, *self.seals.settings)
 
     def handler_of(self, payload: JsonObject) -> str:
         """The name that the payload gives; empty when it gives none."""
@@ -305,6 +293,11 @@ class Triage:
     signers: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def must_be_stored(self) -> bool:
+        """The journal has to be written: new entries, the first contact, or its moment, which is known only now."""
+        return bool(self.entries) or self.first_contact or FIRST_CONTACT in self.settings
+
+    @property
     def entries(self) -> tuple[JournalEntry, ...]:
         """What the journal must commit, in this order."""
         new = (Verdict.ADMIT, Verdict.REFUSE, Verdict.SKIP, Verdict.VERIFY)
@@ -335,7 +328,7 @@ def triage(
         rules: handlers, limits and policies.
         received: now, on the agent's clocks.
         service_now_s: now, on the service's clock; None when nobody can say, and then nothing counts as expired.
-        first_contact: the journal is empty: it has never seen a list.
+        first_contact: the journal is empty: it has never seen an answer.
         history_lost: the journal replaced an unreadable one (setting :data:`HISTORY_LOST`): whether an open command
             has run is not known, so only idempotent ones run and the others end as ``indeterminate``.
         settings: the journal's, of the names in ``rules.settings``.
@@ -350,7 +343,10 @@ def triage(
         listed = unsealed.commands
     refusals = {} if unsealed is None else unsealed.refusals
     crowd = Crowd(rules.max_waiting, rules.max_waiting_per_lane, dict(waiting or {}))
-    pass_ = _Pass(rules, received, service_now_s, first_contact or history_lost, history_lost, refusals, crowd)
+    is_first = first_contact or history_lost
+    stored = (settings or {}).get(FIRST_CONTACT)
+    contact = look_at_contact(stored, received, service_now_s, is_first=is_first)
+    pass_ = _Pass(rules, received, service_now_s, is_first, history_lost, refusals, crowd, contact)
     newest = pass_.newest_of_each_handler(listed) if rules.first_contact is FirstContact.LATEST else frozenset()
     seen: set[str] = set()
     decisions: list[Decision] = []
@@ -363,9 +359,10 @@ def triage(
         else:
             decisions.append(pass_.decide(command, is_newest=command.id in newest))
         seen.add(command.id)
-    if unsealed is None:
-        return Triage(tuple(decisions), first_contact or history_lost)
-    return Triage(tuple(decisions), first_contact or history_lost, unsealed.settings, unsealed.signers)
+    to_store = {} if unsealed is None else dict(unsealed.settings)
+    if contact.text is not None and contact.text != stored:
+        to_store[FIRST_CONTACT] = contact.text
+    return Triage(tuple(decisions), is_first, to_store, {} if unsealed is None else unsealed.signers)
 
 
 def refuse_at_start(
@@ -382,7 +379,7 @@ def refuse_at_start(
         now: this instant; only the start timeout asks for it.
         start_timeout_s: its handler's. A command that was started before has kept it once and for all.
     """
-    expired = _expiry(entry.command, service_now_s)
+    expired = expiry(entry.command, service_now_s)
     if expired is not None:
         return expired
     if start_timeout_s is None or now is None or entry.state is not CommandState.RECEIVED:
@@ -391,7 +388,7 @@ def refuse_at_start(
     if so_far_s <= start_timeout_s:
         return None
     text = f"it waited {so_far_s:.0f} s for its lane, and its handler allows {start_timeout_s:g} s"
-    return _rejected("not_started_in_time", text)
+    return rejected("not_started_in_time", text)
 
 
 def _is_taken_back(command: Command, entry: JournalEntry) -> bool:
@@ -410,6 +407,7 @@ class _Pass:
     history_lost: bool
     refusals: Mapping[str, Outcome]
     crowd: Crowd
+    contact: Contact
 
     def decide(self, command: Command, *, is_newest: bool) -> Decision:
         """The decision on a command that the journal does not know."""
@@ -417,7 +415,8 @@ class _Pass:
         if status in FINAL_STATUSES:
             return Decision(command.id, Verdict.CLOSED)
         handler = self.rules.handler_of(command.payload)
-        if self.first_contact and status not in OPEN_STATUSES and not self._is_wanted(is_newest=is_newest):
+        is_history = status not in OPEN_STATUSES and (self.first_contact or self.contact.is_after(command))
+        if is_history and not self._is_wanted(is_newest=is_newest):
             return self._put_away(command, handler, CommandEvent.SKIP, Verdict.SKIP, None)
         outcome = self._refusal(command, handler)
         doubt = None if outcome is not None else self._doubt(handler, status)
@@ -445,7 +444,8 @@ class _Pass:
 
     def _is_wanted(self, *, is_newest: bool) -> bool:
         policy = self.rules.first_contact
-        return policy is FirstContact.ALL or (policy is FirstContact.LATEST and is_newest)
+        # The latest of each handler is chosen among what came at first contact; what comes later and is older is none.
+        return policy is FirstContact.ALL or (policy is FirstContact.LATEST and is_newest and self.first_contact)
 
     def _put_away(
         self, command: Command, handler: str, event: CommandEvent, verdict: Verdict, outcome: Outcome | None
@@ -462,25 +462,25 @@ class _Pass:
         rules = self.rules
         if command.size_bytes > rules.max_payload_bytes:
             sizes = f"{command.size_bytes} bytes are more than this device's limit of {rules.max_payload_bytes}"
-            return _rejected("payload_too_large", f"a command_payload of {sizes}")
-        refused = _faulty(command) or self._seal_refusal(command) or _expiry(command, self.service_now_s)
+            return rejected("payload_too_large", f"a command_payload of {sizes}")
+        refused = faulty(command) or self._seal_refusal(command) or expiry(command, self.service_now_s)
         if refused is not None:
             return refused
         if not handler:
             where = f"the command_payload has no text member {rules.handler_key!r} that names a handler"
-            return _rejected("missing_command_name", where)
+            return rejected("missing_command_name", where)
         fault = rules.judge(command.payload)
         if fault is not None:
             return Outcome(OutcomeStatus.REJECTED, error=fault)
         if handler not in rules.handlers:
-            return _rejected("unknown_command", f"this device has no handler {handler[:80]!r}")
+            return rejected("unknown_command", f"this device has no handler {handler[:80]!r}")
         return None
 
     def _seal_refusal(self, command: Command) -> Outcome | None:
         """Why the signature, its absence, or an envelope that is still closed forbids the command."""
         if command.id not in self.refusals and SIGNED_MEMBER in command.payload:
             sentence = "this device takes no signed commands; set commands.signing.mode to accept, or send it unsigned"
-            return _rejected("signature_not_accepted", sentence)
+            return rejected("signature_not_accepted", sentence)
         return self.refusals.get(command.id)
 
     def _doubt(self, handler: str, status: str) -> Outcome | None:
@@ -492,36 +492,3 @@ class _Pass:
         if self.history_lost:
             return indeterminate("this device's journal was lost, so whether it has run is not known")
         return None
-
-
-def _expiry(command: Command, service_now_s: float | None) -> Outcome | None:
-    if command.expires_at is None or service_now_s is None or service_now_s < command.expires_at:
-        return None
-    return _rejected(
-        "expired", f"it expired {service_now_s - command.expires_at:.0f} s before this device could run it"
-    )
-
-
-def _faulty(command: Command) -> Outcome | None:
-    return None if command.fault is None else Outcome(OutcomeStatus.REJECTED, error=command.fault)
-
-
-def _rejected(code: str, sentence: str) -> Outcome:
-    return Outcome(OutcomeStatus.REJECTED, error=f"{code}: {sentence}")
-
-
-def indeterminate(sentence: str) -> Outcome:
-    """Nobody knows whether it was done, and ``sentence`` says why."""
-    return Outcome(OutcomeStatus.FAILED, error=f"indeterminate: {sentence}; it is not run again")
-
-
-def canceled(why: str, *, began: bool) -> Outcome:
-    """The outcome of a command that somebody took back.
-
-    Args:
-        why: who or what did, such as ``by command 17``.
-        began: its handler had been started: it ends as ``failed``, else as ``rejected``.
-    """
-    status = OutcomeStatus.FAILED if began else OutcomeStatus.REJECTED
-    when = "while it ran" if began else "before it began"
-    return Outcome(status, error=f"canceled: {why}, {when}")

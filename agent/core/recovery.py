@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from agent.core.commands import HandlerRule, canceled, indeterminate
+from agent.core.commands import HandlerRule
+from agent.core.outcomes import canceled, indeterminate
 from agent.core.values import Contract, JournalEntry, Moment, Outcome, OutcomeStatus
 from agent.frozen import dataclass
 

@@ -74,6 +74,8 @@ class Command:
         size_bytes: length of the payload as JSON text.
         fault: why it must not run although it could be read, as ``code: sentence``; None when nothing is wrong. Only
             triage needs it: a journal does not keep it.
+        listed_at: when a gateway first saw it on the service's list, seconds since the epoch on the service's clock;
+            None when nobody says. It is not kept in the journal.
     """
 
     id: str
@@ -83,6 +85,7 @@ class Command:
     status: str | None = None
     size_bytes: int = 0
     fault: str | None = None
+    listed_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

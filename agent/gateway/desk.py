@@ -13,7 +13,7 @@ from agent.gateway.board import CommandBoard
 from agent.gateway.ports import Hints, NewReading, OpenCommands, Transport, UnknownDevice
 from agent.gateway.store.gateway_store import GatewayStore
 from agent.gateway.store.service import StoreService
-from agent.gateway.store.values import Presence, Reconciled, StoredCommand
+from agent.gateway.store.values import Look, Presence, Reconciled, StoredCommand
 from agent.ports import Clock
 from agent.wire.commands import CommandResult
 from agent.wire.limits import ONLINE_WITHIN_S
@@ -156,36 +156,55 @@ class Desk:
 
     # --- for the engine -------------------------------------------------------------------------------------------
 
-    def left_out(self, device_id: str, listed: Sequence[StoredCommand]) -> list[str]:
+    def left_out(self, device_id: str, listed: Collection[str]) -> list[str]:
         """Commands that are open and in time here, and that the service's list does not have: it may say why."""
-        ids = {command.id for command in listed}
-        return [str(record["id"]) for record in self._board.get(device_id).records if record["id"] not in ids]
+        return [str(record["id"]) for record in self._board.get(device_id).records if record["id"] not in listed]
 
-    def take_list(
-        self, device_id: str, listed: Sequence[StoredCommand], canceled: Sequence[StoredCommand] = ()
-    ) -> Reconciled:
-        """The service lists these commands for a device: they are the truth about what is open.
-
-        Args:
-            device_id: the device.
-            listed: oldest first.
-            canceled: what is not on the list any more because it was canceled, as the service tells it.
+    def take_listed(self, device_id: str, listed: Sequence[StoredCommand], look: Look) -> Reconciled:
+        """The service lists these commands for a device, and maybe others; they are kept when this returns.
 
         Raises:
-            StorageError: nothing was kept; ask the service again later.
+            StorageError: nothing was kept.
         """
         self.set_known(device_id, known=True)
         now_s = self._clock.now().wall_s
 
         def work(store: GatewayStore) -> Reconciled:
-            found = store.commands.reconcile(device_id, listed, now_s, canceled)
+            found = store.commands.take_listed(device_id, listed, now_s, look)
             store.after_commit(lambda: _put(self._board, device_id, found.open))
             return found
 
         return self._store.call(work)
 
-    def take_pushed(self, command: StoredCommand) -> Reconciled:
+    def finish_list(
+        self, device_id: str, listed: Collection[str], look: Look, canceled: Sequence[StoredCommand] = ()
+    ) -> int:
+        """The whole list was read; how many commands have ended by it.
+
+        Args:
+            device_id: the device.
+            listed: every id on the list.
+            look: what kind of list it is.
+            canceled: what is not on the list any more because it was canceled, as the service tells it.
+
+        Raises:
+            StorageError: nothing was kept; ask the service again later.
+        """
+        now_s = self._clock.now().wall_s
+
+        def work(store: GatewayStore) -> int:
+            gone = store.commands.finish_list(device_id, listed, now_s, canceled, look)
+            self._show(store, device_id)
+            return gone
+
+        return self._store.call(work)
+
+    def take_pushed(self, command: StoredCommand, at_s: float | None = None) -> Reconciled:
         """The service told this command on its own.
+
+        Args:
+            command: it was sent just now.
+            at_s: this instant on the service's clock, seconds since the epoch; None when nobody can say.
 
         Raises:
             StorageError: it was not kept.
@@ -193,7 +212,7 @@ class Desk:
         now_s = self._clock.now().wall_s
 
         def work(store: GatewayStore) -> Reconciled:
-            found = store.commands.admit(command, now_s)
+            found = store.commands.admit(command, now_s, at_s)
             store.after_commit(lambda: _put(self._board, command.device_id, found.open))
             return found
 

@@ -20,6 +20,7 @@ from agent.gateway.token_file import StoredToken, TokenFile
 from agent.gateway.tokens import NewToken, Randomness, id_fault, make_token
 from agent.wire.base import describe_faults
 from agent.wire.client import ServiceClient
+from agent.wire.extensions import COMMAND_STATUS
 from agent.wire.onboarding import RegisterDevice
 
 Value = TypeVar("Value")
@@ -140,7 +141,7 @@ class Registrar:
         Raises:
             ServiceError: it could not be asked.
         """
-        if len(device_ids) > _ASK_ONE_BY_ONE:
+        if len(device_ids) > _ASK_ONE_BY_ONE or not self._may_list_commands():
             known = self._patiently(lambda: {device.device_id for device in self._client.devices(limit=None)})
             return [device_id for device_id in device_ids if device_id not in known]
         return [device_id for device_id in device_ids if not self._patiently(partial(self._knows, device_id))]
@@ -157,6 +158,10 @@ class Registrar:
         if fault is not None:
             raise ConfigurationError([fault], "registration")
         return Found(device.device_id, registration.product_id)
+
+    def _may_list_commands(self) -> bool:
+        """The service says which of its commands are open; another one may hand a command out with a list and once."""
+        return COMMAND_STATUS in self._patiently(self._client.discover)
 
     def _knows(self, device_id: str) -> bool:
         try:

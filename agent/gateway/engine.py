@@ -104,6 +104,9 @@ class Engine:
             StorageError: the store cannot be read.
         """
         self.desk.begin()
+        self._offer.begin()
+        self._results.offer_again()
+        self._health.put("service", "ok", self._offer.describe())
         for threads in self._threads.values():
             for thread in threads:
                 thread.start()
@@ -152,7 +155,14 @@ class Engine:
     def _build_service_side(self) -> None:
         config, clock = self._config, self._clock
         polled, sent, streamed = self._clients
-        offer = Offer(sent, clock, on_change=self._offer_changed)
+        self._offer = offer = Offer(
+            sent,
+            clock,
+            on_change=self._offer_changed,
+            dialect=config.service.dialect.dialect(),
+            store=self._store,
+            tell=lambda text: self._health.put("service", "ok", text),
+        )
         intervals = FairIntervals(config.commands.fast_s, config.commands.idle_s, config.commands.reconcile_s)
         commands_trouble = self._trouble("commands")
         self.commands = CommandErrands(
@@ -163,6 +173,7 @@ class Engine:
             service_clock=self._service_clock,
             trouble=commands_trouble,
             wake=lambda: self._wake("commands"),
+            offer=offer,
         )
         self._results = ResultErrands(sent, offer, self._store, clock)
         readings_trouble = self._trouble("readings")
@@ -203,6 +214,7 @@ class Engine:
                 meter=self._meter,
                 clock=clock,
                 trouble=self._trouble("events"),
+                service_now=self._service_clock.now,
             )
             self._add("events", events)
 
@@ -219,6 +231,7 @@ class Engine:
                     serves=self.roster.serves,
                     own=self.roster.own,
                     clock=self._clock,
+                    service_now=self._service_now,
                     fraction=self._fraction,
                     repeat_after_s=config.logging.repeat_after_s,
                 )
@@ -253,7 +266,9 @@ class Engine:
             thread.post(WAKE)
 
     def _offer_changed(self) -> None:
-        for name in ("events", "results", "readings"):
+        if self._offer.has_changed:
+            self._results.offer_again()
+        for name in ("commands", "events", "results", "readings"):
             self._wake(name)
 
     def _device_came(self, device_id: str) -> None:

@@ -85,6 +85,7 @@ class MqttFront:
         own: the devices whose commands this gateway fetches: it alone sends them notices unasked.
         clock: for waiting.
         fraction: random numbers in [0, 1), for back-off.
+        service_now: the service's clock, seconds since the epoch, which devices are sent; None takes this machine's.
         repeat_after_s: how soon the same complaint may be told again, seconds.
     """
 
@@ -99,6 +100,7 @@ class MqttFront:
         own: Callable[[], Collection[str]],
         clock: Clock,
         fraction: Callable[[], float],
+        service_now: Callable[[], float] | None = None,
         repeat_after_s: float = 300.0,
     ) -> None:
         self._settings = settings
@@ -124,8 +126,8 @@ class MqttFront:
             waits=Patience(fraction, cap_s=_RECONNECT_MAX_S),
             on_down=self._went_down,
         )
-        self._publisher = CommandPublisher(desk, self._post, lambda: self._connection.is_up, clock)
-        self._notices = NoticeSender(desk, self._post, clock)
+        self._notices = NoticeSender(desk, self._post, clock, service_now)
+        self._publisher = CommandPublisher(desk, self._post, lambda: self._connection.is_up, clock, self._notices.tell)
         self._receipts = ReceiptSender(self._post, self._connection.acknowledge, lambda: self._connection.is_up)
         self._thread = threading.Thread(target=self._run, name="mqtt-retry", daemon=True)
 

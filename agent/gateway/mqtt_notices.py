@@ -27,10 +27,18 @@ class NoticeSender:
     Args:
         desk: has the hints.
         post: hands a message to the broker.
-        clock: for the time in a notice.
+        clock: for waiting.
+        service_now: the time in a notice: the service's, which commands are dated by; None takes the clock's.
     """
 
-    def __init__(self, desk: DeviceDesk, post: Callable[[Message], bool], clock: Clock) -> None:
+    def __init__(
+        self,
+        desk: DeviceDesk,
+        post: Callable[[Message], bool],
+        clock: Clock,
+        service_now: Callable[[], float] | None = None,
+    ) -> None:
+        self._service_now = service_now or (lambda: clock.now().wall_s)
         self._desk = desk
         self._post = post
         self._clock = clock
@@ -71,7 +79,7 @@ class NoticeSender:
     def _send(self, device_id: str) -> None:
         hints = self._desk.hints(device_id)
         notice = Notice(
-            time=self._clock.now().wall_s,
+            time=self._service_now(),
             retry_after_s=EVERY_S if hints.quota_used_up else None,
             poll_s=hints.poll_interval_s,
         )

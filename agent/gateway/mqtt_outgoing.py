@@ -31,11 +31,18 @@ class CommandPublisher:
         post: hands a message to the broker; False when it cannot now.
         is_up: there is a connection.
         clock: for what is left of a command's time.
+        notify: sends a device the time: before its commands, which it can then tell from history.
     """
 
     def __init__(
-        self, desk: DeviceDesk, post: Callable[[Message], bool], is_up: Callable[[], bool], clock: Clock
+        self,
+        desk: DeviceDesk,
+        post: Callable[[Message], bool],
+        is_up: Callable[[], bool],
+        clock: Clock,
+        notify: Callable[[str], None] = lambda _device_id: None,
     ) -> None:
+        self._notify = notify
         self._desk = desk
         self._post = post
         self._is_up = is_up
@@ -78,6 +85,7 @@ class CommandPublisher:
     def publish_all(self) -> None:
         """A new connection: nobody knows what became of what was published over the last one."""
         for device_id in self._desk.busy_devices():
+            self._notify(device_id)
             self.publish(device_id, again=True)
 
     def _run(self) -> None:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from agent.core.commands import CommandRules, IllegalMove, canceled, refuse_at_start
+from agent.core.commands import CommandRules, IllegalMove, refuse_at_start
+from agent.core.outcomes import canceled
 from agent.core.timekeeping import service_time_at_least
 from agent.core.values import CommandState, Contract, JournalEntry, Moment, Outcome
 from agent.errors import StorageError

@@ -183,7 +183,7 @@ class _Pass:
             settings=recall.settings,
             waiting=self.dispatcher.waiting(),
         )
-        if not (result.entries or result.first_contact or (self.is_cut and not was_cut)):
+        if not (result.must_be_stored or (self.is_cut and not was_cut)):
             return None
         admitted = [decision.entry for decision in result.of(Verdict.ADMIT) if decision.entry is not None]
         self.claimed.update(entry.command.id for entry in admitted if self.dispatcher.claim(entry))

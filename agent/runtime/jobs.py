@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import Final, Protocol
 
-from agent.core.commands import canceled
+from agent.core.outcomes import canceled
 from agent.core.run_limits import RunLimits
 from agent.core.values import Command, Contract, JsonObject, Outcome, OutcomeStatus
 from agent.frozen import dataclass

@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from agent.core.commands import IllegalMove, canceled, indeterminate, start_entry
+from agent.core.commands import IllegalMove, start_entry
+from agent.core.outcomes import canceled, indeterminate
 from agent.core.run_limits import RunLimits
 from agent.core.values import CommandState, Contract, JournalEntry, Outcome, OutcomeStatus
 from agent.errors import StorageError

@@ -112,7 +112,8 @@ class CommandRecord(Received):
 
     Attributes:
         id: the service's id; None when it gives none, see :meth:`stable_id`.
-        status: :class:`CommandStatus` on our service, any text elsewhere, None when the service sends none.
+        status: :class:`CommandStatus` on our service, any text elsewhere, None when the service tells none.
+        listed_at: from a gateway: when it first saw the command on the service's list.
     """
 
     command_payload: Annotated[dict[str, Any], BeforeValidator(_read_payload)] = Field(
@@ -130,6 +131,7 @@ class CommandRecord(Received):
     delivered_at: LooseTime = None
     completed_at: LooseTime = None
     expires_at: LooseTime = Field(default=None, validation_alias=AliasChoices(*_EXPIRES))
+    listed_at: LooseTime = None
     _unreadable_times: tuple[str, ...] = PrivateAttr(default=())
     _derived_from: str | int | None = PrivateAttr(default=None)
     _has_derived_id: bool = PrivateAttr(default=False)

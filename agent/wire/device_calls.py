@@ -33,6 +33,9 @@ _OVERLAP_MAX: Final = 50
 _ERRORS: Final = ("errors", "error", "failed", "rejected", "failures")
 
 
+_PART: Final = 1_000
+
+
 class DeviceCalls(Calls):
     """Devices and what they say and hear. Every call may raise :class:`~agent.errors.ServiceError`.
 
@@ -111,6 +114,31 @@ class DeviceCalls(Calls):
             fetch, path, given({"status": status}), self.connection.url(path), pages_max=COMMAND_PAGES_MAX
         )
         return _read_commands(pages, omitted, self.reading, self.connection.max_answer_bytes)
+
+    def device_command_parts(
+        self, device_id: str, *, status: str | None = None, etag: str | None = None
+    ) -> Iterator[CommandList]:
+        """As :meth:`device_commands` without waiting, in parts of up to 1,000 commands, read when asked for.
+
+        So what was read is in hand when a later page fails, and a very long list is never in memory as records. At
+        least one part comes; the list's tag is on the last one.
+        """
+        path = paths.device_commands(device_id)
+        first = [True]
+
+        def fetch(target: str, query: Params) -> Answer:
+            is_first, first[0] = first[0], False
+            headers = {"If-None-Match": etag} if etag and is_first else {}
+            return self.connection.request("GET", target, params=query, headers=headers, interruptible=True)
+
+        params = given({"status": status})
+        pages = iterate_pages(fetch, path, params, self.connection.url(path), pages_max=COMMAND_PAGES_MAX)
+        found = CommandReader(self.reading)
+        for number, (answer, page) in enumerate(pages):
+            for begin in range(0, max(1, len(page.items)), _PART):
+                found.add(page.items[begin : begin + _PART], begins_page=begin == 0)
+                is_whole = number == 0 and begin + _PART >= len(page.items)
+                yield found.take(answer, answer.etag if is_whole else None)
 
     def interrupt(self) -> None:
         """End the :meth:`device_commands` in flight, or the next one; from any thread."""
@@ -312,9 +340,22 @@ class CommandReader:
         self.malformed: list[str] = []
         self.notes: dict[str, str] = {}
 
-    def add(self, items: list[object]) -> None:
-        """Read the items of a page. What ended the one before it has only moved between the two requests."""
-        before, self._before = self._before, items
+    def take(self, answer: Answer, etag: str | None) -> CommandList:
+        """What was found since the last time, as a part of the list."""
+        records, malformed, notes = tuple(self.records), tuple(self.malformed), self.notes
+        self.records, self.malformed, self.notes = [], [], {}
+        return CommandList(
+            records,
+            malformed,
+            etag=etag,
+            unchanged=answer.is_unchanged,
+            server_time=answer.server_time,
+            notes=notes,
+        )
+
+    def add(self, items: list[object], *, begins_page: bool = True) -> None:
+        """Read items of a page. What ended the page before it has only moved between the two requests."""
+        before, self._before = (self._before if begins_page else []), items
         longest = min(len(before), len(items), _OVERLAP_MAX)
         again = next((n for n in range(longest, 0, -1) if before[-n:] == items[:n]), 0)
         for item in items[again:]:

@@ -20,7 +20,7 @@ from agent.gateway.mqtt_front import MqttFront, MqttSettings, look_at_broker
 from agent.gateway.ports import Hints
 from agent.gateway.store.schema import FILE_NAME
 from agent.gateway.store.service import StoreService
-from agent.gateway.store.values import Bounds, StoredCommand
+from agent.gateway.store.values import Bounds, Look, StoredCommand
 from agent.wire import topics
 from agent.wire.times import to_rfc3339
 from tests.mosquitto import Mosquitto, end_client
@@ -62,8 +62,12 @@ class Bench:
         self.device.publish(topic, value if isinstance(value, bytes) else json.dumps(value), 1).wait_for_publish(SOON_S)
 
     def open(self, *command_ids: str, **members: Any) -> None:
-        commands = [StoredCommand(DEVICE, each, {"id": each, **members}) for each in command_ids]
-        self.desk.take_list(DEVICE, commands)
+        self.list([StoredCommand(DEVICE, each, {"id": each, **members}) for each in command_ids])
+
+    def list(self, commands: list[StoredCommand], canceled: Sequence[StoredCommand] = ()) -> None:
+        """The service lists these and no others."""
+        self.desk.take_listed(DEVICE, commands, Look())
+        self.desk.finish_list(DEVICE, {each.id for each in commands}, Look(), canceled)
 
     def of(self, kind: topics.TopicKind) -> list[Any]:
         return [value for each, value in self.arrived if each is kind]
@@ -229,7 +233,7 @@ def test_a_canceled_command_is_taken_back_on_its_topic_and_one_that_expired_is_n
     bench.open("c1", "c2", "c3")
     bench.wait_until(lambda: len(bench.of(topics.TopicKind.COMMAND)) == 3)
     canceled = StoredCommand(DEVICE, "c1", {"id": "c1", "status": "canceled"}, is_open=False)
-    bench.desk.take_list(DEVICE, [StoredCommand(DEVICE, "c3", {"id": "c3"})], [canceled])
+    bench.list([StoredCommand(DEVICE, "c3", {"id": "c3"})], [canceled])
     bench.wait_until(lambda: len(bench.of(topics.TopicKind.COMMAND)) == 4)
     assert bench.of(topics.TopicKind.COMMAND)[-1] == {"id": "c1", "status": "canceled"}
     bench.open("c3", "c4")

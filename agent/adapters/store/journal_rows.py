@@ -17,12 +17,10 @@ from agent.core.commands import (
     CommandEvent,
     IllegalMove,
     finish_entry,
-    give_up_entry,
-    offer_again_entry,
-    put_aside_entry,
     report_entry,
     start_entry,
 )
+from agent.core.put_aside import give_up_entry, offer_again_entry, put_aside_entry
 from agent.core.unreported import giving_way
 from agent.core.values import Command, CommandState, JournalEntry, Moment, Outcome, OutcomeStatus, Recall, ResultStats
 

@@ -3,24 +3,48 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import field
 from typing import Final
 
 from agent.core.budget import Kind
 from agent.core.fair_polling import FairPolling
 from agent.core.values import JsonObject
 from agent.errors import InvalidMessage, NotFound, Refused, ServiceError, StorageError
+from agent.frozen import dataclass
 from agent.gateway.desk import Desk
+from agent.gateway.service.offer import UNKNOWN_LOOK_S, Offer
 from agent.gateway.service.worker import Errands, Trouble
-from agent.gateway.store.values import StoredCommand
+from agent.gateway.store.command_rows import OPEN_MAX
+from agent.gateway.store.values import Look, StoredCommand
 from agent.ports import Clock
 from agent.runtime.service_clock import ServiceClock
+from agent.wire.command_list import CommandList
 from agent.wire.commands import FINAL_STATES, OPEN, CommandRecord, CommandStatus
 from agent.wire.device_client import DeviceClient
+from agent.wire.dialect import CommandLists
+from agent.wire.extensions import COMMAND_STATUS
 from agent.wire.times import to_rfc3339
 
 _NOBODY_S: Final = 3600.0
 _UNREADABLE: Final = "unreadable"
+# Bad request, unprocessable.
+_REFUSES_PARAMETERS: Final = frozenset({400, 422})
+# For so many devices commands wait in memory while the disk fails.
+_LEFT_OVER_MAX: Final = 100
+
+
+@dataclass(slots=True)
+class _Listing:
+    """One look at a device's list, part by part."""
+
+    device_id: str
+    look: Look
+    ids: set[str] = field(default_factory=set)
+    is_news: bool = False
+    left: int = 0
+    dropped: int = 0
+    etag: str | None = None
 
 
 class CommandErrands(Errands[str]):
@@ -34,6 +58,7 @@ class CommandErrands(Errands[str]):
         service_clock: told the service's time.
         trouble: for log lines.
         wake: a device may be due sooner than was thought.
+        offer: what the service takes.
     """
 
     name = "commands"
@@ -49,6 +74,7 @@ class CommandErrands(Errands[str]):
         service_clock: ServiceClock,
         trouble: Trouble,
         wake: Callable[[], None],
+        offer: Offer,
     ) -> None:
         self._client = client
         self._desk = desk
@@ -57,9 +83,11 @@ class CommandErrands(Errands[str]):
         self._service_clock = service_clock
         self._trouble = trouble
         self._wake = wake
+        self._offer = offer
         self._lock = threading.Lock()
         self._etags: dict[str, str] = {}
         self._served: set[str] = set()
+        self._left_over: dict[str, list[StoredCommand]] = {}
 
     # --- which devices --------------------------------------------------------------------------------------------
 
@@ -103,7 +131,10 @@ class CommandErrands(Errands[str]):
         """See :class:`Errands`."""
         with self._lock:
             due_s = self._polling.next_due_s()
-        return now_s + _NOBODY_S if due_s is None else due_s
+        if due_s is None:
+            return now_s + _NOBODY_S
+        # A service that announces command-status is never asked for all commands of all times.
+        return due_s if self._offer.is_known else max(due_s, now_s + UNKNOWN_LOOK_S)
 
     def take(self) -> str | None:
         """See :class:`Errands`."""
@@ -136,37 +167,101 @@ class CommandErrands(Errands[str]):
                 self._polling.saw(item, self._now_s(), news=news)
 
     def _look(self, device_id: str) -> bool:
+        self._keep_left_over(device_id)
+        if not self._offer.knows(COMMAND_STATUS):
+            return self._read(device_id, None, is_truth=self._offer.lists_are_the_truth)
+        try:
+            return self._read(device_id, OPEN, is_truth=self._offer.lists_are_the_truth)
+        except Refused as error:
+            if error.status not in _REFUSES_PARAMETERS:
+                raise
+            is_news = self._read(device_id, None, is_truth=False)
+            self._offer.withdraw(COMMAND_STATUS, str(error))
+            return is_news
+
+    def _read(self, device_id: str, status: str | None, *, is_truth: bool) -> bool:
+        """Read a device's list; whether it brought a new command."""
         with self._lock:
             etag = self._etags.get(device_id)
-        answer = self._client.device_commands(device_id, status=OPEN, etag=etag)
-        if answer.server_time is not None:
-            self._service_clock.observe(answer.server_time)
-        if answer.unchanged:
-            self._desk.set_known(device_id, known=True)
-            return False
-        listed, malformed = to_stored(answer.records, device_id)
-        for sentence in (*answer.malformed, *malformed, *answer.notes.values()):
-            self._trouble.tell("malformed", f"commands=malformed device={device_id[:80]} {sentence}")
-        if answer.incomplete is not None:
-            # What is missing may be on the pages that did not come, so nothing is concluded from it.
-            for command in listed:
-                self._desk.take_pushed(command)
-            raise answer.incomplete
-        found = self._desk.take_list(device_id, listed, self._canceled(device_id, listed))
+        holds_history = self._offer.dialect.command_lists not in {CommandLists.OPEN, CommandLists.ONCE}
+        look = Look(self._service_clock.now(), is_truth, holds_history)
+        listing = _Listing(device_id, look)
+        parts = self._client.device_command_parts(device_id, status=status, etag=etag)
+        for part in parts:
+            if part.server_time is not None:
+                self._service_clock.observe(part.server_time)
+            if part.unchanged:
+                self._desk.set_known(device_id, known=True)
+                return False
+            listing.etag = part.etag
+            self._take_part(listing, part, parts)
+        self._desk.finish_list(device_id, listing.ids, look, self._canceled(device_id, listing.ids))
+        if listing.left:
+            text = (
+                f"commands=held_back device={device_id[:80]} {listing.left} commands stay at the service: this device "
+                f"has {OPEN_MAX} open ones here already; look who sends it so many"
+            )
+            self._trouble.tell(f"held_back {device_id}", text)
+        if listing.dropped:
+            text = (
+                f"commands=dropped device={device_id[:80]} {listing.dropped} of its oldest open commands are not "
+                f"handed out any more: {OPEN_MAX} newer ones are open, and this service does not tell which have ended"
+            )
+            self._trouble.tell(f"dropped {device_id}", text)
         # Only what is in the journal may be left out next time.
         with self._lock:
-            if answer.etag is None:
+            if listing.etag is None or listing.left:
                 self._etags.pop(device_id, None)
             else:
-                self._etags[device_id] = answer.etag
+                self._etags[device_id] = listing.etag
         # A command that is merely still open is no news: its device may be off, and would be asked about all that time.
-        return bool(found.new)
+        return listing.is_news
 
-    def _canceled(self, device_id: str, listed: Sequence[StoredCommand]) -> list[StoredCommand]:
+    def _take_part(self, listing: _Listing, part: CommandList, rest: Iterable[CommandList]) -> None:
+        """Keep a part of a list, before the service is asked for the next one: it may list each command once only."""
+        device_id = listing.device_id
+        listed, malformed = to_stored(part.records, device_id)
+        for sentence in (*part.malformed, *malformed, *part.notes.values()):
+            self._trouble.tell("malformed", f"commands=malformed device={device_id[:80]} {sentence}")
+        listing.ids.update(command.id for command in listed)
+        try:
+            found = self._desk.take_listed(device_id, listed, listing.look)
+        except StorageError:
+            self._keep_in_memory(device_id, listed, rest)
+            raise
+        listing.is_news = listing.is_news or bool(found.new)
+        listing.left += found.left
+        listing.dropped += found.dropped
+
+    def _keep_in_memory(self, device_id: str, listed: list[StoredCommand], rest: Iterable[CommandList]) -> None:
+        """The disk fails: what was read waits in memory, since the service may not list it again."""
+        try:
+            for part in rest:
+                if len(listed) >= OPEN_MAX:
+                    break
+                listed += to_stored(part.records, device_id)[0]
+        except (ServiceError, InvalidMessage):
+            pass  # the rest is asked for again
+        with self._lock:
+            self._etags.pop(device_id, None)
+            if len(self._left_over) < _LEFT_OVER_MAX:
+                self._left_over.setdefault(device_id, []).extend(listed[:OPEN_MAX])
+
+    def _keep_left_over(self, device_id: str) -> None:
+        with self._lock:
+            listed = self._left_over.get(device_id)
+        if listed:
+            self._desk.take_listed(device_id, listed, Look(self._service_clock.now(), is_truth=False))
+            with self._lock:
+                self._left_over.pop(device_id, None)
+
+    def _canceled(self, device_id: str, listed: Collection[str]) -> list[StoredCommand]:
         """What the service says about commands that have left its list before they ended: were they canceled?
 
-        Asked before the list is taken, so that a device never sees a command vanish without the reason beside it.
+        Asked before the list counts, so that a device never sees a command vanish without the reason beside it.
         """
+        if not self._offer.knows(COMMAND_STATUS):
+            return []
         left_out = self._desk.left_out(device_id, listed)
         if not left_out:
             return []

@@ -49,6 +49,7 @@ class EventService(Actor):
         meter: the key's budget.
         clock: for waiting.
         trouble: for back-off and log lines.
+        service_now: the service's clock, seconds since the epoch; None when nobody can say.
     """
 
     def __init__(
@@ -63,8 +64,10 @@ class EventService(Actor):
         meter: Meter,
         clock: Clock,
         trouble: Trouble,
+        service_now: Callable[[], float | None] = lambda: None,
     ) -> None:
         super().__init__("events")
+        self._service_now = service_now
         self._client = client
         self._offer = offer
         self._desk = desk
@@ -147,7 +150,7 @@ class EventService(Actor):
         else:
             if record.device_id is not None and self._fetches(record.device_id):
                 for command in to_stored([record], record.device_id)[0]:
-                    self._desk.take_pushed(command)
+                    self._desk.take_pushed(command, self._service_now())
                 # A poll marks it as delivered at the service, and shows whether it is still open.
                 self._commands.hint(record.device_id)
         self._remember(event.id or None)

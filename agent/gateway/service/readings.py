@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -11,20 +13,26 @@ from pydantic import ValidationError
 from agent.core.budget import Kind
 from agent.core.outbox import Disposition, judge_readings
 from agent.core.thinning import ThinningPolicy
+from agent.core.values import JsonObject
 from agent.errors import InvalidMessage, NotFound, Refused
 from agent.gateway.desk import Desk
 from agent.gateway.service.offer import UNKNOWN_LOOK_S, Offer
 from agent.gateway.service.worker import Errands, Trouble
+from agent.gateway.store.gateway_store import GatewayStore
 from agent.gateway.store.service import StoreService
 from agent.gateway.store.values import Batch
 from agent.ports import Clock
 from agent.wire.base import describe_faults
 from agent.wire.device_client import DeviceClient
-from agent.wire.extensions import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY, KEY_REUSED
+from agent.wire.extensions import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY, KEY_REUSED, RECORDED_AT
 from agent.wire.limits import BATCH_MAX
 from agent.wire.sensor_data import PostSensorData
+from agent.wire.times import parse_time
+
+_log = logging.getLogger(__name__)
 
 _LOOK_S: Final = 30.0
+_THINNED_EVERY_S: Final = 60.0
 # A reading that the service answers with an unclear 404 lets the others go first for so long.
 _DEFER_S: Final = 600.0
 _NO_DEVICE: Final = "device_not_found"
@@ -73,6 +81,8 @@ class ReadingErrands(Errands[Batch]):
         self._lock = threading.Lock()
         self._in_hand: set[int] = set()
         self._due_s = 0.0
+        self._thinned: tuple[int, int] | None = None
+        self._thinned_said_s = -math.inf
 
     def wake(self) -> bool:
         """Something new waits; True when nobody knew."""
@@ -111,7 +121,31 @@ class ReadingErrands(Errands[Batch]):
     def _next(
         self, limit: int, now_s: float, policy: ThinningPolicy | None, busy: frozenset[int], pace_per_s: float | None
     ) -> Batch | None:
-        return self._store.call(lambda store: store.readings.next_batch(limit, now_s, policy, busy, pace_per_s))
+        def work(store: GatewayStore) -> tuple[Batch | None, int, int]:
+            counters = store.counters.all()
+            merged, left_out = counters.get("readings_merged", 0), counters.get("readings_left_out", 0)
+            return store.readings.next_batch(limit, now_s, policy, busy, pace_per_s), merged, left_out
+
+        batch, merged, left_out = self._store.call(work)
+        self._say_what_was_thinned(merged, left_out)
+        return batch
+
+    def _say_what_was_thinned(self, merged: int, left_out: int) -> None:
+        """Detail is lost where readings are merged or left out: a line a minute says how much."""
+        now_s = self._clock.now().monotonic_s
+        with self._lock:
+            before = self._thinned
+            if before is None:
+                self._thinned = (merged, left_out)  # what an earlier process did, it has said
+                return
+            if (merged, left_out) == before or now_s - self._thinned_said_s < _THINNED_EVERY_S:
+                return
+            self._thinned, self._thinned_said_s = (merged, left_out), now_s
+        text = (
+            "readings=thinned the quota is too short for all: %d readings were merged into others and %d left out "
+            "since the last line (%d and %d ever); see readings.when_short, or get a larger quota"
+        )
+        _log.warning(text, merged - before[0], left_out - before[1], merged, left_out)
 
     def release(self, item: Batch) -> None:
         """See :class:`Errands`."""
@@ -145,10 +179,11 @@ class ReadingErrands(Errands[Batch]):
     def _send(self, item: Batch) -> dict[int, str] | None:
         """What the service refused, by index; None when it does not say which."""
         key = item.key if self._offer.offers(IDEMPOTENCY_KEY) else None
-        readings = [PostSensorData.model_validate(body) for body in item.items]
+        is_dated = self._offer.offers(RECORDED_AT)
+        readings = [self._reading(body, is_dated=is_dated) for body in item.items]
         try:
             if len(readings) == 1:
-                self._client.post_sensor_data(readings[0], idempotency_key=key)
+                self._send_one(item, readings[0], key, is_dated=is_dated)
                 return {}
             answer = self._client.post_sensor_data_batch(readings, idempotency_key=key)
         except Refused as error:
@@ -161,6 +196,30 @@ class ReadingErrands(Errands[Batch]):
             if fault.error == _NO_DEVICE:
                 self._desk.set_known(readings[fault.index].device_id, known=False)
         return {fault.index: f"{fault.error}: {fault.message}".strip(": ") for fault in answer.errors}
+
+    def _send_one(self, item: Batch, reading: PostSensorData, key: str | None, *, is_dated: bool) -> None:
+        try:
+            self._client.post_sensor_data(reading, idempotency_key=key)
+        except Refused as error:
+            if not is_dated or error.error == KEY_REUSED or judge_readings(error) is not Disposition.SET_ASIDE:
+                raise
+            # Its values may be what is wrong, or the member beyond the specification: without it one of them shows.
+            plain = self._reading(item.items[0], is_dated=False)
+            try:
+                self._client.post_sensor_data(plain, idempotency_key=None if key is None else f"{key}-undated")
+            except Refused:
+                raise error from None
+            self._offer.withdraw(RECORDED_AT, str(error))
+
+    def _reading(self, body: JsonObject, *, is_dated: bool) -> PostSensorData:
+        """The request's body, with the time of reading where the service takes it."""
+        reading = PostSensorData.model_validate(body)
+        if is_dated or reading.recorded_at is None:
+            return reading
+        values, name = reading.sensor_data, self._offer.dialect.recorded_at_reading
+        if name is not None:
+            values = {**values, name: parse_time(reading.recorded_at)}
+        return PostSensorData(device_id=reading.device_id, sensor_data=values)
 
     def _settle(self, item: Batch, refused: dict[int, str] | None) -> None:
         if refused is None:

@@ -9,7 +9,7 @@ from typing import Final
 from agent.adapters.http_uplink import HttpUplink
 from agent.core.budget import Kind
 from agent.core.values import Report
-from agent.errors import Conflict, NotFound, Refused
+from agent.errors import Conflict, Forbidden, NotFound, Refused, ServerFault, ServiceError, UnexpectedAnswer
 from agent.gateway.service.offer import UNKNOWN_LOOK_S, Offer
 from agent.gateway.service.worker import Errands
 from agent.gateway.store.service import StoreService
@@ -22,6 +22,13 @@ _log = logging.getLogger(__name__)
 
 _NO_COMMAND: Final = "command_not_found"
 _LOOK_S: Final = 30.0
+_TRIES: Final = 5
+_TRIES_KEPT: Final = 1_000
+_AFTER_S: Final = 60.0
+_AWAY: Final = frozenset({502, 503, 504})
+
+NO_HOME: Final = "no_home"
+"""How the reason of a result begins that the service may take when it has changed."""
 
 
 class ResultErrands(Errands[WaitingResult]):
@@ -45,6 +52,7 @@ class ResultErrands(Errands[WaitingResult]):
         self._lock = threading.Lock()
         self._in_hand: dict[int, tuple[str, str]] = {}
         self._products: dict[str, str | None] = {}
+        self._tries: dict[int, tuple[int, float]] = {}
         self._due_s = 0.0
 
     def wake(self) -> bool:
@@ -63,7 +71,9 @@ class ResultErrands(Errands[WaitingResult]):
         with self._lock:
             self._due_s = self._clock.now().monotonic_s + _LOOK_S
             busy = dict(self._in_hand)
-        found = self._store.call(lambda store: store.commands.next_results(len(busy) + 1, busy))
+            # Others go first, and no result waits behind one that finds no home.
+            later = {seq for seq, (_, until_s) in self._tries.items() if until_s > self._clock.now().monotonic_s}
+        found = self._store.call(lambda store: store.commands.next_results(len(busy) + 1, busy.keys() | later))
         with self._lock:
             taken = set(self._in_hand.values())
             for waiting in found:
@@ -85,15 +95,50 @@ class ResultErrands(Errands[WaitingResult]):
         try:
             self._tell(item)
         except NotFound as error:
-            refusal = str(error)
+            refusal = f"{NO_HOME}: {error}"  # no endpoint, no table: another version may have one
             if error.error == _NO_COMMAND:
-                state = CommandState.UNKNOWN
+                refusal, state = str(error), CommandState.UNKNOWN
         except (Conflict, Refused) as error:
             refusal = str(error)
+        except ServiceError as error:
+            refusal = self._tried(item, error)
+            if refusal is None:
+                raise
         if refusal is not None:
             _log.warning("command=%s device=%s its result is set aside: %s", item.command_id, item.device_id, refusal)
         now_s = self._clock.now().wall_s
         self._store.call(lambda store: store.commands.result_settled(item, refusal, state, now_s))
+        with self._lock:
+            self._tries.pop(item.seq, None)
+
+    def offer_again(self) -> int:
+        """The service is another one, or another version: what it had no home for is reported again; how many.
+
+        Raises:
+            StorageError: the store cannot be read or written.
+        """
+        again = self._store.call(lambda store: store.commands.report_again(NO_HOME, self._clock.now().wall_s))
+        with self._lock:
+            self._products.clear()
+            self._due_s = 0.0
+        if again:
+            _log.info("results=again %d results that had no home are reported again: the service has changed", again)
+        return again
+
+    def _tried(self, item: WaitingResult, error: ServiceError) -> str | None:
+        """Why the result is put aside now; None while it is tried again.
+
+        Only an answer counts that may be about this result or its table. What speaks of the service as a whole, such
+        as 503 or no answer, does not: all results wait for its end.
+        """
+        if not _may_be_its_own(error):
+            return None
+        with self._lock:
+            tries = self._tries.get(item.seq, (0, 0.0))[0] + 1
+            self._tries[item.seq] = tries, self._clock.now().monotonic_s + _AFTER_S * tries
+            if len(self._tries) > _TRIES_KEPT:
+                del self._tries[next(iter(self._tries))]
+        return f"{NO_HOME}: {error}" if tries >= _TRIES else None
 
     def _tell(self, item: WaitingResult) -> None:
         finished_s = item.finished_wall_s
@@ -114,3 +159,10 @@ class ResultErrands(Errands[WaitingResult]):
             listed = {device.device_id: device.product_id for device in self._client.devices() if device.device_id}
             self._products = {device_id: None, **listed}
         return self._products[device_id]
+
+
+def _may_be_its_own(error: ServiceError) -> bool:
+    """The answer may be about one result or its table, not about the whole service."""
+    if isinstance(error, ServerFault):
+        return error.status not in _AWAY
+    return isinstance(error, UnexpectedAnswer | Forbidden) or type(error) is ServiceError

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from agent.core.values import JsonObject
 from agent.gateway.ports import UnknownCommand
 from agent.gateway.store.counter_rows import Counters
 from agent.gateway.store.usage import Usage
-from agent.gateway.store.values import CommandState, Reconciled, StoredCommand, WaitingResult
+from agent.gateway.store.values import CommandState, Look, Reconciled, StoredCommand, WaitingResult
 from agent.wire.commands import CommandResult, CommandStatus
 from agent.wire.json_text import encode_json
 from agent.wire.times import to_rfc3339
@@ -19,7 +20,18 @@ from agent.wire.times import to_rfc3339
 FORGET_AFTER_S: Final = 7 * 86_400.0
 """A finished command is remembered for so long after the service has stopped listing it."""
 
+HELD_MAX_S: Final = 30 * 86_400.0
+"""A command that the service lists no longer is held for its device for so long, where a list is not the truth."""
+
+OPEN_MAX: Final = 1_000
+"""So many open commands are held for one device. Where the list is the truth, the others stay at the service until
+there is room; else the oldest give way, since a list that never shrinks would leave no room for a new one."""
+
+AGE_UNKNOWN: Final = "1970-01-01T00:00:00.000Z"
+"""``listed_at`` of a command without ``created_at`` that was on the first list of its device: it may be of any age."""
+
 _OPEN: Final = CommandState.OPEN
+_LOOKED: Final = "listed:"
 _SELECT: Final = "SELECT device_id, id, record, created_at, expires_at, state FROM command"
 
 
@@ -57,49 +69,111 @@ class CommandRows:
         return [command for command in commands if command.record.get("status") == CommandStatus.CANCELED]
 
     def reconcile(
-        self, device_id: str, listed: Sequence[StoredCommand], now_s: float, canceled: Sequence[StoredCommand] = ()
+        self,
+        device_id: str,
+        listed: Sequence[StoredCommand],
+        now_s: float,
+        canceled: Sequence[StoredCommand] = (),
+        look: Look | None = None,
     ) -> Reconciled:
-        """Take what the service lists for a device as the truth about what is open; results taken meanwhile stay.
+        """Take a whole list: :meth:`take_listed` and :meth:`finish_list` in one."""
+        look = look or Look()
+        taken = self.take_listed(device_id, listed, now_s, look)
+        gone = self.finish_list(device_id, {command.id for command in listed}, now_s, canceled, look)
+        return Reconciled(taken.new, taken.gone + gone, tuple(self.open_of(device_id)), taken.left)
 
-        What is listed as final, as plain servers do for ever, is remembered and never open.
+    def take_listed(
+        self, device_id: str, listed: Sequence[StoredCommand], now_s: float, look: Look, most_open: int = OPEN_MAX
+    ) -> Reconciled:
+        """Take a part of what the service lists for a device; results taken meanwhile stay.
+
+        What is listed as final, as plain servers do for ever, is remembered and never open. A new command gets the time
+        of the look into its record (``listed_at``), so that a device can tell whether it was there before.
 
         Args:
             device_id: whose.
-            listed: the service's list.
-            now_s: epoch seconds.
-            canceled: why some are no longer on it: as the service tells them, with that status.
+            listed: a part of the service's list.
+            now_s: seconds since the epoch.
+            look: when and what kind of list.
+            most_open: a device has so many open commands here at most; what is above it stays at the service.
         """
-        known = dict(self._db.execute("SELECT id, state FROM command WHERE device_id = ?", (device_id,)).fetchall())
-        new = [command for command in listed if command.id not in known]
-        for command in new:
-            state = _OPEN if command.is_open else CommandState.GONE
-            self._insert(command, state, now_s)
-        ended = {command.id: command for command in (*listed, *canceled) if not command.is_open}
-        finished = {command.id for command in listed if not command.is_open}
-        wanted = {command.id for command in listed if command.is_open}
-        gone = [id_ for id_, state in known.items() if state == _OPEN and (id_ in finished or id_ not in wanted)]
+        known = self._states(device_id, [command.id for command in listed])
+        count = self._count_open(device_id)
+        was_listed = self._was_looked_at(device_id) or not look.holds_history
+        new: list[str] = []
+        gone = left = 0
+        for command in listed:
+            state = known.get(command.id)
+            if state is None:
+                if command.is_open and look.is_truth and count >= most_open:
+                    left += 1
+                    continue
+                self._insert(_dated(command, look, is_old=not was_listed), _state_of(command), now_s)
+                known[command.id] = _state_of(command)
+                new += [command.id] if command.is_open else []
+                count += command.is_open
+            elif state == _OPEN and not command.is_open:
+                self._move(device_id, command.id, CommandState.GONE, now_s)
+                self._write_record(device_id, command.id, command.record)
+                gone += 1
+            elif state == CommandState.GONE and command.is_open and look.is_truth:
+                # Open again: the service was set back, or another gateway's word came late. Its list is the truth.
+                self._move(device_id, command.id, _OPEN, now_s)
+        self._counters.add("commands_fetched", len(new))
+        self._counters.add("commands_gone", gone)
+        dropped = self._drop_oldest(device_id, count - gone - most_open, now_s)
+        return Reconciled(tuple(new), gone, tuple(self.open_of(device_id)), left, dropped)
+
+    def finish_list(
+        self,
+        device_id: str,
+        listed: Collection[str],
+        now_s: float,
+        canceled: Sequence[StoredCommand] = (),
+        look: Look | None = None,
+    ) -> int:
+        """The whole list was read: what is open and not on it has ended, where the list is the truth about that.
+
+        Else it stays until its device has ended it, it expires, or it was held for :data:`HELD_MAX_S`.
+
+        Args:
+            device_id: whose.
+            listed: the ids on the list.
+            now_s: seconds since the epoch.
+            canceled: why some are no longer on it: as the service tells them, with that status.
+            look: what kind of list.
+
+        Returns:
+            How many have ended.
+        """
+        is_truth = look is None or look.is_truth
+        ended = {command.id: command for command in canceled}
+        rows = self._db.execute(
+            "SELECT id, changed_wall_s FROM command WHERE device_id = ? AND state = 'open'", (device_id,)
+        ).fetchall()
+        gone = [id_ for id_, since_s in rows if id_ not in listed and (is_truth or since_s < now_s - HELD_MAX_S)]
         for id_ in gone:
             self._move(device_id, id_, CommandState.GONE, now_s)
             if id_ in ended:
                 self._write_record(device_id, id_, ended[id_].record)
-        # Open again: the service was set back, or another gateway's word came late. Its list is the truth.
-        for id_ in wanted:
-            if known.get(id_) == CommandState.GONE:
-                self._move(device_id, id_, _OPEN, now_s)
-        self._forget(device_id, known, wanted | finished, now_s)
-        self._counters.add("commands_fetched", len(new))
-        self._counters.add("commands_gone", len(gone))
-        return Reconciled(
-            tuple(command.id for command in new if command.is_open), len(gone), tuple(self.open_of(device_id))
-        )
+        self._counters.add("commands_gone" if is_truth else "commands_given_up", len(gone))
+        self._forget(device_id, listed, now_s)
+        self._note_look(device_id)
+        return len(gone)
 
-    def admit(self, command: StoredCommand, now_s: float) -> Reconciled:
-        """Add one command that the service told on its own; known ones stay as they are."""
+    def admit(self, command: StoredCommand, now_s: float, at_s: float | None = None) -> Reconciled:
+        """Add one command that the service told on its own; known ones stay as they are.
+
+        Args:
+            command: it was sent just now.
+            now_s: seconds since the epoch.
+            at_s: the same on the service's clock; None when nobody can say.
+        """
         known = self._db.execute(
             "SELECT 1 FROM command WHERE device_id = ? AND id = ?", (command.device_id, command.id)
         ).fetchone()
         if known is None:
-            self._insert(command, _OPEN, now_s)
+            self._insert(_dated(command, Look(at_s), is_old=False), _OPEN, now_s)
             self._counters.add("commands_pushed", 1)
         return Reconciled((command.id,) if known is None else (), 0, tuple(self.open_of(command.device_id)))
 
@@ -200,6 +274,31 @@ class CommandRows:
         if waiting.status != "in_progress":
             self._move(waiting.device_id, waiting.command_id, state, now_s)
 
+    def report_again(self, reason: str, now_s: float) -> int:
+        """Results that were set aside with a reason that begins so wait for the service again; how many.
+
+        A command that got another result meanwhile keeps that one.
+        """
+        rows = self._db.execute(
+            "SELECT seq, device_id, body FROM set_aside WHERE kind = 'result' AND substr(reason, 1, ?) = ?"
+            " ORDER BY seq",
+            (len(reason), reason),
+        ).fetchall()
+        again = 0
+        for seq, device_id, body in rows:
+            members = json.loads(body)
+            result = CommandResult(status=members["status"], result=members.get("result"), error=members.get("error"))
+            command_id = str(members["command_id"])
+            found = self._db.execute(
+                "SELECT 1 FROM result WHERE device_id = ? AND command_id = ?", (device_id, command_id)
+            ).fetchone()
+            if found is None:
+                self._put_result(device_id, command_id, result, now_s)
+                again += 1
+            self._db.execute("DELETE FROM set_aside WHERE seq = ?", (seq,))
+        self._counters.add("results_offered_again", again)
+        return again
+
     # --- inside ---------------------------------------------------------------------------------------------------
 
     def open_of(self, device_id: str) -> list[StoredCommand]:
@@ -254,14 +353,59 @@ class CommandRows:
             "UPDATE command SET record = ? WHERE device_id = ? AND id = ?", (_text(record), device_id, command_id)
         )
 
-    def _forget(self, device_id: str, known: dict[str, str], listed: Collection[str], now_s: float) -> None:
-        finished = {CommandState.REPORTED, CommandState.GONE, CommandState.UNKNOWN}
-        over = [
-            (device_id, id_, now_s - FORGET_AFTER_S)
-            for id_, state in known.items()
-            if id_ not in listed and state in finished
-        ]
-        self._db.executemany("DELETE FROM command WHERE device_id = ? AND id = ? AND changed_wall_s < ?", over)
+    def _forget(self, device_id: str, listed: Collection[str], now_s: float) -> None:
+        rows = self._db.execute(
+            "SELECT id FROM command WHERE device_id = ? AND changed_wall_s < ? AND state IN (?, ?, ?)",
+            (device_id, now_s - FORGET_AFTER_S, CommandState.REPORTED, CommandState.GONE, CommandState.UNKNOWN),
+        ).fetchall()
+        over = [(device_id, id_) for (id_,) in rows if id_ not in listed]
+        self._db.executemany("DELETE FROM command WHERE device_id = ? AND id = ?", over)
+
+    def _states(self, device_id: str, ids: Sequence[str]) -> dict[str, str]:
+        """The states of those of these commands that are known."""
+        sql = "SELECT state FROM command WHERE device_id = ? AND id = ?"
+        found = ((id_, self._db.execute(sql, (device_id, id_)).fetchone()) for id_ in ids)
+        return {id_: str(row[0]) for id_, row in found if row is not None}
+
+    def _drop_oldest(self, device_id: str, count: int, now_s: float) -> int:
+        if count <= 0:
+            return 0
+        rows = self._db.execute(
+            "SELECT id FROM command WHERE device_id = ? AND state = 'open' ORDER BY created_at, seq LIMIT ?",
+            (device_id, count),
+        ).fetchall()
+        for (id_,) in rows:
+            self._move(device_id, id_, CommandState.GONE, now_s)
+        self._counters.add("commands_given_up", len(rows))
+        return len(rows)
+
+    def _count_open(self, device_id: str) -> int:
+        (count,) = self._db.execute(
+            "SELECT count(*) FROM command WHERE device_id = ? AND state = 'open'", (device_id,)
+        ).fetchone()
+        return int(count)
+
+    def _was_looked_at(self, device_id: str) -> bool:
+        """A whole list of this device was read before."""
+        name = f"{_LOOKED}{device_id}"
+        return self._db.execute("SELECT 1 FROM setting WHERE name = ?", (name,)).fetchone() is not None
+
+    def _note_look(self, device_id: str) -> None:
+        self._db.execute("INSERT OR IGNORE INTO setting VALUES (?, '1')", (f"{_LOOKED}{device_id}",))
+
+
+def _state_of(command: StoredCommand) -> CommandState:
+    return _OPEN if command.is_open else CommandState.GONE
+
+
+def _dated(command: StoredCommand, look: Look, *, is_old: bool) -> StoredCommand:
+    """The command with the time of the look in its record; nothing is added to what is over."""
+    if not command.is_open:
+        return command
+    if is_old and command.created_at is None:
+        return replace(command, record={**command.record, "listed_at": AGE_UNKNOWN})
+    at = None if look.at_s is None else to_rfc3339(look.at_s)
+    return replace(command, record={**command.record, "listed_at": at})
 
 
 def _command(row: Sequence[Any]) -> StoredCommand:

@@ -69,11 +69,31 @@ class Reconciled:
         new: ids that were not known before.
         gone: how many open ones the service no longer lists.
         open: the open commands now, oldest first.
+        left: how many were not taken, since the device has as many open ones as are held for one device.
+        dropped: how many of the oldest are not handed to the device any more, for the same reason.
     """
 
     new: tuple[str, ...]
     gone: int
     open: tuple[StoredCommand, ...]
+    left: int = 0
+    dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at the service's list of a device's commands.
+
+    Attributes:
+        at_s: when, seconds since the epoch on the service's clock; None when nobody can say.
+        is_truth: the list holds the open commands and no others, so one that is missing has ended. Else a list says
+            nothing about what is not on it.
+        holds_history: commands on it may be of any age; False where the configuration says that all of them are to do.
+    """
+
+    at_s: float | None = None
+    is_truth: bool = True
+    holds_history: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,14 +20,12 @@ from agent.core.commands import (
     Verdict,
     advance,
     finish_entry,
-    give_up_entry,
-    offer_again_entry,
-    put_aside_entry,
     refuse_at_start,
     report_entry,
     start_entry,
     triage,
 )
+from agent.core.put_aside import give_up_entry, offer_again_entry, put_aside_entry
 from agent.core.values import CommandState, Contract, JournalEntry, OutcomeStatus
 from agent.errors import AgentError
 from agent.wire.commands import FINAL_STATES as WIRE_FINAL_STATES

@@ -155,7 +155,7 @@ def test_history_that_is_skipped_at_first_contact_does_not_run_later(device, tmp
             settings={},
         )
         assert [str(decision.verdict) for decision in result.decisions] == ["skip"]
-        assert result.settings == {setting_of(KEY.key_id): "3"}
+        assert result.settings[setting_of(KEY.key_id)] == "3"
         new.store.admit(result.entries, result.settings)
         assert new.take_one(payload) == "signature_replayed"
     finally:

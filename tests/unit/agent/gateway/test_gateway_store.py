@@ -15,12 +15,13 @@ from agent.core.thinning import ThinningMode, ThinningPolicy
 from agent.errors import ConfigurationError, StorageError
 from agent.gateway.ports import DeskFull, NewReading, UnknownCommand
 from agent.gateway.store import reading_rows
-from agent.gateway.store.command_rows import FORGET_AFTER_S
+from agent.gateway.store.command_rows import AGE_UNKNOWN, FORGET_AFTER_S, HELD_MAX_S
 from agent.gateway.store.gateway_store import GatewayStore
 from agent.gateway.store.schema import FILE_NAME
 from agent.gateway.store.service import StoreService
-from agent.gateway.store.values import Bounds, CommandState, Presence, StoredCommand
+from agent.gateway.store.values import Bounds, CommandState, Look, Presence, StoredCommand
 from agent.wire.commands import CommandResult
+from agent.wire.times import to_rfc3339
 from tests.fakes import START_WALL_S, FakeClock
 
 NOW_S = START_WALL_S
@@ -350,3 +351,88 @@ class TestTheThread:
         service = StoreService(tmp_path / FILE_NAME, clock=FakeClock())
         with pytest.raises(ConfigurationError, match="another program"):
             service.start()
+
+
+class TestListsThatAreNotTheTruth:
+    """Plain servers: a list says nothing about what is not on it."""
+
+    def look(self, store: Bench, *commands: StoredCommand, at_s: float = NOW_S) -> Any:
+        look = Look(at_s, is_truth=False)
+        return store(lambda s: s.commands.reconcile("d1", commands, at_s, look=look))
+
+    def test_a_command_that_was_handed_out_once_stays_until_its_device_has_ended_it(self, store):
+        self.look(store, command("c1"))
+        for _ in range(3):
+            assert [each.id for each in self.look(store).open] == ["c1"]
+        store.result("c1")
+        assert self.look(store).open == ()
+
+    def test_it_stays_over_a_restart_and_expires_by_the_services_clock(self, store):
+        self.look(store, command("c1", expires_at=NOW_S + 60))
+        store.again()
+        assert len(self.look(store).open) == 1
+        assert store(lambda s: s.commands.expire(NOW_S + 61, NOW_S + 61)) == ["d1"]
+
+    def test_after_a_month_off_the_list_it_is_given_up_and_counted(self, store):
+        self.look(store, command("c1"), command("c2"))
+        found = self.look(store, command("c2"), at_s=NOW_S + HELD_MAX_S + 1)
+        assert [each.id for each in found.open] == ["c2"]
+        assert store(lambda s: s.stats()).counters["commands_given_up"] == 1
+
+    def test_a_list_that_never_shrinks_leaves_room_for_new_commands(self, store, monkeypatch):
+        look = Look(NOW_S, is_truth=False)
+        old = [command(f"old-{number}", created_at=NOW_S - 1000 + number) for number in range(10)]
+        for _ in range(2):
+            found = store(lambda s: s.commands.take_listed("d1", old, NOW_S, look, most_open=5))
+        assert [each.id for each in found.open] == [f"old-{number}" for number in range(5, 10)]
+        assert found.dropped == 0, "what was dropped is not dropped again"
+        new = [*old, command("new", created_at=NOW_S)]
+        found = store(lambda s: s.commands.take_listed("d1", new, NOW_S, look, most_open=5))
+        assert (found.open[-1].id, found.dropped) == ("new", 1)
+
+    def test_where_the_list_is_the_truth_the_rest_stays_at_the_service(self, store):
+        many = [command(f"c{number}", created_at=NOW_S + number) for number in range(10)]
+        found = store(lambda s: s.commands.take_listed("d1", many, NOW_S, Look(NOW_S), most_open=4))
+        assert (len(found.open), found.left) == (4, 6)
+        for number in range(4):
+            store.result(f"c{number}")
+        found = store(lambda s: s.commands.take_listed("d1", many, NOW_S, Look(NOW_S), most_open=4))
+        assert [each.id for each in found.open] == ["c4", "c5", "c6", "c7"]
+
+
+class TestWhenACommandWasSeen:
+    def test_the_record_says_when_the_gateway_first_saw_it_and_for_ever_the_same(self, store):
+        store(lambda s: s.commands.reconcile("d1", [command("c1", created_at=5.0)], NOW_S, look=Look(NOW_S)))
+        later = NOW_S + 500
+        found = store(lambda s: s.commands.reconcile("d1", [command("c1", created_at=5.0)], later, look=Look(later)))
+        assert found.open[0].record["listed_at"] == to_rfc3339(NOW_S)
+
+    def test_without_a_time_of_its_own_the_first_list_may_be_of_any_age_and_the_second_is_new(self, store):
+        store(lambda s: s.commands.reconcile("d1", [command("c1")], NOW_S, look=Look(NOW_S)))
+        found = store(lambda s: s.commands.reconcile("d1", [command("c1"), command("c2")], NOW_S, look=Look(NOW_S)))
+        dates = {each.id: each.record["listed_at"] for each in found.open}
+        assert dates == {"c1": AGE_UNKNOWN, "c2": to_rfc3339(NOW_S)}
+
+    def test_every_part_of_the_first_list_may_be_of_any_age(self, store):
+        look = Look(NOW_S, is_truth=False)
+        for name in ("c1", "c2"):
+            found = store(lambda s, name=name: s.commands.take_listed("d1", [command(name)], NOW_S, look))
+        assert {each.record["listed_at"] for each in found.open} == {AGE_UNKNOWN}
+
+    def test_what_an_event_brings_was_sent_just_now(self, store):
+        found = store(lambda s: s.commands.admit(command("c1"), NOW_S, NOW_S + 3))
+        assert found.open[0].record["listed_at"] == to_rfc3339(NOW_S + 3)
+
+
+def test_a_result_without_a_home_waits_again_when_the_service_has_changed(store):
+    store.list(command("c1"), command("c2"))
+    for name, reason in (("c1", "no_home: no table"), ("c2", "400 validation_error: no")):
+        store.result(name)
+        store(
+            lambda s, why=reason: s.commands.result_settled(
+                s.commands.next_results(1)[0], why, CommandState.REPORTED, NOW_S
+            )
+        )
+    assert store(lambda s: s.commands.report_again("no_home", NOW_S)) == 1
+    assert [each.command_id for each in store(lambda s: s.commands.next_results(5))] == ["c1"]
+    assert store(lambda s: s.stats()).set_aside == 1

@@ -13,8 +13,8 @@ import pytest
 
 from agent.core.budget import Budget
 from agent.core.fair_polling import FairIntervals, FairPolling
-from agent.core.thinning import ThinningPolicy
-from agent.errors import TransportError
+from agent.core.thinning import ThinningMode, ThinningPolicy
+from agent.errors import StorageError, TransportError
 from agent.gateway.board import CommandBoard
 from agent.gateway.desk import Desk
 from agent.gateway.housekeeping import Housekeeper
@@ -27,6 +27,7 @@ from agent.gateway.service.readings import ReadingErrands
 from agent.gateway.service.results import ResultErrands
 from agent.gateway.service.worker import Errands, Trouble, Worker
 from agent.gateway.share import Share
+from agent.gateway.store.command_rows import OPEN_MAX
 from agent.gateway.store.schema import FILE_NAME
 from agent.gateway.store.service import StoreService
 from agent.runtime.health import Health
@@ -35,9 +36,10 @@ from agent.wire import extensions
 from agent.wire.auth import KeyPair
 from agent.wire.commands import CommandResult
 from agent.wire.device_client import DeviceClient
+from agent.wire.dialect import Dialect
 from agent.wire.limits import ONLINE_WITHIN_S
 from agent.wire.secret import Secret
-from tests.fakes import FakeClock
+from tests.fakes import START_WALL_S, FakeClock
 
 Answer = Callable[[httpx.Request], httpx.Response]
 EVERYTHING = tuple(sorted(extensions.ALL))
@@ -46,7 +48,14 @@ EVERYTHING = tuple(sorted(extensions.ALL))
 class Side:
     """Store, desk and the errands; ``answer`` is the service."""
 
-    def __init__(self, folder: Path, offered: tuple[str, ...] = EVERYTHING) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        offered: tuple[str, ...] = EVERYTHING,
+        dialect: Dialect | None = None,
+        policy: ThinningPolicy | None = None,
+    ) -> None:
+        self.policy = policy or ThinningPolicy()
         self.clock = FakeClock()
         self.requests: list[httpx.Request] = []
         self.offered = offered
@@ -62,7 +71,7 @@ class Side:
         self.desk = Desk(
             self.store, self.board, self.clock, hints=lambda _: Hints(60.0), on_arrived=self.arrived.append
         )
-        self.offer = Offer(self.client, self.clock, on_change=lambda: None)
+        self.offer = Offer(self.client, self.clock, on_change=lambda: None, dialect=dialect, store=self.store)
         self.results = ResultErrands(self.client, self.offer, self.store, self.clock)
         self.readings = self._readings()
         self.commands = CommandErrands(
@@ -73,6 +82,7 @@ class Side:
             service_clock=ServiceClock(self.clock, trust_wall=True),
             trouble=self.trouble("commands"),
             wake=lambda: None,
+            offer=self.offer,
         )
 
     def trouble(self, name: str) -> Trouble:
@@ -121,7 +131,7 @@ class Side:
             desk=self.desk,
             clock=self.clock,
             trouble=self.trouble("readings"),
-            policy=ThinningPolicy(),
+            policy=self.policy,
             gather_s=1.0,
         )
 
@@ -257,7 +267,89 @@ class TestReadings:
         assert side.stats().readings == 0
 
 
+class TestTheTimeOfReading:
+    def test_a_plain_server_is_sent_no_recorded_at(self, make_side):
+        side = make_side(offered=())
+        side.answer = accept
+        side.take({"t": 1.0})
+        side.run(side.worker(side.readings))
+        assert side.bodies("/sensor-data") == [{"device_id": "d1", "sensor_data": {"t": 1.0}}]
+
+    def test_where_the_configuration_names_a_reading_it_carries_the_time(self, make_side):
+        side = make_side(offered=(), dialect=Dialect(recorded_at_reading="at_s"))
+        side.answer = accept
+        side.take({"t": 1.0})
+        side.run(side.worker(side.readings))
+        [body] = side.bodies("/sensor-data")
+        assert body["sensor_data"] == {"t": 1.0, "at_s": pytest.approx(START_WALL_S)}
+        assert "recorded_at" not in body
+
+    def test_a_service_that_announces_it_and_refuses_it_loses_no_reading(self, side, caplog):
+        def strict(request: httpx.Request) -> httpx.Response:
+            return fault(400, "unknown_member")(request) if b"recorded_at" in request.content else accept(request)
+
+        side.answer = strict
+        side.take({"t": 1.0}, {"t": 2.0}, {"t": 3.0})
+        side.run(side.worker(side.readings), 300)
+        assert (side.stats().readings, side.stats().set_aside) == (0, 0)
+        assert side.stats().counters["readings_forwarded"] == 3
+        side.requests.clear()
+        side.take({"t": 4.0})
+        side.run(side.worker(side.readings), 300)
+        assert len(side.bodies("/sensor-data")) == 1
+        assert len([each for each in caplog.records if "withdrawn" in each.getMessage()]) == 1
+
+    def test_a_reading_that_is_bad_itself_withdraws_nothing(self, side):
+        side.answer = fault(400, "bad_value")
+        side.take({"t": 1.0})
+        side.run(side.worker(side.readings), 60)
+        assert side.stats().set_aside == 1
+        assert side.offer.knows(extensions.RECORDED_AT)
+
+    def test_what_is_merged_is_counted_and_said_once_a_minute(self, make_side, caplog):
+        side = make_side(offered=(), policy=ThinningPolicy(ThinningMode.MERGE, 60.0, 300.0))
+        side.answer = unreachable
+        side.take(*({"t": float(number)} for number in range(44)))
+        worker = side.worker(side.readings)
+        side.run(worker, 120)
+        side.answer = accept
+        side.run(worker, 900)
+        lines = [each.getMessage() for each in caplog.records if "readings=thinned" in each.getMessage()]
+        merged = side.stats().counters["readings_merged"]
+        assert merged > 30
+        assert 1 <= len(lines) <= 900 / 60
+        assert f"({merged} and 0 ever)" in lines[-1]
+
+
 class TestResults:
+    @pytest.mark.parametrize("status", [500, 403])
+    def test_one_without_a_home_is_put_aside_and_holds_up_neither_others_nor_readings(self, side, status):
+        def no_home(request: httpx.Request) -> httpx.Response:
+            return fault(status, "no")(request) if "homeless" in request.url.path else accept(request)
+
+        side.answer = no_home
+        side.conclude("homeless")
+        side.conclude("good")
+        side.take({"t": 1.0})
+        side.run(side.worker(side.readings), 60)
+        assert side.stats().readings == 0, "readings are a stream of their own"
+        worker = side.worker(side.results)
+        side.run(worker, 120)
+        assert side.stats().counters["results_reported"] == 1, "the good one went past it"
+        side.run(worker, 3600)
+        assert (side.stats().results, side.stats().set_aside) == (0, 1)
+        side.answer = accept
+        assert side.results.offer_again() == 1
+        side.run(worker, 120)
+        assert (side.stats().results, side.stats().set_aside) == (0, 0)
+
+    def test_an_hour_of_503_puts_nothing_aside(self, side):
+        side.answer = fault(503, "away")
+        side.conclude()
+        worker = side.worker(side.results)
+        side.run(worker, 3600)
+        assert (side.stats().results, side.stats().set_aside) == (1, 0)
+
     def test_a_result_goes_to_the_service_and_is_done(self, side):
         side.answer = accept
         side.conclude()
@@ -397,6 +489,80 @@ class TestCommands:
         listed.clear()
         side.run(worker, 300)
         assert (reasons, side.desk.open_commands("d1").records) == ([], ())
+
+    def test_a_plain_server_is_asked_for_nothing_beyond_the_specification(self, make_side):
+        side = make_side(offered=())
+        once = [[{"id": "c1", "command_payload": {"command": "x"}}]]
+        side.answer = lambda _request: httpx.Response(200, json=once.pop() if once else [])
+        side.commands.serve({"d1"})
+        side.run(side.worker(side.commands), 300)
+        assert len(side.requests) > 2
+        assert {str(each.url.query) for each in side.requests} == {"b''"}
+        assert [each["id"] for each in side.desk.open_commands("d1").records] == ["c1"], "an empty list ends nothing"
+        assert side.desk.open_commands("d1").records[0]["status"] is None, "no status is made up"
+
+    def test_what_was_read_is_kept_when_a_later_page_fails(self, make_side):
+        side = make_side(offered=())
+        pages = [
+            httpx.Response(
+                200,
+                json=[{"id": "c1", "command_payload": {"command": "x"}}],
+                headers={"link": '</devices/d1/commands?page=2>; rel="next"'},
+            ),
+            httpx.Response(503),
+        ]
+        side.answer = lambda _request: pages.pop(0) if pages else httpx.Response(200, json=[])
+        side.commands.serve({"d1"})
+        side.run(side.worker(side.commands), 300)
+        assert [each["id"] for each in side.desk.open_commands("d1").records] == ["c1"]
+
+    def test_what_the_disk_did_not_take_is_not_lost_where_a_server_lists_it_once(self, make_side, monkeypatch):
+        side = make_side(offered=())
+        once = [[{"id": "c1", "command_payload": {"command": "x"}}]]
+        side.answer = lambda _request: httpx.Response(200, json=once.pop() if once else [])
+        take, faults = side.desk.take_listed, [StorageError("the disk is full")]
+
+        def fail_first(*arguments: Any) -> Any:
+            if faults:
+                raise faults.pop()
+            return take(*arguments)
+
+        monkeypatch.setattr(side.desk, "take_listed", fail_first)
+        side.commands.serve({"d1"})
+        side.run(side.worker(side.commands), 300)
+        assert [each["id"] for each in side.desk.open_commands("d1").records] == ["c1"]
+
+    def test_a_flood_is_held_within_a_bound_and_takes_one_line(self, make_side, caplog):
+        side = make_side()
+        records = [
+            {"id": f"c{number:05}", "command_payload": {"command": "x"}, "status": "queued"} for number in range(3000)
+        ]
+        side.answer = lambda _request: httpx.Response(200, json=records, headers={"etag": '"1"'})
+        side.commands.serve({"d1"})
+        side.run(side.worker(side.commands), 130)
+        assert len(side.desk.open_commands("d1").records) == OPEN_MAX
+        assert len([each for each in caplog.records if "held_back" in each.getMessage()]) == 1
+        assert all("if-none-match" not in each.headers for each in side.requests), "the rest must be listed again"
+
+    def test_a_refused_status_is_withdrawn_and_stays_so_over_a_restart(self, make_side, caplog):
+        side = make_side()
+
+        def strict(request: httpx.Request) -> httpx.Response:
+            if request.url.query:
+                return httpx.Response(400, json={"error": "unknown_parameter"})
+            return httpx.Response(200, json=[{"id": "c1", "command_payload": {"command": "x"}}])
+
+        side.answer = strict
+        side.commands.serve({"d1"})
+        side.run(side.worker(side.commands), 130)
+        assert [each["id"] for each in side.desk.open_commands("d1").records] == ["c1"]
+        assert sum(bool(each.url.query) for each in side.requests) == 1
+        assert "command-status" in side.offer.describe().split("refused")[1]
+        again = Offer(side.client, side.clock, on_change=lambda: None, store=side.store)
+        again.begin()
+        side.run(side.worker(again), 1.0)
+        assert not again.knows(extensions.COMMAND_STATUS)
+        assert again.knows(extensions.RECORDED_AT)
 
     def test_a_device_that_comes_is_asked_about_at_once(self, side):
         side.commands.serve({"d1"})

@@ -12,7 +12,7 @@ from agent.runtime.cancels import Cancels
 from agent.runtime.intake import Intake, resume
 from agent.wire.commands import CommandRecord
 from tests.factories import make_command, make_entry, make_moment, make_outcome, make_rules
-from tests.fakes import FakeClock, FakeJournal
+from tests.fakes import START_WALL_S, FakeClock, FakeJournal
 
 
 class FakeDispatcher:
@@ -176,7 +176,11 @@ def test_what_comes_out_of_the_middle_of_a_list_that_was_too_long_is_not_taken_f
     listed = [make_command("first"), make_command("last")]
     bench.intake.take(CommandPoll(tuple(listed), omitted=1000))
     # The service purges the first ones: what was never looked at comes into sight.
-    middle, dated, opened = make_command("old"), make_command("new", created_at=1.0), make_command("o", status="queued")
+    middle, dated, opened = (
+        make_command("old"),
+        make_command("new", created_at=START_WALL_S + 1),
+        make_command("o", status="queued"),
+    )
     assert bench.intake.take(CommandPoll((middle, dated, opened, *listed), omitted=997)) == 2
     assert bench.take(middle, dated, opened, *listed) == 0
     assert bench.dispatched() == ["new", "o"] * 2  # and again, as what is listed and waits in no lane

@@ -1,0 +1,218 @@
+"""First contact is decided once, by the journal, whichever way commands come."""
+
+from __future__ import annotations
+
+import json
+
+import hypothesis
+import hypothesis.strategies as st
+import pytest
+
+from agent.adapters.records import read_records
+from agent.core.first_contact import SETTING, look_at_contact
+from agent.core.values import Command, CommandPoll
+from agent.runtime.intake import Intake
+from agent.wire.commands import CommandRecord
+from tests.factories import make_command, make_moment, make_rules
+from tests.fakes import START_WALL_S, FakeClock, FakeJournal
+from tests.unit.agent.runtime.test_intake import FakeDispatcher
+
+CONTACT_S = START_WALL_S
+DAY_S = 86_400.0
+
+
+class Device:
+    """Journal and intake of one device; the service's clock is the fake one, known or not."""
+
+    def __init__(self, policy: str = "skip-history", *, knows_time: bool = True) -> None:
+        self.clock = FakeClock()
+        self.journal = FakeJournal()
+        self.ran: list[str] = []
+        self.knows_time = knows_time
+        self.policy = policy
+        self.start()
+
+    def start(self) -> None:
+        """A new process on the same journal."""
+        self.dispatcher = FakeDispatcher(self.journal)
+        self.intake = Intake(
+            journal=self.journal,
+            rules=make_rules(first_contact=self.policy, max_waiting_per_lane=10_000, max_waiting=10_000),
+            dispatcher=self.dispatcher,
+            clock=self.clock,
+            service_now=lambda: self.clock.now().wall_s if self.knows_time else None,
+            on_finished=lambda: None,
+        )
+
+    def get(self, *commands: Command, pushed: bool = True) -> None:
+        """One answer or one push."""
+        before = len(self.dispatcher.entries)
+        self.intake.take(CommandPoll(commands, pushed=pushed))
+        self.ran += [
+            entry.command.id
+            for entry in self.dispatcher.entries[before:]
+            if entry.command.id not in self.ran  # what waits is dispatched again after a restart, and runs once
+        ]
+
+
+def old(name: str, days: float = 11, **members) -> Command:
+    return make_command(name, created_at=CONTACT_S - days * DAY_S, **members)
+
+
+def new(name: str, after_s: float = 1.0, **members) -> Command:
+    return make_command(name, created_at=CONTACT_S + after_s, **members)
+
+
+def test_history_that_is_pushed_piece_by_piece_after_the_connection_does_not_run():
+    device = Device()
+    device.get()
+    for number in range(20):
+        device.get(old(f"old-{number}", 11 + number))
+    device.get(new("new"))
+    assert device.ran == ["new"]
+
+
+def test_history_that_a_later_list_brings_does_not_run_either():
+    device = Device()
+    device.get(old("first-page"), pushed=False)
+    device.get(old("first-page"), old("second-page"), new("new"), pushed=False)
+    assert device.ran == ["new"]
+
+
+def test_what_a_gateway_saw_before_the_first_contact_does_not_run_without_a_time_of_its_own():
+    device = Device()
+    device.get()
+    device.clock.advance(60)
+    device.get(make_command("old", listed_at=CONTACT_S - 10), make_command("unknown-age", listed_at=0.0))
+    device.get(make_command("new", listed_at=CONTACT_S + 5))
+    assert device.ran == ["new"]
+
+
+@pytest.mark.parametrize("status", ["queued", "delivered"])
+def test_what_the_service_calls_open_runs_also_when_it_was_sent_before(status):
+    device = Device()
+    device.get()
+    device.get(old("while-it-was-off", 0.01, status=status, expires_at=CONTACT_S + DAY_S))
+    assert device.ran == ["while-it-was-off"]
+
+
+def test_a_journal_that_was_wiped_has_its_first_contact_again():
+    device = Device()
+    device.get()
+    device.clock.advance(10 * DAY_S)
+    device.journal = FakeJournal()
+    device.start()
+    device.get()
+    device.get(new("sent-to-the-life-before"))
+    device.get(new("new", 10 * DAY_S + 1))
+    assert device.ran == ["new"]
+
+
+def test_all_runs_history_that_is_pushed_later():
+    device = Device("all")
+    device.get()
+    device.get(old("old"))
+    assert device.ran == ["old"]
+
+
+def test_latest_is_chosen_among_what_came_at_first_contact_alone():
+    device = Device("latest")
+    device.get(old("older", 12), old("newest", 11))
+    device.get(old("came-late", 10))
+    assert device.ran == ["newest"]
+
+
+def test_the_moment_is_found_once_the_time_is_known():
+    device = Device(knows_time=False)
+    device.get()
+    device.clock.advance(30)
+    device.knows_time = True
+    device.get(new("between", 15), old("old"))
+    assert device.ran == ["between"]
+    assert json.loads(device.journal.settings[SETTING])["at"] == pytest.approx(CONTACT_S)
+
+
+def test_the_moment_is_found_by_another_process_of_the_same_boot():
+    device = Device(knows_time=False)
+    device.get()
+    device.clock.advance(30)
+    device.start()
+    device.knows_time = True
+    device.get(new("between", 15), old("old"))
+    assert device.ran == ["between"]
+
+
+def test_after_a_reboot_without_the_time_it_counts_from_when_the_time_is_known():
+    pending = look_at_contact(None, make_moment(boot_id="boot-1"), None, is_first=True)
+    assert pending.at_s is None
+    found = look_at_contact(pending.text, make_moment(20.0, boot_id="boot-2"), CONTACT_S + 500, is_first=False)
+    assert found.at_s == CONTACT_S + 500
+
+
+def test_a_moment_ahead_of_the_clock_is_set_back_with_it():
+    ahead = look_at_contact(None, make_moment(), CONTACT_S + 365 * DAY_S, is_first=True)
+    now = look_at_contact(ahead.text, make_moment(), CONTACT_S, is_first=False)
+    assert now.at_s == CONTACT_S
+    again = look_at_contact(now.text, make_moment(), CONTACT_S + 60, is_first=False)
+    assert again == now
+
+
+def test_a_journal_of_an_earlier_version_keeps_working():
+    device = Device()
+    device.journal.admit([])
+    device.get(old("listed-late"))
+    assert device.ran == ["listed-late"]
+
+
+def test_a_time_in_whole_seconds_does_not_make_a_new_command_old():
+    device = Device()
+    device.clock.advance(0.9)
+    device.get()
+    device.get(make_command("new", created_at=CONTACT_S))
+    assert device.ran == ["new"]
+
+
+def test_the_records_of_a_gateway_say_when_it_saw_the_command():
+    record = CommandRecord.receive({"id": "c", "command_payload": {}, "listed_at": "2026-01-01T00:00:00Z"})
+    [command], _ = read_records([record], "d1")
+    assert command.listed_at == START_WALL_S
+
+
+@st.composite
+def histories(draw):
+    """Commands around the first contact, and the order in which they come, come again, and the device restarts."""
+    ages = st.floats(3.0, 40 * DAY_S)
+    before = draw(st.lists(ages, max_size=8))
+    after = draw(st.lists(st.floats(0.0, 40 * DAY_S), max_size=8))
+    commands = [make_command(f"b{n}", created_at=CONTACT_S - age) for n, age in enumerate(before)]
+    commands += [make_command(f"a{n}", created_at=CONTACT_S + age) for n, age in enumerate(after)]
+    if draw(st.booleans()):  # a service that gives no times, behind a gateway
+        commands = [
+            Command(each.id, each.payload, size_bytes=18, listed_at=each.created_at if each.id[0] == "a" else 0.0)
+            for each in commands
+        ]
+    order = (
+        draw(st.permutations([*commands, *draw(st.lists(st.sampled_from(commands), max_size=5))])) if commands else []
+    )
+    steps = draw(st.lists(st.tuples(st.integers(1, 4), st.booleans(), st.booleans()), min_size=1, max_size=30))
+    return commands, order, steps
+
+
+@hypothesis.given(histories(), st.booleans())
+@hypothesis.settings(deadline=None)
+def test_nothing_from_before_ever_runs_and_everything_from_after_runs_once(history, knows_time):
+    commands, order, steps = history
+    device = Device(knows_time=knows_time)
+    device.get()
+    device.knows_time = True
+    device.clock.advance(41 * DAY_S)
+    rest = list(order)
+    for size, pushed, restarts in steps:
+        chunk, rest = rest[:size], rest[size:]
+        if restarts:
+            device.start()
+        device.get(*chunk, pushed=pushed)
+    device.get(*rest)
+    assert sorted(device.ran) == sorted(each.id for each in commands if each.id.startswith("a"))
+    started = [entry for entry in device.journal.entries.values() if entry.command.id.startswith("b")]
+    assert all(entry.state == "skipped" for entry in started)
