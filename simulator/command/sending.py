@@ -15,8 +15,8 @@ from agent.wire.commands import FINAL_STATES, CommandRecord, SendCommand
 from agent.wire.extensions import COMMAND_TTL
 from agent.wire.json_text import parse_object
 from agent.wire.limits import COMMAND_PAYLOAD_BYTES
+from simulator.announced import ask_offers
 from simulator.command.counter import CounterFile
-from simulator.fleet.target.discovery import ask_offers
 
 _LOOK_EVERY_S: Final = 0.5
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from agent.errors import ErrorAnswer, RateLimited, Unauthorized, UnexpectedAnswer
-from agent.wire import extensions
 from agent.wire.auth import KeyPair
 from agent.wire.client import ServiceClient
 from agent.wire.dialect import Dialect
+from simulator.announced import ask_offers
 from simulator.fleet.target.way import Way
-
-_AWAY: Final = frozenset({502, 503, 504})
 
 
 def find_offers(way: Way, dialect: Dialect | None = None) -> frozenset[str]:
@@ -29,21 +24,3 @@ def find_offers(way: Way, dialect: Dialect | None = None) -> frozenset[str]:
     keys = way.keys[0]
     with ServiceClient(way.base_url, KeyPair(keys.api_key, keys.secret_key)) as client:
         return ask_offers(client)
-
-
-def ask_offers(client: ServiceClient) -> frozenset[str]:
-    """The extensions that a service announces; whatever it answers in place of the document says that it has none.
-
-    Raises:
-        ServiceError: the service cannot be reached, is overloaded, or does not take the keys.
-    """
-    try:
-        return client.discover()
-    except (RateLimited, Unauthorized):
-        raise
-    except UnexpectedAnswer:
-        return extensions.NONE
-    except ErrorAnswer as error:
-        if error.status in _AWAY:
-            raise
-        return extensions.NONE

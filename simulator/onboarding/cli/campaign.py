@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 
 from agent.wire.times import to_rfc3339
+from simulator.announced import ask_offers
 from simulator.exit_codes import ExitCode
-from simulator.fleet.target.discovery import ask_offers
 from simulator.interrupts import terminations_as_interrupts
 from simulator.labels.terminal import WrongUse, show_progress
 from simulator.onboarding.asking import ATTEMPTS

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.wire.times import to_rfc3339
+from simulator.announced import ask_offers
 from simulator.exit_codes import ExitCode
-from simulator.fleet.target.discovery import ask_offers
 from simulator.labels.terminal import WrongUse, show_progress
 from simulator.onboarding.cases import CASES, Case, actions_of
 from simulator.onboarding.cleanup import CleanupReport, clean_up
