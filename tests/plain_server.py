@@ -65,6 +65,7 @@ class Plain:
     readings: list[dict[str, Any]] = field(default_factory=list)
     results: list[dict[str, Any]] = field(default_factory=list)
     beyond: list[str] = field(default_factory=list)
+    sent: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def answer(self, method: str, target: str, headers: Any, body: Any) -> tuple[int, Any]:
@@ -98,8 +99,9 @@ class Plain:
             case "GET", ["devices"]:
                 return self._listed("devices", self.devices, "/devices", offset)
             case "POST", ["commands", "send"]:
+                self.sent += 1
                 ours = self.commands.setdefault(body["device_id"], [])
-                ours.append({"_id": f"own-{body['device_id']}-{len(ours)}", "payload": body["command_payload"]})
+                ours.append({"_id": f"own-{self.sent}", "payload": body["command_payload"]})
                 return self._written("data", ours[-1])
             case "GET", ["devices", device_id, "commands"]:
                 ours = [] if self.choices.deaf else list(self.commands.get(device_id, []))
