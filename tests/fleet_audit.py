@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.errors import NotFound, Refused
+from agent.wire.extensions import COMMAND_STATUS, LIST_PARAMETERS, RECORDED_AT
 from agent.wire.times import to_rfc3339
 from simulator.fleet.audit.book import SEQUENCE_NAME, with_sequence
 from simulator.fleet.audit.digest import digest_values
@@ -33,6 +34,8 @@ class MadeUpService:
         ignores_device_id: every list holds the readings of all devices.
         refuses: query parameters that it answers with 400.
         page: items of a page.
+        only_one_page: the first page is all that it gives.
+        needs_device_id: readings without a device in the query are refused with 400.
     """
 
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -40,12 +43,16 @@ class MadeUpService:
     ignores_device_id: bool = False
     refuses: frozenset[str] = frozenset()
     page: int = 2
+    only_one_page: bool = False
+    needs_device_id: bool = False
     asked: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
 
     async def pages(self, path: str, query: Mapping[str, str | int]) -> AsyncIterator[list[Any]]:
         self.asked.append((path, query))
         if self.refuses & set(query):
             raise Refused(400, "validation_error", "no such parameter")
+        if self.needs_device_id and path == "/sensor-data" and "device_id" not in query:
+            raise Refused(400, "validation_error", "device_id is missing")
         if path == "/sensor-data":
             known = query.get("device_id") if not self.ignores_device_id else None
             if known is not None and known not in self.rows:
@@ -56,6 +63,8 @@ class MadeUpService:
         for begin in range(0, max(1, len(rows)), self.page):
             await asyncio.sleep(0)
             yield json.loads(json.dumps(rows[begin : begin + self.page]))
+            if self.only_one_page:
+                return
 
 
 @dataclass
@@ -109,9 +118,10 @@ class Story:
 
 
 @contextmanager
-def story(folder: Path, devices: int = 4, **header: Any):
-    """A run with so many devices."""
-    made = LedgerHeader(worker=0, first_device=0, devices=devices, began_ms=BEGAN_MS, **header)
+def story(folder: Path, devices: int = 4, *, offers: tuple[str, ...] = (), plain: bool = False, **header: Any):
+    """A run with so many devices; of a plain service, or of one whose lists take parameters and tell of commands."""
+    offers = offers if plain else (*offers, LIST_PARAMETERS, COMMAND_STATUS, RECORDED_AT)
+    made = LedgerHeader(worker=0, first_device=0, devices=devices, began_ms=BEGAN_MS, offers=offers, **header)
     write_devices(folder, (AuditedDevice(n, f"d-{n}", f"sim-{n}") for n in range(devices)))
     service = MadeUpService({f"d-{n}": [] for n in range(devices)})
     ledger = Ledger(ledger_path(folder, 0), made)

@@ -113,7 +113,7 @@ class DeviceCalls(Calls):
         pages = iterate_pages(
             fetch, path, given({"status": status}), self.connection.url(path), pages_max=COMMAND_PAGES_MAX
         )
-        return _read_commands(pages, omitted, self.reading, self.connection.max_answer_bytes)
+        return read_commands(pages, self.reading, self.connection.max_answer_bytes, omitted)
 
     def device_command_parts(
         self, device_id: str, *, status: str | None = None, etag: str | None = None
@@ -262,21 +262,22 @@ def _range(device_id: str | None, from_: float | None, to: float | None, keys: S
     }
 
 
-def _read_commands(
-    pages: Iterator[tuple[Answer, Page]], omitted: list[int], reading: AnswerReading, max_bytes: int
+def read_commands(
+    pages: Iterator[tuple[Answer, Page]], reading: AnswerReading, max_bytes: int, omitted: list[int] | None = None
 ) -> CommandList:
     """The commands of all pages, or of as many as are read.
 
     Args:
         pages: fetched when asked for.
-        omitted: how many commands were left out of each page so far; filled while ``pages`` is.
         reading: how this server's answers are read.
         max_bytes: no further page is asked for after so many.
+        omitted: how many commands were left out of each page so far; filled while ``pages`` is.
 
     Raises:
         ServiceError: the first page did not come. One that is missing later is in ``incomplete``.
     """
     found = CommandReader(reading)
+    omitted = [] if omitted is None else omitted
     answer, page = next(pages)
     is_unchanged, page_count = answer.is_unchanged, 1
     count, size_bytes, total = 0, 0, None

@@ -35,7 +35,12 @@ def command_group() -> None:
 @option("--token-file", type=click.Path(path_type=Path), help="File with a bearer token, instead of the two keys.")
 @option("--device", "device_id", required=True, help="The device's id.")
 @option("--payload", required=True, help="The command_payload: a JSON object, @FILE, or @- for standard input.")
-@option("--ttl", "ttl_s", type=click.IntRange(1, TTL_MAX_S), help="Seconds that the command waits for its device.")
+@option(
+    "--ttl",
+    "ttl_s",
+    type=click.IntRange(1, TTL_MAX_S),
+    help="Seconds that the command waits for its device, on a service with command-ttl.",
+)
 @option(
     "--sign", "key_file", type=click.Path(path_type=Path), help="Sign with this private key (device-agent keys make)."
 )
@@ -103,7 +108,8 @@ def _tell(record: CommandRecord, *, as_json: bool) -> None:
         click.echo(json.dumps(record.model_dump(mode="json", exclude_none=True), ensure_ascii=False))
         return
     result = "" if record.result is None else f" {json.dumps(record.result, ensure_ascii=False)}"
-    click.echo(f"{record.id} {record.status or 'sent'}{result} {record.error or record.status_reason or ''}".rstrip())
+    name = record.id or "(the answer names no id)"
+    click.echo(f"{name} {record.status or 'sent'}{result} {record.error or record.status_reason or ''}".rstrip())
 
 
 def _credential(api_key: str | None, secret_key_file: Path | None, token_file: Path | None) -> KeyPair | BearerToken:

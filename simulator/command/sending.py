@@ -12,8 +12,10 @@ from typing import Any, Final, Protocol
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.wire.client import ServiceClient
 from agent.wire.commands import FINAL_STATES, CommandRecord, SendCommand
+from agent.wire.extensions import COMMAND_TTL
 from agent.wire.json_text import parse_object
 from agent.wire.limits import COMMAND_PAYLOAD_BYTES
+from simulator.announced import ask_offers
 from simulator.command.counter import CounterFile
 
 _LOOK_EVERY_S: Final = 0.5
@@ -93,8 +95,15 @@ def send(
     """Send one command; the service's record of it.
 
     Raises:
-        ServiceError, ConfigurationError, InvalidMessage: nothing was sent, or nobody knows.
+        ServiceError, ConfigurationError, InvalidMessage: nothing was sent, or nobody knows. A time to live that the
+            service does not announce is such a fault.
     """
+    if ttl_s is not None and COMMAND_TTL not in ask_offers(client):
+        sentence = (
+            "--ttl: the service announces no command-ttl, so it would be sent a member that the specification does not "
+            "have; leave --ttl out, or bound a signed command with --lifetime"
+        )
+        raise ConfigurationError([sentence], "--ttl")
     sent = payload if signer is None else signer.sign(device_id, payload)
     return client.send_command(SendCommand(device_id=device_id, command_payload=sent, ttl_seconds=ttl_s))
 

@@ -210,6 +210,8 @@ class AuditRecord:
         complete: everything was read back; False when the target went away or the run was cut short.
         findings: by device, the worst first, bounded.
         registrations: of an onboarding storm.
+        failures: what was sent and not accepted although the scenario plans no such thing, one sentence each.
+        unjudged: why it is not complete, one sentence each.
     """
 
     readings: StreamAudit | None
@@ -218,6 +220,8 @@ class AuditRecord:
     sentences: tuple[str, ...] = ()
     findings: tuple[DeviceFinding, ...] = ()
     registrations: StreamAudit | None = None
+    failures: tuple[str, ...] = ()
+    unjudged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

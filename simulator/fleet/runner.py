@@ -77,7 +77,7 @@ class Fleet:
             wheel,
             [Letterhead(origin, target.headers)],
             [Member(identity.device_id, identity.product_id, model) for identity in identities],
-            Fleetwide(target.offers, seed, uuid4().hex[:12], book=books),
+            Fleetwide(target.offers, seed, uuid4().hex[:12], book=books, base_url=target.base_url),
             observer=books,
             on_news=self._changed.set,
         )

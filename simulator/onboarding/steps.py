@@ -319,6 +319,15 @@ class LabelSession:
             return Answer.LISTED_TWICE, f"devices {names}", found[0].device_id
         return Answer.LISTED, f"device {found[0].device_id}", found[0].device_id
 
+    def _listed_devices(self) -> list[Device]:
+        """This label's device in the lists of both users of our account."""
+        found: list[Device] = []
+        for user_id in filter(None, (self._desk.user_id, self._desk.other_user_id)):
+            with contextlib.suppress(NotFound):  # a user to whom nothing is linked
+                devices = self._desk.account.service.user_devices(user_id)
+                found += [device for device in devices if self._is_ours(device)]
+        return found
+
     def _is_ours(self, device: Device) -> bool:
         if self.device_id and device.device_id == self.device_id:
             return True
@@ -328,9 +337,13 @@ class LabelSession:
         )
 
     def _remove(self, account: Account) -> _Result:
-        if not self.device_id and self._is_known:
-            return Answer.NONSENSE, "neither the registration nor the list named a device_id to remove", ""
-        device_id = self.device_id or NEVER_MADE
+        device_id = self.device_id
+        if not device_id and self._is_known:
+            # A registration may be answered without a body (rule E2); the list is what names the device then.
+            device_id = next((device.device_id for device in self._listed_devices() if device.device_id), "")
+            if not device_id:
+                return Answer.NONSENSE, "neither the registration nor the list named a device_id to remove", ""
+        device_id = device_id or NEVER_MADE
         account.service.remove_device(device_id)
         self._desk.journal.add("removed", account=account.name, device_id=device_id)
         return Answer.REMOVED, f"device {device_id}", device_id

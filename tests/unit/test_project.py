@@ -213,9 +213,11 @@ def test_the_agent_imports_only_the_standard_library_and_its_base_dependencies()
 def test_the_simulator_uses_only_the_shared_rooms_of_the_agent():
     """The rest of the agent it runs as the process ``device-agent``."""
     allowed = {"agent.errors", "agent.wire", "agent.core", "agent.ports", "agent.token_store"}
+    # What a scenario says of a server is what the agent's configuration says of it.
+    shared = {"agent.config.dialect"}
     foreign = {}
     for module in modules_of("simulator"):
-        used = {name for name in module.imports if name.split(".")[0] == "agent"}
+        used = {name for name in module.imports if name.split(".")[0] == "agent"} - shared
         if beyond := {".".join(name.split(".")[:2]) for name in used} - allowed:
             foreign[name_of(module.path)] = sorted(beyond)
     assert not foreign

@@ -35,6 +35,8 @@ class CommandRules:
         late_after_ms: from ordered to finished.
         read: indices of the devices whose commands were read back.
         partial: indices of devices whose ledger is not whole, or everybody's when the operator's is not.
+        lists_read: the service's lists were to be read; otherwise what came to its device is judged by the ledgers, and
+            of the rest nobody can say.
     """
 
     ordered_here: bool
@@ -43,6 +45,7 @@ class CommandRules:
     late_after_ms: int
     read: frozenset[int]
     partial: frozenset[int]
+    lists_read: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ class CommandSums:
         effects: how often an effect began.
         again: effects that began again, as the contract allows after a power cut.
         undelivered: ordered, and never came to the device; not lost, the service still has them or says they expired.
+        unjudged: of these, those whose list was not read.
     """
 
     sent: int = 0
@@ -68,6 +72,7 @@ class CommandSums:
     effects: int = 0
     again: int = 0
     undelivered: int = 0
+    unjudged: int = 0
 
 
 @dataclass(slots=True)
@@ -150,6 +155,11 @@ def judge_commands(events: Iterable[CommandEvent], rules: CommandRules, found: F
             if names:
                 found.add(kind, device, len(names), names)
         sums += _counts(commands.values(), rules.ended_ms)
+        if not rules.lists_read:
+            missing = unanswered[device] + _undelivered(commands)
+            sums["unjudged"] += max(0, missing - len(_strangers(commands, rules)))
+    for device in unanswered.keys() - devices.keys():
+        sums["unjudged"] += 0 if rules.lists_read else unanswered[device]
     return CommandSums(**sums)
 
 
@@ -159,11 +169,10 @@ def _wrong_of(
     """Kind -> ids of one device's commands."""
     read, whole = device in rules.read, device not in rules.partial
     wrong: dict[str, list[str]] = {kind: [] for kind in ("lost", "doubled", "reordered", "altered", "late", "unknown")}
-    strangers = [
-        name
-        for name, each in commands.items()
-        if each.ordered_ms is None and not each.is_of_another_run(rules.ended_ms)
-    ]
+    strangers = _strangers(commands, rules)
+    if not rules.lists_read:
+        # A service may give an order another id in its answer than in the list; as many as are missing may be those.
+        unanswered += _undelivered(commands)
     if rules.ordered_here and whole:
         # As many as got no answer may be those; which ones, nobody knows.
         wrong["unknown"] = strangers[unanswered:]
@@ -184,6 +193,19 @@ def _wrong_of(
             wrong["late"].append(name)
     wrong["reordered"] = _reordered(commands)
     return wrong
+
+
+def _strangers(commands: Mapping[str, _Command], rules: CommandRules) -> list[str]:
+    """Commands of this run that nobody wrote down as ordered."""
+    return [
+        name
+        for name, each in commands.items()
+        if each.ordered_ms is None and not each.is_of_another_run(rules.ended_ms)
+    ]
+
+
+def _undelivered(commands: Mapping[str, _Command]) -> int:
+    return sum(each.ordered_ms is not None and each.received_ms is None for each in commands.values())
 
 
 def _reordered(commands: Mapping[str, _Command]) -> list[str]:

@@ -7,21 +7,32 @@ The steps: look through the ledgers; read back (:mod:`simulator.fleet.audit.read
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
 import numpy as np
 
-from agent.wire.extensions import COMMAND_RESULTS, IDEMPOTENCY_KEY
+from agent.config.dialect import DialectConfig
+from agent.wire.dialect import CommandLists
+from agent.wire.extensions import COMMAND_RESULTS, COMMAND_STATUS, IDEMPOTENCY_KEY
 from simulator.exit_codes import ExitCode
 from simulator.fleet.audit.command_findings import CommandRules, CommandSums, judge_commands
 from simulator.fleet.audit.folder import AuditedDevice, find_ledgers, read_devices, readback_path
 from simulator.fleet.audit.found import Found
+from simulator.fleet.audit.frames import LedgerHeader
 from simulator.fleet.audit.readback import Pages, ReadBackResult, ReadBackTask, Told, Window, read_back
 from simulator.fleet.audit.reading_findings import ReadingRules, ReadingSums, judge_readings
-from simulator.fleet.audit.sorting import RANGE_READINGS, LedgerSurvey, cut_ranges, sorted_ranges, survey, weigh_stored
+from simulator.fleet.audit.sorting import (
+    RANGE_READINGS,
+    LedgerSurvey,
+    cut_ranges,
+    header_of,
+    sorted_ranges,
+    survey,
+    weigh_stored,
+)
 from simulator.fleet.audit.telling import tell
 from simulator.fleet.record import AuditRecord, DeviceFinding, StreamAudit
 
@@ -40,11 +51,13 @@ class AuditSettings:
         late_after_s: how long after it was made a reading may be accepted, and a command finished after it was ordered.
         findings_max: how many devices are listed; the sums count all.
         range_readings: how many readings are judged at once.
+        refusals_planned: the run makes readings on purpose that a service refuses.
     """
 
     late_after_s: float = 300.0
     findings_max: int = 1000
     range_readings: int = RANGE_READINGS
+    refusals_planned: bool = False
 
 
 async def audit_run(run: Path, pages: Pages, settings: AuditSettings, told: Told) -> AuditRecord:
@@ -67,12 +80,23 @@ async def audit_run(run: Path, pages: Pages, settings: AuditSettings, told: Told
     return _judge(run, books, devices, result, settings)
 
 
+def offers_of(run: Path) -> frozenset[str]:
+    """The extensions that the service had when the run began.
+
+    Raises:
+        ConfigurationError: there are no ledgers, or they cannot be read.
+    """
+    return frozenset(header_of(find_ledgers(run)[0]).offers)
+
+
 def exit_code_of_audit(audit: AuditRecord) -> ExitCode:
     """How a command that only audits ends its process."""
     streams = [stream for stream in (audit.readings, audit.commands) if stream is not None]
     if any(stream.lost or stream.doubled or stream.altered or stream.unknown for stream in streams):
         return ExitCode.DATA_LOST
-    return ExitCode.GOOD if audit.complete else ExitCode.INCONCLUSIVE
+    if not audit.complete:
+        return ExitCode.INCONCLUSIVE
+    return ExitCode.CHECK_FAILED if audit.failures else ExitCode.GOOD
 
 
 def _task(books: Sequence[LedgerSurvey], devices: Sequence[AuditedDevice]) -> ReadBackTask:
@@ -81,8 +105,23 @@ def _task(books: Sequence[LedgerSurvey], devices: Sequence[AuditedDevice]) -> Re
     for book in books:
         with_commands |= book.with_commands
     return ReadBackTask(
-        devices, frozenset(with_commands), header.sequence_name, header.first_number, _window(books), header.began_ms
+        devices=devices,
+        with_commands=frozenset(with_commands) if _lists_may_be_read(header) else frozenset(),
+        sequence_name=header.sequence_name,
+        first_number=header.first_number,
+        offers=frozenset(header.offers),
+        reading=DialectConfig(command_id=header.command_id, time_zone=header.time_zone).dialect().reading,
+        time_name=header.time_name,
+        window=_window(books),
+        began_ms=header.began_ms,
     )
+
+
+def _lists_may_be_read(header: LedgerHeader) -> bool:
+    """Whether the list of a device's commands is known to hold all of them, and to take none away from the device."""
+    if header.command_lists is not None:
+        return header.command_lists == CommandLists.EVERYTHING
+    return COMMAND_STATUS in header.offers
 
 
 def _window(books: Sequence[LedgerSurvey]) -> Window:
@@ -110,21 +149,63 @@ def _judge(
     for book in books:
         weights[: len(book.weights)] += book.weights[:size]
     reading_rules, command_rules = _rules(books, result, settings, size)
-    found, readings, commands = Found(), ReadingSums(), CommandSums()
     paths = [*find_ledgers(run), readback_path(run)]
-    for part in sorted_ranges(paths, cut_ranges(weights, settings.range_readings)):
-        if len(part.readings) or len(part.stored):
-            readings = _added(readings, judge_readings(part.readings, part.stored, reading_rules, found))
-        commands = _added(commands, judge_commands(part.commands, command_rules, found))
-    complete = result.failure is None and all(book.whole for book in books)
+
+    def judged(reading_rules: ReadingRules) -> tuple[Found, ReadingSums, CommandSums]:
+        found, readings, commands = Found(), ReadingSums(), CommandSums()
+        for part in sorted_ranges(paths, cut_ranges(weights, settings.range_readings)):
+            if len(part.readings) or len(part.stored):
+                readings = _added(readings, judge_readings(part.readings, part.stored, reading_rules, found))
+            commands = _added(commands, judge_commands(part.commands, command_rules, found))
+        return found, readings, commands
+
+    found, readings, commands = judged(reading_rules)
+    unjudged = list(result.unjudged)
+    if readings.lost and result.perhaps_cut:
+        unjudged.append(
+            f"{readings.lost:,} readings did not come back, and GET /sensor-data gave {result.perhaps_cut} in one page "
+            "without a word of a next one: that may be all that it gives, so loss cannot be judged"
+        )
+        found, readings, commands = judged(replace(reading_rules, read=np.zeros(size, dtype=np.bool_)))
+    unjudged += _unjudged(books, readings, commands)
+    complete = result.failure is None and all(book.whole for book in books) and not unjudged
     had_commands = any(book.with_commands for book in books)
+    result = replace(result, unjudged=tuple(unjudged))
     return AuditRecord(
         readings=_reading_stream(readings),
         commands=_command_stream(commands) if had_commands else None,
         complete=complete,
         sentences=tell(readings, commands if had_commands else None, books, result, len(devices)),
         findings=_listed(found, {each.device: each for each in devices}, settings.findings_max),
+        failures=tuple(_failures(readings, settings)),
+        unjudged=(*([] if result.failure is None else [result.failure]), *unjudged),
     )
+
+
+def _unjudged(books: Sequence[LedgerSurvey], readings: ReadingSums, commands: CommandSums) -> Iterator[str]:
+    header = books[0].header
+    if header.sequence_name is None and any(book.dateless for book in books) and readings.sent:
+        yield (
+            "readings carry neither a number (audit.numbers) nor a time of their own (recorded_at), so that they "
+            "cannot be told apart"
+        )
+    if commands.unjudged:
+        yield (
+            f"{commands.unjudged:,} commands never came to their devices, and their lists were not read: this service "
+            "announces no command-status and may hand each command out once; where it lists everything, say so in "
+            "target.dialect.command_lists"
+        )
+
+
+def _failures(readings: ReadingSums, settings: AuditSettings) -> Iterator[str]:
+    """What was sent and not accepted, beyond what the scenario plans."""
+    if readings.sent and not readings.accepted:
+        yield f"none of the {readings.sent:,} readings that were sent was accepted"
+    elif readings.refused and not settings.refusals_planned:
+        yield (
+            f"{readings.refused:,} of {readings.sent:,} readings were refused for good, and no fault of the scenario "
+            "makes any such"
+        )
 
 
 def _rules(
@@ -144,6 +225,7 @@ def _rules(
         CommandRules(
             ordered_here=any(book.orders for book in books),
             results_listed=COMMAND_RESULTS in header.offers,
+            lists_read=_lists_may_be_read(header),
             ended_ms=max(book.last_ms for book in books),
             late_after_ms=late_after_ms,
             read=result.commands_of,

@@ -24,6 +24,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from agent.config.dialect import AUTO
 from agent.core.values import Contract, OutcomeStatus
 from agent.wire.command_list import CommandStatus
 from simulator.fleet.audit.book import SEQUENCE_NAME
@@ -107,6 +108,10 @@ class LedgerHeader:
         offers: the extensions that the service offers. With ``idempotency-key`` a resend must not make a second
             reading; with ``command-results`` the list of commands must tell their results.
         first_number: on the wire sequence numbers count from here; others are another run's.
+        time_name: the reading that carries the time of reading, on a server without ``recorded_at``.
+        command_lists: what the server's list of a device's commands holds, as the scenario says; see
+            :class:`~agent.wire.dialect.CommandLists`.
+        command_id, time_zone: as in :class:`~agent.config.dialect.DialectConfig`.
     """
 
     worker: int
@@ -116,6 +121,10 @@ class LedgerHeader:
     sequence_name: str | None = SEQUENCE_NAME
     offers: tuple[str, ...] = ()
     first_number: int = 0
+    time_name: str | None = None
+    command_lists: str | None = None
+    command_id: str = AUTO
+    time_zone: str = AUTO
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,16 @@
 """What the service gives back, read through its plain interface and written to disk as it comes.
 
 Only ``GET /sensor-data`` and ``GET /devices/{deviceId}/commands`` are used, and nothing is kept in memory beside a page
-for each request in flight. The specification leaves query parameters open (rule E3): a service that refuses them is
-asked without, one that ignores ``device_id`` is read once as a whole, and times are looked at here in any case.
+for each request in flight. The specification leaves query parameters open (rule E3), so they are sent where the service
+announces them; any other is read once as a whole, and where it refuses that, device by device. A list of commands is
+read only where that is known to take none away: a server may hand each command out once, to whoever asks.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -17,6 +19,8 @@ from typing import Any, Final, Self
 from agent.errors import InvalidMessage, NotFound, Refused, ServiceError, StorageError
 from agent.wire import paths
 from agent.wire.commands import CommandRecord
+from agent.wire.dialect import AnswerReading
+from agent.wire.extensions import LIST_PARAMETERS
 from agent.wire.limits import PAGE_MAX
 from agent.wire.sensor_data import SensorDataRecord
 from simulator.fleet.audit.book import NUMBERS_OF_A_RUN
@@ -33,6 +37,29 @@ Told = Callable[[int, int], None]
 _CONCURRENCY: Final = 32
 _TOLD_EVERY: Final = 100
 _CHUNK_BYTES: Final = 1024 * 1024
+_USUAL_PAGES: Final = frozenset({10, 20, 25, 30, 50, 100, 200, 250, 500, 1000})
+_NUMBERS: Final = frozenset({int, float})
+_DEVICE_NAMES: Final = ("device_id", "deviceId", "device")
+_VALUE_NAMES: Final = ("sensor_data", "sensorData", "data", "readings", "values")
+_ROW_NAMES: Final = frozenset(
+    {
+        "id",
+        "_id",
+        "uuid",
+        "seq",
+        "rowid",
+        "version",
+        "__v",
+        "device_id",
+        "deviceId",
+        "device",
+        "product_id",
+        "productId",
+    }
+    | {"user_id", "userId", "recorded_at", "recordedAt", "received_at", "receivedAt", "created_at", "createdAt"}
+    | {"updated_at", "updatedAt", "stored_at", "storedAt", "inserted_at", "timestamp", "time", "ts", "date"}
+)
+"""Members of a flat row that are its own and no readings."""
 _NUMBER_END: Final = 2**53
 _AT_MAX: Final = 2**32 - 1
 
@@ -67,6 +94,9 @@ class ReadBackTask:
         with_commands: whose commands, too: indices.
         sequence_name: the reading that carries the sequence number; None when there is none.
         first_number: on the wire sequence numbers count from here.
+        offers: the service's extensions.
+        reading: how its commands are read.
+        time_name: the reading that carries the time; None when there is none.
         began_ms: the run's begin, epoch milliseconds.
     """
 
@@ -74,6 +104,9 @@ class ReadBackTask:
     with_commands: frozenset[int]
     sequence_name: str | None
     first_number: int
+    offers: frozenset[str]
+    reading: AnswerReading
+    time_name: str | None
     window: Window
     began_ms: int
 
@@ -89,6 +122,9 @@ class ReadBackResult:
         foreign: readings of other runs with the same devices, which were left out.
         failure: why it was given up; None when everything was read.
         malformed: command records that could not be read.
+        unjudged: what cannot be judged by what came back, one sentence each.
+        perhaps_cut: how many readings came in one page without a word of a next one, where that is a usual size of
+            pages: there may be more that nobody can ask for. 0 otherwise.
     """
 
     readings_of: frozenset[int]
@@ -98,6 +134,8 @@ class ReadBackResult:
     foreign: int
     failure: str | None
     malformed: int
+    unjudged: tuple[str, ...] = ()
+    perhaps_cut: int = 0
 
 
 async def read_back(task: ReadBackTask, pages: Pages, path: Path, told: Told) -> ReadBackResult:
@@ -122,7 +160,12 @@ class _ReadBack:
         self._pages = pages
         self._writer = writer
         self._told = told
-        self._queries = _queries(task.window)
+        self._asks_by_parameters = LIST_PARAMETERS in task.offers
+        self._queries = _queries(task.window) if self._asks_by_parameters else [{}]
+        self._unread: set[int] = set()
+        self._shapeless = 0
+        self._homeless = 0
+        self._perhaps_cut = 0
         self._gone: dict[int, AuditedDevice] = {}
         self._readings_of: set[int] = set()
         self._commands_of: set[int] = set()
@@ -137,6 +180,7 @@ class _ReadBack:
             await self._read_all()
         except ServiceError as error:
             self._failure = str(error)
+        self._readings_of -= self._unread
         return ReadBackResult(
             frozenset(self._readings_of),
             frozenset(self._commands_of),
@@ -145,13 +189,37 @@ class _ReadBack:
             self._foreign,
             self._failure,
             self._malformed,
+            tuple(self._unjudged()),
+            self._perhaps_cut,
         )
+
+    def _unjudged(self) -> Iterator[str]:
+        if self._homeless:
+            yield (
+                f"{self._homeless:,} stored readings name no device, so that nobody can tell whose they are: loss "
+                "cannot be judged"
+            )
+        if self._shapeless:
+            yield (
+                f"{self._shapeless:,} rows of GET /sensor-data hold no readings in a shape that is known: loss cannot "
+                "be judged"
+            )
 
     async def _read_all(self) -> None:
         devices = self._task.devices
-        if devices and not await self._settle_on_a_query(devices[0]):
+        if devices and not self._asks_by_parameters:
+            await self._read_plainly()
+        elif devices and not await self._settle_on_a_query(devices[0]):
             await self._readings_of_all()
         await _for_each(devices, self._device)
+
+    async def _read_plainly(self) -> None:
+        """Everything, without a parameter; device by device where the service refuses that."""
+        try:
+            await self._readings_of_all()
+        except (NotFound, Refused):
+            if self._rows or self._foreign:
+                raise
 
     async def _device(self, device: AuditedDevice) -> None:
         if device.device not in self._readings_of:
@@ -196,17 +264,33 @@ class _ReadBack:
     async def _readings_of_all(self) -> None:
         """The service does not tell devices apart: everything it has, once."""
         index = {device.device_id: device.device for device in self._task.devices}
-        place = 0
+        only = self._task.devices[0].device if len(index) == 1 else None
+        place, sizes, homeless = 0, [], 0
         async for items in self._pages(paths.SENSOR_DATA, self._queries[0]):
+            sizes.append(len(items))
             for item in items:
-                device = index.get(_device_id(item) or "")
+                name = _device_id(item)
+                device = only if name is None else index.get(name)
                 if device is not None:
                     self._take(device, item, place)
                     place += 1
+                homeless += name is None and device is None
         self._readings_of.update(index.values())
+        if not self._asks_by_parameters and len(sizes) == 1 and sizes[0] in _USUAL_PAGES:
+            self._perhaps_cut = sizes[0]
+        if homeless:
+            self._homeless = homeless
+            self._unread |= set(index.values())
 
     def _take(self, device: int, item: Any, place: int) -> None:
-        values, recorded_ms, received_ms = _read_row(item)
+        values, recorded_ms, received_ms = _read_row(item, self._task.sequence_name)
+        if not values:
+            self._shapeless += 1
+            self._unread.add(device)
+            return
+        carried = values.pop(self._task.time_name, None) if self._task.time_name is not None else None
+        if isinstance(carried, (int, float)):
+            recorded_ms = round(carried * 1000)
         if not self._task.window.holds(recorded_ms):
             return
         name = self._task.sequence_name
@@ -221,8 +305,9 @@ class _ReadBack:
         )
 
     async def _commands(self, device: AuditedDevice) -> None:
+        query: Query = {"limit": PAGE_MAX} if self._asks_by_parameters else {}
         try:
-            async for items in self._pages(paths.device_commands(device.device_id), {"limit": PAGE_MAX}):
+            async for items in self._pages(paths.device_commands(device.device_id), query):
                 for item in items:
                     self._take_command(device, item)
         except NotFound:
@@ -231,7 +316,7 @@ class _ReadBack:
 
     def _take_command(self, device: AuditedDevice, item: Any) -> None:
         try:
-            record = CommandRecord.receive(item)
+            record = CommandRecord.receive(item, self._task.reading)
             command_id = record.stable_id()
         except InvalidMessage:
             self._malformed += 1
@@ -290,11 +375,15 @@ def _queries(window: Window) -> list[Query]:
 
 
 def _device_id(item: Any) -> str | None:
-    value = item.get("device_id", item.get("deviceId")) if isinstance(item, dict) else None
+    if not isinstance(item, dict):
+        return None
+    value = next((item[name] for name in _DEVICE_NAMES if item.get(name) is not None), None)
+    if isinstance(value, dict):  # the device's record in place of its id
+        value = value.get("device_id", value.get("id"))
     return None if value is None else str(value)
 
 
-def _read_row(item: Any) -> tuple[dict[str, Any], int, int]:
+def _read_row(item: Any, sequence_name: str | None) -> tuple[dict[str, Any], int, int]:
     """Values, recorded and received of a stored reading; what is no reading has no values."""
     try:
         values, recorded, received = item["sensor_data"], item["recorded_at"], item["received_at"]
@@ -302,11 +391,36 @@ def _read_row(item: Any) -> tuple[dict[str, Any], int, int]:
             return values, _milliseconds(recorded), _milliseconds(received)
     except (KeyError, TypeError, ValueError):
         pass
-    try:
-        record = SensorDataRecord.receive(item)
-    except InvalidMessage:
+    if not isinstance(item, dict):
         return {}, NO_TIME, NO_TIME
+    try:
+        record = SensorDataRecord.receive({**item, "sensor_data": _values_in(item, sequence_name)})
+    except InvalidMessage:
+        return _values_in(item, sequence_name), NO_TIME, NO_TIME
     return dict(record.sensor_data), _rounded(record.recorded_at), _rounded(record.received_at)
+
+
+def _values_in(item: Mapping[str, Any], sequence_name: str | None) -> dict[str, Any]:
+    """The readings in a row: an object in it, or its JSON text, or numbers beside the row's own members."""
+    inner = [(name, _as_object(value)) for name, value in item.items()]
+    objects = {name: value for name, value in inner if value is not None}
+    if sequence_name is not None:  # it travels with the readings, so it is where they are
+        for value in objects.values():
+            if sequence_name in value:
+                return dict(value)
+    named = next((objects[name] for name in _VALUE_NAMES if name in objects), None)
+    if named is not None:
+        return dict(named)
+    return {name: value for name, value in item.items() if type(value) in _NUMBERS and name not in _ROW_NAMES}
+
+
+def _as_object(value: Any) -> dict[str, Any] | None:
+    if isinstance(value, str) and value.startswith("{"):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return None
+    return value if isinstance(value, dict) else None
 
 
 def _milliseconds(text: str) -> int:

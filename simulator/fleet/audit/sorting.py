@@ -95,15 +95,31 @@ def survey(path: Path) -> LedgerSurvey:
     """
     try:
         frames = read_frames(path)
-        first = next(frames, None)
-        if first is None or first.kind != b"H":
-            raise ConfigurationError(["is no ledger of a run: its begin is missing"], str(path))
-        found = LedgerSurvey(_header(first, path), np.zeros(1, dtype=np.int64))
+        found = LedgerSurvey(_first(frames, path), np.zeros(1, dtype=np.int64))
         for frame in frames:
             _look_at(found, frame)
     except OSError as error:
         raise ConfigurationError([f"cannot be read: {error.strerror}"], str(path)) from None
     return found
+
+
+def header_of(path: Path) -> LedgerHeader:
+    """Whose ledger it is.
+
+    Raises:
+        ConfigurationError: it is no ledger, or cannot be read.
+    """
+    try:
+        return _first(read_frames(path), path)
+    except OSError as error:
+        raise ConfigurationError([f"cannot be read: {error.strerror}"], str(path)) from None
+
+
+def _first(frames: Iterator[Frame], path: Path) -> LedgerHeader:
+    first = next(frames, None)
+    if first is None or first.kind != b"H":
+        raise ConfigurationError(["is no ledger of a run: its begin is missing"], str(path))
+    return _header(first, path)
 
 
 def _header(frame: Frame, path: Path) -> LedgerHeader:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from agent.wire.extensions import RECORDED_AT
 from simulator.fleet.audit.command_findings import CommandSums
+from simulator.fleet.audit.frames import LedgerHeader
 from simulator.fleet.audit.readback import ReadBackResult
 from simulator.fleet.audit.reading_findings import ReadingSums
 from simulator.fleet.audit.sorting import LedgerSurvey
@@ -23,7 +25,7 @@ def tell(
         *_incomplete(books, result, devices),
         *_readings(readings),
         *_commands(commands),
-        *_notes(readings, result),
+        *_notes(readings, result, books[0].header),
     )
 
 
@@ -34,6 +36,7 @@ def _incomplete(books: Sequence[LedgerSurvey], result: ReadBackResult, devices: 
             f"not everything could be read back: {read:,} of {devices:,} devices, then {result.failure}; "
             "repeat it with 'fleet-simulator audit'"
         )
+    yield from result.unjudged
     for book in books:
         worker = book.header.worker
         if book.counts is None:
@@ -75,10 +78,15 @@ def _commands(sums: CommandSums | None) -> Iterator[str]:
     if sums.undelivered:
         yield f"{sums.undelivered:,} commands never came to their device: they expired, or still wait"
     if sums.ambiguous:
-        yield f"{sums.ambiguous:,} commands were sent by an operator and never answered: they may exist or not"
+        yield (
+            f"{sums.ambiguous:,} commands were sent by an operator and got no answer, or one without an id: they may "
+            "exist or not"
+        )
 
 
-def _notes(sums: ReadingSums, result: ReadBackResult) -> Iterator[str]:
+def _notes(sums: ReadingSums, result: ReadBackResult, header: LedgerHeader) -> Iterator[str]:
+    if sums.sent and RECORDED_AT not in header.offers and header.time_name is None:
+        yield "the service takes no recorded_at: readings are told apart by number, and their times cannot be compared"
     if result.gone:
         names = ", ".join(device.name for device in result.gone[:3])
         yield f"the service does not know {len(result.gone):,} devices any more ({names}): what they sent is lost"

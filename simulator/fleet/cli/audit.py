@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
 
 from agent.wire import paths
+from agent.wire.extensions import LIST_PARAMETERS
 from simulator.exit_codes import ExitCode
-from simulator.fleet.audit.findings import AuditSettings, audit_run, exit_code_of_audit
+from simulator.fleet.audit.findings import AuditSettings, audit_run, exit_code_of_audit, offers_of
 from simulator.fleet.audit.telling import lines_of
 from simulator.fleet.cli.options import takes_target
+from simulator.fleet.faults.kinds import plans_refusals
 from simulator.fleet.record import AuditRecord
+from simulator.fleet.report.writing import RUN_FILE, read_record
 from simulator.fleet.target.asking import Keyring, open_desk
 from simulator.fleet.target.safety import permit, read_targets
 from simulator.fleet.target.way import TargetOptions, Way, find_way
@@ -54,10 +57,13 @@ def audit_command(
 ) -> ExitCode:
     """Audit a finished run again: read back everything that its folder DIR has ledgers of, and compare.
 
-    Exit codes: 0 nothing is wrong, 2 usage or wrong keys, 3 not everything could be audited, 4 data lost, doubled,
-    changed or unknown, 5 the target cannot be reached.
+    Exit codes: 0 nothing is wrong, 1 readings were refused although the scenario plans no such fault, 2 usage or wrong
+    keys, 3 not everything could be audited, 4 data lost, doubled, changed or unknown, 5 the target cannot be reached.
     """
     settings = AuditSettings(late_after_s=late_after_s, findings_max=findings_max)
+    if (run / RUN_FILE).exists():
+        planned = plans_refusals(fault.kind for fault in read_record(run).faults)
+        settings = replace(settings, refusals_planned=planned)
     with told_in_one_line():
         way = find_way(target)
         permit(way.base_url, read_targets(targets) if targets else (), owned=owned)
@@ -68,6 +74,8 @@ def audit_command(
 
 async def _audit(run: Path, way: Way, settings: AuditSettings) -> AuditRecord:
     with show_progress("devices read back") as told:
-        async with open_desk(way.base_url, Keyring(way.keys)) as desk:
-            await desk.ask("GET", f"{paths.DEVICES}?limit=1")  # wrong keys and wrong addresses are told at once
+        offers = offers_of(run)
+        async with open_desk(way.base_url, Keyring(way.keys), offers=offers) as desk:
+            # Wrong keys and wrong addresses are told at once.
+            await desk.ask("GET", f"{paths.DEVICES}?limit=1" if LIST_PARAMETERS in offers else paths.DEVICES)
             return await audit_run(run, desk.pages, settings, told)

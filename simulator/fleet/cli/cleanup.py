@@ -11,6 +11,7 @@ from simulator.exit_codes import ExitCode
 from simulator.fleet.cli.options import takes_target
 from simulator.fleet.report.words import plural
 from simulator.fleet.target.asking import Keyring, open_desk
+from simulator.fleet.target.discovery import find_offers
 from simulator.fleet.target.provisioning import CleanupCount, clean_up
 from simulator.fleet.target.safety import permit, read_targets
 from simulator.fleet.target.way import TargetOptions, Way, find_way
@@ -45,5 +46,5 @@ def cleanup_command(
 
 async def _clean(way: Way, *, dry_run: bool) -> CleanupCount:
     with show_progress("removed") as told:
-        async with open_desk(way.base_url, Keyring(way.keys)) as desk:
+        async with open_desk(way.base_url, Keyring(way.keys), offers=find_offers(way)) as desk:
             return await clean_up(desk, told, dry_run=dry_run)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import httpx
 
-from agent.errors import Conflict, ErrorAnswer, ServiceError, StillRunning, UnexpectedAnswer
+from agent.errors import Conflict, ErrorAnswer, InvalidMessage, ServiceError, StillRunning, UnexpectedAnswer
 from agent.wire.answers import Answer, raise_for_status
+from agent.wire.base import JsonObject, Received
+from agent.wire.calls import read_record
 from agent.wire.secret import redact
 from simulator.fleet.outcomes import REFUSALS, OutcomeClass, class_of
+
+Record = TypeVar("Record", bound=Received)
 
 SOURCE: Final = "the service"
 _GOOD_JSON: Final = re.compile(rb"[ \t\r\n]*[\[{]")
@@ -58,11 +62,25 @@ def judge(answer: Answered) -> Answer:
         ServiceError: the class that belongs to the status, or what it is instead of the service's answer.
     """
     headers = httpx.Headers(answer.headers)
-    plain = answer.status in _GOOD and (not answer.body or _GOOD_JSON.match(answer.body))
-    if not plain:
+    is_good = answer.status in _GOOD and (not answer.body or _GOOD_JSON.match(answer.body))
+    if not is_good or "html" in headers.get("content-type", "").lower():
         response = httpx.Response(answer.status, headers=headers, content=answer.body)
         raise_for_status(response, answer.body, source=SOURCE, redact=redact)
     return Answer(answer.status, headers, answer.body, SOURCE)
+
+
+def read_written(model: type[Record], answer: Answer, word: str, sent: JsonObject) -> Record:
+    """What a 2xx on a writing request says of the record, with what was sent where it says nothing.
+
+    The status has decided; the body only informs (specification, rule E2): it may be empty, text, or anything else.
+
+    Raises:
+        InvalidMessage: what was sent is no such record.
+    """
+    try:
+        return read_record(model, answer, word, sent)
+    except (UnexpectedAnswer, InvalidMessage):
+        return model.receive(sent)
 
 
 def outcome_of(error: ServiceError) -> OutcomeClass:

@@ -121,7 +121,7 @@ class _Place(Site):
     def __init__(self, driver: Driver, index: int, member: Member) -> None:
         super().__init__(driver.fleet, index, member.model)
         self.driver = driver
-        self._speaker = Speaker(member.device_id, member.product_id, driver.fleet.offers)
+        self._speaker = Speaker(member.device_id, member.product_id, driver.fleet.offers, driver.fleet.dialect)
         self.device: VirtualDevice | None = None
 
     def switch_on(self, *, sampling: bool) -> None:

@@ -17,15 +17,27 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 from urllib.parse import urlencode
 
+import httpx
+
 from agent.core.values import Command, CommandPoll, Report
 from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.answers import Answer
-from agent.wire.commands import OPEN, RESULTS_TABLE, CommandRecord, CommandResult, CommandResultPayload
+from agent.wire.commands import OPEN, CommandRecord, CommandResult, CommandResultPayload
 from agent.wire.database import NewRuntimeRecord
-from agent.wire.extensions import BATCH_SENSOR_DATA, COMMAND_RESULTS, IDEMPOTENCY_KEY, LONG_POLL
+from agent.wire.device_calls import read_commands
+from agent.wire.dialect import Dialect, ResultPlace
+from agent.wire.extensions import (
+    BATCH_SENSOR_DATA,
+    COMMAND_RESULTS,
+    COMMAND_STATUS,
+    IDEMPOTENCY_KEY,
+    LONG_POLL,
+    RECORDED_AT,
+)
 from agent.wire.json_text import encode_json
-from agent.wire.lists import read_page
+from agent.wire.limits import ANSWER_BYTES
+from agent.wire.lists import Page, PageWalk
 from agent.wire.sensor_batches import BatchAnswer
 from agent.wire.times import to_rfc3339
 from simulator.fleet.device.answers import SOURCE, HttpAnswer, judge
@@ -34,6 +46,11 @@ from simulator.fleet.outcomes import Attempt
 
 IN_PROGRESS: Final = "in_progress"
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
+_AUTO: Final = Dialect()
+_NO_OFFERS: Final[frozenset[str]] = frozenset()
+_PAGES_MAX: Final = 1000
+_ERRORS: Final = ("errors", "error", "failed", "rejected", "failures")
+_NO_EXPIRY: Final = "unreadable_expires_at: the command's expires_at is no time that this device can read"
 _UNRESERVED: Final = re.compile(r"[A-Za-z0-9_~-]+")
 
 HELD_POLL: Final = "http.long_poll"
@@ -118,12 +135,15 @@ class Speaker:
     Attributes:
         device_id: the service's id of this device.
         product_id: whose table takes results on a plain server.
-        offers: the extensions that the service has (its discovery document); empty for a plain server.
+        offers: the extensions that the service has (its discovery document, or the scenario); empty for a plain
+            server, which is sent nothing beyond the specification.
+        dialect: what the scenario says of the service beside that.
     """
 
     device_id: str
     product_id: str
     offers: frozenset[str]
+    dialect: Dialect = _AUTO
     _is_plain: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -136,7 +156,8 @@ class Speaker:
         device_id = self.device_id
         path = f"/devices/{device_id}/commands" if self._is_plain else paths.device_commands(device_id)
         headers: Mapping[str, str] = {"if-none-match": etag} if etag else _NO_HEADERS
-        return Ask(_POLL, "GET", path + _poll_query(held_s), None, headers, held_s, (), None, due_s, due_s)
+        query = _poll_query(held_s, only_open=COMMAND_STATUS in self.offers)
+        return Ask(_POLL, "GET", path + query, None, headers, held_s, (), None, due_s, due_s)
 
     def readings(
         self,
@@ -171,9 +192,12 @@ class Speaker:
         )
 
     def report(self, report: Report, intended_s: float = 0.0, ready_s: float = 0.0) -> Ask | None:
-        """Tell how a command goes or ended; None for progress on a plain server, which has no place for it."""
+        """Tell how a command goes or ended; None for progress on a plain server, and where nothing takes results."""
         headers: Mapping[str, str] = _NO_HEADERS
-        if COMMAND_RESULTS in self.offers:
+        place = self.result_place
+        if place is ResultPlace.NONE:
+            return None
+        if place is ResultPlace.ENDPOINT:
             result = CommandResult(status=report.status, result=report.result, error=report.error)  # type: ignore[arg-type]  # checked by the model
             target = paths.command_result(self.device_id, report.command_id)
             body = encode_json(result.to_wire())
@@ -194,6 +218,26 @@ class Speaker:
             ready_s=ready_s,
         )
 
+    @property
+    def result_place(self) -> ResultPlace:
+        """Where results go: what the scenario says, else the endpoint where it is announced, else the table."""
+        if self.dialect.results is not None:
+            return self.dialect.results
+        return ResultPlace.ENDPOINT if COMMAND_RESULTS in self.offers else ResultPlace.TABLE
+
+    @property
+    def sends_time(self) -> bool:
+        """Whether readings go out with the time at which they were made."""
+        return sends_time(self.offers, self.dialect)
+
+    def _dated(self, reading: Dated) -> str:
+        """The values, with the time among them where the scenario names a reading for it."""
+        name = self.dialect.recorded_at_reading
+        if reading.recorded_ms is None or name is None:
+            return reading.text
+        time = f"{encode_json(name).decode()}:{reading.recorded_ms / 1000!r}"
+        return f"{reading.text[:-1]},{time}}}" if reading.text != "{}" else f"{{{time}}}"
+
     def _result_row(self, report: Report) -> NewRuntimeRecord:
         payload = CommandResultPayload(
             command_id=report.command_id,
@@ -206,7 +250,7 @@ class Speaker:
         return NewRuntimeRecord(
             product_id=self.product_id,
             device_id=self.device_id,
-            table_name=RESULTS_TABLE,
+            table_name=self.dialect.results_table,
             data_payload=payload.to_wire(),
         )
 
@@ -214,9 +258,14 @@ class Speaker:
         """:class:`agent.wire.sensor_data.PostSensorData` as JSON text."""
         device_id = self.device_id
         name = f'"{device_id}"' if self._is_plain else encode_json(device_id).decode()
-        if reading.recorded_ms is None:
-            return f'{{"device_id":{name},"sensor_data":{reading.text}}}'
+        if reading.recorded_ms is None or RECORDED_AT not in self.offers:
+            return f'{{"device_id":{name},"sensor_data":{self._dated(reading)}}}'
         return f'{{"device_id":{name},"sensor_data":{reading.text},"recorded_at":"{time_text(reading.recorded_ms)}"}}'
+
+
+def sends_time(offers: frozenset[str], dialect: Dialect) -> bool:
+    """Whether readings go out with the time at which they were made."""
+    return RECORDED_AT in offers or dialect.recorded_at_reading is not None
 
 
 def values_text(values: Mapping[str, float]) -> str:
@@ -243,11 +292,11 @@ def _shape(names: tuple[str, ...]) -> str:
 
 
 @lru_cache(maxsize=64)
-def _poll_query(held_s: float) -> str:
-    query: dict[str, str | int] = {"status": OPEN}
+def _poll_query(held_s: float, *, only_open: bool) -> str:
+    query: dict[str, str | int] = {"status": OPEN} if only_open else {}
     if held_s > 0:
         query["wait"] = round(held_s)
-    return f"?{urlencode(query)}"
+    return f"?{urlencode(query)}" if query else ""
 
 
 @lru_cache(maxsize=256)
@@ -272,34 +321,94 @@ def _once_key(name: str, keys: tuple[int, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A judged answer to a poll: what the core decides on, and the version for the next conditional request."""
+    """A judged list of commands: what the core decides on, and the version for the next conditional request."""
 
     poll: CommandPoll
     etag: str | None
 
 
+class Reading:
+    """One poll on its way through the pages of its list, by the readers of the real agent's client.
+
+    Args:
+        speaker: whose list.
+        ask: for its first page.
+        base_url: of the service; links to other pages are followed below it.
+    """
+
+    __slots__ = ("_ask", "_base", "_pages", "_speaker", "_walk")
+
+    def __init__(self, speaker: Speaker, ask: Ask, base_url: str = "http://service.invalid") -> None:
+        self._speaker = speaker
+        self._ask = ask
+        self._base = base_url.rstrip("/")
+        path = paths.device_commands(speaker.device_id)
+        status = {"status": OPEN} if COMMAND_STATUS in speaker.offers else {}
+        self._walk = PageWalk(path, status, httpx.URL(self._base + path), pages_max=_PAGES_MAX)
+        self._pages: list[tuple[Answer, Page]] = []
+
+    @property
+    def has_begun(self) -> bool:
+        """At least one page came."""
+        return bool(self._pages)
+
+    def take(self, answer: HttpAnswer) -> Listing | None:
+        """The whole list, when this was its last page; else None, and :meth:`next_page` is to be asked for.
+
+        One bad record never hides the others.
+
+        Raises:
+            ServiceError: the answer is an error, or not the service's.
+        """
+        good = judge(answer)
+        page = self._walk.take(good)
+        self._pages.append((good, page))
+        self._walk.proceed(good, page)
+        return self.listing() if self._walk.done else None
+
+    def next_page(self, due_s: float) -> Ask:
+        """The request for the page after those that came."""
+        walk = self._walk
+        target = str(walk.target).removeprefix(self._base)
+        if walk.params:
+            target = f"{target}?{urlencode(walk.params)}"
+        return Ask(_POLL, "GET", target, intended_s=due_s, ready_s=due_s)
+
+    def listing(self, *, is_whole: bool = True) -> Listing:
+        """The commands of the pages that came, oldest first; of a list that broke off nothing is concluded from what
+        is missing.
+        """  # noqa: D205 - one sentence needs two lines
+        found = read_commands(iter(self._pages), self._speaker.dialect.reading, ANSWER_BYTES)
+        commands: list[Command] = []
+        malformed = list(found.malformed)
+        for record in found.records:
+            try:
+                commands.append(command_of(record, self._speaker.device_id))
+            except InvalidMessage as error:
+                malformed.append(str(error))
+        commands.sort(key=lambda command: command.created_at or 0.0)
+        is_whole = is_whole and found.incomplete is None
+        poll = CommandPoll(
+            tuple(commands),
+            unchanged=found.unchanged,
+            malformed=tuple(malformed),
+            server_time=found.server_time,
+            held=self._ask.wait_s > 0,
+            pushed=not is_whole,
+        )
+        return Listing(poll, found.etag if is_whole else None)
+
+
 def read_listing(answer: HttpAnswer, ask: Ask, device_id: str) -> Listing:
-    """The commands in a poll's answer, oldest first; one bad record never hides the others.
+    """The commands in a list of one page.
 
     Raises:
-        ServiceError: the answer is an error, or not the service's.
+        ServiceError: the answer is an error, or not the service's, or has further pages.
     """
-    good = judge(answer)
-    held = ask.wait_s > 0
-    if good.is_unchanged:
-        return Listing(CommandPoll(unchanged=True, server_time=good.server_time, held=held), good.etag)
-    commands: list[Command] = []
-    malformed: list[str] = []
-    for item in read_page(good.json(), SOURCE).items:
-        try:
-            command = command_of(CommandRecord.receive(item), device_id)
-        except InvalidMessage as error:
-            malformed.append(str(error))
-        else:
-            commands.append(command)
-    commands.sort(key=lambda command: command.created_at or 0.0)
-    poll = CommandPoll(tuple(commands), malformed=tuple(malformed), server_time=good.server_time, held=held)
-    return Listing(poll, good.etag)
+    listing = Reading(Speaker(device_id, "", _NO_OFFERS), ask).take(answer)
+    if listing is None:
+        raise UnexpectedAnswer(f"{SOURCE} lists the commands on several pages: read them all")
+    return listing
 
 
 def read_refusals(good: Answer, ask: Ask) -> dict[int, str]:
@@ -310,16 +419,33 @@ def read_refusals(good: Answer, ask: Ask) -> dict[int, str]:
     """
     if len(ask.keys) == 1:
         return {}
-    try:
-        batch = BatchAnswer.receive(good.json())
-    except InvalidMessage as error:
-        raise UnexpectedAnswer(f"{SOURCE} answered a batch with {error}", good.status) from None
+    batch = _read_batch(good)
+    if batch is None:
+        return {}
     if batch.accepted + len(batch.errors) != len(ask.keys):
         raise UnexpectedAnswer(
             f"{SOURCE} took {batch.accepted} of {len(ask.keys)} readings and named {len(batch.errors)} errors",
             good.status,
         )
     return {ask.keys[fault.index]: f"{fault.error}: {fault.message}" for fault in batch.errors}
+
+
+def _read_batch(good: Answer) -> BatchAnswer | None:
+    """The answer to a batch; None where the status is all that says anything, which is that all were taken.
+
+    Raises:
+        UnexpectedAnswer: it tells of errors, and not of which.
+    """
+    try:
+        value = good.json()
+    except UnexpectedAnswer:
+        return None
+    try:
+        return BatchAnswer.receive(value)
+    except InvalidMessage as error:
+        if isinstance(value, dict) and any(value.get(name) for name in _ERRORS):
+            raise UnexpectedAnswer(f"{SOURCE} answered a batch with {error}", good.status) from None
+        return None
 
 
 def command_of(record: CommandRecord, device_id: str) -> Command:

@@ -19,6 +19,8 @@ _NOT_MODIFIED: Final = 304
 _DATE: Final = b"date"
 _ETAG: Final = b"etag"
 _LENGTH: Final = 4  # of both
+_TYPE: Final = b"content-type"
+_TYPE_LENGTH: Final = len(_TYPE)
 _KEPT: Final = 64
 _BODY_BYTES_MAX: Final = 200
 
@@ -36,7 +38,7 @@ class Stamps(NamedTuple):
 
 
 def stamps_of(headers: Headers) -> Stamps | None:
-    """Date and entity tag; None where one of them comes twice or is unusual."""
+    """Date and entity tag; None where one comes twice or is unusual, and for what says that it is a web page."""
     # A tuple is there again and again (see Headers), and its parts are not looked through each time.
     return _stamps_of_known(headers) if type(headers) is tuple else _look_through(headers)
 
@@ -58,6 +60,8 @@ def _look_through(headers: Headers) -> Stamps | None:
             elif lower == _ETAG:
                 etags += 1
                 etag = value
+        elif len(name) == _TYPE_LENGTH and b"html" in value.lower() and name.lower() == _TYPE:
+            return None
     if dates > 1 or etags > 1:
         return None
     if not (date.isascii() and etag.isascii()):

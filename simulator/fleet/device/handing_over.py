@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from agent.core.outbox import Disposition, judge_readings, judge_report
+from agent.core.unreported import ReportFault, fault_of
 from agent.core.values import JournalEntry, Moment, Report
-from agent.errors import ServiceError
-from agent.wire.extensions import BATCH_SENSOR_DATA
+from agent.errors import ErrorAnswer, ServiceError
+from agent.wire.extensions import BATCH_SENSOR_DATA, COMMAND_RESULTS
 from simulator.fleet.device.answers import HttpAnswer, is_refused, judge, outcome_of
 from simulator.fleet.device.body import Body
 from simulator.fleet.device.exchange import IN_PROGRESS, Ask, Operation, read_refusals
@@ -18,6 +19,9 @@ from simulator.fleet.device.store import Row
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 
 _ONE: Final = 1
+_REPORT_TRIES: Final = 5
+_UNHOUSED: Final = frozenset({ReportFault.NO_PLACE, ReportFault.FAILING, ReportFault.CONTENT})
+_NOWHERE: Final = "the scenario says that the service has no place for results"
 _NEVER_S: Final = float("-inf")
 _IDLE_S: Final = float("inf")
 
@@ -39,9 +43,14 @@ class HandingOver:
         "_backed_off_s",
         "_body",
         "_held_until_s",
+        "_is_dated",
         "_limit",
         "_limit_max",
         "_patience",
+        "_place_is_missing",
+        "_report_after_s",
+        "_report_backoff",
+        "_report_tries",
         "_told_before",
         "fault",
         "is_waiting",
@@ -59,24 +68,36 @@ class HandingOver:
         self.is_waiting = False
         self.fault = ""
         # The report that went out and was not answered for good: command and status, and what sending it again is.
+        self._report_after_s = _NEVER_S  # results alone wait until then: what nobody takes holds no reading back
+        self._report_backoff = body.model.backoff
+        self._report_tries = 0
+        self._place_is_missing = False
+        self._is_dated = body.speaker.sends_time
         self._told_before = ("", "", Attempt.FIRST)
         self._apart = Attempt.AMBIGUOUS  # what sending the readings of a refused batch one by one is; not known yet
 
     @property
     def has_work(self) -> bool:
         """Whether something waits to be handed over."""
+        journal = self._body.disk.journal
+        return self._has_other_work or (not journal.is_idle and journal.first_finished() is not None)
+
+    @property
+    def _has_other_work(self) -> bool:
+        """Whether something waits that is no result."""
         body = self._body
         disk = body.disk
         if disk.in_flight is not None or not disk.outbox.is_empty:
             return True
-        if body.lanes is not None and body.lanes.has_progress:
-            return True
-        return not disk.journal.is_idle and disk.journal.first_finished() is not None
+        return body.lanes is not None and body.lanes.has_progress
 
     @property
     def due_s(self) -> float:
         """When to hand over next, on the monotonic clock; infinity while a request is on its way or nothing waits."""
-        return _IDLE_S if self.is_waiting or not self.has_work else self._free_s
+        if self.is_waiting or not self.has_work:
+            return _IDLE_S
+        free_s = self._free_s
+        return self._report_after_s if self._report_after_s > free_s and not self._has_other_work else free_s
 
     def ask(self, now: Moment) -> Ask | None:
         """What to hand over next; None when nothing waits, a back-off is not over, or a request is on its way."""
@@ -90,10 +111,12 @@ class HandingOver:
     def _next(self, now: Moment) -> Ask | None:
         body = self._body
         disk = body.disk
-        if not disk.journal.is_idle:
-            finished = disk.journal.first_finished()
-            if finished is not None:
-                return self._report(_as_report(finished), finished.finished or now)
+        if not disk.journal.is_idle and now.monotonic_s >= self._report_after_s:
+            while (finished := disk.journal.first_finished()) is not None:
+                ask = self._report(_as_report(finished), finished.finished or now)
+                if ask is not None:
+                    return ask
+                self._put_result_aside(finished.command.id, _NOWHERE)
         if body.lanes is not None:
             while (progress := body.lanes.next_progress()) is not None:
                 ask = self._report(progress, now)
@@ -145,6 +168,9 @@ class HandingOver:
                 self._put_away(ask, str(error), now)
             elif left:
                 self._keep(ask, now, refused=is_refused(error))
+        elif (fault := fault_of(error)) in _UNHOUSED and COMMAND_RESULTS not in self._body.fleet.offers:
+            self._result_not_taken(ask, error, fault, now)
+            return
         else:
             settled = judge_report(error) is Disposition.SET_ASIDE
             if settled:
@@ -207,9 +233,35 @@ class HandingOver:
         if ask.report is None or ask.report.status == IN_PROGRESS:
             return
         body = self._body
+        self._report_tries, self._place_is_missing = 0, False
         body.disk.journal.reported(ask.report.command_id)
         body.fleet.gauges.open_commands -= 1
         body.fleet.book.command_reported(body.index, ask.report.command_id, body.run_s(now))
+
+    def _result_not_taken(self, ask: Ask, error: ServiceError, fault: ReportFault, now: Moment) -> None:
+        """Of a service that announces no place for results: after a few tries they are put aside, one by one."""
+        self.not_before_s = now.monotonic_s
+        if ask.report is None or ask.report.status == IN_PROGRESS:
+            return
+        self._report_tries += 1
+        if self._place_is_missing or fault is ReportFault.CONTENT or self._report_tries >= _REPORT_TRIES:
+            self._place_is_missing = self._place_is_missing or fault is not ReportFault.CONTENT
+            self._put_result_aside(ask.report.command_id, str(error))
+            return
+        retry_after_s = error.retry_after_s if isinstance(error, ErrorAnswer) else None
+        self._report_backoff, wait_s = self._report_backoff.failed(self._body.chance(), retry_after_s)
+        self._report_after_s = now.monotonic_s + wait_s
+        again = ask.attempt.again(refused=is_refused(error))
+        self._told_before = (ask.report.command_id, ask.report.status, again)
+
+    def _put_result_aside(self, command_id: str, reason: str) -> None:
+        """Nothing takes this result: it stays in the journal, and holds nothing else back."""
+        body = self._body
+        body.disk.journal.put_aside(command_id, reason)
+        body.fleet.gauges.open_commands -= 1
+        body.fleet.gauges.results_put_aside += 1
+        self._report_tries = 0
+        self._report_backoff = body.model.backoff
 
     # --- readings -----------------------------------------------------------------------------------------------------
 
@@ -287,7 +339,7 @@ class HandingOver:
             body.index,
             row.key,
             row.digest,
-            recorded_ms=recorded_ms,
+            recorded_ms=recorded_ms if self._is_dated else None,
             made_s=row.at.monotonic_s - began_s,
             at_s=now.monotonic_s - began_s,
         )

@@ -136,9 +136,8 @@ class Ledgers(NoBook):
         at_s: float,  # noqa: ARG002
     ) -> None:
         """See :class:`~simulator.fleet.audit.book.DeviceBook`."""
-        if recorded_ms is None:
-            raise AssertionError("virtual devices date every reading")
-        self._ledgers[device].send(sequence, digest, recorded_ms)
+        # On a server without recorded_at the number is all that a reading is known by.
+        self._ledgers[device].send(sequence, digest, sequence if recorded_ms is None else recorded_ms)
 
     def readings_accepted(self, device: int, sequences: Sequence[int], at_s: float) -> None:  # noqa: ARG002
         """See :class:`~simulator.fleet.audit.book.DeviceBook`."""

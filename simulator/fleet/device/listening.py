@@ -10,7 +10,7 @@ from agent.core.values import Moment
 from agent.errors import ServiceError
 from simulator.fleet.device.answers import HttpAnswer, outcome_of
 from simulator.fleet.device.body import Body
-from simulator.fleet.device.exchange import Ask, read_listing
+from simulator.fleet.device.exchange import Ask, Listing, Reading
 from simulator.fleet.device.glance import Stamps, stamps_of
 from simulator.fleet.device.intake import take_in
 from simulator.fleet.device.patience import Patience
@@ -31,7 +31,7 @@ class Listening:
         fault: why the last answer was no good one, for a person.
     """
 
-    __slots__ = ("_body", "_etag", "_pace", "_patience", "due_s", "fault")
+    __slots__ = ("_body", "_etag", "_pace", "_patience", "_reading", "due_s", "fault")
 
     def __init__(self, body: Body, now: Moment) -> None:
         intervals = body.model.polling
@@ -39,6 +39,7 @@ class Listening:
         self._pace = PollPace(intervals)
         self._patience = Patience(body.model.backoff, body.chance, defies_limit=body.model.defies_limit)
         self._etag: str | None = None
+        self._reading: Reading | None = None  # a list that has more pages
         self.fault = ""
         self.due_s = now.monotonic_s + phase_s(body.speaker.device_id, "poll", intervals.fast_s)
 
@@ -49,11 +50,13 @@ class Listening:
             return None
         self.due_s = _NEVER_S
         body = self._body
+        if self._reading is not None:
+            return self._reading.next_page(due_s)
         return body.speaker.poll(body.model.wait_s, self._etag, due_s)
 
     def answered(self, ask: Ask, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
         """Take a poll's answer, good or not; the class that it counts in."""
-        unchanged = self._body.familiar.unchanged(answer)
+        unchanged = None if self._reading is not None else self._body.familiar.unchanged(answer)
         stamps = None if unchanged is None else stamps_of(answer.headers)
         if stamps is not None:
             if not unchanged:
@@ -61,15 +64,22 @@ class Listening:
                 self._body.disk.journal.forget(())
             self._heard(stamps, unchanged=bool(unchanged), news=False, held=ask.wait_s > 0, sent_s=sent_s, now=now)
             return OutcomeClass.OK
+        reading = self._reading or Reading(self._body.speaker, ask, self._body.fleet.base_url)
         try:
-            listing = read_listing(answer, ask, self._body.speaker.device_id)
+            listing = reading.take(answer)
         except ServiceError as error:
+            if reading.has_begun:
+                self._take_in(reading.listing(is_whole=False), now)
             self.failed(error, now)
             return outcome_of(error)
+        if listing is None:
+            self._reading = reading
+            self.due_s = now.monotonic_s
+            return OutcomeClass.OK
+        is_one_page, self._reading = self._reading is None, None
         poll = listing.poll
-        self._body.time.observe(poll.server_time, now)
-        news = not poll.unchanged and take_in(self._body, poll, now)
-        if not (poll.unchanged or poll.commands or poll.malformed):
+        news = self._take_in(listing, now)
+        if is_one_page and not (poll.unchanged or poll.commands or poll.malformed):
             self._body.familiar.learn_empty(answer.body)
         stamps = Stamps(None, listing.etag)  # its time is observed already: the decisions above went by it
         self._heard(stamps, unchanged=poll.unchanged, news=news, held=poll.held, sent_s=sent_s, now=now)
@@ -78,8 +88,15 @@ class Listening:
 
     def failed(self, error: ServiceError, now: Moment) -> None:
         """No good answer came."""
+        self._reading = None
         self.fault = str(error)
         self.due_s = now.monotonic_s + self._patience.failed(error)
+
+    def _take_in(self, listing: Listing, now: Moment) -> bool:
+        """Decide on what is listed; whether it brought something new."""
+        poll = listing.poll
+        self._body.time.observe(poll.server_time, now)
+        return not poll.unchanged and take_in(self._body, poll, now)
 
     def _heard(self, stamps: Stamps, *, unchanged: bool, news: bool, held: bool, sent_s: float, now: Moment) -> None:
         body = self._body

@@ -6,18 +6,21 @@ come at times that somebody else plans, whatever the target does; closed users s
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from agent.errors import InvalidMessage, ServiceError
+import httpx
+
+from agent.errors import ServiceError
 from agent.wire import paths
+from agent.wire.answers import Answer
 from agent.wire.commands import CommandRecord, SendCommand
+from agent.wire.extensions import COMMAND_TTL
 from agent.wire.json_text import encode_json
-from simulator.fleet.device.answers import HttpAnswer, judge, outcome_of
+from simulator.fleet.device.answers import SOURCE, HttpAnswer, judge, outcome_of, read_written
 from simulator.fleet.device.driver import TIMEOUT_S, Clocks
-from simulator.fleet.device.exchange import Ask, Operation, Speaker
+from simulator.fleet.device.exchange import Ask, Operation, Speaker, sends_time
 from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.load_parts import CLEAR, RUN_OVER, Readings, Request, Subject, Users
 from simulator.fleet.device.model import Fleetwide
@@ -36,7 +39,7 @@ class LoadOptions:
     Attributes:
         timeout_s: for one request.
         payload: of the commands that are sent.
-        ttl_s: how long the service keeps such a command.
+        ttl_s: how long the service keeps such a command, where it can be told.
     """
 
     timeout_s: float = TIMEOUT_S
@@ -91,8 +94,9 @@ class Load:
         self._options = options or LoadOptions()
         self._letterheads = letterheads
         self._first = first_index
-        self._readings = Readings(fleet, first_index, subjects)
-        self._speakers = [Speaker(subject.device_id, "", fleet.offers) for subject in subjects]
+        is_dated = sends_time(fleet.offers, fleet.dialect)
+        self._readings = Readings(fleet, first_index, subjects, is_dated=is_dated)
+        self._speakers = [Speaker(subject.device_id, "", fleet.offers, fleet.dialect) for subject in subjects]
         users = Users(wheel, self.clocks.monotonic, range(first_index, first_index + len(subjects)), self.send)
         self.start_users = users.start
         self.stop_users = users.stop
@@ -139,7 +143,9 @@ class Load:
     def _command(self, place: int, _device: int, due_s: float) -> tuple[Ask, int]:
         options = self._options
         order = SendCommand(
-            device_id=self._speakers[place].device_id, command_payload=dict(options.payload), ttl_seconds=options.ttl_s
+            device_id=self._speakers[place].device_id,
+            command_payload=dict(options.payload),
+            ttl_seconds=options.ttl_s if COMMAND_TTL in self.fleet.offers else None,
         )
         body = encode_json(order.to_wire())
         return Ask(Operation.ORDER, "POST", paths.SEND_COMMAND, body, intended_s=due_s, ready_s=due_s), 0
@@ -175,7 +181,7 @@ class Load:
         if sending.sequence:
             self._readings.write_down(device, sending.sequence, outcome, sent_s, now_s)
         elif sending.ask.operation is Operation.ORDER:
-            command_id = _command_id(body) if outcome is OutcomeClass.OK else ""
+            command_id = command_id_of(body) if outcome is OutcomeClass.OK else ""
             if command_id:
                 book.command_ordered(device, command_id, at_s)
             elif outcome is OutcomeClass.OK or (outcome not in CLEAR and sent_s is not None):
@@ -217,9 +223,7 @@ class _Sending:
         self._load.settle(self, outcome, sent_s, now_s, reason)
 
 
-def _command_id(body: bytes) -> str:
+def command_id_of(body: bytes) -> str:
     """The id that the service gave a command; empty where the answer names none."""
-    try:
-        return CommandRecord.receive(json.loads(body)).id or ""
-    except (ValueError, InvalidMessage):
-        return ""
+    answer = Answer(200, httpx.Headers(), body, SOURCE)
+    return read_written(CommandRecord, answer, "command", {"command_payload": {}}).id or ""

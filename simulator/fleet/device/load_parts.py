@@ -58,9 +58,12 @@ class Readings:
         subjects: the devices.
     """
 
-    def __init__(self, fleet: Fleetwide, first_index: int, subjects: Sequence[Subject]) -> None:
+    def __init__(
+        self, fleet: Fleetwide, first_index: int, subjects: Sequence[Subject], *, is_dated: bool = True
+    ) -> None:
         self._fleet = fleet
         self._first = first_index
+        self._is_dated = is_dated
         self._signals = [subject.signals for subject in subjects]
         self._individuals = [Individual.at(fleet.seed, first_index + place) for place in range(len(subjects))]
         self._sequences = array("L", bytes(array("L").itemsize * len(subjects)))
@@ -75,9 +78,10 @@ class Readings:
         if fleet.numbered:
             values[SEQUENCE_NAME] = fleet.first_number + sequence
         recorded_ms = round(now.wall_s * 1000)
+        carried_ms = recorded_ms if self._is_dated else None
         at_s = now.monotonic_s - fleet.began_s
         fleet.book.reading_made(device)
-        fleet.book.reading_sent(device, sequence, digest, recorded_ms=recorded_ms, made_s=at_s, at_s=at_s)
+        fleet.book.reading_sent(device, sequence, digest, recorded_ms=carried_ms, made_s=at_s, at_s=at_s)
         return TimedReading(sequence, values_text(values), recorded_ms)
 
     def write_down(self, device: int, sequence: int, outcome: OutcomeClass, sent_s: float | None, now_s: float) -> None:

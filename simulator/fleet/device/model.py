@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from agent.core.backoff import Backoff
 from agent.core.commands import CommandRules
 from agent.core.polling import PollIntervals
+from agent.wire.dialect import Dialect
 from simulator.fleet.audit.book import DeviceBook, NoBook
 from simulator.fleet.device.circumstances import Circumstances
 from simulator.fleet.device.vocabulary import VOCABULARY, VirtualHandler, rules_of
 from simulator.fleet.models.model import Model
 from simulator.fleet.signals.base import SignalSet
 from simulator.fleet.signals.climate import CLIMATE
+
+_AUTO: Final = Dialect()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +60,13 @@ class Gauges:
         online: devices that are switched on.
         waiting_readings: readings in the outboxes, also of devices that are off.
         open_commands: commands that a device has and the service has no final result of.
+        results_put_aside: results that nothing on the service takes.
     """
 
     online: int = 0
     waiting_readings: int = 0
     open_commands: int = 0
+    results_put_aside: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +83,8 @@ class Fleetwide:
         gauges: counted here.
         began_s: the run's begin on the monotonic clock: the book's times count from it.
         circumstances: states and faults; None for a run without them.
+        dialect: what the scenario says of the service beside its extensions.
+        base_url: of the service: links to further pages lead below it.
     """
 
     offers: frozenset[str]
@@ -88,3 +96,5 @@ class Fleetwide:
     gauges: Gauges = field(default_factory=Gauges)
     began_s: float = 0.0
     circumstances: Circumstances | None = None
+    dialect: Dialect = _AUTO
+    base_url: str = "http://service.invalid"

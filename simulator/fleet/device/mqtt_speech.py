@@ -81,6 +81,11 @@ class MqttSpeaker(Speaker):
             attempt=attempt,
         )
 
+    @property
+    def sends_time(self) -> bool:
+        """Whether readings go out with the time at which they were made: always, by the gateway's contract."""
+        return True
+
     def report(self, report: Report, intended_s: float = 0.0, ready_s: float = 0.0) -> Ask | None:
         """Tell how a command goes or ended."""
         message = ResultMessage(

@@ -15,6 +15,7 @@ from typing import Final
 
 from agent.core.commands import OVER_STATES, finish_entry, report_entry, start_entry
 from agent.core.outbox import ROW_BYTES, Bounds, Held, Shortage, age_s, choose_next, evict, is_live, too_old
+from agent.core.put_aside import put_aside_entry
 from agent.core.values import CommandState, JournalEntry, Moment, Outcome
 from simulator.fleet.device.exchange import Ask
 
@@ -77,6 +78,10 @@ class MemoryJournal:
     def reported(self, command_id: str) -> JournalEntry:
         """``finished`` -> ``reported``; the entry as it is now."""
         return self._put(report_entry(self._known[command_id]))
+
+    def put_aside(self, command_id: str, reason: str) -> JournalEntry:
+        """``finished`` -> ``put_aside``: nothing takes its result; the entry as it is now."""
+        return self._put(put_aside_entry(self._known[command_id], reason))
 
     def in_state(self, state: CommandState) -> list[JournalEntry]:
         """Entries in this state, in the order of their arrival."""

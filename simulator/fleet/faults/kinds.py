@@ -101,6 +101,9 @@ LINK_KINDS: Final = frozenset(
 )
 """Those of the network."""
 
+_REFUSED: Final = frozenset({"broken_json", "nan_sensor", "oversized_json", "schema_drift"})
+"""Those that make bodies which a service may refuse."""
+
 _READER: Final[TypeAdapter[Any]] = TypeAdapter(DeviceFaultSettings)
 
 
@@ -115,6 +118,11 @@ def read_fault(document: Mapping[str, Any]) -> DeviceFaultSettings:
     except ValidationError as error:
         raise ConfigurationError([describe_faults(error)], "faults") from None
     return settings
+
+
+def plans_refusals(kinds: Iterable[str]) -> bool:
+    """Whether faults of these kinds make readings that a service refuses, as the scenario means it."""
+    return not _REFUSED.isdisjoint(kinds)
 
 
 def build_faults(settings: Iterable[DeviceFaultSettings], *, origin_s: float) -> tuple[DeviceFault[Any], ...]:

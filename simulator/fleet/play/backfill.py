@@ -246,7 +246,7 @@ class BackfillPlay:
 
     async def _hand_over(self, number: int) -> None:
         job = self._job
-        speaker = Speaker(job.device_ids[number], job.product_id, job.offers)
+        speaker = Speaker(job.device_ids[number], job.product_id, job.offers, job.scenario.target.dialect.dialect())
         telemetry = job.scenario.fleet.models[job.model_numbers[number]].telemetry
         size = telemetry.batch if BATCH_SENSOR_DATA in job.offers else 1
         history = self._history(number)

@@ -234,6 +234,7 @@ class HttpDevices(_CoreDevices):
             "online": float(gauges.online - self._links.state.down),
             "waiting_readings": float(gauges.waiting_readings),
             "connections": float(self._engine.connections),
+            **({"results_put_aside": float(gauges.results_put_aside)} if gauges.results_put_aside else {}),
         }
 
     async def close(self) -> int:

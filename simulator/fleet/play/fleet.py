@@ -168,6 +168,8 @@ class FleetPlay:
             book=self._book,
             began_s=at_s,
             circumstances=None if job.scenario.level == "wire" else around,
+            dialect=job.scenario.target.dialect.dialect(),
+            base_url=job.address.base_url,
         )
         members = [
             Member(device_id, job.product_id, self._kinds[number])
@@ -261,6 +263,7 @@ class FleetPlay:
         self._recorder.undelivered += never_sent
         if self._network is not None:
             await self._network.end()
+        aside = 0 if self._troupe is None else round(self._troupe.gauges().get("results_put_aside", 0.0))
         if self._troupe is not None:
             if self._job.scenario.level == "core":  # pure load has no power to lose: what is under way never ends
                 for device in self._job.devices:
@@ -282,7 +285,10 @@ class FleetPlay:
             slowest=self._measurement.slowest(names, self._job.devices.start),
             failures=tuple(f"{count} commands were refused: {why}" for why, count in refused.items()),
             missed=sum(gap.records for gap in gaps),
-            extras={"faults": dict(self._measurement.sentences)} if self._measurement.sentences else {},
+            extras={
+                **({"faults": dict(self._measurement.sentences)} if self._measurement.sentences else {}),
+                **({"results": {"put_aside": aside}} if aside else {}),
+            },
         )
 
     async def _end_tasks(self) -> Exception | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from agent.errors import TransportError
+from agent.wire.extensions import NONE
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import OutcomeClass
@@ -29,12 +30,14 @@ class LimiterJob:
 
     Attributes:
         keys: one of them storms, the others stay below their quota meanwhile.
+        offers: the service's extensions.
     """
 
     base_url: str
     keys: tuple[KeyPairFile, ...]
     rules: LimiterRules
     timeout_s: float
+    offers: frozenset[str] = NONE
 
     def make(self, recorder: Recorder) -> LimiterPlay:
         """See :class:`~simulator.fleet.run.worker.Job`."""
@@ -67,7 +70,7 @@ class LimiterPlay:
         """The test begins."""
         del at_s
         keys = read_keys(self._job.keys)
-        desk = LimiterDesk(self._pool, keys, self._pace.now, self._measure)
+        desk = LimiterDesk(self._pool, keys, self._pace.now, self._measure, offers=self._job.offers)
         trial = LimiterTrial(desk.ask, len(keys), self._job.rules, self._pace, self._tell)
         self._task = asyncio.create_task(trial.run(), name="limiter")
 

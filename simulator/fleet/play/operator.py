@@ -14,13 +14,14 @@ from typing import Any, Final
 import httpx
 
 from agent.core.backoff import Backoff
-from agent.errors import InvalidMessage, UnexpectedAnswer
+from agent.errors import ServiceError
 from agent.wire import paths
-from agent.wire.answers import KEY_IN_USE, read_retry_after
+from agent.wire.answers import KEY_IN_USE, Answer, read_retry_after
 from agent.wire.commands import CommandRecord, SendCommand
-from agent.wire.extensions import IDEMPOTENCY_KEY
+from agent.wire.extensions import COMMAND_TTL, IDEMPOTENCY_KEY
 from agent.wire.json_text import encode_json
 from simulator.fleet.audit.book import DeviceBook
+from simulator.fleet.device.answers import HttpAnswer, judge, read_written
 from simulator.fleet.device.chance import Chance
 from simulator.fleet.device.exchange import Ask, Operation
 from simulator.fleet.device.letterhead import Letterhead
@@ -84,7 +85,8 @@ class Operator:
         way: to the service.
         device_ids: the service's ids of this worker's devices.
         first_index: of the first of them, in the fleet.
-        payloads: the scenario's streams of commands: payload and time to live, seconds.
+        payloads: the scenario's streams of commands: payload and time to live, seconds; the latter goes out where the
+            service takes it.
         book: for the audit.
         observer: for the measurement.
         began_s: the run's begin on the engine's clock: the book's times count from it.
@@ -131,7 +133,7 @@ class Operator:
         body = SendCommand(
             device_id=self._device_ids[device - self._first],
             command_payload=dict(payload),
-            ttl_seconds=round(ttl_s),
+            ttl_seconds=round(ttl_s) if COMMAND_TTL in self.way.offers else None,
         )
         once = IDEMPOTENCY_KEY in self.way.offers
         headers = {"idempotency-key": f"{self.way.run}-order-{stream}-{serial}"} if once else {}
@@ -191,11 +193,16 @@ class _Order:
         operator, outcome = self._operator, class_of(status)
         self._note(outcome, sent_s, now_s)
         if outcome is OutcomeClass.OK:
-            command_id = _id_of(body)
-            if command_id is None:
-                self._give_up("an answer without an id")
+            try:
+                command_id = _id_of(judge(HttpAnswer(status, headers, body)))
+            except ServiceError as error:
+                self._operator.observer.faulted(OPERATION, self._device, str(error))
+                self._forget(now_s)
                 return
             operator.tally.under_way -= 1
+            if command_id is None:  # the status has decided: it is there, under an id that the answer does not name
+                operator.book.order_unanswered(self._device, now_s - operator.began_s)
+                return
             operator.book.command_ordered(self._device, command_id, now_s - operator.began_s)
             operator.on_ordered(command_id, self._first_due_s)
         elif status == _CONFLICT and _word_of(body) == KEY_IN_USE:
@@ -256,11 +263,9 @@ class _Order:
         tally.refused[why] = tally.refused.get(why, 0) + 1
 
 
-def _id_of(body: bytes) -> str | None:
-    try:
-        return CommandRecord.receive(json.loads(body)).stable_id() or None
-    except (ValueError, InvalidMessage, UnexpectedAnswer):
-        return None
+def _id_of(answer: Answer) -> str | None:
+    """The id that the service gave a command; None where the answer names none."""
+    return read_written(CommandRecord, answer, "command", {"command_payload": {}}).id
 
 
 def _word_of(body: bytes) -> str:

@@ -17,10 +17,11 @@ from agent.errors import AgentError, ServiceError, TransportError, UnexpectedAns
 from agent.wire import paths
 from agent.wire.answers import Answer, read_retry_after
 from agent.wire.devices import Device
+from agent.wire.extensions import NONE
 from agent.wire.json_text import encode_json
 from agent.wire.onboarding import RegisterDevice, ScanAnswer, ScanQr
 from agent.wire.qr import LabelText, encode_label
-from simulator.fleet.device.answers import judge
+from simulator.fleet.device.answers import judge, read_written
 from simulator.fleet.engine.pool import HttpAnswer, HttpPool
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import REFUSALS, Attempt, OutcomeClass, class_of
@@ -37,7 +38,6 @@ _TRIES: Final = 6
 _CONFLICT: Final = 409
 _GONE: Final = 404
 _LATER: Final = frozenset({OutcomeClass.LIMITED, OutcomeClass.SERVER_ERROR})
-_PAGE: Final = 1000
 _FAULT_CHARACTERS: Final = 200
 _SOURCE: Final = "the service"
 _NO_HEADERS: Final = httpx.Headers()
@@ -64,6 +64,7 @@ class StormJob:
         users: the two people.
         rate_factors: of the scenario's phases: how much faster labels arrive in each.
         races, remove: shares of the labels.
+        offers: the service's extensions.
     """
 
     base_url: str
@@ -79,6 +80,7 @@ class StormJob:
     seed: int
     connections: int = 256
     timeout_s: float = 10.0
+    offers: frozenset[str] = NONE
 
     def make(self, recorder: Recorder) -> StormPlay:
         """See :class:`~simulator.fleet.run.worker.Job`."""
@@ -196,8 +198,8 @@ class StormPlay:
         answer = await self._ask(journey, scan, due_s)
         if answer is None:
             return
-        found = ScanAnswer.receive(Answer(answer.status, _NO_HEADERS, answer.body, _SOURCE).json())
-        journey.scanned = found.device_identifier == course.identifier
+        found = read_written(ScanAnswer, self._as_read(answer), "scan", {})
+        journey.scanned = found.device_identifier in {None, course.identifier}
         if not journey.scanned:
             journey.faults.append("scan-qr named another device than the label")
         people = job.users if course.raced else job.users[course.number % 2 :][:1]
@@ -223,8 +225,24 @@ class StormPlay:
         answer = await self._ask(journey, step, due_s)
         if answer is not None and answer.status != _CONFLICT:
             journey.winners.append(user)
-            device = Device.receive(Answer(answer.status, _NO_HEADERS, answer.body, _SOURCE).json())
-            journey.device_id = device.device_id
+            device = read_written(Device, self._as_read(answer), "device", {})
+            journey.device_id = device.device_id or journey.device_id or await self._listed_id(user, course.identifier)
+
+    @staticmethod
+    def _as_read(answer: HttpAnswer) -> Answer:
+        return Answer(answer.status, _NO_HEADERS, answer.body, _SOURCE)
+
+    async def _listed_id(self, user: str, identifier: str) -> str:
+        """The id of a device whose registration did not name it; empty where the list does not, either."""
+        desk = TargetDesk(self._pool, self._keys, self._job.offers)
+        with contextlib.suppress(AgentError):
+            async for items in desk.pages(paths.user_devices(user), desk.paging):
+                for item in items:
+                    with contextlib.suppress(AgentError):
+                        device = Device.receive(item)
+                        if device.device_identifier == identifier:
+                            return device.device_id
+        return ""
 
     async def _remove(self, journey: Journey, due_s: float) -> None:
         path = paths.onboarding_device(journey.device_id)
@@ -290,11 +308,11 @@ class StormPlay:
 
     async def _listed(self) -> tuple[dict[str, list[str]], bool]:
         """The identifiers that the service lists for each of the two; False when it could not be read to the end."""
-        desk, wanted = TargetDesk(self._pool, self._keys), set(self._job.identifiers)
+        desk, wanted = TargetDesk(self._pool, self._keys, self._job.offers), set(self._job.identifiers)
 
         async def read(user: str) -> list[str]:
             names: list[str] = []
-            async for items in desk.pages(paths.user_devices(user), {"limit": _PAGE}):
+            async for items in desk.pages(paths.user_devices(user), desk.paging):
                 names += [name for name in (Device.receive(item).device_identifier for item in items) if name in wanted]
             return names
 

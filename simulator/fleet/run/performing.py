@@ -12,6 +12,7 @@ from typing import Final
 
 from agent.errors import AgentError
 from simulator.fleet.audit.findings import AuditSettings, audit_run
+from simulator.fleet.faults.kinds import plans_refusals
 from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.plan.forecast import forecast
 from simulator.fleet.plan.plan import Plan, plan_of
@@ -134,11 +135,15 @@ def _audit(
     way = setting.way
 
     async def read() -> AuditRecord:
-        async with open_desk(way.base_url, Keyring(way.keys), timeout_s=setting.file.scenario.target.timeout_s) as desk:
+        timeout_s = setting.file.scenario.target.timeout_s
+        async with open_desk(way.base_url, Keyring(way.keys), timeout_s=timeout_s, offers=prepared.offers) as desk:
             return await audit_run(
                 setting.folder,
                 desk.pages,
-                AuditSettings(late_after_s=setting.file.scenario.audit.late_after_s),
+                AuditSettings(
+                    late_after_s=setting.file.scenario.audit.late_after_s,
+                    refusals_planned=plans_refusals(fault.kind for fault in setting.file.scenario.faults),
+                ),
                 lambda done, whole: view.stage("reading everything back", done, whole),
             )
 

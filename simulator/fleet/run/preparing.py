@@ -11,8 +11,7 @@ from typing import Final
 from uuid import uuid4
 
 from agent.errors import ConfigurationError
-from agent.wire.auth import KeyPair
-from agent.wire.client import ServiceClient
+from agent.wire.extensions import LIST_PARAMETERS, RECORDED_AT
 from simulator.fleet.audit.book import SEQUENCE_NAME, first_number_of
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
 from simulator.fleet.audit.frames import LedgerHeader
@@ -30,6 +29,7 @@ from simulator.fleet.scenario.kinds import LimiterSettings
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.asking import Keyring, open_desk
+from simulator.fleet.target.discovery import find_offers
 from simulator.fleet.target.gateway_tokens import issue_gateway_tokens
 from simulator.fleet.target.limiter.values import LimiterRules
 from simulator.fleet.target.provisioning import Provisioned, Wanted, provision
@@ -100,24 +100,37 @@ async def prepare(setting: Setting, told: Told) -> Prepared:
     scenario = file.scenario
     product = load_product(_product_path(file))
     identifiers = read_identifiers(scenario.fleet, file.folder)
-    with ServiceClient(way.base_url, KeyPair(way.keys[0].api_key, way.keys[0].secret_key)) as client:
-        offers = client.discover()
+    offers = find_offers(way, scenario.target.dialect.dialect())
     if scenario.kind == "limiter":
-        return Prepared((_limiter_job(scenario, way),), run, round(time.time() * 1000), offers, is_audited=False)
+        return Prepared(
+            (_limiter_job(scenario, way, offers),), run, round(time.time() * 1000), offers, is_audited=False
+        )
     is_storm = scenario.kind == "onboarding_storm"
     wanted = Wanted(product, scenario.scenario, scenario.fleet.identities.user_id, [] if is_storm else identifiers)
-    async with open_desk(way.base_url, Keyring(way.keys), timeout_s=scenario.target.timeout_s) as desk:
+    async with open_desk(way.base_url, Keyring(way.keys), timeout_s=scenario.target.timeout_s, offers=offers) as desk:
         provisioned = await provision(desk, wanted, told)
     began_ms = round(time.time() * 1000)
     if is_storm:
-        job = _storm_job(scenario, way, provisioned, [f"{name}-{run[:6]}" for name in identifiers])
+        job = _storm_job(scenario, way, provisioned, offers, [f"{name}-{run[:6]}" for name in identifiers])
         return Prepared((job,), run, began_ms, offers, is_audited=False)
     if setting.is_audited:
         devices = enumerate(provisioned.devices)
         write_devices(setting.folder, (AuditedDevice(n, device.device_id, device.name) for n, device in devices))
     prepared = Prepared((), run, began_ms, offers, setting.is_audited)
+    if scenario.kind == "backfill":
+        _check_backfill(offers)
     make = _backfill_jobs if scenario.kind == "backfill" else _fleet_jobs
     return replace(prepared, jobs=tuple(make(setting, prepared, provisioned)))
+
+
+def _check_backfill(offers: frozenset[str]) -> None:
+    missing = sorted({LIST_PARAMETERS, RECORDED_AT} - offers)
+    if missing:
+        fault = (
+            f"kind backfill: the service announces no {' and no '.join(missing)}, so that a history can neither keep "
+            "its times nor be gone on with; where it takes them all the same, say so in target.dialect.extensions"
+        )
+        raise ConfigurationError([fault], "target")
 
 
 def _product_path(file: ScenarioFile) -> Path | None:
@@ -125,13 +138,15 @@ def _product_path(file: ScenarioFile) -> Path | None:
     return None if name == "climate-node" else file.folder / name
 
 
-def _limiter_job(scenario: Scenario, way: Way) -> LimiterJob:
+def _limiter_job(scenario: Scenario, way: Way, offers: frozenset[str]) -> LimiterJob:
     settings = scenario.limiter or LimiterSettings()
     rules = LimiterRules(settings.quota, settings.window_s, settings.over, settings.tolerance)
-    return LimiterJob(way.base_url, way.key_files, rules, scenario.target.timeout_s)
+    return LimiterJob(way.base_url, way.key_files, rules, scenario.target.timeout_s, offers)
 
 
-def _storm_job(scenario: Scenario, way: Way, provisioned: Provisioned, identifiers: Sequence[str]) -> StormJob:
+def _storm_job(
+    scenario: Scenario, way: Way, provisioned: Provisioned, offers: frozenset[str], identifiers: Sequence[str]
+) -> StormJob:
     settings = scenario.onboarding
     if settings is None:
         raise ConfigurationError(["kind onboarding_storm needs the section 'onboarding'"], "scenario")
@@ -150,6 +165,7 @@ def _storm_job(scenario: Scenario, way: Way, provisioned: Provisioned, identifie
         seed=scenario.seed,
         connections=scenario.target.pool,
         timeout_s=scenario.target.timeout_s,
+        offers=offers,
     )
 
 
@@ -160,7 +176,9 @@ def _fleet_jobs(setting: Setting, prepared: Prepared, provisioned: Provisioned) 
     for worker, devices in enumerate(deal(scenario.fleet.devices, workers)):
         ours = provisioned.devices[devices.start : devices.stop]
         offers = tuple(sorted(prepared.offers))
-        header = LedgerHeader(worker, devices.start, len(devices), prepared.began_ms, name, offers, first_number)
+        header = LedgerHeader(
+            worker, devices.start, len(devices), prepared.began_ms, name, offers, first_number, *_said(scenario)
+        )
         yield FleetJob(
             scenario=scenario,
             address=address,
@@ -190,7 +208,14 @@ def _backfill_jobs(setting: Setting, prepared: Prepared, provisioned: Provisione
         ours = provisioned.devices[devices.start : devices.stop]
         offers = tuple(sorted(prepared.offers))
         header = LedgerHeader(
-            worker, devices.start, len(devices), prepared.began_ms, SEQUENCE_NAME, offers, first_number
+            worker,
+            devices.start,
+            len(devices),
+            prepared.began_ms,
+            SEQUENCE_NAME,
+            offers,
+            first_number,
+            *_said(scenario),
         )
         yield BackfillJob(
             scenario=scenario,
@@ -210,6 +235,13 @@ def _backfill_jobs(setting: Setting, prepared: Prepared, provisioned: Provisione
             connections=max(1, min(_BACKFILL_CONNECTIONS, scenario.target.pool) // workers),
             program=setting.file.program,
         )
+
+
+def _said(scenario: Scenario) -> tuple[str | None, str | None, str, str]:
+    """What an audit goes by that the scenario says of the server: the reading with the time, what its lists hold."""
+    section = scenario.target.dialect
+    dialect = section.dialect()
+    return dialect.recorded_at_reading, dialect.command_lists, section.command_id, section.time_zone
 
 
 def _address(setting: Setting, provisioned: Provisioned) -> Address:

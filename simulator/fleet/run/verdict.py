@@ -58,7 +58,14 @@ def judge_run(found: Findings) -> Verdict:
         (Word.UNREACHABLE, [found.unreachable] if found.unreachable else []),
         (Word.INTERRUPTED, ["ended by hand before its time"] if found.interrupted else []),
         (Word.INCONCLUSIVE, [*found.saturated, *map(_gap, found.gaps), *_unaudited(found)]),
-        (Word.FAILED, [*found.failures, *map(missed_text, (t for t in found.thresholds if t.judged and not t.held))]),
+        (
+            Word.FAILED,
+            [
+                *_not_accepted(found.audit),
+                *found.failures,
+                *map(missed_text, (t for t in found.thresholds if t.judged and not t.held)),
+            ],
+        ),
     )
     given = [(word, sentences) for word, sentences in reasons if sentences]
     word = given[0][0] if given else Word.PASSED
@@ -92,7 +99,11 @@ def _wrong(stream: StreamAudit) -> str:
 def _unaudited(found: Findings) -> list[str]:
     if found.audit is None or found.audit.complete or found.unreachable or found.interrupted:
         return []
-    return ["the audit is not complete: not everything could be read back"]
+    return list(found.audit.unjudged) or ["the audit is not complete: not everything could be read back"]
+
+
+def _not_accepted(audit: AuditRecord | None) -> list[str]:
+    return [] if audit is None else list(audit.failures)
 
 
 def _gap(gap: Gap) -> str:

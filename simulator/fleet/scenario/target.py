@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from agent.config.dialect import DialectConfig
 from simulator.fleet.settings import Seconds, Section
 
 Transport = Literal["http_poll", "http_long_poll", "mqtt"]
@@ -75,6 +76,10 @@ class TargetSettings(Section):
         default=(),
         max_length=1000,
         description="The pool of key pairs; left out: the key pair that 'run' is given on the command line.",
+    )
+    dialect: DialectConfig = Field(
+        default_factory=DialectConfig,
+        description="What is known of the service beforehand, as service.dialect of the agent's configuration.",
     )
     on_limited: Literal["obey", "defy"] = Field(
         default="obey", description="What a device of level core does about 429: wait as Retry-After says, or go on."

@@ -19,7 +19,9 @@ import httpx
 from agent.core.backoff import Backoff
 from agent.errors import Advice, ErrorAnswer, RateLimited, ServiceError
 from agent.wire.answers import Answer
+from agent.wire.extensions import LIST_PARAMETERS, NONE
 from agent.wire.json_text import encode_json
+from agent.wire.limits import PAGE_MAX
 from agent.wire.lists import PageWalk, Params
 from agent.wire.rate_limit import read_rate_limit
 from simulator.fleet.device.answers import judge
@@ -51,9 +53,13 @@ class Keyring:
 class TargetDesk:
     """Requests to one service with a pool of keys; each key's quota is kept, and a key that has to wait lets others go.
 
+    Attributes:
+        paging: query parameters that make the pages of a list large.
+
     Args:
         pool: the connections; it carries no credential.
         keys: they share the load.
+        offers: the service's extensions: what is beyond the specification is asked for where it has them.
         sleep: waits that many seconds.
         clock: monotonic seconds.
     """
@@ -62,6 +68,7 @@ class TargetDesk:
         self,
         pool: HttpPool,
         keys: Keyring,
+        offers: frozenset[str] = NONE,
         *,
         sleep: Sleep = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
@@ -72,6 +79,7 @@ class TargetDesk:
         self._keys = KeyPool(keys.pairs)
         self._sleep = sleep
         self._clock = clock
+        self.paging: Params = {"limit": PAGE_MAX} if LIST_PARAMETERS in offers else {}
 
     async def ask(self, method: str, target: str, body: Any = None, *, once: str | None = None) -> Answer:
         """One request until it is answered for good; what may pass by itself is asked again.
@@ -133,12 +141,15 @@ class TargetDesk:
 
 
 @asynccontextmanager
-async def open_desk(base_url: str, keys: Keyring, *, timeout_s: float = PATIENCE_S) -> AsyncIterator[TargetDesk]:
+async def open_desk(
+    base_url: str, keys: Keyring, *, timeout_s: float = PATIENCE_S, offers: frozenset[str] = NONE
+) -> AsyncIterator[TargetDesk]:
     """A desk with connections of its own, for the length of the block.
 
     Args:
         base_url: of the service.
         keys: they share the load.
+        offers: as for :class:`TargetDesk`.
         timeout_s: the devices' patience. The desk has more, since a page that a hurried client gives up is one that
             nobody has looked at.
 
@@ -147,7 +158,7 @@ async def open_desk(base_url: str, keys: Keyring, *, timeout_s: float = PATIENCE
     """
     pool = HttpPool(base_url, {}, connections=_CONCURRENCY, timeout_s=max(timeout_s, PATIENCE_S))
     try:
-        yield TargetDesk(pool, keys)
+        yield TargetDesk(pool, keys, offers)
     finally:
         await pool.close()
 

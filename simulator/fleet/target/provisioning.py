@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agent.errors import Conflict, InvalidMessage, NotFound, UnexpectedAnswer
+from agent.errors import Conflict, InvalidMessage, NotFound, Refused, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.devices import Device
 from agent.wire.onboarding import RegisterDevice
 from agent.wire.products import NewProduct, Product
+from simulator.fleet.device.answers import read_written
 from simulator.fleet.runner import DeviceIdentity
 from simulator.fleet.target.asking import TargetDesk, for_each
 
 MARK: Final = "fleet-simulator"
 """``metadata.made_by`` of every product, and the begin of every device's name: cleanup goes by it."""
-_PAGE: Final = 1000
+_PLAIN: Final = frozenset({"name", "category", "model", "description"})
+"""The members of a product that the specification names."""
 _TOLD_EVERY: Final = 100
 
 Told = Callable[[int, int], None]
@@ -72,6 +74,7 @@ async def provision(desk: TargetDesk, wanted: Wanted, told: Told) -> Provisioned
     found = await _registered(desk, wanted, product_id)
     missing = [number for number, name in enumerate(wanted.identifiers) if name not in found]
     total = len(wanted.identifiers)
+    nameless: list[str] = []
     told(total - len(missing), total)
 
     async def register(number: int) -> None:
@@ -87,11 +90,22 @@ async def provision(desk: TargetDesk, wanted: Wanted, told: Told) -> Provisioned
         except Conflict as error:
             error.add_note(f"give the scenario another identities.prefix or user_id: {identifier} is taken")
             raise
-        found[identifier] = Device.receive(answer.json()).device_id
+        device_id = read_written(Device, answer, "device", {}).device_id
+        if not device_id:
+            nameless.append(identifier)
+            return
+        found[identifier] = device_id
         if len(found) % _TOLD_EVERY == 0:
             told(len(found), total)
 
     await for_each(missing, register)
+    if nameless:
+        found |= await _registered(desk, wanted, product_id)
+        if lost := [name for name in nameless if not found.get(name)]:
+            raise UnexpectedAnswer(
+                f"the service registered {len(lost)} devices such as {lost[0]}, and neither its answers nor the list "
+                f"of {wanted.user_id}'s devices names their device_id: let one of the two name it"
+            )
     told(total, total)
     devices = tuple(DeviceIdentity(found[name], product_id, name) for name in wanted.identifiers)
     return Provisioned(product_id, devices, len(missing))
@@ -99,15 +113,32 @@ async def provision(desk: TargetDesk, wanted: Wanted, told: Told) -> Provisioned
 
 async def _product(desk: TargetDesk, wanted: Wanted) -> str:
     name = f"{MARK} {wanted.product.name}"
-    async for items in desk.pages(paths.PRODUCTS, {"limit": _PAGE}):
-        for item in items:
-            product = _received_product(item)
-            if product is not None and product.name == name and is_marked(product):
-                return product.product_id
+    if product_id := await _product_named(desk, name):
+        return product_id
     mark = {**(wanted.product.metadata or {}), "made_by": MARK}
     body = wanted.product.model_copy(update={"name": name, "metadata": mark})
-    answer = await desk.ask("POST", paths.PRODUCTS, body.to_wire())
-    return Product.receive(answer.json()).product_id
+    try:
+        answer = await desk.ask("POST", paths.PRODUCTS, body.to_wire())
+    except Refused:  # members beyond those that the specification names
+        answer = await desk.ask("POST", paths.PRODUCTS, {n: v for n, v in body.to_wire().items() if n in _PLAIN})
+    product_id = read_written(Product, answer, "product", {}).product_id or await _product_named(desk, name)
+    if not product_id:
+        raise UnexpectedAnswer(
+            f"the service made the product {name!r}, and neither its answer nor GET /products names its id: let one of "
+            "the two name it"
+        )
+    return product_id
+
+
+async def _product_named(desk: TargetDesk, name: str) -> str:
+    """The id of this program's product of that name; empty where there is none."""
+    with contextlib.suppress(NotFound):  # a service may say so where there is no product at all
+        async for items in desk.pages(paths.PRODUCTS, desk.paging):
+            for item in items:
+                product = _received_product(item)
+                if product is not None and product.name == name and is_marked(product):
+                    return product.product_id
+    return ""
 
 
 async def _registered(desk: TargetDesk, wanted: Wanted, product_id: str) -> dict[str, str]:
@@ -117,16 +148,18 @@ async def _registered(desk: TargetDesk, wanted: Wanted, product_id: str) -> dict
     target = paths.user_devices(wanted.user_id)
     # A user is created by the first registration; before that there is none to ask for.
     with contextlib.suppress(NotFound):
-        async for items in desk.pages(target, {"limit": _PAGE}):
-            for device in map(Device.receive, items):
-                if device.product_id == product_id and device.device_identifier in names:
+        async for items in desk.pages(target, desk.paging):
+            for device in filter(None, map(_received_device, items)):
+                if device.product_id in {None, product_id} and device.device_identifier in names:
                     found[device.device_identifier] = device.device_id
     return found
 
 
 def is_marked(product: Product) -> bool:
     """Whether this program made it."""
-    return (product.metadata or {}).get("made_by") == MARK
+    if product.metadata is None:  # a service that keeps no further members has the name alone
+        return (product.name or "").startswith(f"{MARK} ")
+    return product.metadata.get("made_by") == MARK
 
 
 @dataclass(slots=True)
@@ -155,15 +188,15 @@ async def clean_up(desk: TargetDesk, told: Told, *, dry_run: bool = False) -> Cl
         ServiceError: the target refused something, or does not answer.
     """
     marked: dict[str, str] = {}
-    async for items in desk.pages(paths.PRODUCTS, {"limit": _PAGE}):
+    async for items in desk.pages(paths.PRODUCTS, desk.paging):
         products = filter(None, map(_received_product, items))
         marked |= {product.product_id: product.name or "" for product in products if is_marked(product)}
     if not marked:
         return CleanupCount()
     device_ids: list[str] = []
-    async for items in desk.pages(paths.DEVICES, {"limit": _PAGE}):
-        devices = map(Device.receive, items)
-        device_ids += [device.device_id for device in devices if device.product_id in marked]
+    async for items in desk.pages(paths.DEVICES, desk.paging):
+        devices = filter(None, map(_received_device, items))
+        device_ids += [device.device_id for device in devices if device.device_id and _is_ours(device, marked)]
     count = CleanupCount(len(marked), len(device_ids), tuple(marked.values()))
     if dry_run:
         return count
@@ -187,6 +220,20 @@ async def _delete(desk: TargetDesk, target: str) -> None:
     # Not there any more: somebody else took it away, and that is what was wanted.
     with contextlib.suppress(NotFound):
         await desk.ask("DELETE", target)
+
+
+def _is_ours(device: Device, marked: Mapping[str, str]) -> bool:
+    """Of a marked product; where the list names none, a device with the mark in its own name."""
+    if device.product_id is None:
+        return (device.device_name or "").startswith(f"{MARK} ")
+    return device.product_id in marked
+
+
+def _received_device(item: Any) -> Device | None:
+    try:
+        return Device.receive(item)
+    except (InvalidMessage, UnexpectedAnswer):
+        return None
 
 
 def _received_product(item: Any) -> Product | None:

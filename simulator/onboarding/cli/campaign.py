@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from agent.wire.times import to_rfc3339
+from simulator.announced import ask_offers
 from simulator.exit_codes import ExitCode
 from simulator.interrupts import terminations_as_interrupts
 from simulator.labels.terminal import WrongUse, show_progress
@@ -77,7 +78,7 @@ def campaign_command(
     with told_in_one_line():
         found = find_labels(labels, pictures=pictures)
         with connected(way, connections=concurrency + 2, sleep=stop.wait) as service, terminations_as_interrupts():
-            extensions = service.backstage.asker.ask(service.client.discover)
+            extensions = service.backstage.asker.ask(lambda: ask_offers(service.client))
             header = {
                 "kind": "campaign",
                 "base_url": service.base_url,

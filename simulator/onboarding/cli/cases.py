@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.wire.times import to_rfc3339
+from simulator.announced import ask_offers
 from simulator.exit_codes import ExitCode
 from simulator.labels.terminal import WrongUse, show_progress
 from simulator.onboarding.cases import CASES, Case, actions_of
@@ -142,7 +143,7 @@ def profile_command(
 def _play(wanted: Wanted, way: Way, other: Way, out: Path | None) -> Played:
     began_at = to_rfc3339(time.time())
     with connected(way) as home, connected_if_given(other, "other") as stranger:
-        extensions = home.backstage.asker.ask_once(home.client.discover)
+        extensions = home.backstage.asker.ask_once(lambda: ask_offers(home.client))
         header = {"kind": "cases", "base_url": home.base_url}
         with open_run(out, header, resumable=False) as run:
             report = _run(wanted, home, stranger, run)

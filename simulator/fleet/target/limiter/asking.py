@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from agent.errors import ServiceError
 from agent.wire import paths
+from agent.wire.extensions import LIST_PARAMETERS, NONE
 from simulator.fleet.device.answers import Answered
 from simulator.fleet.outcomes import OutcomeClass, class_of
 from simulator.fleet.target.key_pool import headers_of
@@ -14,8 +15,7 @@ from simulator.fleet.target.limiter.values import UNAUTHORIZED, Reply
 from simulator.keys import Keys
 
 OPERATION: Final = "http.devices"
-"""What is asked for: a page of one device, the cheapest thing that every service has."""
-_TARGET: Final = f"{paths.DEVICES}?limit=1"
+"""What is asked for: the list of devices."""
 
 Measured = Callable[[OutcomeClass, float, float], None]
 """Outcome, sent, received."""
@@ -37,12 +37,21 @@ class LimiterDesk:
         keys: the pairs.
         now: the test's clock.
         measured: is told of each exchange.
+        offers: the service's extensions.
     """
 
     def __init__(
-        self, pool: Pool, keys: Sequence[Keys], now: Callable[[], float], measured: Measured | None = None
+        self,
+        pool: Pool,
+        keys: Sequence[Keys],
+        now: Callable[[], float],
+        measured: Measured | None = None,
+        *,
+        offers: frozenset[str] = NONE,
     ) -> None:
         self._pool = pool
+        # A page of one device, where the service has pages: the cheapest thing that every service has.
+        self._target = f"{paths.DEVICES}?limit=1" if LIST_PARAMETERS in offers else paths.DEVICES
         self._good = [headers_of(pair) for pair in keys]
         self._wrong = [{**headers, "x-secret-key": "msk_wrong_on_purpose"} for headers in self._good]
         self._now = now
@@ -57,7 +66,7 @@ class LimiterDesk:
         """
         sent_s = self._now()
         try:
-            answer = await self._pool.request("GET", _TARGET, headers=(self._good if good else self._wrong)[key])
+            answer = await self._pool.request("GET", self._target, headers=(self._good if good else self._wrong)[key])
         except ServiceError:
             self._measure(OutcomeClass.TRANSPORT, sent_s)
             return Reply(0, {}, sent_s, self._now())

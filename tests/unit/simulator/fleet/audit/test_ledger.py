@@ -171,7 +171,7 @@ def test_a_full_disk_makes_a_gap_and_the_ledger_goes_on_when_there_is_room(tmp_p
 
 def test_a_disk_that_stays_full_ends_in_gaps_and_not_in_an_error(tmp_path):
     path = tmp_path / "a.ledger"
-    disk = FullDisk(200)
+    disk = FullDisk(400)
     ledger = Ledger(path, HEADER, write=disk.write)
     disk.room = 0
     for second in range(300):

@@ -74,7 +74,8 @@ def test_no_answer_is_neither_lost_nor_unknown(tmp_path):
         audit = told.audit()
     assert audit.readings == StreamAudit(3, 0, 1, 0, 0, 0, 0, 0, 0, ambiguous=3)
     assert audit.findings == ()
-    assert exit_code_of_audit(audit) is ExitCode.GOOD
+    assert audit.failures == ("none of the 3 readings that were sent was accepted",)
+    assert exit_code_of_audit(audit) is ExitCode.CHECK_FAILED
 
 
 @pytest.mark.parametrize(("offers", "doubled", "excused"), [((), 0, 1), (("idempotency-key",), 1, 0)])

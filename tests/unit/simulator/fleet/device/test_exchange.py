@@ -8,6 +8,7 @@ import pytest
 from agent.core.values import Report
 from agent.errors import NotFound, RateLimited, ServerFault, Unauthorized, UnexpectedAnswer
 from agent.wire import extensions
+from agent.wire.dialect import Dialect, ResultPlace
 from simulator.fleet.device.answers import HttpAnswer, judge
 from simulator.fleet.device.exchange import Ask, Operation, Speaker, read_listing, read_refusals
 from tests.unit.simulator.fleet.device.answering import answer_of
@@ -35,7 +36,7 @@ def test_a_poll_asks_for_open_commands_and_is_held_only_where_the_service_can():
     assert held.headers == {"if-none-match": '"v1"'}
     assert held.wait_s == 20.0
     plain = PLAIN.poll(20.0, None)
-    assert plain.target == "/devices/d%2F1/commands?status=open"
+    assert plain.target == "/devices/d%2F1/commands"
     assert (plain.wait_s, plain.headers) == (0.0, {})
 
 
@@ -50,8 +51,23 @@ def test_readings_go_as_an_array_only_where_the_service_takes_arrays():
     assert batch.headers["idempotency-key"] == ALL.readings([READING, other], "key").headers["idempotency-key"]
     assert batch.headers["idempotency-key"] != ALL.readings([READING], "key").headers["idempotency-key"] == "key-7"
     single = PLAIN.readings([READING, other], "key")
-    assert json.loads(single.body)["device_id"] == "d/1"
+    assert json.loads(single.body) == {"device_id": "d/1", "sensor_data": {"t": 21.5}}
     assert (single.keys, single.headers) == ((7,), {})
+
+
+def test_the_time_of_a_reading_goes_among_its_values_where_the_scenario_names_a_place_for_it():
+    speaker = Speaker("d1", "p1", extensions.NONE, Dialect(recorded_at_reading="taken_at"))
+    body = json.loads(speaker.readings([READING], "key").body)
+    assert body == {"device_id": "d1", "sensor_data": {"t": 21.5, "taken_at": 1_767_225_600.123}}
+    assert speaker.sends_time
+    assert not PLAIN.sends_time
+
+
+def test_results_go_where_the_scenario_says():
+    table = Speaker("d1", "p1", extensions.ALL, Dialect(results=ResultPlace.TABLE, results_table="outcomes"))
+    assert json.loads(table.report(Report("c1", "succeeded")).body)["table_name"] == "outcomes"
+    nowhere = Speaker("d1", "p1", extensions.ALL, Dialect(results=ResultPlace.NONE))
+    assert nowhere.report(Report("c1", "succeeded")) is None
 
 
 def test_progress_has_no_place_on_a_plain_server():
@@ -64,7 +80,7 @@ def test_one_bad_command_never_hides_the_others():
     good = {"id": "c1", "command_payload": {"command": "ping"}, "created_at": "2026-01-01T00:00:01Z"}
     older = {**good, "id": "c0", "created_at": "2026-01-01T00:00:00Z"}
     foreign = {**good, "id": "c2", "device_id": "d2"}
-    nameless = {"command": "ping"}
+    nameless = {"command_payload": 7}
     answer = listing(good, older, foreign, nameless, "text", etag='"v2"')
     found = read_listing(answer, ALL.poll(0, None), "d/1")
     assert [command.id for command in found.poll.commands] == ["c0", "c1"]

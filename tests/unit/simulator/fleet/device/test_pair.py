@@ -70,11 +70,14 @@ class ServiceModel:
             return self._result(ask, body)
         batch = body if isinstance(body, list) else [body]
         for reading in batch:
-            self.readings.append(ReadingFact(milliseconds(reading["recorded_at"]), reading["sensor_data"]))
+            assert ("recorded_at" in reading) == (extensions.RECORDED_AT in self.offers)
+            at_ms = milliseconds(reading["recorded_at"]) if "recorded_at" in reading else len(self.readings) + 1
+            self.readings.append(ReadingFact(at_ms, reading["sensor_data"]))
         return (200, {"accepted": len(batch), "errors": []}) if isinstance(body, list) else (201, batch[0])
 
     def _open(self, ask: Ask, now_s: float) -> list[dict]:
-        assert parse_qs(urlsplit(ask.target).query)["status"] == ["open"]
+        told = parse_qs(urlsplit(ask.target).query)
+        assert told == ({"status": ["open"]} if extensions.COMMAND_STATUS in self.offers else {})
         for command in self.commands.values():
             if command["status"] == "queued":
                 expired = milliseconds(command["expires_at"]) <= now_s * 1000

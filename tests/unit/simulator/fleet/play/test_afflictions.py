@@ -53,7 +53,7 @@ class Play:
         self.book = RecordingBook()
         self.around = Circumstances(BEGAN_S, START_S + BEGAN_S, NO_INTERFERENCE, has_clocks=False)
         fleet = Fleetwide(
-            frozenset({extensions.IDEMPOTENCY_KEY}) | offers,
+            frozenset({extensions.IDEMPOTENCY_KEY, extensions.RECORDED_AT}) | offers,
             seed=1,
             run="run",
             numbered=True,

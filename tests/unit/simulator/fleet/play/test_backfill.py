@@ -16,7 +16,7 @@ from agent.core.schedule import Schedule
 from agent.errors import TransportError
 from agent.wire.auth import KeyPair
 from agent.wire.client import ServiceClient
-from agent.wire.extensions import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY
+from agent.wire.extensions import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY, LIST_PARAMETERS, RECORDED_AT
 from agent.wire.secret import Secret
 from agent.wire.sensor_data import PostSensorData
 from simulator.fleet.audit.book import SEQUENCE_NAME, BookCounts, first_number_of
@@ -141,7 +141,7 @@ def a_job(scenario, base_url, found, folder):
     from_s, to_s = window_of(scenario, time.time())
     ids = [device.device_id for device in found.devices]
     write_devices(folder, (AuditedDevice(n, ids[n], f"past-{n}") for n in devices))
-    offers = (BATCH_SENSOR_DATA, IDEMPOTENCY_KEY)
+    offers = (BATCH_SENSOR_DATA, IDEMPOTENCY_KEY, LIST_PARAMETERS, RECORDED_AT)
     return BackfillJob(
         scenario=scenario,
         base_url=base_url,

@@ -61,3 +61,12 @@ def test_a_run_that_ended_early_keeps_the_word_of_its_cause_and_says_what_its_fi
 def test_a_threshold_without_a_measurement_says_so():
     missing = ThresholdResult("http.report.p50 < 1s", held=False, observed=None)
     assert judge_run(Findings(thresholds=[missing])).sentences == ("http.report.p50 < 1s: nothing was measured",)
+
+
+def test_refused_readings_fail_the_run_and_what_cannot_be_judged_says_why():
+    refused = replace(AUDIT, failures=("none of the 9 readings that were sent was accepted",))
+    verdict = judge_run(Findings(audit=refused))
+    assert (verdict.word, verdict.exit_code) == (Word.FAILED, 1)
+    assert verdict.sentences == refused.failures
+    unread = judge_run(Findings(audit=replace(AUDIT, complete=False, unjudged=("rows of no known shape",))))
+    assert (unread.word, unread.sentences) == (Word.INCONCLUSIVE, ("rows of no known shape",))

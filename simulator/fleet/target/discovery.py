@@ -1,0 +1,26 @@
+"""Which additions to the specification a target has: what the scenario says, else what its discovery document says."""
+
+from __future__ import annotations
+
+from agent.wire.auth import KeyPair
+from agent.wire.client import ServiceClient
+from agent.wire.dialect import Dialect
+from simulator.announced import ask_offers
+from simulator.fleet.target.way import Way
+
+
+def find_offers(way: Way, dialect: Dialect | None = None) -> frozenset[str]:
+    """The extensions of the service; none of a plain server, which is sent nothing beyond the specification.
+
+    Args:
+        way: to the service.
+        dialect: what the scenario says of it.
+
+    Raises:
+        ServiceError: the service cannot be reached, is overloaded, or does not take the keys.
+    """
+    if dialect is not None and dialect.extensions is not None:
+        return dialect.extensions
+    keys = way.keys[0]
+    with ServiceClient(way.base_url, KeyPair(keys.api_key, keys.secret_key)) as client:
+        return ask_offers(client)

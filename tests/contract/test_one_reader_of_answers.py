@@ -1,0 +1,110 @@
+"""The real agent's client and a fleet's virtual device judge every answer alike."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import httpx
+import pytest
+
+from agent.core.outbox import Disposition, judge_readings
+from agent.errors import ServiceError
+from agent.wire.auth import KeyPair
+from agent.wire.device_client import DeviceClient
+from agent.wire.secret import Secret
+from agent.wire.sensor_data import PostSensorData
+from simulator.fleet.device.answers import HttpAnswer, judge
+from simulator.fleet.device.exchange import Ask, Operation, Reading, Speaker, read_refusals
+
+STATUSES = (200, 201, 202, 204, 302, 400, 401, 403, 404, 405, 409, 413, 422, 429, 500, 503)
+BODIES = (
+    b"",
+    b"{}",
+    b"[]",
+    b'{"id":"r1"}',
+    b'{"success":true,"data":{"id":7}}',
+    b'{"error":"no","message":"because"}',
+    b'{"id":"r',
+    b"OK",
+    b"<html><body>Sign in</body></html>",
+)
+TYPES = ("application/json", "text/plain", "text/html", None)
+READING = PostSensorData(device_id="d1", sensor_data={"t": 1.0})
+ASK = Ask(Operation.READINGS, "POST", "/sensor-data", b"{}", keys=(1,))
+LISTS = (
+    b"[]",
+    b'[{"id":"c1","command_payload":{"command":"ping"}}]',
+    b'{"rows":[{"_id":"c1","payload":{"command":"ping"}}]}',
+    b'{"commands":{"items":[{"uuid":"c1","command_payload":"{}"}]}}',
+    b'{"data":[{"command_payload":{"a":1},"created_at":1767225600}]}',
+    b'{"data":null}',
+    b'{"ok":true}',
+    b"OK",
+    b"",
+)
+
+
+def verdict(error: ServiceError | None) -> str:
+    if error is None:
+        return "accepted"
+    return "refused" if judge_readings(error) is Disposition.SET_ASIDE else "retry"
+
+
+def headers_of(kind: str | None) -> dict[str, str]:
+    return {} if kind is None else {"content-type": kind}
+
+
+def agents_client(status: int, kind: str | None, body: bytes) -> DeviceClient:
+    """A client whose first answer this is; whatever it asks beside is not found."""
+    answers = iter([httpx.Response(status, headers=headers_of(kind), content=body)])
+
+    def answer(_request: httpx.Request) -> httpx.Response:
+        return next(answers, httpx.Response(503, content=b""))
+
+    transport = httpx.MockTransport(answer)
+    return DeviceClient("http://service", KeyPair("mk_a", Secret("msk_a")), transport=transport)
+
+
+@pytest.mark.parametrize("kind", TYPES, ids=str)
+def test_an_answer_to_a_reading_means_the_same_to_both(kind):
+    differing = []
+    for status, body in product(STATUSES, BODIES):
+        agents: ServiceError | None = None
+        fleets: ServiceError | None = None
+        with agents_client(status, kind, body) as client:
+            try:
+                client.post_sensor_data(READING)
+            except ServiceError as error:
+                agents = error
+        try:
+            pairs = [(name.encode(), value.encode()) for name, value in headers_of(kind).items()]
+            assert read_refusals(judge(HttpAnswer(status, pairs, body)), ASK) == {}
+        except ServiceError as error:
+            fleets = error
+        if (verdict(agents), type(agents)) != (verdict(fleets), type(fleets)):
+            differing.append((status, body, agents, fleets))
+    assert differing == []
+
+
+@pytest.mark.parametrize("kind", TYPES, ids=str)
+def test_a_list_of_commands_means_the_same_to_both(kind):
+    differing = []
+    for status, body in product((200, 404, 500), LISTS):
+        agents: object
+        fleets: object
+        with agents_client(status, kind, body) as client:
+            try:
+                agents = [(record.id, record.command_payload) for record in client.device_commands("d1").records]
+            except ServiceError as error:
+                agents = type(error)
+        try:
+            pairs = [(name.encode(), value.encode()) for name, value in headers_of(kind).items()]
+            reading = Reading(Speaker("d1", "p1", frozenset()), Ask(Operation.POLL, "GET", "/devices/d1/commands"))
+            listing = reading.take(HttpAnswer(status, pairs, body))
+            assert listing is not None
+            fleets = [(command.id, command.payload) for command in listing.poll.commands]
+        except ServiceError as error:
+            fleets = type(error)
+        if agents != fleets:
+            differing.append((status, body, agents, fleets))
+    assert differing == []

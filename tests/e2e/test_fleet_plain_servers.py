@@ -1,0 +1,95 @@
+"""A small run of a fleet against servers of the specification alone, each with another choice, and its exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from simulator.cli import program
+from simulator.fleet.metrics.saturation import Limits, Saturation
+from simulator.fleet.run import performing
+from simulator.fleet.run.hall import Hall
+from tests.plain_server import Choices, plain_server
+
+# Commands begin after the first polls: what is listed at a device's first contact is history to it.
+SCENARIO = """\
+scenario: plain
+workers: 1
+target: {transport: http_poll}
+fleet:
+  devices: 3
+  models:
+    - {name: node, share: 1, telemetry: {every_s: 500ms}, poll: {every_s: 1s}}
+commands:
+  - {rate_per_s: 2, payload: {command: ping}}
+phases:
+  - {name: ramp, kind: ramp, duration_s: 1s, rate_factor: 0.001}
+  - {name: contact, kind: hold, duration_s: 6s, rate_factor: 0.001}
+  - {name: hold, kind: hold, duration_s: 3s}
+  - {name: rest, kind: hold, duration_s: 4s, rate_factor: 0.001}
+drain_s: 20s
+"""
+
+
+@pytest.fixture(autouse=True)
+def _at_any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The generator is never the limit: how busy this machine is with other tests is not what is tested here."""
+    limits = Limits(strained_share=1.0)
+    monkeypatch.setattr(performing, "Hall", lambda *given: Hall(*given, saturation=Saturation(limits)))
+
+
+def fleet(folder: Path, base_url: str, *arguments: str) -> tuple[int, str]:
+    """Exit code and output."""
+    secret = folder / "secret"
+    secret.write_text("msk_secret")
+    secret.chmod(0o600)
+    where = ["--base-url", base_url, "--api-key", "mk_key", "--secret-key-file", str(secret)]
+    done = CliRunner().invoke(program, [*arguments, *where], standalone_mode=False)
+    if done.exception is not None:
+        raise done.exception
+    return int(done.return_value or 0), done.output
+
+
+@pytest.mark.parametrize(
+    ("choices", "code", "word"),
+    [
+        (Choices(), 0, "nothing was lost"),
+        (Choices(text=True), 0, "nothing was lost"),
+        (Choices(wrapped=True, flat=True), 0, "nothing was lost"),
+        (Choices(page=5), 0, "nothing was lost"),
+        (Choices(once=True), 0, "nothing was lost"),
+        (Choices(results=500), 0, "nothing was lost"),
+        (Choices(results=404), 0, "nothing was lost"),
+        (Choices(refuses=True), 1, "was accepted"),
+        (Choices(nameless=True), 3, "name no device"),
+        (Choices(deaf=True), 3, "never came to their devices"),
+    ],
+    ids=str,
+)
+def test_a_run_against_a_plain_server(tmp_path, choices, code, word):
+    scenario, out = tmp_path / "s.yaml", tmp_path / "out"
+    scenario.write_text(SCENARIO)
+    with plain_server(choices) as server:
+        done = fleet(tmp_path, server.base_url, "run", str(scenario), "--out", str(out))
+        assert done[0] == code, done[1]
+        verdict = json.loads((out / "run.json").read_text())["verdict"]
+        assert any(word in sentence for sentence in verdict["sentences"]), verdict
+        again = fleet(tmp_path, server.base_url, "audit", str(out))
+        assert again[0] == code, again[1]
+    allowed = {name for name in server.beyond if name.startswith("POST /products")}
+    assert set(server.beyond) == allowed
+
+
+def test_a_time_to_live_is_refused_where_the_server_has_none(tmp_path):
+    with plain_server() as server:
+        arguments = ["command", "send", "--device", "d-1", "--payload", '{"command":"ping"}']
+        done = fleet(tmp_path, server.base_url, *arguments, "--ttl", "60")
+        assert done[0] == 2
+        assert "announces no command-ttl" in done[1]
+        assert server.commands == {}
+        assert fleet(tmp_path, server.base_url, *arguments)[0] == 0
+        assert len(server.commands["d-1"]) == 1
+    assert server.beyond == []
