@@ -60,7 +60,7 @@ BATCH = 2
 PAUSE_S = 0.004
 """Between two batches of a device: their times of arrival, in milliseconds, must differ for an order to exist."""
 KINDS = ("lost", "doubled", "altered", "reordered")
-OFFERS = ("batch-sensor-data", "command-results", "idempotency-key")
+OFFERS = ("batch-sensor-data", "command-results", "command-status", "idempotency-key", "list-parameters", "recorded-at")
 SCALE_DEVICES = 100_000
 
 

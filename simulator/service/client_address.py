@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from starlette.types import Scope
+if TYPE_CHECKING:
+    from starlette.types import Scope  # whoever only reads settings loads no server
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _HOPS_MAX: Final = 20

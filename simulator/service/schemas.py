@@ -142,6 +142,11 @@ def _product_change(schema: Json) -> None:
     schema["anyOf"] = [{"required": [name]} for name in schema["properties"]]
 
 
+def _device_change(schema: Json) -> None:
+    _without_null(schema, "device_name")
+    schema["minProperties"] = 1
+
+
 def _dashboard(schema: Json) -> None:
     schema["anyOf"] = [{"required": ["name"]}, {"required": ["widgets"]}]
 
@@ -169,6 +174,7 @@ def _vocabulary_word(schema: Json) -> None:
 
 _TIGHTENED: Final[Mapping[str, Callable[[Json], None]]] = {
     "ProductChange": _product_change,
+    "DeviceChange": _device_change,
     "RuleChange": _rule_change,
     "NewDashboard": _dashboard,
     "CommandAction": _action,
