@@ -12,6 +12,7 @@ from agent.wire.pages import read_page
 from agent.wire.probe.line import NOT_JSON, Seen
 from agent.wire.probe.notes import Notes
 from agent.wire.probe.shapes import TIME_WORDS, list_shape, time_form
+from agent.wire.server_findings import shortened
 
 _DEPTH_MAX: Final = 3
 _ID_NAME: Final = re.compile(r"(?i)(.*[_-])?(id|_id|uuid|guid|oid|key|ref|number|no|nr)|.*(Id|Uuid|Key|Ref)")
@@ -88,17 +89,19 @@ def _at(item: Mapping[str, Any], path: tuple[str, ...]) -> Any:
 
 
 def _note_states(notes: Notes, items: list[dict[str, Any]]) -> None:
-    words = {item.get("status") for item in items}
-    if words == {None}:
+    words = [item.get("status") for item in items]
+    if all(word is None for word in words):
         notes.note("commands", "status_words", "none", "commands have no status")
     elif all(isinstance(word, str) and word in _STATES for word in words):
-        notes.note("commands", "status_words", "complete", f"the agent's own: {', '.join(sorted(map(str, words)))}")
+        notes.note(
+            "commands", "status_words", "complete", f"the agent's own: {', '.join(sorted(set(map(str, words))))}"
+        )
     else:
         kind = "number" if all(isinstance(word, int) for word in words) else "own"
-        told = ", ".join(sorted(str(word)[:40] for word in words))
+        told = sorted({shortened(str(word)[:40]) for word in words if word is not None})
         loss = "whether a listed command has ended is known to the device's journal alone"
-        notes.note("commands", "status_words", kind, f"its own: {told}", loss)
-        notes.found(status_words=tuple(sorted(str(word)[:40] for word in words if word is not None)))
+        notes.note("commands", "status_words", kind, f"its own: {', '.join(told)}", loss)
+        notes.found(status_words=tuple(told))
 
 
 def _note_times(notes: Notes, items: list[dict[str, Any]]) -> None:

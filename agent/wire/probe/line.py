@@ -99,7 +99,16 @@ class Seen:
         """What was asked and answered, on one line: ``GET /devices: 200``."""
         if self.status == 0:
             return f"{self.what}: no answer ({self.fault})"
+        if 300 <= self.status < 400:  # noqa: PLR2004 - RFC 9110, section 15.4
+            return f"{self.what}: {self.status}, a redirect to {self._target()}, which is not followed"
         return f"{self.what}: {self.status}{f' ({self.fault})' if self.fault else ''}"
+
+    def _target(self) -> str:
+        try:
+            url = httpx.URL(self.headers.get("location", ""))
+        except httpx.InvalidURL:
+            return "an unreadable address"
+        return f"{url.scheme}://{url.host}" if url.host else "itself"
 
 
 class ProbeLine:

@@ -175,12 +175,13 @@ def _look_at_commands(notes: Notes, device_id: str) -> None:
 
 
 def _look_at_readings(notes: Notes) -> None:
+    how = "announced" if notes.dialect.extensions is None else "configured"
     for extension, name, words in (
         (extensions.RECORDED_AT, "recorded_at", "takes recorded_at"),
         (extensions.IDEMPOTENCY_KEY, "repeated_reading", "stores what is repeated under an Idempotency-Key once"),
     ):
         if notes.offers(extension):
-            notes.note("readings", name, "announced", f"{words} (announced)")
+            notes.note("readings", name, "announced", f"{words} ({how})")
         else:
             notes.unseen("readings", name, f"not announced; {NEEDS_WRITING}")
     notes.unseen("readings", "unknown_member", NEEDS_WRITING)

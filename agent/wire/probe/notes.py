@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from agent.wire import extensions
+from agent.wire.answers import one_line
 from agent.wire.dialect import CommandLists, Dialect, ResultPlace
 from agent.wire.probe.line import NOT_JSON, ProbeLine, Seen
 from agent.wire.probe.report import Choice, ProbeReport, Requirement, Verdict
@@ -77,17 +78,19 @@ class Notes:
         else:
             verdict, told = Verdict.HOLDS, [answer for answer, _ in answers]
         words = seen or "; ".join(answer.brief() for answer in told) or "nothing was answered that shows it"
-        self._requirements.append(Requirement(name, rule, verdict, words))
+        self._requirements.append(Requirement(name, rule, verdict, self._clean(words)))
         return verdict is Verdict.HOLDS
 
     def note(self, topic: str, name: str, value: str | None, seen: str, loss: str = "") -> None:
         """A choice as observed; what is said later replaces what was said before."""
-        self._choices[name] = Choice(topic, name, value, seen, loss)
+        self._choices[name] = Choice(
+            topic, name, None if value is None else self._clean(value), self._clean(seen), self._clean(loss)
+        )
 
     def unseen(self, topic: str, name: str, reason: str) -> None:
         """A choice that was not observed; what was observed before stays."""
         if self.value(name) is None:
-            self._choices[name] = Choice(topic, name, None, reason)
+            self._choices[name] = Choice(topic, name, None, self._clean(reason))
 
     def value(self, name: str) -> str | None:
         """The value of a choice; None when it was not observed."""
@@ -106,6 +109,10 @@ class Notes:
     def unset(self, key: str) -> None:
         """This key is not needed after all."""
         self.settings = [setting for setting in self.settings if setting.key != key]
+
+    def _clean(self, text: str) -> str:
+        """What a server sent may be in a text: printable, on one line, without the credentials."""
+        return self.line.redact(one_line(text))
 
     def report(self, *, may_write: bool) -> ProbeReport:
         """The report of what was gathered."""

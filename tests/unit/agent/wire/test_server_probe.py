@@ -10,6 +10,8 @@ import httpx
 import pytest
 import yaml
 from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agent.cli.program import device_agent
 from agent.config.dialect import DialectConfig
@@ -21,6 +23,7 @@ from agent.wire.probe.look import look
 from agent.wire.probe.report import ProbeReport, Standing, Verdict
 from agent.wire.probe.setting import Setting, dialect_text
 from agent.wire.probe.shapes import list_shape, time_form
+from agent.wire.probe.text import report_lines
 from agent.wire.secret import Secret
 from simulator.probe.writing import write
 from tests.contract.test_command_source_port import Answer, ScriptedServer, serve  # noqa: F401 - a fixture
@@ -191,6 +194,47 @@ def test_the_gateway_is_named_and_judged_by_what_a_device_may_ask():
     assert report.standing is Standing.GOOD
     assert choice(report, "answered_by") == "gateway"
     assert choice(report, "unknown_parameter") == "refused"
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.just("2026-01-01"),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["data", "id", "status", "created_at", "next", "page", "total", "error", "x", "$date"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(status=st.sampled_from([200, 201, 204, 301, 401, 404, 429, 500]), value=_JSON, commands=_JSON)
+def test_whatever_json_a_server_answers_there_is_a_report(status, value, commands):
+    def server(request: httpx.Request) -> httpx.Response:
+        body = commands if "commands" in request.url.path else value
+        content = json.dumps(body).encode()
+        return httpx.Response(200 if body is commands else status, content=content, headers={"Retry-After": "0"})
+
+    report = run(server, may_write=True)
+    "\n".join(report_lines(report)).encode()
+    json.dumps(report.to_json()).encode()
+    DialectConfig.model_validate((yaml.safe_load(report.dialect) or {}).get("service", {}).get("dialect", {}))
+
+
+def test_a_redirect_is_named_and_not_followed():
+    asked = []
+
+    def server(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.host)
+        return httpx.Response(302, headers={"Location": "https://other.example/login?secret=1"})
+
+    report = run(server)
+    assert set(asked) == {"plain.example"}
+    assert report.standing is Standing.BROKEN
+    assert "a redirect to https://other.example, which is not followed" in report.requirements[0].seen
 
 
 # --- shapes -------------------------------------------------------------------------------------------------------
