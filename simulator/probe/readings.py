@@ -69,10 +69,8 @@ class ReadingsLook:
         odd = self._post("odd", self._reading("odd", **{f"probe_{self._mark}": True}))
         if odd.status:
             word = "ignored" if odd.is_good else "refused"
-            loss = "" if odd.is_good else "a member it does not know costs the whole reading, so none is sent"
-            notes.note(
-                "readings", "unknown_member", word, f"a body member it does not know: {word} ({odd.status})", loss
-            )
+            words = f"a body member it does not know: {word} ({odd.status})"
+            notes.note("readings", "unknown_member", word, words)
         if at.status and not at.is_good:
             want_time_of_reading(notes)
             notes.note("readings", "recorded_at", "refused", f"recorded_at is refused ({at.status})", _TIME_LOST)

@@ -131,10 +131,13 @@ class CommandsLook:
 
     def _note_list(self, lists: CommandLists, words: str) -> None:
         notes = self._notes
-        notes.note("commands", "command_list", str(lists), words, _LIST_LOSSES.get(lists, ""))
+        loss = "" if notes.offers(extensions.COMMAND_STATUS) else _LIST_LOSSES.get(lists, "")
+        notes.note("commands", "command_list", str(lists), words, loss)
         notes.found(lists=lists)
-        if not notes.offers(extensions.COMMAND_STATUS) and notes.dialect.command_lists is None:
-            notes.set("command_lists", str(lists), words)
+        # With the other two the agent does the same as with auto, which believes nothing.
+        is_useful = lists is CommandLists.OPEN and not notes.offers(extensions.COMMAND_STATUS)
+        if is_useful and notes.dialect.command_lists is None:
+            notes.set("command_lists", str(lists), f"{words}, so that one that is missing was withdrawn")
 
     def _report(self, command_id: str) -> bool:
         """Whether the endpoint took a result; on the first command the table is tried too where it did not."""
@@ -178,7 +181,8 @@ class CommandsLook:
             loss = "results of commands stay on the device: the server never learns how a command ended"
             notes.note("results", "results", "none", words, loss)
             notes.found(no_place=seen.brief())
-            notes.set("results", str(ResultPlace.NONE), f"no place for results; create the table {table} to have them")
+            why = f"stops trying to report results; create the table {table} instead, to have them"
+            notes.set("results", str(ResultPlace.NONE), why, only_if_wanted=True)
             return
         notes.note(
             "results",

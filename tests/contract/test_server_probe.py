@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from tests.http_witness import witness
 from tests.profiles import choices, profile, running_as, switch
 from tests.service_running import Bench, client
 
+GOLDEN = Path(__file__).parent / "golden"
 _numbers = itertools.count(1)
 
 
@@ -103,6 +106,21 @@ def test_the_complete_service_keeps_every_rule_and_needs_no_dialect(bench):
         "content_type": "json",
         "encoding": "identity",
     }
+
+
+@pytest.mark.parametrize(("name", "wanted"), [("complete", COMPLETE), ("plain", PLAIN)])
+def test_the_terminal_report_is_as_it_was_agreed(name, wanted):
+    with running_as(COMPLETE, rate_limit=100_000) as alone:
+        report = probe(alone, wanted)
+    text = "\n".join(report_lines(report)) + "\n"
+    for pattern, word in (
+        (r"http://127\.0\.0\.1:\d+", "http://server"),
+        (r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f-]{21}", "ID"),
+        (r"probe([-_])[0-9a-f]{8}", r"probe\1MARK"),
+        (r"opened \d+ connection", "opened 1 connection"),
+    ):
+        text = re.sub(pattern, word, text)
+    assert text == (GOLDEN / f"probe-{name}.txt").read_text(encoding="utf-8")
 
 
 def test_the_report_of_a_plain_server_says_what_is_lost_and_how_it_is_kept(bench):
@@ -221,9 +239,11 @@ def test_a_broken_rule_is_named(bench, axes, rule):
 
 def test_the_written_dialect_finds_the_ids_that_auto_does_not(bench):
     wanted = profile("plain", id_name="meta.uuid", results="403_html", command_list="once")
-    section = dialect_of(probe(bench, wanted))
-    assert section.command_id == "meta.uuid"
-    assert (section.results, section.command_lists) == ("none", "once")
+    report = probe(bench, wanted)
+    section = dialect_of(report)
+    assert section == DialectConfig(command_id="meta.uuid")
+    assert "hands each command out once" in report.words
+    assert "has no place for results (POST /database/runtime-data: 403)" in report.words
     switch(bench, COMPLETE)
     device_id = bench.device(identifier=f"SN-{next(_numbers):06d}")
     sent = bench.send(device_id)
@@ -240,6 +260,13 @@ def test_extensions_that_are_not_announced_are_found_and_written(bench):
     assert section.extensions == ("idempotency-key", "recorded-at")
     assert section.results == "endpoint"
     assert "takes recorded_at" in report.words
+
+
+def test_a_list_of_open_commands_alone_is_found_and_written(bench):
+    axes = {"discovery": "404_json", "extensions": ("command-results",), "command_list": "open"}
+    report = probe(bench, profile(**axes))
+    assert dialect_of(report) == DialectConfig(command_lists="open", results="endpoint")
+    assert "lists open commands alone" in report.words
 
 
 # --- the command --------------------------------------------------------------------------------------------------
