@@ -14,15 +14,17 @@ import yaml
 from click.testing import CliRunner
 
 from agent.config.dialect import DialectConfig
-from agent.wire.auth import KeyPair
+from agent.wire.auth import BearerToken, KeyPair
 from agent.wire.device_client import DeviceClient
 from agent.wire.probe.line import REQUESTS_MAX, ProbeLine
 from agent.wire.probe.look import look
 from agent.wire.probe.report import ProbeReport, Standing, Verdict
 from agent.wire.probe.text import report_lines
+from agent.wire.secret import Secret
 from simulator.cli import program
 from simulator.probe.writing import write
 from simulator.service.profiles.model import COMPLETE, PLAIN, ServerProfile
+from tests.contract.test_gateway_http import Bench as GatewayBench
 from tests.http_witness import witness
 from tests.profiles import choices, profile, running_as, switch
 from tests.service_running import Bench, client
@@ -117,6 +119,8 @@ def test_the_terminal_report_is_as_it_was_agreed(name, wanted):
         (r"http://127\.0\.0\.1:\d+", "http://server"),
         (r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f-]{21}", "ID"),
         (r"probe([-_])[0-9a-f]{8}", r"probe\1MARK"),
+        (r"(?s)announces .*?\n  server", "announces ...\n  server"),
+        (r"(?s)offers batch.*?\n\n", "offers ...\n\n"),
         (r"opened \d+ connection", "opened 1 connection"),
     ):
         text = re.sub(pattern, word, text)
@@ -214,6 +218,23 @@ def test_each_way_of_paging_is_named(bench, paging, expected):
 def test_ids_that_are_numbers_are_said(bench):
     report = probe(bench, profile(id_type="integer"))
     assert "whole numbers" in next(choice.seen for choice in report.choices if choice.name == "command_id")
+
+
+# --- the gateway --------------------------------------------------------------------------------------------------
+
+
+def test_a_device_that_looks_at_its_gateway_is_told_so_and_takes_no_command():
+    front = GatewayBench()
+    try:
+        front.desk.send("d1", "c1")
+        with ProbeLine(front.front.base_url, BearerToken(Secret("t1")), timeout_s=60) as line:
+            report = look(line, device_id="d1").report(may_write=False)
+        assert front.desk.given == []
+    finally:
+        front.close()
+    assert report.is_gateway
+    assert report.standing is Standing.GOOD, list(report_lines(report))
+    assert next(report_lines(report)).endswith("as device-agent gateway answers: 9 requests, read only")
 
 
 # --- rules that are broken ----------------------------------------------------------------------------------------
