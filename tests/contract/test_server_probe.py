@@ -135,7 +135,7 @@ def test_the_report_of_a_plain_server_says_what_is_lost_and_how_it_is_kept(bench
     assert "readings that waited for the network get the time at which they arrived" in text
     assert '#     recorded_at_reading: "recorded_at_s"' in text
     assert "What could not be removed again" in text
-    assert "Every rule holds: 13 holds, 0 broken, 0 not judged." in text
+    assert "Every rule holds: 13 hold, 0 broken, 0 not judged." in text
     assert json.loads(json.dumps(report.to_json()))["standing"] == "good"
 
 

@@ -19,7 +19,7 @@ TOPICS: Final = (
     *("server", "lists", "times", "devices", "commands", "results", "readings", "errors", "groups", "quota"),
     "transport",
 )
-NEEDS_WRITING: Final = "found out with --may-write"
+NEEDS_WRITING: Final = "fleet-simulator probe --may-write finds it out"
 """Why a choice was not observed by a probe that only reads."""
 
 
