@@ -42,6 +42,7 @@ COMMANDS: Final[dict[str, LazyCommand]] = {
     "up": LazyCommand("simulator.app", "up_command", "Service, gateway and devices on this machine, until Ctrl-C."),
     "service": LazyCommand("simulator.service.cli", "service_command", "The local service alone."),
     "command": LazyCommand("simulator.command.cli", "command_group", "Send commands to devices, signed or not."),
+    "probe": LazyCommand("simulator.probe.cli", "probe_command", "What a server does where it may choose."),
     "labels": LazyCommand("simulator.labels.cli", "labels_command", "QR labels that are proven to read."),
     "login": LazyCommand("simulator.login.cli", "login_command", "Sign in with a browser; keep the tokens in a file."),
     "onboard": LazyCommand("simulator.onboarding.cli", "onboard_group", "Onboarding in every order of events."),

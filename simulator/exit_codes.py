@@ -14,7 +14,7 @@ class ExitCode(IntEnum):
     CHECK_FAILED = 1
     USAGE = 2
     INCONCLUSIVE = 3
-    """The generator, not the target, was the limit."""
+    """The generator, not the target, was the limit; or a rule of the specification could not be judged."""
     DATA_LOST = 4
     """Data lost or changed."""
     UNREACHABLE = 5

@@ -31,7 +31,7 @@ prints one JSON document on stdout and nothing else there.
 | 0 | good |
 | 1 | a check or an objective failed |
 | 2 | usage or configuration; the message names the fix |
-| 3 | inconclusive: the generator, not the target, was the limit |
+| 3 | inconclusive: the generator, not the target, was the limit; or a rule could not be judged |
 | 4 | data lost or changed |
 | 5 | the target cannot be reached |
 """

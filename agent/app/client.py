@@ -34,7 +34,7 @@ def make_client(config: AgentConfig, service: ServiceConfig, credentials: Creden
         os.environ["SSL_CERT_FILE"] = str(service.ca_file)
     return DeviceClient(
         service.base_url,
-        _credential(config, service, credentials),
+        make_credential(config, service, credentials),
         timeout_s=service.timeout_s,
         max_answer_bytes=service.max_answer_bytes,
         user_agent=f"device-agent/{version}",
@@ -52,7 +52,12 @@ def token_store(config: AgentConfig, token_path: Path) -> TokenStore:
     return SeededTokenFile(TokenFile(token_path), TokenFile(own))
 
 
-def _credential(config: AgentConfig, service: ServiceConfig, credentials: Credentials) -> Credential:
+def make_credential(config: AgentConfig, service: ServiceConfig, credentials: Credentials) -> Credential:
+    """The key pair or token of the configuration.
+
+    Raises:
+        ConfigurationError: it cannot be used.
+    """
     if credentials.token_path is None:
         return KeyPair(credentials.api_key, credentials.secret)
     if credentials.tokens is None:

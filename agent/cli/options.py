@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from agent.app.checks import Finding
 
 EXIT_CHECK_FAILED: Final = 1
+EXIT_INCONCLUSIVE: Final = 3
 EXIT_UNREACHABLE: Final = 5
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -83,7 +83,7 @@ class Connection:
         user_agent: str = "device-agent",
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.base_url = _check_base_url(base_url)
+        self.base_url = check_base_url(base_url)
         self.origin = origin_of(self.base_url)
         self._auth = None if auth is None else auth.bound_to(self.base_url)
         self._timeout_s = timeout_s
@@ -423,7 +423,12 @@ def _head_bytes(headers: httpx.Headers) -> int:
     return _START_LINE_BYTES + sum(len(name) + len(value) + 4 for name, value in headers.raw)
 
 
-def _check_base_url(base_url: str) -> httpx.URL:
+def check_base_url(base_url: str) -> httpx.URL:
+    """The base URL without an ending slash.
+
+    Raises:
+        ConfigurationError: it cannot be used.
+    """
     fault = "base_url: give http:// or https://, a host, and no user, query or fragment"
     try:
         url = httpx.URL(base_url.strip().rstrip("/"))

@@ -11,13 +11,12 @@ from pathlib import Path
 import click
 
 from agent.errors import AgentError, ConfigurationError, InvalidMessage
-from agent.wire.auth import BearerToken, KeyPair
 from agent.wire.client import ServiceClient
 from agent.wire.commands import CommandRecord
 from agent.wire.limits import TTL_DEFAULT_S, TTL_MAX_S
-from agent.wire.secret import Secret
 from simulator.command.counter import CounterFile
 from simulator.command.sending import KeySigner, read_payload, send, wait_for_end
+from simulator.credentials import read_credential
 from simulator.exit_codes import ExitCode, exit_code_of
 
 option = partial(click.option, show_default=True, show_envvar=True)
@@ -91,7 +90,9 @@ def send_command(
             counter = CounterFile(counter_file or key_file.with_name(f"{key_file.name}.counter"), time.time_ns)
             signer = KeySigner(key_file, counter, lifetime_s or ttl_s or TTL_DEFAULT_S)
         members = read_payload(payload, _read_input)
-        with ServiceClient(base_url, _credential(api_key, secret_key_file, token_file), timeout_s=timeout_s) as client:
+        with ServiceClient(
+            base_url, read_credential("command send", api_key, secret_key_file, token_file), timeout_s=timeout_s
+        ) as client:
             record = send(client, device_id, members, signer=signer, ttl_s=ttl_s)
             ended = wait_for_end(client, device_id, record.id or "", wait_s) if wait_s and record.id else None
     except AgentError as error:
@@ -110,25 +111,6 @@ def _tell(record: CommandRecord, *, as_json: bool) -> None:
     result = "" if record.result is None else f" {json.dumps(record.result, ensure_ascii=False)}"
     name = record.id or "(the answer names no id)"
     click.echo(f"{name} {record.status or 'sent'}{result} {record.error or record.status_reason or ''}".rstrip())
-
-
-def _credential(api_key: str | None, secret_key_file: Path | None, token_file: Path | None) -> KeyPair | BearerToken:
-    if token_file is not None and api_key is None and secret_key_file is None:
-        return BearerToken(_read_secret(token_file, "--token-file"))
-    if token_file is None and api_key is not None and secret_key_file is not None:
-        return KeyPair(api_key, _read_secret(secret_key_file, "--secret-key-file"))
-    raise ConfigurationError(["give --api-key and --secret-key-file, or --token-file alone"], "command send")
-
-
-def _read_secret(path: Path, option_name: str) -> Secret:
-    try:
-        value = path.read_text("ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not ASCII text"
-        raise ConfigurationError([f"{option_name} {path} cannot be read: {reason}"], option_name) from None
-    if not value:
-        raise ConfigurationError([f"{option_name} {path} is empty: put the key alone into it"], option_name)
-    return Secret(value)
 
 
 def _read_input(name: str) -> bytes:

@@ -77,6 +77,7 @@ class CheckRun:
         checks: in the order of the run.
         problems: what concerns the run as a whole.
         began_at: RFC 3339.
+        text, text_title: a text to copy, and what it is; empty without one.
     """
 
     title: str
@@ -86,6 +87,8 @@ class CheckRun:
     checks: tuple[Check, ...]
     problems: tuple[str, ...] = ()
     began_at: str = ""
+    text: str = ""
+    text_title: str = ""
 
     @property
     def is_good(self) -> bool:

@@ -1,0 +1,145 @@
+"""What a probe of a server found: rules that hold or are broken, choices that were observed, and what follows."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from agent.frozen import dataclass
+
+
+class Verdict(StrEnum):
+    """How a stated rule fared."""
+
+    HOLDS = "holds"
+    BROKEN = "broken"
+    UNJUDGED = "not judged"
+
+
+class Standing(StrEnum):
+    """What came of the whole probe."""
+
+    GOOD = "every rule holds"
+    BROKEN = "a stated rule is broken"
+    INCONCLUSIVE = "a stated rule could not be judged"
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """A rule that the specification states.
+
+    Attributes:
+        name: unique in a report, snake_case.
+        rule: in the specification's words.
+        verdict: whether it holds.
+        seen: what was answered, or why it could not be judged.
+    """
+
+    name: str
+    rule: str
+    verdict: Verdict
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Something that the specification leaves open.
+
+    Attributes:
+        topic: choices of one kind stand together.
+        name: unique in a report, snake_case.
+        value: the choice as one word for programs; None when it was not observed.
+        seen: in words; of a choice that was not observed the reason.
+        loss: what the user loses by it; empty when nothing.
+    """
+
+    topic: str
+    name: str
+    value: str | None
+    seen: str
+    loss: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeReport:
+    """The whole probe.
+
+    Attributes:
+        base_url: of the server.
+        may_write: whether it wrote to the server.
+        is_gateway: the answers are those of ``device-agent gateway``, which stands before the server.
+        requests: how many were sent.
+        began_at: RFC 3339.
+        requirements: the rules, in the order of the probe.
+        choices: the open choices, those of a topic together.
+        words: what the agent will do, each a phrase that follows on ``this server:``.
+        dialect: YAML for the configuration of the agent; comments alone when there is nothing to set.
+        wrote: what was written, one sentence each.
+        left: what of it could not be removed again.
+    """
+
+    base_url: str
+    may_write: bool
+    is_gateway: bool
+    requests: int
+    began_at: str
+    requirements: tuple[Requirement, ...]
+    choices: tuple[Choice, ...]
+    words: tuple[str, ...]
+    dialect: str
+    wrote: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+
+    @property
+    def standing(self) -> Standing:
+        """What came of it: a broken rule goes before one that could not be judged."""
+        verdicts = {requirement.verdict for requirement in self.requirements}
+        if Verdict.BROKEN in verdicts:
+            return Standing.BROKEN
+        return Standing.INCONCLUSIVE if Verdict.UNJUDGED in verdicts or not verdicts else Standing.GOOD
+
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """What the user loses by this server's choices."""
+        return tuple(choice.loss for choice in self.choices if choice.loss)
+
+    def topics(self) -> dict[str, list[Choice]]:
+        """The choices by topic, in the order of their first."""
+        found: dict[str, list[Choice]] = {}
+        for choice in self.choices:
+            found.setdefault(choice.topic, []).append(choice)
+        return found
+
+    def count(self, verdict: Verdict) -> int:
+        """How many rules fared so."""
+        return sum(requirement.verdict is verdict for requirement in self.requirements)
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON members."""
+        return {
+            "base_url": self.base_url,
+            "standing": self.standing.name.lower(),
+            "may_write": self.may_write,
+            "is_gateway": self.is_gateway,
+            "requests": self.requests,
+            "began_at": self.began_at,
+            "requirements": [
+                {"name": each.name, "rule": each.rule, "verdict": each.verdict.name.lower(), "seen": each.seen}
+                for each in self.requirements
+            ],
+            "choices": [
+                {
+                    "topic": each.topic,
+                    "name": each.name,
+                    "value": each.value,
+                    "seen": each.seen,
+                    "loss": each.loss or None,
+                }
+                for each in self.choices
+            ],
+            "agent": list(self.words),
+            "losses": list(self.losses),
+            "dialect": self.dialect,
+            "wrote": list(self.wrote),
+            "left": list(self.left),
+        }

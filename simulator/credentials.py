@@ -1,0 +1,41 @@
+"""Credentials from the options of a command: a key pair, or a bearer token."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agent.errors import ConfigurationError
+from agent.wire.auth import BearerToken, KeyPair
+from agent.wire.secret import Secret
+
+
+def read_credential(
+    command: str, api_key: str | None, secret_key_file: Path | None, token_file: Path | None
+) -> KeyPair | BearerToken:
+    """The key pair, or the token alone.
+
+    Args:
+        command: the command's name, for complaints.
+        api_key: the public key.
+        secret_key_file: holds the secret key.
+        token_file: holds a bearer token.
+
+    Raises:
+        ConfigurationError: neither or both are given, or a file cannot be used.
+    """
+    if token_file is not None and api_key is None and secret_key_file is None:
+        return BearerToken(_read_secret(token_file, "--token-file"))
+    if token_file is None and api_key is not None and secret_key_file is not None:
+        return KeyPair(api_key, _read_secret(secret_key_file, "--secret-key-file"))
+    raise ConfigurationError(["give --api-key and --secret-key-file, or --token-file alone"], command)
+
+
+def _read_secret(path: Path, option_name: str) -> Secret:
+    try:
+        value = path.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not ASCII text"
+        raise ConfigurationError([f"{option_name} {path} cannot be read: {reason}"], option_name) from None
+    if not value:
+        raise ConfigurationError([f"{option_name} {path} is empty: put the key alone into it"], option_name)
+    return Secret(value)

@@ -1,0 +1,1 @@
+"""``fleet-simulator probe``: what a server does with each choice that the specification leaves open."""
