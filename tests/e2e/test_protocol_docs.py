@@ -17,9 +17,11 @@ from tests.conftest import require_program
 from tests.e2e.agent_bench import wait_until
 from tests.e2e.test_gateway_journey import Journey, travelling
 from tests.mosquitto import Mosquitto, find_mosquitto
+from tests.node_packages import node_with
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
+MQTT_CLIENTS = Path(__file__).with_name("mqtt_clients")
 PAGE = (ROOT / "docs" / "protocol.md").read_text("utf-8")
 WAIT_S = 120.0
 pytestmark = pytest.mark.timeout(400)
@@ -149,3 +151,16 @@ def test_the_node_device_over_http_runs(bench, tmp_path):
     node = require_program("node", "nodejs")
     (tmp_path / "device.mjs").write_text(device_of("A device in Node"))
     prove(bench, tmp_path, "SN-NODE", [node, "device.mjs"])
+
+
+def test_the_node_device_over_mqtt_runs(bench, tmp_path):
+    node = node_with(MQTT_CLIENTS)
+    (tmp_path / "node_modules").symlink_to(MQTT_CLIENTS / "node_modules")
+    (tmp_path / "device.mjs").write_text(device_of("A device in Node, over MQTT"))
+    prove(bench, tmp_path, "SN-NODE-MQTT", [node, "device.mjs"])
+
+
+def test_the_lock_file_names_no_registry():
+    lock = (MQTT_CLIENTS / "package-lock.json").read_text("utf-8")
+    assert "resolved" not in lock
+    assert "integrity" in lock
