@@ -68,3 +68,10 @@ def test_the_profiles_that_it_shows_are_profiles():
     assert lines
     for line in lines:
         read_all(re.findall(r"--profile (\S+)", line))
+
+
+def test_what_it_shows_of_a_probe_is_what_a_probe_of_a_plain_server_prints():
+    printed = (DOCS.parent / "tests" / "contract" / "golden" / "probe-plain.txt").read_text("utf-8").splitlines()
+    shown = [line for line in block("text").splitlines() if line != "..."]
+    assert len(shown) > 5
+    assert [line for line in printed if line in shown] == shown
