@@ -23,7 +23,7 @@ class InvalidPayload:
     """Why a payload is rejected before any handler code runs.
 
     Attributes:
-        code: ``no_handler_named``, ``unknown_command``, ``handler_unusable`` or ``invalid_payload``.
+        code: ``missing_command_name``, ``unknown_command``, ``handler_unusable`` or ``invalid_payload``.
         message: a sentence that names the member or the handler.
     """
 

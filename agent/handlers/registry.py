@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 GROUP: Final = "agent.handlers"
 BUILT_IN: Final = "built-in"
 CONFIGURATION: Final = "configuration"
+_NO_NAME: Final = "missing_command_name"
 
 _log = logging.getLogger(__name__)
 
@@ -123,10 +124,10 @@ class HandlerRegistry:
             handler_key: the member that names the handler, ``command`` by default.
         """
         if handler_key not in payload:
-            return InvalidPayload("no_handler_named", f"the payload has no member {handler_key!r} that names a handler")
+            return InvalidPayload(_NO_NAME, f"the payload has no member {handler_key!r} that names a handler")
         name = payload[handler_key]
         if not isinstance(name, str) or not name:
-            return InvalidPayload("no_handler_named", f"the payload's {handler_key!r} must be the name of a handler")
+            return InvalidPayload(_NO_NAME, f"the payload's {handler_key!r} must be the name of a handler")
         loaded = self._handlers.get(name)
         if loaded is not None:
             return loaded.validate(payload, handler_key)

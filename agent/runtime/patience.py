@@ -67,8 +67,11 @@ def describe(error: ServiceError | InvalidMessage) -> tuple[str, str, float | No
         case SignInEnded():
             return "unauthorized", error.message, HOURLY_S
         case Unauthorized():
-            fix = "check the files named in auth (or the systemd credentials) and restart the agent"
-            return "unauthorized", f"the service does not accept the keys ({error}); {fix}", HOURLY_S
+            fix = (
+                "put the right key or token into the file that auth names; auth.token_file is read again by itself, "
+                "for a key pair or a systemd credential restart this program"
+            )
+            return "unauthorized", f"the service does not accept the credentials ({error}); {fix}", HOURLY_S
         case Forbidden():
             return "forbidden", f"the credential may not do this ({error}); give it the scope it needs", HOURLY_S
         case NotFound():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import os
 import subprocess
@@ -19,7 +18,7 @@ from httpx_oauth.oauth2 import GetAccessTokenError, OAuth2, RefreshTokenError
 from oauthlib.oauth2 import InvalidGrantError, MismatchingStateError
 from requests_oauthlib import OAuth2Session
 
-from tests.conftest import ON_CI, require_program
+from tests.node_packages import node_with
 from tests.partner import CHALLENGE, VERIFIER, PlainBrowser, parameters_of
 from tests.service_running import Bench, running
 
@@ -27,7 +26,6 @@ NODE_CLIENTS = Path(__file__).with_name("oauth_clients")
 EMAIL, PASSWORD = "ada@example.com", "correct horse battery staple"
 REDIRECT = "http://127.0.0.1:1/callback"
 SCOPES = ["manufacturer:products", "manufacturer:devices"]
-NPM_S = 100
 
 
 @dataclass(frozen=True)
@@ -170,25 +168,7 @@ async def _through_httpx_oauth(url: str, browser: PlainBrowser, app: App, method
 @pytest.fixture(scope="session")
 def node() -> str:
     """Node with the clients installed from the lock file, once for each checkout."""
-    program = require_program("node", "nodejs")
-    npm = require_program("npm")
-    lock = NODE_CLIENTS / "package-lock.json"
-    installed = NODE_CLIENTS / "node_modules" / ".package-lock.json"
-    with lock.open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # pytest's other processes want the same
-        if not installed.exists() or installed.stat().st_mtime < lock.stat().st_mtime:
-            done = subprocess.run(
-                [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"],
-                cwd=NODE_CLIENTS,
-                capture_output=True,
-                text=True,
-                timeout=NPM_S,
-                check=False,
-            )
-            if done.returncode:
-                reason = f"npm ci needs the package registry once: {done.stderr.strip()[-300:]}"
-                (pytest.fail if ON_CI else pytest.skip)(reason)
-    return program
+    return node_with(NODE_CLIENTS)
 
 
 def through_node(node: str, library: str, browser: PlainBrowser, app: App, said: str = "approve") -> Any:

@@ -14,7 +14,7 @@ from agent.adapters.token_file import PlainTokenFile
 from agent.app.client import make_client, token_store
 from agent.app.tokens import look_at_tokens
 from agent.config import AgentConfig, load_config, read_credentials
-from agent.errors import ConfigurationError, SignInEnded, TokensNotStored
+from agent.errors import ConfigurationError, SignInEnded, TokensNotStored, Unauthorized
 from agent.runtime.patience import describe
 from agent.token_store import SeededTokenFile, TokenFile
 from agent.wire.refreshing import RefreshingBearer
@@ -143,3 +143,10 @@ def test_the_agent_says_what_ended_and_what_to_do():
     assert (state, text) == ("unauthorized", "the service has ended this sign-in; sign in again: ...")
     state, text, every_s = describe(TokensNotStored("the tokens cannot be written"))
     assert (state, text, every_s) == ("tokens_not_stored", "the tokens cannot be written", None)
+
+
+def test_of_a_401_the_agent_says_which_credentials_are_read_again_and_which_need_a_restart():
+    state, text, _ = describe(Unauthorized(401, "invalid_credentials", "unknown keys"))
+    assert state == "unauthorized"
+    assert "auth.token_file is read again by itself" in text
+    assert "for a key pair or a systemd credential restart this program" in text

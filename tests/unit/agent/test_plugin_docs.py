@@ -11,6 +11,8 @@ import yaml
 from pydantic import BaseModel
 
 import agent
+from agent.core.commands import CommandRules, triage
+from agent.core.values import Command, Moment
 from agent.handlers.executable import ExecutableSettings
 from agent.handlers.registry import HandlerRegistry
 from agent.handlers.run import Program, Run
@@ -96,3 +98,13 @@ def test_the_configuration_samples_are_what_the_models_take():
     ).listing()
     assert [info.status for info in listing] == [PluginStatus.READY] * len(sensors)
     assert len(sensors) >= 2
+
+
+def test_the_reason_for_a_command_without_a_name_is_the_one_that_the_agent_reports():
+    rules = CommandRules(handlers={})
+    moment = Moment(monotonic_s=0.0, boot_id="boot", wall_s=0.0)
+    command = Command(id="c", payload={"name": "ping"}, size_bytes=16, status="queued")
+    (decision,) = triage([command], {}, rules, received=moment, service_now_s=None, first_contact=False).decisions
+    reported = decision.entry.outcome.error.partition(":")[0]
+    assert reported == REGISTRY.validate({"name": "ping"}, "command").code
+    assert f"| `{reported}` |" in HANDLERS

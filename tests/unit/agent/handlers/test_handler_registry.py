@@ -283,9 +283,9 @@ def test_an_executable_with_wrong_settings_is_listed_and_the_agent_goes_on():
 @pytest.mark.parametrize(
     ("payload", "code", "words"),
     [
-        ({}, "no_handler_named", "no member 'command'"),
-        ({"command": 5}, "no_handler_named", "must be the name of a handler"),
-        ({"command": ""}, "no_handler_named", "must be the name of a handler"),
+        ({}, "missing_command_name", "no member 'command'"),
+        ({"command": 5}, "missing_command_name", "must be the name of a handler"),
+        ({"command": ""}, "missing_command_name", "must be the name of a handler"),
         ({"command": "opn_door"}, "unknown_command", "no handler 'opn_door' (did you mean 'open_door'?)"),
         ({"command": "open_door"}, "invalid_payload", "payload of 'open_door': 'door' is missing"),
         ({"command": "open_door", "door": "1"}, "invalid_payload", "'door': input should be a valid integer"),
