@@ -1,0 +1,30 @@
+"""Which cases are played: a core set always, all of them for ``make servers``."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Sequence
+
+from tests.servers.covering import Case, all_pairs, covering_values, single_choices
+
+WHOLE = os.environ.get("SERVER_CASES") == "all"
+_PROCESSES = {"agent": 3, "gateway": 2}
+"""Consumer -> cases of the core set, where each takes seconds of real processes."""
+
+
+def cases_for(consumer: str) -> Sequence[Case]:
+    """The cases that this consumer plays in this run."""
+    if WHOLE:
+        return _distinct((*single_choices(), *all_pairs()))
+    rows = covering_values(all_pairs())
+    return (Case("plain"), *rows[: _PROCESSES.get(consumer, len(rows))])
+
+
+def is_killed(case: Case) -> bool:
+    """Whether the consumer is killed in the middle: every second case or so, always the same ones."""
+    return zlib.crc32(case.id.encode()) % 2 == 0
+
+
+def _distinct(cases: Sequence[Case]) -> Sequence[Case]:
+    return tuple({case.id: case for case in cases}.values())
