@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from agent.wire.extensions import RECORDED_AT
+from agent.wire.secret import Secret
 from agent.wire.times import to_rfc3339
 from simulator.exit_codes import ExitCode
 from simulator.fleet.audit.book import with_sequence
@@ -18,7 +19,6 @@ from simulator.fleet.audit.ledger import Ledger
 from simulator.fleet.record import AuditRecord
 from simulator.fleet.target.asking import Keyring, open_desk
 from simulator.keys import Keys
-from agent.wire.secret import Secret
 from tests.servers.accounts import LocalAccount
 from tests.servers.expectations import Expectations, check_elsewhere
 from tests.servers.fronts import Fronts
@@ -58,9 +58,7 @@ def _run(account: LocalAccount, folder: Path, ids: list[str], wanted: Expectatio
     write_devices(folder, (AuditedDevice(n, device_id, f"sim-{n}") for n, device_id in enumerate(ids)))
     began_s = time.time()
     offers = tuple(sorted(wanted.offers))
-    header = LedgerHeader(
-        worker=0, first_device=0, devices=len(ids), began_ms=round(began_s * 1000), offers=offers
-    )
+    header = LedgerHeader(worker=0, first_device=0, devices=len(ids), began_ms=round(began_s * 1000), offers=offers)
     ledger = Ledger(ledger_path(folder, 0), header)
     for device, device_id in enumerate(ids):
         for sequence in range(1, READINGS + 1):

@@ -91,7 +91,7 @@ class Front:
                 await asyncio.gather(back, return_exceptions=True)
             for end in (upstream, writer):
                 if end is not None:
-                    end.close()
+                    await _end(end)
 
     async def _pass_back(self, answers: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
@@ -154,8 +154,9 @@ class Fronts:
             try:
                 await serve(reader, writer)
             except asyncio.CancelledError:
-                writer.close()
+                pass
             finally:
+                await _end(writer)
                 self._tasks.discard(task)
 
         server = await asyncio.start_server(taken, "127.0.0.1", 0, limit=_HEAD_BYTES, backlog=256)
@@ -170,7 +171,6 @@ class Fronts:
         with contextlib.suppress(OSError):
             writer.write(_STRANGER)
             await writer.drain()
-        writer.close()
 
     async def _close(self) -> None:
         for server in self._servers:
@@ -181,6 +181,12 @@ class Fronts:
 
     def _call(self, work: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+async def _end(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
 
 
 def _read_head(head: bytes) -> tuple[Seen, int]:
