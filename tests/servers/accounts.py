@@ -1,4 +1,4 @@
-"""One account of a server, as the contract suite has it: what consumers are given, and the test's own view from inside."""
+"""One account of a server in the contract suite: what consumers are given, and the test's own view from inside."""
 
 from __future__ import annotations
 
@@ -114,9 +114,11 @@ class LocalAccount:
 
     def double(self, row: int) -> None:
         """Store a reading a second time."""
-        columns = "manufacturer_seq, device_seq, recorded_at, received_at, sensor_data"
         self._change(
-            f"INSERT INTO readings (id, {columns}) SELECT id || '-again', {columns} FROM readings WHERE seq = ?", row
+            "INSERT INTO readings (id, manufacturer_seq, device_seq, recorded_at, received_at, sensor_data) "
+            "SELECT id || '-again', manufacturer_seq, device_seq, recorded_at, received_at, sensor_data "
+            "FROM readings WHERE seq = ?",
+            row,
         )
 
     def alter(self, row: int, values: Mapping[str, Any]) -> None:

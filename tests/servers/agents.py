@@ -1,4 +1,4 @@
-"""A real agent process as a consumer: over HTTP, or over MQTT behind a real gateway; its commands and readings counted."""
+"""A real agent process as a consumer: over HTTP, or over MQTT behind a real gateway."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ from tests.servers.fronts import Fronts
 READING = "witness_sequence"
 HISTORY, BEFORE, AFTER = (1, 2), (3, 4), (5, 6)
 """Numbers of commands: sent before the device's first contact, after it, and while the agent is dead or later."""
-_FIRST_CONTACT = "first_contact"
 _READY_S = 60.0
 _WORK_S = 45.0
 _RUN = "effects.jsonl"
@@ -57,6 +56,7 @@ class AgentPlay:
         self.device_id = account.device()
         self._children = Children()
         self._broker = broker
+        self._history = 0
         self._gateway = None if broker is None else self._children.add(ChildProcess("gateway", folder / "gateway.log"))
         self._agent = self._children.add(ChildProcess("agent", folder / "agent.log"))
 
@@ -81,8 +81,9 @@ class AgentPlay:
             self._gateway.start(_program("gateway", "run", "--config", str(self.folder / "gateway.yaml")))
         self._agent.start(_program("run", "--config", str(self.folder / "agent.yaml")))
 
-    def wait_for_first_contact(self) -> None:
-        """Until the agent's journal has seen its first answer; what is sent from now on is work."""
+    def wait_for_first_contact(self, history: int) -> None:
+        """Until the agent's journal has so many commands of its first answer; what is sent from now on is work."""
+        self._history = history
         self._agent.wait_until(self._has_met, "its first contact", _READY_S)
 
     def kill(self) -> None:
@@ -142,9 +143,9 @@ class AgentPlay:
         return False
 
     def _has_met(self) -> bool:
-        return bool(self._look_up("SELECT 1 FROM setting WHERE name = ?", _FIRST_CONTACT))
+        return len(self._look_up("SELECT 1 FROM command")) >= self._history
 
-    def _look_up(self, sql: str, *parameters: str) -> list[Any]:
+    def _look_up(self, sql: str) -> list[Any]:
         store = self.folder / "state" / FILE_NAME
         content = None
         with contextlib.suppress(StorageError):
@@ -153,7 +154,7 @@ class AgentPlay:
             if content:
                 connection.deserialize(content)
             with contextlib.suppress(sqlite3.OperationalError):  # the agent has made no table yet
-                return connection.execute(sql, parameters).fetchall()
+                return connection.execute(sql).fetchall()
         return []
 
     def _configure(self) -> None:
@@ -217,7 +218,7 @@ def play_agent(play: AgentPlay, fronts: Fronts, wanted: Expectations, *, killed:
     play.send(HISTORY)
     with play:
         play.start()
-        play.wait_for_first_contact()
+        play.wait_for_first_contact(len(HISTORY) if wanted.reads_whole_lists else 1)
         play.send(BEFORE)
         expected = set(BEFORE) | (set(HISTORY) if wanted.runs_open_history else set())
         whole = wanted.reads_whole_lists
@@ -251,8 +252,7 @@ def play_agent(play: AgentPlay, fronts: Fronts, wanted: Expectations, *, killed:
 
 def check_words(words: str) -> list[str]:
     """``device-agent status`` says that the agent runs, and what it found out about its server."""
-    problems = [] if "agent      running" in words else [f"status does not say that the agent runs: {words[:200]!r}"]
-    return problems
+    return [] if "agent      running" in words else [f"status does not say that the agent runs: {words[:200]!r}"]
 
 
 def _numbers(stored: list[Stored]) -> set[int]:

@@ -62,7 +62,7 @@ def play_devices(account: Account, fronts: Fronts, wanted: Expectations, *, kill
 
 def _send(account: Account, ids: list[str], count: int) -> None:
     for device_id in ids:
-        for number in range(count):
+        for _ in range(count):
             account.send(device_id, {"command": "self_test", "seconds": next(_SECONDS)})
 
 

@@ -1,4 +1,4 @@
-"""What stands between a consumer and a server in the contract suite: it counts requests, and can send them elsewhere."""
+"""Between a consumer and a server in the contract suite: proxies that count requests, and can send them elsewhere."""
 
 from __future__ import annotations
 

@@ -5,12 +5,14 @@ A core set is played always; ``make servers`` (``SERVER_CASES=all``) plays every
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.mosquitto import Mosquitto
 from tests.servers.accounts import LocalServer, local_server
+from tests.servers.agents import AgentPlay, play_agent
 from tests.servers.audit_play import play_audit
 from tests.servers.client_play import play_client
 from tests.servers.covering import Case
@@ -63,4 +65,22 @@ def test_the_audit(case: Case, server: LocalServer, fronts: Fronts, tmp_path: Pa
 def test_the_onboarding_driver(case: Case, server: LocalServer, fronts: Fronts, tmp_path: Path) -> None:
     with server.account(case, fronts) as account:
         problems = play_onboarding(account, fronts, tmp_path)
+    assert not problems, shown(problems, case)
+
+
+@pytest.mark.parametrize("case", cases_for("agent"), ids=lambda case: case.id)
+def test_an_agent_over_http(case: Case, server: LocalServer, fronts: Fronts, tmp_path: Path) -> None:
+    with server.account(case, fronts) as account:
+        problems = play_agent(AgentPlay(tmp_path, account), fronts, expectations_of(case), killed=is_killed(case))
+    assert not problems, shown(problems, case)
+
+
+@pytest.mark.parametrize("case", cases_for("gateway"), ids=lambda case: case.id)
+def test_an_agent_over_mqtt_behind_a_gateway(
+    case: Case, server: LocalServer, fronts: Fronts, tmp_path: Path, start_mosquitto: Callable[..., Mosquitto]
+) -> None:
+    broker = start_mosquitto("allow_anonymous true")
+    with server.account(case, fronts) as account:
+        play = AgentPlay(tmp_path, account, broker)
+        problems = play_agent(play, fronts, expectations_of(case), killed=is_killed(case))
     assert not problems, shown(problems, case)

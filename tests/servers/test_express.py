@@ -27,7 +27,7 @@ def _account(fronts: Fronts, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["ended", "killed"])
-def test_an_agent_works_over_http(account: ExpressAccount, fronts: Fronts, tmp_path: Path, killed: bool) -> None:
+def test_an_agent_works_over_http(account: ExpressAccount, fronts: Fronts, tmp_path: Path, *, killed: bool) -> None:
     problems = play_agent(AgentPlay(tmp_path, account), fronts, FOREIGN, killed=killed)
     assert not problems, shown(problems)
 
