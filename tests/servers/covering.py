@@ -45,7 +45,7 @@ class Case:
     @property
     def text(self) -> str:
         """All choices that differ from the base."""
-        changes = [f"{axis}={_text(value)}" for axis, value in self.axes]
+        changes = [f"{axis}={text_of(value)}" for axis, value in self.axes]
         return "+".join([self.base, *changes, *([f"elsewhere={self.elsewhere}"] if self.elsewhere else [])])
 
     @property
@@ -136,5 +136,6 @@ def _values(case: Case) -> set[tuple[str, Any]]:
     return set(case.choices.items())
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """A value of an axis, as one word."""
     return ("&".join(value) or "none") if isinstance(value, tuple) else str(value)

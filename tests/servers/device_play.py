@@ -23,7 +23,7 @@ _POLLS = 6
 # Each command differs from the others, also where a server lists no ids.
 _SECONDS = (number / 10_000 for number in itertools.count(1))
 _QUIET_S = 0.6
-_WORK_S = 30.0
+_WORK_S = 15.0
 
 
 def play_devices(account: Account, fronts: Fronts, wanted: Expectations, *, killed: bool) -> list[str]:
@@ -77,7 +77,7 @@ def _wait_for_first_contact(account: Account, device_id: str, wanted: Expectatio
         held = LONG_POLL in wanted.offers and time.monotonic() - polls[-1].at_s > _QUIET_S
         return len(polls) >= _POLLS or held
 
-    wait_until(has_met)
+    wait_until(has_met, _WORK_S)
 
 
 def _wait_for_runs(fleet: FleetThread, ids: list[str], count: int, wanted: Expectations) -> None:
