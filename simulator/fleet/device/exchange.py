@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from types import MappingProxyType
@@ -23,11 +23,10 @@ from agent.core.values import Command, CommandPoll, Report
 from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.answers import Answer
-from agent.wire.command_list import believed_status
 from agent.wire.commands import OPEN, CommandRecord, CommandResult, CommandResultPayload
 from agent.wire.database import NewRuntimeRecord
 from agent.wire.device_calls import read_commands
-from agent.wire.dialect import CommandLists, Dialect, ResultPlace
+from agent.wire.dialect import Dialect, ResultPlace
 from agent.wire.extensions import (
     BATCH_SENSOR_DATA,
     COMMAND_RESULTS,
@@ -375,9 +374,6 @@ class Reading:
             target = f"{target}?{urlencode(walk.params)}"
         return Ask(_POLL, "GET", target, intended_s=due_s, ready_s=due_s)
 
-    def _believes_open(self) -> bool:
-        return COMMAND_STATUS in self._speaker.offers or self._speaker.dialect.command_lists is CommandLists.OPEN
-
     def listing(self, *, is_whole: bool = True) -> Listing:
         """The commands of the pages that came, oldest first; of a list that broke off nothing is concluded from what
         is missing.
@@ -387,9 +383,7 @@ class Reading:
         malformed = list(found.malformed)
         for record in found.records:
             try:
-                command = command_of(record, self._speaker.device_id)
-                status = believed_status(command.status, is_announced=self._believes_open())
-                commands.append(replace(command, status=status))
+                commands.append(command_of(record, self._speaker.device_id))
             except InvalidMessage as error:
                 malformed.append(str(error))
         commands.sort(key=lambda command: command.created_at or 0.0)
