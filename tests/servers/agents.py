@@ -20,6 +20,7 @@ from click.testing import CliRunner
 from agent.adapters.sqlite_store import FILE_NAME
 from agent.adapters.store.snapshot import read_snapshot
 from agent.cli.program import device_agent
+from agent.core.first_contact import RESOLUTION_S
 from agent.errors import StorageError
 from agent.gateway.token_file import FILE_NAME as TOKENS
 from agent.gateway.token_file import TokenFile
@@ -59,6 +60,11 @@ class AgentPlay:
         self._history = 0
         self._gateway = None if broker is None else self._children.add(ChildProcess("gateway", folder / "gateway.log"))
         self._agent = self._children.add(ChildProcess("agent", folder / "agent.log"))
+
+    @property
+    def is_behind_gateway(self) -> bool:
+        """Commands are pushed to it, and not listed."""
+        return self._gateway is not None
 
     def __enter__(self) -> Self:
         for name, value in (("api_key", self.account.api_key), ("secret_key", self.account.secret_key)):
@@ -216,6 +222,9 @@ def play_agent(play: AgentPlay, fronts: Fronts, wanted: Expectations, *, killed:
     """
     began_s = time.monotonic()
     play.send(HISTORY)
+    # Pushed commands are told from history by their time, and that is not believed to the second.
+    aged_s = time.monotonic() + 1.5 * RESOLUTION_S if play.is_behind_gateway else 0.0
+    wait_until(lambda: time.monotonic() > aged_s)
     with play:
         play.start()
         play.wait_for_first_contact(len(HISTORY) if wanted.reads_whole_lists else 1)
