@@ -13,7 +13,7 @@ from agent.core.list_watch import ListWatch
 from agent.core.values import Command, CommandPoll
 from agent.errors import ErrorAnswer, NotFound, Refused, ServerFault, ServiceError
 from agent.frozen import dataclass
-from agent.wire.command_list import MORE_THAN_LISTED, OPEN, UNREADABLE, CommandList, CommandStatus
+from agent.wire.command_list import MORE_THAN_LISTED, OPEN, UNREADABLE, CommandList, CommandStatus, believed_status
 from agent.wire.connection import Interrupted
 from agent.wire.device_client import DeviceClient
 from agent.wire.dialect import CommandLists
@@ -98,7 +98,6 @@ class HttpSource:
             return CommandPoll(unchanged=True, server_time=answer.server_time, held=held)
         self._note(answer)
         commands, malformed = read_records(answer.records, self._device_id)
-        commands = self._as_configured(commands)
         # Only what is in the journal may be left out next time.
         self._unacknowledged = answer.etag
         self._missing = None if isinstance(answer.incomplete, Interrupted) else answer.incomplete
@@ -107,7 +106,7 @@ class HttpSource:
         if question.status is None and is_whole:
             self._look(commands, ended)
         return CommandPoll(
-            commands=commands,
+            commands=self._as_meant(commands),
             malformed=(*answer.malformed, *malformed),
             server_time=answer.server_time,
             held=held,
@@ -189,15 +188,17 @@ class HttpSource:
             self._device_id, status=question.status, wait_s=question.wait_s, etag=question.etag
         )
 
-    def _as_configured(self, commands: tuple[Command, ...]) -> tuple[Command, ...]:
-        """Where lists hold open commands alone, a listed one is open, whatever the server calls that."""
-        if self._discovery.dialect.command_lists is not CommandLists.OPEN:
+    def _as_meant(self, commands: tuple[Command, ...]) -> tuple[Command, ...]:
+        """The commands with the state that they have here, whatever the server calls it."""
+        if self._discovery.dialect.command_lists is CommandLists.OPEN:
+            known = set(CommandStatus)
+            return tuple(
+                each if (each.status or "").lower() in known else replace(each, status=str(CommandStatus.QUEUED))
+                for each in commands
+            )
+        if self._discovery.offers(COMMAND_STATUS):
             return commands
-        known = set(CommandStatus)
-        return tuple(
-            each if (each.status or "").lower() in known else replace(each, status=str(CommandStatus.QUEUED))
-            for each in commands
-        )
+        return tuple(replace(each, status=believed_status(each.status, is_announced=False)) for each in commands)
 
     def _note(self, answer: CommandList) -> None:
         """Log what is odd about the list, each kind once, and keep it."""

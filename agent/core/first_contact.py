@@ -25,6 +25,7 @@ RESOLUTION_S: Final = 2.0
 """A command that is older than the first contact by less than this counts as sent after it: the time in ``Date`` and
 often ``created_at`` have whole seconds."""
 
+_MINUTE_S: Final = 60.0
 _AHEAD_S: Final = 5.0
 
 
@@ -45,7 +46,12 @@ class Contact:
         if self.at_s is None:
             return False
         times = (command.created_at, command.listed_at)
-        return any(at is not None and at < self.at_s - RESOLUTION_S for at in times)
+        return any(at is not None and at < self.at_s - _resolution_s(at) for at in times)
+
+
+def _resolution_s(at_s: float) -> float:
+    """How much later than a time its command may have been sent: some servers write times without seconds."""
+    return RESOLUTION_S + (_MINUTE_S if at_s % _MINUTE_S == 0 else 0.0)
 
 
 def lacks_time(text: str | None) -> bool:

@@ -39,6 +39,8 @@ KEY_IN_USE: Final = "idempotency_key_in_use"
 """The service's word for a request whose ``Idempotency-Key`` belongs to one that still runs."""
 _RETRY_MAX_S: Final = 86_400.0
 _TEXT_MAX: Final = 300
+_BEGIN_BYTES: Final = 1_000
+_BROKEN_OFF: Final = "the compressed answer broke off: try again, or look at the proxy in between"
 # A proxy in front of the service says these in HTML, and they mean what they say. Any other 4xx in HTML may be a
 # captive portal's, so nothing is dropped on its account unless the page is known to be the service's own.
 TRUSTED_IN_HTML: Final = frozenset({401, 413, 414, 429, 431})
@@ -151,10 +153,40 @@ def read_body(response: httpx.Response, max_bytes: int, check_deadline: Callable
             raise _too_large(max_bytes, response.status_code)
         parts.append(part)
     if inflate is not None and not inflate.is_complete:
-        raise UnexpectedAnswer(
-            "the compressed answer broke off: try again, or look at the proxy in between", response.status_code
-        )
+        raise UnexpectedAnswer(_BROKEN_OFF, response.status_code)
     return b"".join(parts)
+
+
+def read_begin(response: httpx.Response) -> bytes:
+    """The first decoded bytes of a body, about 1,000 at most of a compressed one; none of an empty body.
+
+    Raises:
+        UnexpectedAnswer: it says that it is gzip and is not.
+    """
+    if response.is_stream_consumed:
+        return next(response.iter_bytes(), b"")
+    is_gzip = "gzip" in response.headers.get("content-encoding", "").lower()
+    inflater = _Inflater()
+    for chunk in response.iter_raw():
+        begun = inflater.feed(chunk, _BEGIN_BYTES, response.status_code) if is_gzip else chunk
+        if begun:
+            return begun
+    return b""
+
+
+def inflate(content: bytes, max_bytes: int, status: int) -> bytes:
+    """A whole gzip body, decompressed.
+
+    Raises:
+        UnexpectedAnswer: it is no gzip, broke off, or is larger than that.
+    """
+    inflater = _Inflater()
+    plain = inflater.feed(content, max_bytes, status)
+    if len(plain) > max_bytes:
+        raise _too_large(max_bytes, status)
+    if not inflater.is_complete:
+        raise UnexpectedAnswer(_BROKEN_OFF, status)
+    return plain
 
 
 class _Inflater:

@@ -21,7 +21,7 @@ from typing import Any, Final, Self
 import httpx
 
 from agent.errors import ConfigurationError, InvalidMessage, TransportError, UnexpectedAnswer
-from agent.wire.answers import TRUSTED_IN_HTML, Answer, one_line, raise_for_status, read_body
+from agent.wire.answers import TRUSTED_IN_HTML, Answer, one_line, raise_for_status, read_begin, read_body
 from agent.wire.auth import Credential, origin_of
 from agent.wire.faults import FAULTS, explain
 from agent.wire.identity import PROOF_PATH, Identity, PageVerdict, is_page, is_proof
@@ -352,7 +352,7 @@ class Connection:
     def prove(self) -> bool:
         """Whether the service itself answers on this connection at this time: one ``GET /devices`` that brings JSON.
 
-        At most every 10 s, and once a minute after one that failed; in between it is False.
+        At most 8 within 10 s, and once a minute after one that failed; in between it is False.
         """
         with self._lock:
             if self._is_closed or not self._identity.may_ask(self._monotonic()):
@@ -366,10 +366,10 @@ class Connection:
             with TimeBudget(self._monotonic, self._timeout_s):
                 response = self._client.send(request, auth=self._auth, stream=True, follow_redirects=False)
                 try:
-                    begun = next(response.iter_bytes() if response.is_stream_consumed else response.iter_raw(), b"")
+                    begun = read_begin(response)
                 finally:
                     response.close()
-        except FAULTS:
+        except (*FAULTS, UnexpectedAnswer):
             return False
         good = is_proof(response.status_code, response.headers.get("content-type", ""), begun)
         with self._lock:

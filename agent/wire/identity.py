@@ -13,7 +13,8 @@ from typing import Final
 PROOF_PATH: Final = "/devices"
 """What is asked for a proof: any JSON that comes back is the service's. Reading the list of devices changes nothing,
 while a list of commands may be handed out once."""
-_AFTER_PROOF_S: Final = 10.0
+_PROOFS_MAX: Final = 8
+_WITHIN_S: Final = 10.0
 _AFTER_FAILURE_S: Final = 60.0
 _PAGE_KEPT_S: Final = 3_600.0
 _KEPT_MAX: Final = 256
@@ -68,6 +69,7 @@ class Identity:
         self._without_page: set[tuple[str, str, int]] = set()
         self._own_pages: dict[bytes, float] = {}
         self._next_proof_s = float("-inf")
+        self._proofs: tuple[float, ...] = ()
 
     def note(self, method: str, path: str, status: int) -> None:
         """An answer that is no web page came for this request."""
@@ -93,12 +95,16 @@ class Identity:
         return PageVerdict.DOUBTFUL
 
     def may_ask(self, now_s: float) -> bool:
-        """Whether a proof may be asked for now: at most every 10 s, and once a minute after one that failed."""
+        """Whether a proof may be asked for now: at most 8 within 10 s, and once a minute after one that failed."""
         return now_s >= self._next_proof_s
 
     def asked(self, now_s: float, *, good: bool) -> None:
         """A proof was asked for, and came or did not."""
-        self._next_proof_s = now_s + (_AFTER_PROOF_S if good else _AFTER_FAILURE_S)
+        if not good:
+            self._next_proof_s = now_s + _AFTER_FAILURE_S
+            return
+        self._proofs = (*self._proofs, now_s)[-_PROOFS_MAX:]
+        self._next_proof_s = self._proofs[0] + _WITHIN_S if len(self._proofs) == _PROOFS_MAX else now_s
 
     def proved(self, method: str, path: str, status: int, body: bytes, now_s: float) -> None:
         """The page that was doubtful is the service's own, and so is the same page for the next hour."""

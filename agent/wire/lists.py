@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 import httpx
@@ -49,6 +50,16 @@ def next_link(answer: Answer, url: httpx.URL, in_body: str | None = None) -> htt
             "would get the keys too: look at the proxy in between, or the service's public address"
         )
     return link
+
+
+def _number_in_headers(answer: Answer) -> Counted | None:
+    """The page by ``X-Page`` and ``X-Total-Pages``, for a server that counts its pages in headers alone."""
+    at, end = (_count(answer.headers.get(name, "")) for name in ("x-page", "x-total-pages"))
+    return None if at is None else Counted("page", at, end)
+
+
+def _count(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None  # noqa: PLR2004 - no id
 
 
 def _links(answer: Answer) -> Iterator[tuple[str, set[str]]]:
@@ -96,6 +107,8 @@ class PageWalk:
             self.done = True
             return Page([])
         page = read_page(answer.json(), answer.source, self._word)
+        if page.number is None:
+            page = replace(page, number=_number_in_headers(answer))
         for counted, expected in zip((page.number, page.offset), self._expected, strict=True):
             if counted is not None and expected is not None and counted.at != expected:
                 raise UnexpectedAnswer(

@@ -138,7 +138,7 @@ def read_page(value: object, source: str = "the service", word: str = "") -> Pag
 
 def _find_items(value: dict[str, Any], word: str, way: list[dict[str, Any]], depth: int) -> list[Any] | None:
     """The items in an object; ``way`` gets the objects that lie around them."""
-    if value.keys() & _RECORD_MARKS:
+    if _is_record(value):
         return [value]
     if depth > _DEPTH_MAX:
         return None
@@ -159,6 +159,11 @@ def _find_items(value: dict[str, Any], word: str, way: list[dict[str, Any]], dep
         found = _inside(objects[0], word, way, depth)
     is_null = found is None and not lists and any(value[name] is None for name in names)
     return [] if is_null else found  # {"data": null}
+
+
+def _is_record(value: dict[str, Any]) -> bool:
+    """It holds what one record holds; an array is the list itself, under the name of its records."""
+    return any(not isinstance(value[name], list) for name in _RECORD_MARKS & value.keys())
 
 
 def _inside(
@@ -182,7 +187,7 @@ def _by_id(value: dict[str, Any], *, named: bool) -> list[Any] | None:
     records = list(value.values())
     if not named and value.keys() & _SINGLE:
         return None
-    if not all(isinstance(inner, dict) and (named or inner.keys() & _RECORD_MARKS) for inner in records):
+    if not all(isinstance(inner, dict) and (named or _is_record(inner)) for inner in records):
         return None
     if not records:
         return [] if named else None

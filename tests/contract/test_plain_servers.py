@@ -498,3 +498,25 @@ class TestFindings:
         again = Life(serve, server, journal=life.journal, client=client)
         again.uplink.send(stored(2))
         assert "recorded_at" in server.taken[-1]
+
+
+@pytest.mark.parametrize(
+    ("announced", "dialect", "expected"),
+    [
+        (None, None, [None, "succeeded"]),
+        (["long-poll"], None, [None, "succeeded"]),
+        (["command-status"], None, ["queued", "succeeded"]),
+        (None, Dialect(command_lists=CommandLists.OPEN), ["queued", "succeeded"]),
+    ],
+)
+def test_a_word_for_an_open_command_counts_only_where_the_server_announces_what_it_means(
+    serve,  # noqa: F811
+    announced,
+    dialect,
+    expected,
+):
+    records = [
+        {"id": status, "command_payload": {"command": "ping"}, "status": status} for status in ("queued", "succeeded")
+    ]
+    life = Life(serve, Strict(announced, records=records), dialect=dialect)
+    assert [command.status for command in life.source.poll(0).commands] == expected

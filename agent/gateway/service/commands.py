@@ -19,7 +19,7 @@ from agent.gateway.store.command_rows import OPEN_MAX
 from agent.gateway.store.values import Look, StoredCommand
 from agent.ports import Clock
 from agent.runtime.service_clock import ServiceClock
-from agent.wire.command_list import CommandList
+from agent.wire.command_list import CommandList, believed_status
 from agent.wire.commands import FINAL_STATES, OPEN, CommandRecord, CommandStatus
 from agent.wire.device_client import DeviceClient
 from agent.wire.dialect import CommandLists
@@ -220,7 +220,7 @@ class CommandErrands(Errands[str]):
     def _take_part(self, listing: _Listing, part: CommandList, rest: Iterable[CommandList]) -> None:
         """Keep a part of a list, before the service is asked for the next one: it may list each command once only."""
         device_id = listing.device_id
-        listed, malformed = to_stored(part.records, device_id)
+        listed, malformed = to_stored(part.records, device_id, believes_open=self._believes_open())
         for sentence in (*part.malformed, *malformed, *part.notes.values()):
             self._trouble.tell("malformed", f"commands=malformed device={device_id[:80]} {sentence}")
         listing.ids.update(command.id for command in listed)
@@ -239,7 +239,7 @@ class CommandErrands(Errands[str]):
             for part in rest:
                 if len(listed) >= OPEN_MAX:
                     break
-                listed += to_stored(part.records, device_id)[0]
+                listed += to_stored(part.records, device_id, believes_open=self._believes_open())[0]
         except (ServiceError, InvalidMessage):
             pass  # the rest is asked for again
         with self._lock:
@@ -273,12 +273,24 @@ class CommandErrands(Errands[str]):
         # A service that ignores the filter lists others, too.
         return [each for each in told if each.id in left_out and each.record["status"] == CommandStatus.CANCELED]
 
+    def _believes_open(self) -> bool:
+        """Whether ``queued`` means that a command is open."""
+        return self._offer.knows(COMMAND_STATUS) or self._offer.dialect.command_lists is CommandLists.OPEN
+
     def _now_s(self) -> float:
         return self._clock.now().monotonic_s
 
 
-def to_stored(records: Collection[CommandRecord], device_id: str) -> tuple[list[StoredCommand], list[str]]:
-    """Records as the store takes them, oldest first, and a sentence for each that cannot be taken."""
+def to_stored(
+    records: Collection[CommandRecord], device_id: str, *, believes_open: bool = True
+) -> tuple[list[StoredCommand], list[str]]:
+    """Records as the store takes them, oldest first, and a sentence for each that cannot be taken.
+
+    Args:
+        records: as they were listed.
+        device_id: whose list it is.
+        believes_open: as for :func:`~agent.wire.command_list.believed_status`.
+    """
     commands: dict[str, StoredCommand] = {}
     malformed: list[str] = []
     for record in sorted(records, key=lambda each: each.created_at or 0.0):
@@ -289,6 +301,7 @@ def to_stored(records: Collection[CommandRecord], device_id: str) -> tuple[list[
             command_id = record.stable_id()
             is_open = record.status not in FINAL_STATES
             shown = _record(record, command_id, device_id)
+            shown["status"] = believed_status(record.status, is_announced=believes_open)
         except InvalidMessage as error:
             malformed.append(str(error))
             continue

@@ -9,9 +9,10 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 import httpx
 
 from agent.errors import Conflict, ErrorAnswer, InvalidMessage, ServiceError, StillRunning, UnexpectedAnswer
-from agent.wire.answers import Answer, raise_for_status
+from agent.wire.answers import Answer, inflate, raise_for_status
 from agent.wire.base import JsonObject, Received
 from agent.wire.calls import read_record
+from agent.wire.limits import ANSWER_BYTES
 from agent.wire.secret import redact
 from simulator.fleet.outcomes import REFUSALS, OutcomeClass, class_of
 
@@ -37,7 +38,7 @@ class Answered(Protocol):
 
     @property
     def body(self) -> bytes:
-        """Not compressed."""
+        """As it came."""
         ...
 
 
@@ -47,7 +48,7 @@ class HttpAnswer(NamedTuple):
     Attributes:
         status: the status code.
         headers: names and values as they came.
-        body: as it came; requests ask for ``identity``, so it is not compressed.
+        body: as it came; requests ask for ``identity``, and a server may compress it all the same.
     """
 
     status: int
@@ -61,12 +62,15 @@ def judge(answer: Answered) -> Answer:
     Raises:
         ServiceError: the class that belongs to the status, or what it is instead of the service's answer.
     """
-    headers = httpx.Headers(answer.headers)
-    is_good = answer.status in _GOOD and (not answer.body or _GOOD_JSON.match(answer.body))
+    headers, body = httpx.Headers(answer.headers), answer.body
+    if body and "gzip" in headers.get("content-encoding", "").lower():
+        body = inflate(body, ANSWER_BYTES, answer.status)
+        del headers["content-encoding"]
+    is_good = answer.status in _GOOD and (not body or _GOOD_JSON.match(body))
     if not is_good or "html" in headers.get("content-type", "").lower():
-        response = httpx.Response(answer.status, headers=headers, content=answer.body)
-        raise_for_status(response, answer.body, source=SOURCE, redact=redact)
-    return Answer(answer.status, headers, answer.body, SOURCE)
+        response = httpx.Response(answer.status, headers=headers, content=body)
+        raise_for_status(response, body, source=SOURCE, redact=redact)
+    return Answer(answer.status, headers, body, SOURCE)
 
 
 def read_written(model: type[Record], answer: Answer, word: str, sent: JsonObject) -> Record:

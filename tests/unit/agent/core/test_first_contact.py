@@ -172,6 +172,15 @@ def test_a_time_in_whole_seconds_does_not_make_a_new_command_old():
     assert device.ran == ["new"]
 
 
+def test_a_time_in_whole_minutes_does_not_make_a_new_command_old():
+    minute_s = CONTACT_S - CONTACT_S % 60
+    device = Device()
+    device.clock.advance(minute_s + 90 - CONTACT_S)
+    device.get(pushed=False)
+    device.get(make_command("c", created_at=minute_s + 60), make_command("d", created_at=minute_s), pushed=False)
+    assert device.ran == ["c"]
+
+
 def test_the_records_of_a_gateway_say_when_it_saw_the_command():
     record = CommandRecord.receive({"id": "c", "command_payload": {}, "listed_at": "2026-01-01T00:00:00Z"})
     [command], _ = read_records([record], "d1")
@@ -181,7 +190,7 @@ def test_the_records_of_a_gateway_say_when_it_saw_the_command():
 @st.composite
 def histories(draw):
     """Commands around the first contact, and the order in which they come, come again, and the device restarts."""
-    ages = st.floats(3.0, 40 * DAY_S)
+    ages = st.floats(63.0, 40 * DAY_S)  # a time may be written in whole minutes
     before = draw(st.lists(ages, max_size=8))
     after = draw(st.lists(st.floats(0.0, 40 * DAY_S), max_size=8))
     commands = [make_command(f"b{n}", created_at=CONTACT_S - age) for n, age in enumerate(before)]

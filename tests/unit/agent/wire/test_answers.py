@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import logging
 import tracemalloc
@@ -37,6 +38,7 @@ from agent.wire.database import NewRuntimeRecord
 from agent.wire.products import NewProduct, ProductChange
 from agent.wire.secret import Secret
 from agent.wire.sensor_data import PostSensorData
+from tests.http_server import Server
 
 HTML = b"<!DOCTYPE html><html><body>Please sign in</body></html>"
 SECRET = "msk_made_up"
@@ -456,6 +458,25 @@ def test_the_error_page_of_a_proved_service_means_its_status(status, kind):
     for call in (*WRITES, lambda client: client.device_commands("d")):
         with client_of(handle) as client, pytest.raises(kind):
             call(client)
+
+
+async def _answer_compressed(head: bytes, writer: asyncio.StreamWriter) -> None:
+    is_proof = head.startswith(b"GET ")
+    kind, body = (b"text/plain", b"\xef\xbb\xbf[]") if is_proof else (b"text/html", HTML)
+    packed = gzip.compress(body)
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n"
+    writer.write(head % (kind, len(packed)) + packed)
+    await writer.drain()
+
+
+def test_a_compressed_proof_is_read():
+    async def post() -> list[bytes]:
+        async with Server(_answer_compressed, _answer_compressed) as server:
+            with ServiceClient(server.base_url, None) as client:
+                await asyncio.to_thread(client.post_sensor_data, READING)
+        return server.requests
+
+    assert [request.split(b" ")[0] for request in asyncio.run(post())] == [b"POST", b"GET"]
 
 
 def test_a_page_where_this_server_gave_something_else_before_is_a_portals_and_no_proof_is_asked_for():

@@ -40,9 +40,10 @@ def test_a_good_page_that_answers_a_reading_request_is_always_foreign():
 
 def test_proofs_are_asked_for_at_a_bounded_rate():
     identity = Identity()
-    assert identity.may_ask(0.0)
-    identity.asked(0.0, good=True)
-    assert [identity.may_ask(now_s) for now_s in (9.9, 10.0)] == [False, True]
+    for number in range(8):
+        assert identity.may_ask(number / 10)
+        identity.asked(number / 10, good=True)
+    assert [identity.may_ask(now_s) for now_s in (0.8, 9.9, 10.0)] == [False, False, True]
     identity.asked(10.0, good=False)
     assert [identity.may_ask(now_s) for now_s in (69.9, 70.0)] == [False, True]
 

@@ -334,6 +334,7 @@ PAGERS: dict[str, Pager] = {
         "data": items,
         "meta": {"currentPage": at // size + 1, "hasNext": at + size < total},
     },
+    "page in headers": lambda at, size, total, items: {"commands": items},
     "spring": lambda at, size, total, items: {
         "content": items,
         "number": at // size,
@@ -364,7 +365,9 @@ def paged(style: str, size: int) -> Callable[[httpx.Request], httpx.Response]:
         assert len(query) <= 1
         name, value = next(iter(query.items()), ("at", "0"))
         at = (int(value) - first_page) * size if name == "page" else int(value.removeprefix("t"))
-        return httpx.Response(200, json=PAGERS[style](at, size, len(COMMANDS), list(COMMANDS[at : at + size])))
+        answered = PAGERS[style](at, size, len(COMMANDS), list(COMMANDS[at : at + size]))
+        pages = {"X-Page": str(at // size + 1), "X-Total-Pages": str(-(-len(COMMANDS) // size))}
+        return httpx.Response(200, json=answered, headers=pages if style == "page in headers" else {})
 
     return handle
 
@@ -466,3 +469,11 @@ def test_records_by_their_place_have_no_id_from_it():
         listed = client.device_commands("d")
     assert len({record.id for record in listed.records}) == 2
     assert listed.has_derived_ids
+
+
+@pytest.mark.parametrize("is_embedded", [False, True])
+def test_a_list_that_has_the_name_of_what_its_records_hold_is_no_record(is_embedded):
+    rows = [{"device_id": "d1", "sensor_data": {"t": number}} for number in range(3)]
+    value = {"sensor_data": rows}
+    with client_of(answering({"_embedded": value} if is_embedded else value)) as client:
+        assert [row.sensor_data["t"] for row in client.sensor_data()] == [0, 1, 2]

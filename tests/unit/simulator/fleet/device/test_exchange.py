@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import dataclass
 
@@ -121,3 +122,13 @@ def test_a_batch_names_what_it_refused():
     assert read_refusals(told, ask) == {5: "bad: NaN"}
     with pytest.raises(UnexpectedAnswer, match="took 1 of 2"):
         read_refusals(judge(answer_of(200, {}, b'{"accepted":1,"errors":[]}')), ask)
+
+
+def test_an_answer_that_is_compressed_though_nobody_asked_is_read():
+    good = judge(answer_of(200, {"content-encoding": "gzip"}, gzip.compress(b'{"data":[]}')))
+    assert good.json() == {"data": []}
+    with pytest.raises(NotFound):
+        judge(answer_of(404, {"content-encoding": "gzip"}, gzip.compress(b'{"error":"gone"}')))
+    for broken in (b"[]", gzip.compress(b"[]")[:-9]):
+        with pytest.raises(UnexpectedAnswer, match=r"gzip|compressed"):
+            judge(answer_of(200, {"content-encoding": "gzip"}, broken))
