@@ -223,7 +223,9 @@ def test_with_a_list_over_http_beside_it_nothing_hangs_on_the_broker(bench):
 
 LOADED = """
 import sys
+from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 from agent.app.agent import Agent
 import agent.app.run
 from agent.app.links import LinkParts, make_links, open_client
@@ -232,7 +234,9 @@ config = load_config(Path(sys.argv[1]), {}).config
 credentials = read_credentials(config.auth, {})
 with open_client(config, credentials) as client:
     nothing = lambda *_: None
-    make_links(config, credentials, client, LinkParts(*[nothing] * 10))
+    parts = LinkParts(*[nothing for _ in fields(LinkParts)])
+    journal = SimpleNamespace(setting=nothing, put_setting=nothing)
+    make_links(config, credentials, client, replace(parts, journal=journal))
 print([name for name in ("httpx", "paho") if name in sys.modules])
 """
 

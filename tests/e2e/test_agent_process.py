@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.wire.times import to_rfc3339
 from tests.contract.test_command_source_port import Answer, ScriptedServer
 from tests.e2e.agent_bench import PROMPT_S, SECRET_KEY, SOON_S, wait_until
 from tests.ports import free_port
@@ -257,7 +258,8 @@ def test_a_plain_server_gets_results_as_records_and_history_is_skipped(bench):
         bench.config.write_text(bench.config.read_text().replace("device: {", "device: {product_id: p1, "))
         agent = bench.start()
         agent.wait_for("commands=skipped count=2000")
-        listed.append({"id": "new", "command_payload": {"command": "ping"}, "created_at": "2026-01-02T00:00:00Z"})
+        later = to_rfc3339(time.time() + 1)
+        listed.append({"id": "new", "command_payload": {"command": "ping"}, "created_at": later})
         agent.wait_for("command=new state=reported")
         [body] = [body for body in server.bodies if body]
         assert body["table_name"] == "command_results"
