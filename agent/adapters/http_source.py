@@ -13,7 +13,7 @@ from agent.core.list_watch import ListWatch
 from agent.core.values import Command, CommandPoll
 from agent.errors import ErrorAnswer, NotFound, Refused, ServerFault, ServiceError
 from agent.frozen import dataclass
-from agent.wire.command_list import MORE_THAN_LISTED, OPEN, UNREADABLE, CommandList, CommandStatus, believed_status
+from agent.wire.command_list import MORE_THAN_LISTED, OPEN, UNREADABLE, CommandList, CommandStatus
 from agent.wire.connection import Interrupted
 from agent.wire.device_client import DeviceClient
 from agent.wire.dialect import CommandLists
@@ -106,7 +106,7 @@ class HttpSource:
         if question.status is None and is_whole:
             self._look(commands, ended)
         return CommandPoll(
-            commands=self._as_meant(commands),
+            commands=tuple(self._as_known(command) for command in commands),
             malformed=(*answer.malformed, *malformed),
             server_time=answer.server_time,
             held=held,
@@ -188,17 +188,10 @@ class HttpSource:
             self._device_id, status=question.status, wait_s=question.wait_s, etag=question.etag
         )
 
-    def _as_meant(self, commands: tuple[Command, ...]) -> tuple[Command, ...]:
-        """The commands with the state that they have here, whatever the server calls it."""
-        if self._discovery.dialect.command_lists is CommandLists.OPEN:
-            known = set(CommandStatus)
-            return tuple(
-                each if (each.status or "").lower() in known else replace(each, status=str(CommandStatus.QUEUED))
-                for each in commands
-            )
-        if self._discovery.offers(COMMAND_STATUS):
-            return commands
-        return tuple(replace(each, status=believed_status(each.status, is_announced=False)) for each in commands)
+    def _as_known(self, command: Command) -> Command:
+        """With its state as far as this service can be taken at its word."""
+        state = self._discovery.state_of(command.status)
+        return command if state == command.status else replace(command, status=state)
 
     def _note(self, answer: CommandList) -> None:
         """Log what is odd about the list, each kind once, and keep it."""

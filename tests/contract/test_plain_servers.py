@@ -137,6 +137,29 @@ class TestAPlainServer:
         assert life.ids() == ["c1", "c2"]
         assert "has states of its own (abgeholt, pending)" in life.words()
 
+    @pytest.mark.parametrize(
+        ("announced", "lists", "believed"),
+        [
+            (None, None, [None, None, None, None, "done"]),
+            ([], None, [None, None, None, None, "done"]),
+            (["command-status"], None, ["queued", "delivered", "in_progress", "offen", "done"]),
+            (None, CommandLists.OPEN, ["queued", "delivered", "in_progress", "queued", "done"]),
+            (None, CommandLists.EVERYTHING, [None, None, None, None, "done"]),
+            (None, CommandLists.ONCE, [None, None, None, None, "done"]),
+        ],
+    )
+    def test_a_word_for_open_counts_only_where_states_are_announced(self, serve, announced, lists, believed):  # noqa: F811
+        words = ["queued", "delivered", "in_progress", "offen", "done"]
+        records = [{**RECORDS[0], "id": word, "status": word} for word in words]
+        life = Life(serve, Strict(announced, records=records), dialect=Dialect(command_lists=lists))
+        states = {command.id: command.status for command in life.source.poll(0).commands}
+        assert [states[word] for word in words] == believed
+
+    def test_a_server_that_refuses_the_query_for_states_is_not_taken_at_its_word(self, serve):  # noqa: F811
+        records = [{**RECORDS[0], "status": "queued"}]
+        life = Life(serve, Strict(["command-status"], records=records, refuses=("status",)))
+        assert [command.status for command in life.source.poll(0).commands] == [None]
+
     def test_the_time_of_reading_goes_under_the_configured_name(self, serve):  # noqa: F811
         life = Life(serve, Strict(), dialect=Dialect(recorded_at_reading="read_at_s"))
         life.uplink.send(stored(1))

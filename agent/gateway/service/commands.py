@@ -8,6 +8,7 @@ from dataclasses import field
 from typing import Final
 
 from agent.core.budget import Kind
+from agent.core.commands import FINAL_STATUSES
 from agent.core.fair_polling import FairPolling
 from agent.core.values import JsonObject
 from agent.errors import InvalidMessage, NotFound, Refused, ServiceError, StorageError
@@ -19,8 +20,8 @@ from agent.gateway.store.command_rows import OPEN_MAX
 from agent.gateway.store.values import Look, StoredCommand
 from agent.ports import Clock
 from agent.runtime.service_clock import ServiceClock
-from agent.wire.command_list import CommandList, believed_status
-from agent.wire.commands import FINAL_STATES, OPEN, CommandRecord, CommandStatus
+from agent.wire.command_list import CommandList
+from agent.wire.commands import OPEN, CommandRecord, CommandStatus
 from agent.wire.device_client import DeviceClient
 from agent.wire.dialect import CommandLists
 from agent.wire.extensions import COMMAND_STATUS
@@ -220,7 +221,7 @@ class CommandErrands(Errands[str]):
     def _take_part(self, listing: _Listing, part: CommandList, rest: Iterable[CommandList]) -> None:
         """Keep a part of a list, before the service is asked for the next one: it may list each command once only."""
         device_id = listing.device_id
-        listed, malformed = to_stored(part.records, device_id, believes_open=self._believes_open())
+        listed, malformed = to_stored(part.records, device_id, self._offer.state_of)
         for sentence in (*part.malformed, *malformed, *part.notes.values()):
             self._trouble.tell("malformed", f"commands=malformed device={device_id[:80]} {sentence}")
         listing.ids.update(command.id for command in listed)
@@ -239,7 +240,7 @@ class CommandErrands(Errands[str]):
             for part in rest:
                 if len(listed) >= OPEN_MAX:
                     break
-                listed += to_stored(part.records, device_id, believes_open=self._believes_open())[0]
+                listed += to_stored(part.records, device_id, self._offer.state_of)[0]
         except (ServiceError, InvalidMessage):
             pass  # the rest is asked for again
         with self._lock:
@@ -269,27 +270,23 @@ class CommandErrands(Errands[str]):
             answer = self._client.device_commands(device_id, status=CommandStatus.CANCELED)
         except (Refused, NotFound):
             return []  # a service that lists no states tells no reason either
-        told, _ = to_stored(answer.records, device_id)
+        told, _ = to_stored(answer.records, device_id, self._offer.state_of)
         # A service that ignores the filter lists others, too.
         return [each for each in told if each.id in left_out and each.record["status"] == CommandStatus.CANCELED]
-
-    def _believes_open(self) -> bool:
-        """Whether ``queued`` means that a command is open."""
-        return self._offer.knows(COMMAND_STATUS) or self._offer.dialect.command_lists is CommandLists.OPEN
 
     def _now_s(self) -> float:
         return self._clock.now().monotonic_s
 
 
 def to_stored(
-    records: Collection[CommandRecord], device_id: str, *, believes_open: bool = True
+    records: Collection[CommandRecord], device_id: str, state_of: Callable[[str | None], str | None]
 ) -> tuple[list[StoredCommand], list[str]]:
     """Records as the store takes them, oldest first, and a sentence for each that cannot be taken.
 
     Args:
-        records: as they were listed.
-        device_id: whose list it is.
-        believes_open: as for :func:`~agent.wire.command_list.believed_status`.
+        records: as the service sent them.
+        device_id: whose they are.
+        state_of: what a state that the service lists says; devices get that and nothing else.
     """
     commands: dict[str, StoredCommand] = {}
     malformed: list[str] = []
@@ -299,25 +296,29 @@ def to_stored(
             continue
         try:
             command_id = record.stable_id()
-            is_open = record.status not in FINAL_STATES
-            shown = _record(record, command_id, device_id)
-            shown["status"] = believed_status(record.status, is_announced=believes_open)
+            state = state_of(record.status)
+            shown = _record(record, command_id, device_id, state)
         except InvalidMessage as error:
             malformed.append(str(error))
             continue
         commands[command_id] = StoredCommand(
-            device_id, command_id, shown, record.created_at, record.expires_at, is_open
+            device_id,
+            command_id,
+            shown,
+            record.created_at,
+            record.expires_at,
+            is_open=(state or "").lower() not in FINAL_STATUSES,
         )
     return list(commands.values()), malformed
 
 
-def _record(record: CommandRecord, command_id: str, device_id: str) -> JsonObject:
+def _record(record: CommandRecord, command_id: str, device_id: str, state: str | None) -> JsonObject:
     """The record as devices get it: in the service's shape, whatever server it came from."""
     members: JsonObject = {
         "id": command_id,
         "device_id": device_id,
         "command_payload": record.command_payload,
-        "status": record.status,
+        "status": state,
         "status_reason": record.status_reason,
         "result": record.result,
     }

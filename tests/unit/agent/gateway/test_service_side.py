@@ -36,7 +36,7 @@ from agent.wire import extensions
 from agent.wire.auth import KeyPair
 from agent.wire.commands import CommandResult
 from agent.wire.device_client import DeviceClient
-from agent.wire.dialect import Dialect
+from agent.wire.dialect import CommandLists, Dialect
 from agent.wire.limits import ONLINE_WITHIN_S
 from agent.wire.secret import Secret
 from tests.fakes import START_WALL_S, FakeClock
@@ -500,6 +500,24 @@ class TestCommands:
         assert {str(each.url.query) for each in side.requests} == {"b''"}
         assert [each["id"] for each in side.desk.open_commands("d1").records] == ["c1"], "an empty list ends nothing"
         assert side.desk.open_commands("d1").records[0]["status"] is None, "no status is made up"
+
+    @pytest.mark.parametrize(
+        ("offered", "lists", "shown"),
+        [
+            ((), None, {"queued": None, "in_progress": None, "offen": None}),
+            ((), CommandLists.ONCE, {"queued": None, "in_progress": None, "offen": None}),
+            ((), CommandLists.OPEN, {"queued": "queued", "in_progress": "in_progress", "offen": "queued"}),
+            (("command-status",), None, {"queued": "queued", "in_progress": "in_progress", "offen": "offen"}),
+        ],
+    )
+    def test_devices_get_a_word_for_open_only_where_states_are_announced(self, make_side, offered, lists, shown):
+        side = make_side(offered=offered, dialect=Dialect(command_lists=lists))
+        words = ["queued", "in_progress", "offen", "done", "succeeded", "Cancelled"]
+        records = [{"id": each, "command_payload": {"command": "x"}, "status": each} for each in words]
+        side.answer = lambda _request: httpx.Response(200, json=records)
+        side.commands.serve({"d1"})
+        side.run(side.worker(side.commands), 61)
+        assert {each["id"]: each["status"] for each in side.desk.open_commands("d1").records} == shown
 
     def test_what_was_read_is_kept_when_a_later_page_fails(self, make_side):
         side = make_side(offered=())
