@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
-from tests.e2e.agent_bench import AgentProcess
+from agent.cli.program import device_agent
+from agent.wire.secret import Secret
+from simulator.service.clock import SystemClock
+from tests.e2e.agent_bench import API_KEY, SECRET_KEY, AgentBench, AgentProcess, wait_until
 from tests.e2e.test_gateway_plain_server import DAY_S, PlainServer
+from tests.profiles import profile, running_as, switch
+from tests.service_running import Bench
 
 
 @pytest.fixture(params=["queued", "in_progress"])
@@ -57,3 +64,45 @@ def test_a_fresh_device_runs_nothing_that_is_called_open_for_ever(server, config
         agent.close()
     assert server.results == ["new"]
     assert server.queries == {""}, "nothing beyond the specification was asked for"
+
+
+SENSORS = "sensors: [{name: s, type: simulated, interval_s: 0.1}]\n"
+
+
+def status(bench: AgentBench, *options: str) -> str:
+    return CliRunner().invoke(device_agent, ["status", "--config", str(bench.config), *options]).output
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("restarts", [False, True])
+def test_results_without_a_place_hold_no_readings_and_are_reported_once_there_is_one(tmp_path, restarts):
+    without = profile("plain", results="404_html", command_list="open", status_words="none")
+    with running_as(without, clock=SystemClock(), api_key=API_KEY, secret_key=Secret(SECRET_KEY)) as service:
+        bench = AgentBench(tmp_path, service.service.base_url)
+        bench.write_config(service.service.base_url, more=SENSORS)
+        try:
+            agent = bench.start(module="tests.e2e.hasty_agent")
+            wait_until(lambda: "first_contact" in json.loads(status(bench, "--json"))["store"]["settings"])
+            sent = [service.send(bench.device_id) for _ in range(3)]
+            wait_until(lambda: json.loads(status(bench, "--json"))["store"]["results"]["put_aside"] == 3)
+            shown = status(bench)
+            assert "has no place for results" in shown
+            assert "\nresults    3 put aside" in shown
+            before = readings(service, bench)
+            wait_until(lambda: readings(service, bench) >= before + 50)
+            if restarts:
+                agent.kill()
+            switch(service, profile())
+            if restarts:
+                bench.start(module="tests.e2e.hasty_agent")
+            wait_until(lambda: {service.command(bench.device_id, each)["status"] for each in sent} == {"succeeded"})
+            wait_until(lambda: "takes results at their commands" in status(bench))
+            assert json.loads(status(bench, "--json"))["store"]["results"]["put_aside"] == 0
+        finally:
+            bench.close()
+
+
+def readings(service: Bench, bench: AgentBench) -> int:
+    """How many the service has, up to a page."""
+    answer = service.http.get("/sensor-data", params={"device_id": bench.device_id, "limit": 1000})
+    return len(answer.json()["data"])
