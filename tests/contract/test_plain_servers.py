@@ -332,6 +332,18 @@ class TestResults:
         life.uplink.report(Report("c1", "succeeded"))
         assert "no place" not in life.words()
 
+    def test_one_result_that_is_refused_for_its_content_does_not_make_the_table_no_place(self, serve):  # noqa: F811
+        server = Strict()
+        server.table = Answer(400, {"error": "too_large"})
+        life = Life(serve, server)
+        with pytest.raises(Refused):
+            life.uplink.report(Report("c1", "succeeded", {"big": "x"}))
+        assert "no place" not in life.words()
+        server.table = Answer(405, {"error": "no"})
+        with pytest.raises(Refused):
+            life.uplink.report(Report("c1", "succeeded"))
+        assert "has no place for results (405 no)" in life.words()
+
     def test_none_makes_no_request_at_all(self, serve):  # noqa: F811
         life = Life(serve, Strict(["command-results"]), dialect=Dialect(results=ResultPlace.NONE))
         life.uplink.report(Report("c1", "in_progress"))
