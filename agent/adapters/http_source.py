@@ -204,10 +204,31 @@ class HttpSource:
         unread = {kind.removeprefix(UNREADABLE) for kind in answer.notes if kind.startswith(UNREADABLE)}
         derives_ids = before.derives_ids or answer.has_derived_ids
         unread_time = ", ".join(sorted(unread.union(filter(None, before.unread_time.split(", ")))))
-        more_pages = before.more_pages or answer.notes.get(MORE_THAN_LISTED, "")
-        found = {"derives_ids": derives_ids, "unread_time": unread_time, "more_pages": more_pages}
+        found = {
+            "derives_ids": derives_ids,
+            "unread_time": unread_time,
+            "more_pages": before.more_pages or answer.notes.get(MORE_THAN_LISTED, ""),
+            "unread": self._unread(answer) or before.unread,
+        }
         if any(getattr(before, name) != value for name, value in found.items()):
             book.note(**found)
+
+    def _unread(self, answer: CommandList) -> str:
+        """How many commands of a very long answer were read; empty when all were."""
+        if not answer.omitted:
+            return ""
+        read = len(answer.records)
+        text = f"{read} of {read + answer.omitted} or more"
+        lists = self._discovery.dialect.command_lists or self._discovery.book.findings.lists
+        if lists is not CommandLists.ONCE:
+            return text
+        _log.warning(
+            "commands=lost %d or more: this server hands each command out once, and of one answer %d are read; let it "
+            "hand out fewer at a time",
+            answer.omitted,
+            read,
+        )
+        return f"{text}, and the others are lost, since each is handed out once"
 
     def _look(self, commands: Iterable[Command], ended: Iterable[str]) -> None:
         found = self._watch.saw({command.id: command.status for command in commands}, ended)

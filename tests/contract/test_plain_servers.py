@@ -18,6 +18,7 @@ from agent.core.list_watch import ListWatch
 from agent.core.values import Report
 from agent.errors import Forbidden, NoPlaceForResults, NotFound, Refused, ServerFault
 from agent.wire.dialect import CommandLists, Dialect, ResultPlace
+from agent.wire.long_lists import ITEMS_MAX
 from agent.wire.server_findings import CANCELED_QUERY, IF_NONE_MATCH, SETTING, describe
 from tests.contract.test_command_source_port import RECORDS, Answer, ScriptedServer, serve  # noqa: F401 - a fixture
 from tests.contract.test_uplink_port import stored
@@ -446,6 +447,22 @@ class TestLists:
         [command] = life.source.poll(0).commands
         assert command.status == "queued"
         assert life.source.canceled(["c2", "c9"]) == frozenset({"c9"})
+
+    @pytest.mark.parametrize("lists", [None, CommandLists.ONCE])
+    def test_of_too_many_at_once_it_is_said_how_many_were_read_and_whether_the_others_are_lost(
+        self,
+        serve,  # noqa: F811
+        lists,
+        caplog,
+    ):
+        records = [{"id": f"c{number}", "command_payload": {}} for number in range(ITEMS_MAX + 5)]
+        life = Life(serve, Strict(records=records), dialect=Dialect(command_lists=lists))
+        assert len(life.ids()) == ITEMS_MAX
+        assert f"lists more commands at once than are read ({ITEMS_MAX} of {ITEMS_MAX + 5} or more" in life.words()
+        is_once = lists is CommandLists.ONCE
+        assert ("the others are lost" in life.words()) is is_once
+        assert any("commands=lost 5 or more" in each for each in caplog.messages) is is_once
+        assert life.restarted(Dialect(command_lists=lists)).words() == life.words()
 
 
 class TestFindings:

@@ -59,6 +59,7 @@ class Side:
         self.clock = FakeClock()
         self.requests: list[httpx.Request] = []
         self.offered = offered
+        self.announce: Answer | None = None
         self.answer: Answer = lambda _request: httpx.Response(200, json={})
         self.store = StoreService(folder / FILE_NAME, clock=self.clock)
         self.store.start()
@@ -138,6 +139,8 @@ class Side:
     def _handle(self, request: httpx.Request) -> httpx.Response:
         self.requests.append(request)
         if request.url.path == "/.well-known/device-service":
+            if self.announce is not None:
+                return self.announce(request)
             return httpx.Response(200, json={"extensions": self.offered}) if self.offered else httpx.Response(404)
         return self.answer(request)
 
@@ -581,6 +584,31 @@ class TestCommands:
         side.run(side.worker(again), 1.0)
         assert not again.knows(extensions.COMMAND_STATUS)
         assert again.knows(extensions.RECORDED_AT)
+
+    def test_another_version_of_the_service_is_another_service(self, make_side):
+        side = make_side()
+        side.offer.withdraw(extensions.COMMAND_STATUS, "400")
+        versions = ["1", "1", "", "2"]
+        told: list[bool] = []
+        offer = Offer(side.client, side.clock, on_change=lambda: told.append(offer.has_changed), store=side.store)
+        offer.begin()
+
+        def announce(request: httpx.Request) -> httpx.Response:
+            return httpx.Response(200, json={"extensions": side.offered, "version": versions[0]})
+
+        side.announce = announce
+        known = []
+        while versions:
+            offer.run(offer.name)
+            known.append(offer.knows(extensions.COMMAND_STATUS))
+            del versions[0]
+        assert known == [False, False, False, True]
+        assert told == [False, True], "it is told once what is known, and once that it is another"
+        again = Offer(side.client, side.clock, on_change=lambda: told.append(again.has_changed), store=side.store)
+        again.begin()
+        versions[:] = ["2"]
+        again.run(again.name)
+        assert told[2:] == [False], "after a restart it is the same one"
 
     def test_a_device_that_comes_is_asked_about_at_once(self, side):
         side.commands.serve({"d1"})
