@@ -79,10 +79,15 @@ class Discovery:
         with self._lock:
             return self._offered is not None and extension in self._offered
 
-    def state_of(self, status: str | None) -> str | None:
-        """The state of a listed command, as far as this service can be taken at its word; asks nobody."""
-        only_open = self.dialect.command_lists is CommandLists.OPEN
-        return listed_state(status, has_states=self.knows(COMMAND_STATUS), only_open=only_open)
+    def state_of(self, status: str | None, *, is_refused: bool = False) -> str | None:
+        """The state of a listed command, as far as this service can be taken at its word; asks nobody.
+
+        Args:
+            status: as it is listed.
+            is_refused: the service has just refused to be asked by state.
+        """
+        has_states = not is_refused and self.knows(COMMAND_STATUS)
+        return listed_state(status, has_states=has_states, only_open=self.dialect.command_lists is CommandLists.OPEN)
 
     def forget(self) -> None:
         """The service did not do what it offered: ask again before the next use."""

@@ -38,6 +38,7 @@ from agent.wire.commands import CommandResult
 from agent.wire.device_client import DeviceClient
 from agent.wire.dialect import CommandLists, Dialect
 from agent.wire.limits import ONLINE_WITHIN_S
+from agent.wire.long_lists import ITEMS_MAX
 from agent.wire.secret import Secret
 from tests.fakes import START_WALL_S, FakeClock
 
@@ -565,18 +566,32 @@ class TestCommands:
         assert len([each for each in caplog.records if "held_back" in each.getMessage()]) == 1
         assert all("if-none-match" not in each.headers for each in side.requests), "the rest must be listed again"
 
+    def test_of_too_many_at_once_none_that_was_not_read_counts_as_ended(self, make_side, caplog):
+        side = make_side()
+        listed = [{"id": "open-1", "command_payload": {"command": "x"}, "status": "queued"}]
+        side.answer = lambda request: httpx.Response(200, json=listed if "open" in str(request.url.query) else [])
+        side.commands.serve({"d1"})
+        worker = side.worker(side.commands)
+        side.run(worker, 61)
+        over = [{"id": f"c{n}", "command_payload": {}, "status": "succeeded"} for n in range(ITEMS_MAX + 10)]
+        listed[:] = [*over[: ITEMS_MAX // 2 + 5], *listed, *over[ITEMS_MAX // 2 + 5 :]]
+        side.run(worker, 61)
+        assert [each["id"] for each in side.desk.open_commands("d1").records] == ["open-1"]
+        assert len([each for each in caplog.messages if "commands=too_many device=d1 11 or more" in each]) == 1
+
     def test_a_refused_status_is_withdrawn_and_stays_so_over_a_restart(self, make_side, caplog):
         side = make_side()
 
         def strict(request: httpx.Request) -> httpx.Response:
             if request.url.query:
                 return httpx.Response(400, json={"error": "unknown_parameter"})
-            return httpx.Response(200, json=[{"id": "c1", "command_payload": {"command": "x"}}])
+            return httpx.Response(200, json=[{"id": "c1", "command_payload": {"command": "x"}, "status": "queued"}])
 
         side.answer = strict
         side.commands.serve({"d1"})
         side.run(side.worker(side.commands), 130)
-        assert [each["id"] for each in side.desk.open_commands("d1").records] == ["c1"]
+        shown = [(each["id"], each["status"]) for each in side.desk.open_commands("d1").records]
+        assert shown == [("c1", None)], "nor is it taken at its word about what is open"
         assert sum(bool(each.url.query) for each in side.requests) == 1
         assert "command-status" in side.offer.describe().split("refused")[1]
         again = Offer(side.client, side.clock, on_change=lambda: None, store=side.store)
