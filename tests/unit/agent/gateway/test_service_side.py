@@ -219,6 +219,22 @@ class TestReadings:
         assert (counters["readings_forwarded"], counters["readings_refused"]) == (3, 1)
         assert (side.stats().readings, side.stats().set_aside) == (0, 1)
 
+    @pytest.mark.parametrize("status", [400, 405, 422, 501])
+    def test_arrays_that_are_announced_and_refused_are_withdrawn_and_no_reading_is_lost(self, side, status):
+        def strict(request: httpx.Request) -> httpx.Response:
+            return fault(status, "no")(request) if request.content.startswith(b"[") else accept(request)
+
+        side.answer = strict
+        side.take(*({"t": float(number)} for number in range(8)))
+        side.run(side.worker(side.readings), 600)
+        assert side.stats().counters["readings_forwarded"] == 8
+        assert (side.stats().readings, side.stats().set_aside) == (0, 0)
+        assert not side.offer.knows(extensions.BATCH_SENSOR_DATA)
+        side.requests.clear()
+        side.take({"t": 20.0}, {"t": 21.0})
+        side.run(side.worker(side.readings), 600)
+        assert not any(each.content.startswith(b"[") for each in side.requests)
+
     def test_a_service_that_does_not_say_which_ones_it_left_out_is_asked_again_in_parts(self, side):
         def vague(request: httpx.Request) -> httpx.Response:
             body = json.loads(request.content)
