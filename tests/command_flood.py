@@ -1,7 +1,8 @@
-"""A plain server whose list of commands is enormous; it runs in a process of its own (``python command_flood.py``).
+"""A server whose list of commands is enormous; it runs in a process of its own (``python command_flood.py``).
 
-Arguments: how many commands, the payload's ``command``, and the ``status`` of each, or nothing for none. Prints its
-port, then serves until its standard input ends. ``GET /counts`` answers how many polls and results there were.
+Arguments: how many commands, the payload's ``command``, and the ``status`` of each, or nothing for none. With one it
+announces ``command-status``. Prints its port, then serves until its standard input ends. ``GET /counts``
+answers how many polls and results there were.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ def main() -> None:
             if self.path.partition("?")[0].endswith("/commands"):
                 counts["polls"] += 1
                 self._answer(200, body)
+            elif status and self.path.startswith("/.well-known/"):
+                self._answer(200, b'{"extensions":["command-status"]}')
             elif self.path == "/counts":
                 self._answer(200, json.dumps(counts).encode())
             else:

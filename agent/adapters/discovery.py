@@ -6,11 +6,13 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from agent.adapters.server_book import ServerBook
+from agent.core.listed_states import listed_state
 from agent.errors import ServerFault, ServiceError, UnexpectedAnswer
 from agent.wire import extensions
 from agent.wire.announcement import ask_for_announcement
 from agent.wire.device_client import DeviceClient
-from agent.wire.dialect import Dialect
+from agent.wire.dialect import CommandLists, Dialect
+from agent.wire.extensions import COMMAND_STATUS
 
 if TYPE_CHECKING:
     from agent.ports import Clock
@@ -76,6 +78,16 @@ class Discovery:
             return extension in self.dialect.extensions
         with self._lock:
             return self._offered is not None and extension in self._offered
+
+    def state_of(self, status: str | None, *, is_refused: bool = False) -> str | None:
+        """The state of a listed command, as far as this service can be taken at its word; asks nobody.
+
+        Args:
+            status: as it is listed.
+            is_refused: the service has just refused to be asked by state.
+        """
+        has_states = not is_refused and self.knows(COMMAND_STATUS)
+        return listed_state(status, has_states=has_states, only_open=self.dialect.command_lists is CommandLists.OPEN)
 
     def forget(self) -> None:
         """The service did not do what it offered: ask again before the next use."""

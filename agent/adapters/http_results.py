@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from agent.adapters.discovery import Discovery
 from agent.adapters.keyed import Keyed
 from agent.core.list_watch import ListWatch
+from agent.core.unreported import ReportFault, fault_of
 from agent.core.values import Report
 from agent.errors import (
     Forbidden,
@@ -32,7 +33,7 @@ IN_PROGRESS: Final = "in_progress"
 # The errors of a path that a server does not have; those of a missing command have names of their own.
 _NO_PATH: Final = frozenset({"", "not_found", "not found"})
 _NO_METHOD: Final = frozenset({405, 501})
-# One failure is an accident; after so many in a row the table counts as no place.
+# One refusal or failure is an accident; after so many in a row the table counts as no place.
 _FAILURES: Final = 3
 _LOOK_AGAIN_S: Final = 3600.0
 
@@ -161,12 +162,10 @@ class HttpResults:
                 "correct device.product_id, or set service.dialect.results"
             )
             raise NotFound(error.status, error.error, text.lstrip("; ")) from error
-        except (Forbidden, Refused) as error:
-            self._no_place(str(error))
-            raise
-        except (ServerFault, UnexpectedAnswer) as error:
+        except (Forbidden, Refused, ServerFault, UnexpectedAnswer) as error:
             self._failures += 1
-            if self._failures >= _FAILURES:
+            # What refuses the content of one result may be a place for others.
+            if fault_of(error) is ReportFault.NO_PLACE or self._failures >= _FAILURES:
                 self._no_place(str(error))
             raise
 

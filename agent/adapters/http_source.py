@@ -13,7 +13,7 @@ from agent.core.list_watch import ListWatch
 from agent.core.values import Command, CommandPoll
 from agent.errors import ErrorAnswer, NotFound, Refused, ServerFault, ServiceError
 from agent.frozen import dataclass
-from agent.wire.command_list import MORE_THAN_LISTED, OPEN, UNREADABLE, CommandList, CommandStatus, believed_status
+from agent.wire.command_list import MORE_THAN_LISTED, OPEN, UNREADABLE, CommandList, CommandStatus
 from agent.wire.connection import Interrupted
 from agent.wire.device_client import DeviceClient
 from agent.wire.dialect import CommandLists
@@ -106,7 +106,7 @@ class HttpSource:
         if question.status is None and is_whole:
             self._look(commands, ended)
         return CommandPoll(
-            commands=self._as_meant(commands),
+            commands=tuple(self._as_known(command) for command in commands),
             malformed=(*answer.malformed, *malformed),
             server_time=answer.server_time,
             held=held,
@@ -188,17 +188,10 @@ class HttpSource:
             self._device_id, status=question.status, wait_s=question.wait_s, etag=question.etag
         )
 
-    def _as_meant(self, commands: tuple[Command, ...]) -> tuple[Command, ...]:
-        """The commands with the state that they have here, whatever the server calls it."""
-        if self._discovery.dialect.command_lists is CommandLists.OPEN:
-            known = set(CommandStatus)
-            return tuple(
-                each if (each.status or "").lower() in known else replace(each, status=str(CommandStatus.QUEUED))
-                for each in commands
-            )
-        if self._discovery.offers(COMMAND_STATUS):
-            return commands
-        return tuple(replace(each, status=believed_status(each.status, is_announced=False)) for each in commands)
+    def _as_known(self, command: Command) -> Command:
+        """With its state as far as this service can be taken at its word."""
+        state = self._discovery.state_of(command.status)
+        return command if state == command.status else replace(command, status=state)
 
     def _note(self, answer: CommandList) -> None:
         """Log what is odd about the list, each kind once, and keep it."""
@@ -211,10 +204,31 @@ class HttpSource:
         unread = {kind.removeprefix(UNREADABLE) for kind in answer.notes if kind.startswith(UNREADABLE)}
         derives_ids = before.derives_ids or answer.has_derived_ids
         unread_time = ", ".join(sorted(unread.union(filter(None, before.unread_time.split(", ")))))
-        more_pages = before.more_pages or answer.notes.get(MORE_THAN_LISTED, "")
-        found = {"derives_ids": derives_ids, "unread_time": unread_time, "more_pages": more_pages}
+        found = {
+            "derives_ids": derives_ids,
+            "unread_time": unread_time,
+            "more_pages": before.more_pages or answer.notes.get(MORE_THAN_LISTED, ""),
+            "unread": self._unread(answer) or before.unread,
+        }
         if any(getattr(before, name) != value for name, value in found.items()):
             book.note(**found)
+
+    def _unread(self, answer: CommandList) -> str:
+        """How many commands of a very long answer were read; empty when all were."""
+        if not answer.omitted:
+            return ""
+        read = len(answer.records)
+        text = f"{read} of {read + answer.omitted} or more"
+        lists = self._discovery.dialect.command_lists or self._discovery.book.findings.lists
+        if lists is not CommandLists.ONCE:
+            return text
+        _log.warning(
+            "commands=lost %d or more: this server hands each command out once, and of one answer %d are read; let it "
+            "hand out fewer at a time",
+            answer.omitted,
+            read,
+        )
+        return f"{text}, and the others are lost, since each is handed out once"
 
     def _look(self, commands: Iterable[Command], ended: Iterable[str]) -> None:
         found = self._watch.saw({command.id: command.status for command in commands}, ended)

@@ -10,7 +10,6 @@ write-ahead log are how SQLite databases are lost.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
 import uuid
@@ -23,6 +22,7 @@ from agent.adapters.store.boot_rows import BootRows
 from agent.adapters.store.drafts import Draft, to_draft
 from agent.adapters.store.failures import REPLACING, check, damage, explain, is_damage, is_suspect
 from agent.adapters.store.journal_rows import JournalRows
+from agent.adapters.store.lock_file import lock
 from agent.adapters.store.log_room import LogRoom
 from agent.adapters.store.outbox_rows import OutboxRows
 from agent.adapters.store.room import DiskRoom, FreeBytes, free_bytes_beside
@@ -100,7 +100,7 @@ class SqliteStore:
         self._last_key: int | None = None
         # SQLite found damage in use: the file is looked through before that is believed.
         self._is_doubted = False
-        self._lock = _lock(path)
+        self._lock = lock(path)
         try:
             self._open()
         except BaseException:
@@ -476,22 +476,6 @@ class SqliteStore:
         """Write the log back into the file, so that the next commits find room in the log as it is."""
         with suppress(sqlite3.Error):
             self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-
-
-def _lock(path: Path) -> int:
-    """An open, locked file descriptor of the lock file; the kernel releases it however the process ends."""
-    lock_path = path.with_name(f"{path.name}.lock")
-    try:
-        descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StorageError(f"{lock_path}: {error.strerror}: mend the state directory's owner and mode") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        text = f"another device-agent uses {path.parent}: stop it, or give this one a state_dir of its own"
-        raise StorageError(text) from error
-    return descriptor
 
 
 def _store_id(connection: sqlite3.Connection) -> str:

@@ -23,7 +23,8 @@ First contact is the first answer that this journal ever sees, on whichever way:
 commands are pushed. Its moment stays in the journal (:mod:`agent.core.first_contact`): what was sent before it is
 history for ever, also when it comes later or on another way. A service that states ``queued``, ``delivered`` or
 ``in_progress`` says itself that a command is open, with an expiry that the sender chose: it is work also when it was
-sent while the device was off for its very first time. A plain server lists everything for ever and cannot be told from
+sent while the device was off for its very first time; which servers are taken at their word about that is in
+:mod:`agent.core.listed_states`. A plain server lists everything for ever and cannot be told from
 a log, so ``skip-history`` (the default) runs none of it: a command that was sent before a device's first contact with
 a plain server is not run, since the other way round a new device would open the door for last week's command.
 

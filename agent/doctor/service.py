@@ -182,6 +182,9 @@ def _server_dialect(subject: Subject) -> Finding:
         cause = f"results of commands stay on this device, since the server has no place for them: {found.no_place}"
         fix = f"create the table {dialect.results_table}, or set service.dialect.results to none if that is meant"
         return warning(seen, cause, fix)
+    if found.unread or found.more_pages:
+        cause = "commands that are not read do not run"
+        return warning(seen, cause, "let the server list open commands alone, and fewer of them at a time")
     if found.derives_ids:
         cause = "commands without an id of the server's cannot be told apart when they are alike"
         return warning(seen, cause, "set service.dialect.command_id to the member that holds the id")

@@ -16,6 +16,7 @@ from agent.gateway.http_front import tls_context
 from agent.gateway.mqtt_front import look_at_broker
 from agent.gateway.service.client import make_client
 from agent.gateway.service.meter import Meter
+from agent.gateway.service.offer import offered_words
 from agent.gateway.token_file import FILE_NAME as TOKENS_FILE_NAME
 from agent.gateway.token_table import TokenTable
 from agent.runtime.patience import describe
@@ -99,7 +100,7 @@ def _check_service(config: GatewayConfig, credentials: Credentials) -> Finding:
     meter = Meter(Budget(), time.monotonic)
     try:
         with make_client(config.service, credentials, meter, 1) as client:
-            offered = client.discover()
+            words = offered_words(client, config.service.dialect.dialect())
             count = sum(1 for _ in client.devices(limit=1))
     except (TransportError, UnexpectedAnswer) as error:
         return Finding("service", Verdict.UNREACHABLE, str(error))
@@ -107,6 +108,5 @@ def _check_service(config: GatewayConfig, credentials: Credentials) -> Finding:
         return Finding("service", Verdict.FAILED, "; ".join(error.faults))
     except (ServiceError, InvalidMessage) as error:
         return Finding("service", Verdict.FAILED, describe(error)[1])
-    names = ", ".join(sorted(offered)) or "none (a plain server)"
     devices = "has devices" if count else "has no device yet"
-    return Finding("service", Verdict.OK, f"it accepts the keys and {devices}; extensions: {names}")
+    return Finding("service", Verdict.OK, f"it accepts the keys and {devices}; {words}")

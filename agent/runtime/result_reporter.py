@@ -22,7 +22,7 @@ from agent.core.commands import IllegalMove
 from agent.core.unreported import REASON_MAX, ReportFault, Tries, fault_of
 from agent.core.values import CommandState, JournalEntry, Moment, Report
 from agent.errors import InvalidMessage, Offline, ServiceError, StorageError
-from agent.runtime.complaints import HOURLY_S, Complaints
+from agent.runtime.complaints import HOURLY_S, Complaints, LineRate
 from agent.runtime.health import Health
 from agent.runtime.patience import Patience, describe
 from agent.runtime.results_aside import ResultsAside
@@ -106,6 +106,7 @@ class ResultReporter(Actor):
         self._expects_place = expects_place
         self._look_s = look_s
         self._complaints = Complaints(_log, self._now_s, repeat_after_s)
+        self._refusals = LineRate(_log, self._now_s, logging.WARNING)
         self._progress: dict[str, Report] = {}
         self._fresh: dict[str, JournalEntry] = {}
         self._handled: dict[str, bool] = {}
@@ -152,6 +153,7 @@ class ResultReporter(Actor):
     def step(self) -> None:
         """Report some results, and progress."""
         self._due_s = self._now_s() + self._look_s
+        self._refusals.sum_up("results=refused count=%d more: the service does not take them, or no longer wants them")
         try:
             if self._aside.offer_when_due():
                 self._forget_row()
@@ -225,7 +227,7 @@ class ResultReporter(Actor):
                 raise
             # The result itself may be what it cannot take; how the command ended matters more.
             text = f"result_refused: {error}" if report.error is None else f"{report.error} (result refused: {error})"
-            _log.warning("command=%s the service refused its result, so only its end is told: %s", command_id, error)
+            self._refusals.write("command=%s its result is refused, so only its end is told: %s", command_id, error)
             self._tell(Report(command_id, report.status, None, text, report.started_at, report.finished_at))
         _log.info("command=%s state=reported status=%s", command_id, report.status)
 
@@ -265,7 +267,7 @@ class ResultReporter(Actor):
         """
         fault, now_s = fault_of(error), self._now_s()
         if fault is ReportFault.OVER:
-            _log.warning("command=%s its end is no longer wanted: %s", command_id, error)
+            self._refusals.write("command=%s its end is no longer wanted: %s", command_id, error)
             self._reported(command_id)
             return
         if fault is ReportFault.CONTENT:

@@ -41,18 +41,6 @@ OPEN: Final = "open"
 """As the ``status`` filter of a listing: every state of :data:`OPEN_STATES`."""
 
 
-def believed_status(status: str | None, *, is_announced: bool) -> str | None:
-    """A command's state as far as it says something.
-
-    Without extension ``command-status`` a word for an open state says nothing: some servers write ``queued`` for ever.
-
-    Args:
-        status: as listed.
-        is_announced: the service has ``command-status``, or the configuration says that it lists open commands alone.
-    """
-    return None if not is_announced and (status or "").lower() in OPEN_STATES else status
-
-
 UNREADABLE: Final = "unreadable_"
 """A kind of note is this and the name of the time: ``unreadable_expires_at``."""
 DERIVED_IDS: Final = "derived_ids"

@@ -120,8 +120,9 @@ class DeviceCalls(Calls):
     ) -> Iterator[CommandList]:
         """As :meth:`device_commands` without waiting, in parts of up to 1,000 commands, read when asked for.
 
-        So what was read is in hand when a later page fails, and a very long list is never in memory as records. At
-        least one part comes; the list's tag is on the last one.
+        So what was read is in hand when a later page fails, and a very long list is never in memory as records. Of a
+        page with more than :data:`~agent.wire.long_lists.ITEMS_MAX` commands both ends are read. At least one part
+        comes; the list's tag is on the last one.
         """
         path = paths.device_commands(device_id)
         first = [True]
@@ -129,8 +130,12 @@ class DeviceCalls(Calls):
         def fetch(target: str, query: Params) -> Answer:
             is_first, first[0] = first[0], False
             headers = {"If-None-Match": etag} if etag and is_first else {}
-            return self.connection.request("GET", target, params=query, headers=headers, interruptible=True)
+            answer = self.connection.request("GET", target, params=query, headers=headers, interruptible=True)
+            content, left_out = cut_list(answer.content)
+            omitted.append(left_out)
+            return replace(answer, content=content) if left_out else answer
 
+        omitted: list[int] = []
         params = given({"status": status})
         pages = iterate_pages(fetch, path, params, self.connection.url(path), pages_max=COMMAND_PAGES_MAX)
         found = CommandReader(self.reading)
@@ -138,7 +143,9 @@ class DeviceCalls(Calls):
             for begin in range(0, max(1, len(page.items)), _PART):
                 found.add(page.items[begin : begin + _PART], begins_page=begin == 0)
                 is_whole = number == 0 and begin + _PART >= len(page.items)
-                yield found.take(answer, answer.etag if is_whole else None)
+                part = found.take(answer, answer.etag if is_whole else None)
+                left_out, omitted[:] = sum(omitted), []
+                yield replace(part, omitted=left_out) if left_out else part
 
     def interrupt(self) -> None:
         """End the :meth:`device_commands` in flight, or the next one; from any thread."""

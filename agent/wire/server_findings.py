@@ -44,6 +44,7 @@ class ServerFindings:
         status_words: states of commands that are not those of docs/protocol.md, sorted.
         no_place: why results find no place there; empty when they do, or none was sent yet.
         withdrawn: (name, reason), sorted: what it announces, or could ignore, and refuses.
+        unread: how many commands of one answer were read, where it had too many; empty when all were.
     """
 
     address: str = ""
@@ -56,6 +57,7 @@ class ServerFindings:
     status_words: tuple[str, ...] = ()
     no_place: str = ""
     withdrawn: tuple[tuple[str, str], ...] = ()
+    unread: str = ""
 
     def is_withdrawn(self, feature: str) -> bool:
         """It refused this feature: the name of an extension, or one of this module's."""
@@ -69,6 +71,7 @@ class ServerFindings:
             "announced": self.announced,
             "lists": self.lists,
             "more_pages": self.more_pages,
+            "unread": self.unread,
             "derives_ids": self.derives_ids,
             "unread_time": self.unread_time,
             "status_words": self.status_words,
@@ -92,6 +95,7 @@ def read_findings(text: str | None) -> ServerFindings | None:
             announced=None if announced is None else tuple(sorted(map(str, announced))),
             lists=None if lists is None else CommandLists(lists),
             more_pages=str(value.get("more_pages", "")),
+            unread=str(value.get("unread", "")),
             derives_ids=bool(value.get("derives_ids", False)),
             unread_time=str(value.get("unread_time", "")),
             status_words=tuple(sorted(map(str, value.get("status_words", ())))),
@@ -137,6 +141,8 @@ def _of_commands(findings: ServerFindings, dialect: Dialect, in_use: list[str]) 
     words = [] if lists is None else [_LISTS[lists]]
     if findings.more_pages:
         words.append(f"does not give the whole list of commands ({findings.more_pages})")
+    if findings.unread:
+        words.append(f"lists more commands at once than are read ({findings.unread})")
     if findings.derives_ids:
         words.append("gives commands without an id, so ids are derived from content and time")
     if findings.unread_time:

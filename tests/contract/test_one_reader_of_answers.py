@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from itertools import product
 
 import httpx
 import pytest
 
+from agent.adapters.discovery import Discovery
+from agent.adapters.http_source import HttpSource
+from agent.adapters.server_book import ServerBook
 from agent.core.outbox import Disposition, judge_readings
 from agent.errors import ServiceError
 from agent.wire.auth import KeyPair
 from agent.wire.device_client import DeviceClient
+from agent.wire.dialect import CommandLists, Dialect
 from agent.wire.secret import Secret
 from agent.wire.sensor_data import PostSensorData
 from simulator.fleet.device.answers import HttpAnswer, judge
 from simulator.fleet.device.exchange import Ask, Operation, Reading, Speaker, read_refusals
+from tests.fakes import FakeClock
 
 STATUSES = (200, 201, 202, 204, 302, 400, 401, 403, 404, 405, 409, 413, 422, 429, 500, 503)
 BODIES = (
@@ -108,3 +114,24 @@ def test_a_list_of_commands_means_the_same_to_both(kind):
         if agents != fleets:
             differing.append((status, body, agents, fleets))
     assert differing == []
+
+
+@pytest.mark.parametrize("lists", [None, *CommandLists])
+@pytest.mark.parametrize("offers", [(), ("command-status",)])
+def test_a_listed_state_means_the_same_to_both(offers, lists):
+    words = [None, "queued", "DELIVERED", "in_progress", "open", "offen", "done", "canceled", "Cancelled", ""]
+    items = [
+        {"id": f"c{number}", "command_payload": {}, "created_at": number, "status": word}
+        for number, word in enumerate(words)
+    ]
+    body = json.dumps(items).encode()
+    dialect = Dialect(extensions=frozenset(offers), command_lists=lists)
+    with agents_client(200, "application/json", body) as client:
+        book = ServerBook("http://service", dialect)
+        source = HttpSource(client, "d1", Discovery(client, FakeClock(), book))
+        agents = [command.status for command in source.poll(0).commands]
+    speaker = Speaker("d1", "p1", frozenset(offers), dialect)
+    listing = Reading(speaker, speaker.poll(0, None)).take(HttpAnswer(200, [], body))
+    assert listing is not None
+    assert agents == [command.status for command in listing.poll.commands]
+    assert len(agents) == len(words)

@@ -18,6 +18,7 @@ from agent.core.list_watch import ListWatch
 from agent.core.values import Report
 from agent.errors import Forbidden, NoPlaceForResults, NotFound, Refused, ServerFault
 from agent.wire.dialect import CommandLists, Dialect, ResultPlace
+from agent.wire.long_lists import ITEMS_MAX
 from agent.wire.server_findings import CANCELED_QUERY, IF_NONE_MATCH, SETTING, describe
 from tests.contract.test_command_source_port import RECORDS, Answer, ScriptedServer, serve  # noqa: F401 - a fixture
 from tests.contract.test_uplink_port import stored
@@ -136,6 +137,29 @@ class TestAPlainServer:
         life = Life(serve, Strict(records=records))
         assert life.ids() == ["c1", "c2"]
         assert "has states of its own (abgeholt, pending)" in life.words()
+
+    @pytest.mark.parametrize(
+        ("announced", "lists", "believed"),
+        [
+            (None, None, [None, None, None, None, "done"]),
+            ([], None, [None, None, None, None, "done"]),
+            (["command-status"], None, ["queued", "delivered", "in_progress", "offen", "done"]),
+            (None, CommandLists.OPEN, ["queued", "delivered", "in_progress", "queued", "done"]),
+            (None, CommandLists.EVERYTHING, [None, None, None, None, "done"]),
+            (None, CommandLists.ONCE, [None, None, None, None, "done"]),
+        ],
+    )
+    def test_a_word_for_open_counts_only_where_states_are_announced(self, serve, announced, lists, believed):  # noqa: F811
+        words = ["queued", "delivered", "in_progress", "offen", "done"]
+        records = [{**RECORDS[0], "id": word, "status": word} for word in words]
+        life = Life(serve, Strict(announced, records=records), dialect=Dialect(command_lists=lists))
+        states = {command.id: command.status for command in life.source.poll(0).commands}
+        assert [states[word] for word in words] == believed
+
+    def test_a_server_that_refuses_the_query_for_states_is_not_taken_at_its_word(self, serve):  # noqa: F811
+        records = [{**RECORDS[0], "status": "queued"}]
+        life = Life(serve, Strict(["command-status"], records=records, refuses=("status",)))
+        assert [command.status for command in life.source.poll(0).commands] == [None]
 
     def test_the_time_of_reading_goes_under_the_configured_name(self, serve):  # noqa: F811
         life = Life(serve, Strict(), dialect=Dialect(recorded_at_reading="read_at_s"))
@@ -309,6 +333,18 @@ class TestResults:
         life.uplink.report(Report("c1", "succeeded"))
         assert "no place" not in life.words()
 
+    def test_one_result_that_is_refused_for_its_content_does_not_make_the_table_no_place(self, serve):  # noqa: F811
+        server = Strict()
+        server.table = Answer(400, {"error": "too_large"})
+        life = Life(serve, server)
+        with pytest.raises(Refused):
+            life.uplink.report(Report("c1", "succeeded", {"big": "x"}))
+        assert "no place" not in life.words()
+        server.table = Answer(405, {"error": "no"})
+        with pytest.raises(Refused):
+            life.uplink.report(Report("c1", "succeeded"))
+        assert "has no place for results (405 no)" in life.words()
+
     def test_none_makes_no_request_at_all(self, serve):  # noqa: F811
         life = Life(serve, Strict(["command-results"]), dialect=Dialect(results=ResultPlace.NONE))
         life.uplink.report(Report("c1", "in_progress"))
@@ -411,6 +447,22 @@ class TestLists:
         [command] = life.source.poll(0).commands
         assert command.status == "queued"
         assert life.source.canceled(["c2", "c9"]) == frozenset({"c9"})
+
+    @pytest.mark.parametrize("lists", [None, CommandLists.ONCE])
+    def test_of_too_many_at_once_it_is_said_how_many_were_read_and_whether_the_others_are_lost(
+        self,
+        serve,  # noqa: F811
+        lists,
+        caplog,
+    ):
+        records = [{"id": f"c{number}", "command_payload": {}} for number in range(ITEMS_MAX + 5)]
+        life = Life(serve, Strict(records=records), dialect=Dialect(command_lists=lists))
+        assert len(life.ids()) == ITEMS_MAX
+        assert f"lists more commands at once than are read ({ITEMS_MAX} of {ITEMS_MAX + 5} or more" in life.words()
+        is_once = lists is CommandLists.ONCE
+        assert ("the others are lost" in life.words()) is is_once
+        assert any("commands=lost 5 or more" in each for each in caplog.messages) is is_once
+        assert life.restarted(Dialect(command_lists=lists)).words() == life.words()
 
 
 class TestFindings:

@@ -36,10 +36,12 @@ _LOUD = {"DEVICE_AGENT_LOGGING__LEVEL": "debug", "DEVICE_GATEWAY_LOGGING__LEVEL"
 class AgentProcess:
     """One ``device-agent run``, or another of its programs that run on; what it logs is kept."""
 
-    def __init__(self, config: Path, *, program: Sequence[str] = ("run",), **environ: str) -> None:
+    def __init__(
+        self, config: Path, *, program: Sequence[str] = ("run",), module: str = "agent.cli", **environ: str
+    ) -> None:
         self.lines: list[str] = []
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "agent.cli", *program, "--config", str(config)],
+            [sys.executable, "-m", module, *program, "--config", str(config)],
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             # At the level at which programs say most; a test, or its configuration file through it, may say less.
@@ -149,8 +151,8 @@ class AgentBench:
             f"commands:\n  poll: {{fast_s: 0.2, slow_s: 0.5, idle_s: 1, spread_s: 0}}\n{more}"
         )
 
-    def start(self, *, until: str = "agent=ready", **environ: str) -> AgentProcess:
-        agent = AgentProcess(self.config, **environ)
+    def start(self, *, until: str = "agent=ready", module: str = "agent.cli", **environ: str) -> AgentProcess:
+        agent = AgentProcess(self.config, module=module, **environ)
         self._agents.append(agent)
         agent.wait_for(until, START_S)
         return agent

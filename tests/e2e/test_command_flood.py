@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import secrets
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,12 +14,17 @@ from pathlib import Path
 
 import pytest
 
+from agent.gateway.token_file import FILE_NAME as TOKENS
+from agent.gateway.token_file import TokenFile
+from agent.gateway.tokens import make_token
 from tests import command_flood
 from tests.canary import SECRET_KEY
 from tests.e2e.agent_bench import API_KEY, AgentProcess
+from tests.ports import free_port
 
 COUNT = 150_000
 LOOKED_AT = 20_000
+MOST_GATEWAY_MB = 150
 MOST_MB = 120
 """Its unit allows 192 MB, and this is the most that a process of its own had for itself at any time."""
 
@@ -85,3 +92,33 @@ def test_150_000_commands_take_bounded_memory_and_few_lines(tmp_path, command, s
             agent.close()
         with urllib.request.urlopen(f"{base_url}/counts") as answer:  # noqa: S310 - the server above
             assert json.load(answer)["polls"] < 60
+
+
+@pytest.mark.timeout(400)
+def test_150_000_commands_take_bounded_memory_in_the_gateway(tmp_path):
+    state = tmp_path / "gateway"
+    state.mkdir(mode=0o700)
+    with TokenFile(state / TOKENS) as file:
+        file.issue({"d1": make_token(secrets.token_bytes)}, time.time())
+    for name, value in (("api_key", API_KEY), ("secret_key", SECRET_KEY)):
+        (tmp_path / name).write_text(value)
+        (tmp_path / name).chmod(0o600)
+    with flood("ping", "") as base_url:
+        members = {
+            "service": {"base_url": base_url},
+            "auth": {"api_key_file": str(tmp_path / "api_key"), "secret_key_file": str(tmp_path / "secret_key")},
+            "state_dir": str(state),
+            "http": {"enabled": True, "host": "127.0.0.1", "port": free_port()},
+            "commands": {"fast_s": 1, "idle_s": 1, "reconcile_s": 5},
+            "metrics": {"enabled": False},
+        }
+        config = tmp_path / "gateway.yaml"
+        config.write_text(json.dumps(members))
+        gateway = AgentProcess(config, program=("gateway", "run"), DEVICE_GATEWAY_LOGGING__LEVEL="info")
+        try:
+            gateway.wait_for("commands=too_many device=d1 130000 or more", within_s=300)
+            gateway.wait_for("commands=dropped device=d1", within_s=300)
+            assert peak_mb(gateway.pid) < MOST_GATEWAY_MB
+            assert gateway.terminate()[0] == 0
+        finally:
+            gateway.close()

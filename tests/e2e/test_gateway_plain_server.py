@@ -27,9 +27,10 @@ DAY_S = 86_400.0
 
 
 class PlainServer:
-    """Lists commands without a status: all of them for ever, or each of them once; keeps results and readings.
+    """Lists all commands for ever, or each of them once; keeps results and readings.
 
     Attributes:
+        word: the status of every command in the list; None lists none.
         commands: what is listed.
         results: ids of commands whose result came, as often as it came.
         readings: bodies of what came.
@@ -37,8 +38,9 @@ class PlainServer:
         has_table: False refuses results with 500.
     """
 
-    def __init__(self, *, once: bool = False) -> None:
+    def __init__(self, *, once: bool = False, word: str | None = None) -> None:
         self.once = once
+        self.word = word
         self.has_table = True
         self.commands: list[dict[str, Any]] = []
         self.results: list[str] = []
@@ -106,7 +108,8 @@ class PlainServer:
         payload = {"command": "ping", "echo": command_id}
         created_at = to_rfc3339(time.time() - age_s)
         with self.changed:
-            self.commands.append({"id": command_id, "command_payload": payload, "created_at": created_at})
+            command = {"id": command_id, "command_payload": payload, "created_at": created_at}
+            self.commands.append(command if self.word is None else {**command, "status": self.word})
 
     def wait_until(self, is_so: Callable[[], bool], what: str) -> None:
         with self.changed:
@@ -188,9 +191,9 @@ def make_bench(start_mosquitto: Callable[..., Mosquitto], tmp_path: Path) -> Ite
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("first", ["gateway", "agent"])
-def test_a_fresh_device_runs_nothing_of_a_list_that_never_shrinks(make_bench, first):
-    bench = make_bench()
+@pytest.mark.parametrize(("first", "word"), [("gateway", None), ("agent", None), ("gateway", "queued")])
+def test_a_fresh_device_runs_nothing_of_a_list_that_never_shrinks(make_bench, first, word):
+    bench = make_bench(word=word)
     server = bench.server
     for number in range(20):
         server.send(f"old-{number}", age_s=(11 + number) * DAY_S)

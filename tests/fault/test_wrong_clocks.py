@@ -91,7 +91,8 @@ class _World:
     def _body(self, request: httpx.Request) -> tuple[int, Any]:
         path = request.url.path
         if path.startswith("/.well-known"):
-            return 200, {"extensions": ["batch-sensor-data", "command-results", "idempotency-key", "recorded-at"]}
+            offered = ["batch-sensor-data", "command-results", "command-status", "idempotency-key", "recorded-at"]
+            return 200, {"extensions": offered}
         if path == "/sensor-data":
             sent = json.loads(request.content)
             for each in sent if isinstance(sent, list) else [sent]:
@@ -106,7 +107,8 @@ class _World:
             self.results.append((command_id, told["status"], told.get("error") or ""))
             del self.commands[command_id]
             return 200, {}
-        return 200, {"data": list(self.commands.values())}
+        wanted = ("canceled",) if "canceled" in str(request.url.query) else ("queued",)
+        return 200, {"data": [each for each in self.commands.values() if each["status"] in wanted]}
 
 
 class _Times:

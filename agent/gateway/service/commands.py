@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import field
+from dataclasses import field, replace
+from functools import partial
 from typing import Final
 
 from agent.core.budget import Kind
+from agent.core.commands import FINAL_STATUSES
 from agent.core.fair_polling import FairPolling
 from agent.core.values import JsonObject
 from agent.errors import InvalidMessage, NotFound, Refused, ServiceError, StorageError
@@ -19,11 +21,12 @@ from agent.gateway.store.command_rows import OPEN_MAX
 from agent.gateway.store.values import Look, StoredCommand
 from agent.ports import Clock
 from agent.runtime.service_clock import ServiceClock
-from agent.wire.command_list import CommandList, believed_status
-from agent.wire.commands import FINAL_STATES, OPEN, CommandRecord, CommandStatus
+from agent.wire.command_list import CommandList
+from agent.wire.commands import OPEN, CommandRecord, CommandStatus
 from agent.wire.device_client import DeviceClient
 from agent.wire.dialect import CommandLists
 from agent.wire.extensions import COMMAND_STATUS
+from agent.wire.long_lists import ITEMS_MAX
 from agent.wire.times import to_rfc3339
 
 _NOBODY_S: Final = 3600.0
@@ -40,10 +43,12 @@ class _Listing:
 
     device_id: str
     look: Look
+    state_of: Callable[[str | None], str | None]
     ids: set[str] = field(default_factory=set)
     is_news: bool = False
     left: int = 0
     dropped: int = 0
+    omitted: int = 0
     etag: str | None = None
 
 
@@ -175,17 +180,17 @@ class CommandErrands(Errands[str]):
         except Refused as error:
             if error.status not in _REFUSES_PARAMETERS:
                 raise
-            is_news = self._read(device_id, None, is_truth=False)
+            is_news = self._read(device_id, None, is_truth=False, is_refused=True)
             self._offer.withdraw(COMMAND_STATUS, str(error))
             return is_news
 
-    def _read(self, device_id: str, status: str | None, *, is_truth: bool) -> bool:
+    def _read(self, device_id: str, status: str | None, *, is_truth: bool, is_refused: bool = False) -> bool:
         """Read a device's list; whether it brought a new command."""
         with self._lock:
             etag = self._etags.get(device_id)
         holds_history = self._offer.dialect.command_lists not in {CommandLists.OPEN, CommandLists.ONCE}
         look = Look(self._service_clock.now(), is_truth, holds_history)
-        listing = _Listing(device_id, look)
+        listing = _Listing(device_id, look, partial(self._offer.state_of, is_refused=is_refused))
         parts = self._client.device_command_parts(device_id, status=status, etag=etag)
         for part in parts:
             if part.server_time is not None:
@@ -195,51 +200,67 @@ class CommandErrands(Errands[str]):
                 return False
             listing.etag = part.etag
             self._take_part(listing, part, parts)
-        self._desk.finish_list(device_id, listing.ids, look, self._canceled(device_id, listing.ids))
-        if listing.left:
-            text = (
-                f"commands=held_back device={device_id[:80]} {listing.left} commands stay at the service: this device "
-                f"has {OPEN_MAX} open ones here already; look who sends it so many"
-            )
-            self._trouble.tell(f"held_back {device_id}", text)
-        if listing.dropped:
-            text = (
-                f"commands=dropped device={device_id[:80]} {listing.dropped} of its oldest open commands are not "
-                f"handed out any more: {OPEN_MAX} newer ones are open, and this service does not tell which have ended"
-            )
-            self._trouble.tell(f"dropped {device_id}", text)
+        if listing.omitted:
+            # What was not read may be open.
+            self._desk.finish_list(device_id, listing.ids, replace(look, is_truth=False), [])
+        else:
+            self._desk.finish_list(device_id, listing.ids, look, self._canceled(device_id, listing.ids))
+        self._say_what_is_missing(listing)
         # Only what is in the journal may be left out next time.
         with self._lock:
-            if listing.etag is None or listing.left:
+            if listing.etag is None or listing.left or listing.omitted:
                 self._etags.pop(device_id, None)
             else:
                 self._etags[device_id] = listing.etag
         # A command that is merely still open is no news: its device may be off, and would be asked about all that time.
         return listing.is_news
 
+    def _say_what_is_missing(self, listing: _Listing) -> None:
+        device = listing.device_id[:80]
+        if listing.omitted:
+            text = (
+                f"commands=too_many device={device} {listing.omitted} or more of its commands are not looked at, since "
+                f"one answer lists more than {ITEMS_MAX}; let the service list open commands alone"
+            )
+            self._trouble.tell(f"too_many {listing.device_id}", text)
+        if listing.left:
+            text = (
+                f"commands=held_back device={device} {listing.left} commands stay at the service: this device has "
+                f"{OPEN_MAX} open ones here already; look who sends it so many"
+            )
+            self._trouble.tell(f"held_back {listing.device_id}", text)
+        if listing.dropped:
+            text = (
+                f"commands=dropped device={device} {listing.dropped} of its oldest open commands are not handed out "
+                f"any more: {OPEN_MAX} newer ones are open, and this service does not tell which have ended"
+            )
+            self._trouble.tell(f"dropped {listing.device_id}", text)
+
     def _take_part(self, listing: _Listing, part: CommandList, rest: Iterable[CommandList]) -> None:
         """Keep a part of a list, before the service is asked for the next one: it may list each command once only."""
         device_id = listing.device_id
-        listed, malformed = to_stored(part.records, device_id, believes_open=self._believes_open())
+        listed, malformed = to_stored(part.records, device_id, listing.state_of)
         for sentence in (*part.malformed, *malformed, *part.notes.values()):
             self._trouble.tell("malformed", f"commands=malformed device={device_id[:80]} {sentence}")
         listing.ids.update(command.id for command in listed)
         try:
             found = self._desk.take_listed(device_id, listed, listing.look)
         except StorageError:
-            self._keep_in_memory(device_id, listed, rest)
+            self._keep_in_memory(listing, listed, rest)
             raise
         listing.is_news = listing.is_news or bool(found.new)
         listing.left += found.left
         listing.dropped += found.dropped
+        listing.omitted += part.omitted
 
-    def _keep_in_memory(self, device_id: str, listed: list[StoredCommand], rest: Iterable[CommandList]) -> None:
+    def _keep_in_memory(self, listing: _Listing, listed: list[StoredCommand], rest: Iterable[CommandList]) -> None:
         """The disk fails: what was read waits in memory, since the service may not list it again."""
+        device_id = listing.device_id
         try:
             for part in rest:
                 if len(listed) >= OPEN_MAX:
                     break
-                listed += to_stored(part.records, device_id, believes_open=self._believes_open())[0]
+                listed += to_stored(part.records, device_id, listing.state_of)[0]
         except (ServiceError, InvalidMessage):
             pass  # the rest is asked for again
         with self._lock:
@@ -269,27 +290,23 @@ class CommandErrands(Errands[str]):
             answer = self._client.device_commands(device_id, status=CommandStatus.CANCELED)
         except (Refused, NotFound):
             return []  # a service that lists no states tells no reason either
-        told, _ = to_stored(answer.records, device_id)
+        told, _ = to_stored(answer.records, device_id, self._offer.state_of)
         # A service that ignores the filter lists others, too.
         return [each for each in told if each.id in left_out and each.record["status"] == CommandStatus.CANCELED]
-
-    def _believes_open(self) -> bool:
-        """Whether ``queued`` means that a command is open."""
-        return self._offer.knows(COMMAND_STATUS) or self._offer.dialect.command_lists is CommandLists.OPEN
 
     def _now_s(self) -> float:
         return self._clock.now().monotonic_s
 
 
 def to_stored(
-    records: Collection[CommandRecord], device_id: str, *, believes_open: bool = True
+    records: Collection[CommandRecord], device_id: str, state_of: Callable[[str | None], str | None]
 ) -> tuple[list[StoredCommand], list[str]]:
     """Records as the store takes them, oldest first, and a sentence for each that cannot be taken.
 
     Args:
-        records: as they were listed.
-        device_id: whose list it is.
-        believes_open: as for :func:`~agent.wire.command_list.believed_status`.
+        records: as the service sent them.
+        device_id: whose they are.
+        state_of: what a state that the service lists says; devices get that and nothing else.
     """
     commands: dict[str, StoredCommand] = {}
     malformed: list[str] = []
@@ -299,25 +316,29 @@ def to_stored(
             continue
         try:
             command_id = record.stable_id()
-            is_open = record.status not in FINAL_STATES
-            shown = _record(record, command_id, device_id)
-            shown["status"] = believed_status(record.status, is_announced=believes_open)
+            state = state_of(record.status)
+            shown = _record(record, command_id, device_id, state)
         except InvalidMessage as error:
             malformed.append(str(error))
             continue
         commands[command_id] = StoredCommand(
-            device_id, command_id, shown, record.created_at, record.expires_at, is_open
+            device_id,
+            command_id,
+            shown,
+            record.created_at,
+            record.expires_at,
+            is_open=(state or "").lower() not in FINAL_STATUSES,
         )
     return list(commands.values()), malformed
 
 
-def _record(record: CommandRecord, command_id: str, device_id: str) -> JsonObject:
+def _record(record: CommandRecord, command_id: str, device_id: str, state: str | None) -> JsonObject:
     """The record as devices get it: in the service's shape, whatever server it came from."""
     members: JsonObject = {
         "id": command_id,
         "device_id": device_id,
         "command_payload": record.command_payload,
-        "status": record.status,
+        "status": state,
         "status_reason": record.status_reason,
         "result": record.result,
     }

@@ -149,7 +149,7 @@ class EventService(Actor):
             self._trouble.tell("event", f"events=malformed an event is no command and is skipped: {error}")
         else:
             if record.device_id is not None and self._fetches(record.device_id):
-                for command in to_stored([record], record.device_id)[0]:
+                for command in to_stored([record], record.device_id, self._offer.state_of)[0]:
                     self._desk.take_pushed(command, self._service_now())
                 # A poll marks it as delivered at the service, and shows whether it is still open.
                 self._commands.hint(record.device_id)

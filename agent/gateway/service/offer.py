@@ -18,7 +18,7 @@ from agent.errors import ServerFault, TransportError, UnexpectedAnswer
 from agent.gateway.service.worker import Errands
 from agent.gateway.store.service import StoreService
 from agent.ports import Clock
-from agent.wire import extensions
+from agent.wire.announcement import Announcement, ask_for_announcement
 from agent.wire.device_client import DeviceClient
 from agent.wire.dialect import CommandLists, Dialect
 from agent.wire.extensions import COMMAND_STATUS, RECORDED_AT
@@ -37,7 +37,7 @@ class Offer(Discovery, Errands[str]):
     """A :class:`~agent.adapters.discovery.Discovery` that answers from memory, and the errand that fills it.
 
     What the service announces and refuses all the same is withdrawn, and that is kept in the store until the service
-    announces something else. What the configuration says goes before both.
+    announces something else, or another version of itself. What the configuration says goes before both.
 
     Args:
         client: who to ask with.
@@ -72,11 +72,12 @@ class Offer(Discovery, Errands[str]):
         self._mutex = threading.Lock()
         self._names: frozenset[str] | None = self._configured.extensions
         self._announced: frozenset[str] | None = None
+        self._version = ""
         self._withdrawn: dict[str, str] = {}
         self._failures = 0
         self._due_s = 0.0
         self.has_changed = False
-        """The service announces something else than the store remembers of it."""
+        """The service announces something else, or another version, than the store remembers of it."""
 
     def begin(self) -> None:
         """Take over what an earlier process found out.
@@ -89,6 +90,7 @@ class Offer(Discovery, Errands[str]):
             found = json.loads(text or "null")
             if found["server"] == self._server:
                 self._announced = frozenset(map(str, found["announced"]))
+                self._version = str(found.get("version", ""))
                 self._withdrawn = {str(name): str(why) for name, why in found["withdrawn"].items()}
         except (ValueError, TypeError, KeyError, AttributeError):
             return
@@ -142,19 +144,7 @@ class Offer(Discovery, Errands[str]):
 
     def describe(self) -> str:
         """What the service takes, in one line."""
-        names = self._names
-        if names is None:
-            return "what it takes is not known yet"
-        used = sorted(names - self._withdrawn.keys())
-        source = "configured" if self._configured.extensions is not None else "announced"
-        text = f"extensions ({source}): {', '.join(used) or 'none, a plain server'}"
-        if self._withdrawn:
-            text += f"; refused, so not used: {', '.join(sorted(self._withdrawn))}"
-        if not self.knows(RECORDED_AT):
-            name = self._configured.recorded_at_reading
-            text += f"; the time of reading goes {f'into the reading {name}' if name else 'nowhere'}"
-        what = "tells" if self.lists_are_the_truth else "does not tell"
-        return f"{text}; the list of a device's commands {what} which ones have ended"
+        return describe(self._names, frozenset(self._withdrawn), self._configured)
 
     def due_at(self, now_s: float) -> float:
         """See :class:`Errands`."""
@@ -170,24 +160,27 @@ class Offer(Discovery, Errands[str]):
         """See :class:`Errands`."""
         del item
         try:
-            names = self._asker.discover()
+            announcement = ask_for_announcement(self._asker.connection)
         except (ServerFault, UnexpectedAnswer):
             self._failures += 1
             if self._names is not None or self._failures < _TRIES:
                 raise
             # Some servers fail on every path that they do not know: it is a plain one until it says otherwise.
-            names, soon_s = extensions.NONE, _SOON_S
+            announcement, soon_s = Announcement(), _SOON_S
         else:
             self._failures, soon_s = 0, REFRESH_S
         with self._mutex:
-            is_news = names != self._names
-            self._names = names
-            if self._announced is not None and names != self._announced:
+            names, version = announcement.extensions, announcement.version or self._version
+            is_new_version = bool(self._version) and version != self._version
+            is_other = names != self._announced or is_new_version
+            is_kept = not is_other and version == self._version
+            is_news = names != self._names or is_new_version
+            if self._announced is not None and is_other:
                 self._withdrawn = {}
-            is_other = names != self._announced
-            self._announced = names
+            self._names = self._announced = names
+            self._version = version
             self._due_s = self._clock.now().monotonic_s + soon_s
-        if is_other:
+        if not is_kept:
             self._keep()
         if is_news:
             self._tell(self.describe())
@@ -200,6 +193,45 @@ class Offer(Discovery, Errands[str]):
     def _keep(self) -> None:
         if self._store is None:
             return
-        found = {"server": self._server, "announced": sorted(self._announced or ()), "withdrawn": self._withdrawn}
+        found = {
+            "server": self._server,
+            "version": self._version,
+            "announced": sorted(self._announced or ()),
+            "withdrawn": self._withdrawn,
+        }
         text = json.dumps(found)
         self._store.submit(lambda store: store.put_setting(_FOUND, text))
+
+
+def offered_words(client: DeviceClient, dialect: Dialect) -> str:
+    """What the service takes, in one line: it is asked, unless the configuration says it.
+
+    Raises:
+        ServiceError: it could not be asked.
+    """
+    names = dialect.extensions
+    return describe(client.discover() if names is None else names, frozenset(), dialect)
+
+
+def describe(names: frozenset[str] | None, withdrawn: frozenset[str], dialect: Dialect) -> str:
+    """What the service takes, in one line.
+
+    Args:
+        names: of its extensions; None while they are not known.
+        withdrawn: which of them it refuses.
+        dialect: what the configuration says of the service.
+    """
+    if names is None:
+        return "what it takes is not known yet"
+    used = names - withdrawn
+    source = "configured" if dialect.extensions is not None else "announced"
+    text = f"extensions ({source}): {', '.join(sorted(used)) or 'none, a plain server'}"
+    if withdrawn:
+        text += f"; refused, so not used: {', '.join(sorted(withdrawn))}"
+    if RECORDED_AT not in used:
+        name = dialect.recorded_at_reading
+        text += f"; the time of reading goes {f'into the reading {name}' if name else 'nowhere'}"
+    lists = dialect.command_lists
+    is_truth = COMMAND_STATUS in used if lists is None else lists is CommandLists.OPEN
+    what = "tells" if is_truth else "does not tell"
+    return f"{text}; the list of a device's commands {what} which ones have ended"

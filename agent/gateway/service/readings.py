@@ -14,7 +14,7 @@ from agent.core.budget import Kind
 from agent.core.outbox import Disposition, judge_readings
 from agent.core.thinning import ThinningPolicy
 from agent.core.values import JsonObject
-from agent.errors import InvalidMessage, NotFound, Refused
+from agent.errors import InvalidMessage, NotFound, Refused, ServerFault
 from agent.gateway.desk import Desk
 from agent.gateway.service.offer import UNKNOWN_LOOK_S, Offer
 from agent.gateway.service.worker import Errands, Trouble
@@ -35,6 +35,10 @@ _LOOK_S: Final = 30.0
 _THINNED_EVERY_S: Final = 60.0
 # A reading that the service answers with an unclear 404 lets the others go first for so long.
 _DEFER_S: Final = 600.0
+# Method not allowed, not implemented: of a path that takes single readings it is said of arrays.
+_NO_METHOD: Final = frozenset({405, 501})
+# So many readings that are taken alone, and no array, show what was refused.
+_ALONE_ENOUGH: Final = 2
 _NO_DEVICE: Final = "device_not_found"
 
 
@@ -81,6 +85,9 @@ class ReadingErrands(Errands[Batch]):
         self._lock = threading.Lock()
         self._in_hand: set[int] = set()
         self._due_s = 0.0
+        self._takes_arrays = False
+        self._array_refusal = ""
+        self._taken_alone = 0
         self._thinned: tuple[int, int] | None = None
         self._thinned_said_s = -math.inf
 
@@ -161,13 +168,22 @@ class ReadingErrands(Errands[Batch]):
             return
         try:
             refused = self._send(item)
-        except Refused as error:
-            if judge_readings(error) is not Disposition.SET_ASIDE:
+            self._note_taken(len(item.items))
+        except (Refused, ServerFault) as error:
+            is_content = isinstance(error, Refused) and judge_readings(error) is Disposition.SET_ASIDE
+            is_array = len(item.items) > 1
+            if is_array and not self._takes_arrays and (is_content or error.status in _NO_METHOD):
+                self._array_refusal, self._taken_alone = str(error), 0
+            elif not is_array:
+                self._array_refusal = ""  # it was not for being an array
+            elif not is_content:
                 raise
-            if len(item.items) > 1:
-                # One of them is bad and none was stored: halve until it stands alone.
+            if is_array:
+                # One of them is bad, or no array is taken, and none was stored: halve until each stands alone.
                 self._store.call(lambda store: store.readings.split(item))
                 return
+            if not is_content:
+                raise
             refused = {0: str(error)}
         except NotFound as error:
             refused = self._of_unknown_device(item, error)
@@ -175,6 +191,16 @@ class ReadingErrands(Errands[Batch]):
             text = describe_faults(error) if isinstance(error, ValidationError) else str(error)
             refused = {0: f"invalid_reading: {text}"}
         self._settle(item, refused)
+
+    def _note_taken(self, count: int) -> None:
+        """Readings were taken: alone after an array was refused, they show that the service takes no arrays."""
+        if count > 1:
+            self._takes_arrays, self._array_refusal = True, ""
+        elif self._array_refusal:
+            self._taken_alone += 1
+            if self._taken_alone >= _ALONE_ENOUGH:
+                self._offer.withdraw(BATCH_SENSOR_DATA, self._array_refusal)
+                self._array_refusal = ""
 
     def _send(self, item: Batch) -> dict[int, str] | None:
         """What the service refused, by index; None when it does not say which."""

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import hypothesis
 import hypothesis.strategies as st
 import pytest
 
+from agent.adapters.hybrid_source import HybridSource
 from agent.adapters.records import read_records
 from agent.core.first_contact import SETTING, look_at_contact
 from agent.core.values import Command, CommandPoll
+from agent.errors import TransportError
 from agent.runtime.intake import Intake
 from agent.wire.commands import CommandRecord
 from tests.factories import make_command, make_moment, make_rules
-from tests.fakes import START_WALL_S, FakeClock, FakeJournal
+from tests.fakes import START_WALL_S, FakeClock, FakeCommandSource, FakeJournal
+from tests.unit.agent.adapters.test_hybrid_source import FakePush
 from tests.unit.agent.runtime.test_intake import FakeDispatcher
 
 CONTACT_S = START_WALL_S
@@ -225,3 +229,86 @@ def test_nothing_from_before_ever_runs_and_everything_from_after_runs_once(histo
     assert sorted(device.ran) == sorted(each.id for each in commands if each.id.startswith("a"))
     started = [entry for entry in device.journal.entries.values() if entry.command.id.startswith("b")]
     assert all(entry.state == "skipped" for entry in started)
+
+
+class BothWays:
+    """A device with a broker and a list behind one source; what is pushed comes until it is acknowledged.
+
+    Attributes:
+        listed: by a server that lists everything for ever.
+        pushed: what waits at the gateway.
+        new: what was sent after the first contact.
+    """
+
+    def __init__(self) -> None:
+        self.device = Device()
+        self.listed = [old("listed-0"), old("listed-1", status="nonsense")]
+        self.pushed: list[Command] = []
+        self.new: list[str] = []
+        self.lists = True
+        self.push_is_up = True
+        self.start()
+
+    def start(self) -> None:
+        """A new process on the same journal."""
+        self.device.start()
+        self.push = FakePush([lambda: CommandPoll(tuple(self.pushed), pushed=True)])
+        self.push.is_up = self.push_is_up
+        self.source = HybridSource(
+            self.push,
+            FakeCommandSource([self.list_now]),
+            clock=self.device.clock,
+            slow_s=60.0,
+            is_first_contact=self.device.journal.is_empty,
+            fraction=lambda: 0.5,
+        )
+
+    def list_now(self) -> CommandPoll:
+        if not self.lists:
+            raise TransportError("no network")
+        return CommandPoll(tuple(self.listed))
+
+    def send(self, number: int, *, by_push: bool, age_s: float) -> None:
+        now_s = self.device.clock.now().wall_s
+        is_new = age_s == 0 and not self.device.journal.is_empty()
+        age_s = age_s if is_new else max(age_s, 10.0)
+        name = f"{'new' if is_new else 'history'}-{number}"
+        self.new += [name] if is_new else []
+        # The gateway dates what has no time of its own.
+        at = {"created_at" if number % 2 else "listed_at": now_s - age_s}
+        command = make_command(name, **at)
+        (self.pushed if by_push else self.listed).append(command)
+
+    def poll(self) -> None:
+        with contextlib.suppress(TransportError):
+            poll = self.source.poll(25)
+            self.device.get(*poll.commands, pushed=poll.pushed)
+            self.source.acknowledge([command.id for command in poll.commands])
+            if poll.pushed:
+                self.pushed.clear()
+        self.device.clock.advance(1)
+
+
+STEPS = ("push old", "push new", "list old", "list new", "list fails", "list works", "push down", "push up", "restart")
+
+
+@hypothesis.given(steps=st.lists(st.tuples(st.sampled_from(STEPS), st.booleans()), max_size=40))
+@hypothesis.settings(deadline=None)
+def test_over_both_ways_no_history_runs_and_what_is_new_runs_once(steps):
+    both = BothWays()
+    for number, (step, polls) in enumerate(steps):
+        what, _, which = step.partition(" ")
+        if which in {"old", "new"}:
+            both.send(number, by_push=what == "push", age_s=DAY_S if which == "old" else 0.0)
+        elif what == "list":
+            both.lists = which == "works"
+        elif what == "push":
+            both.push_is_up = both.push.is_up = which == "up"
+        else:
+            both.start()
+        if polls:
+            both.poll()
+    both.lists = both.push_is_up = both.push.is_up = True
+    for _ in range(200):
+        both.poll()
+    assert sorted(both.device.ran) == sorted(both.new)

@@ -36,8 +36,9 @@ from agent.wire import extensions
 from agent.wire.auth import KeyPair
 from agent.wire.commands import CommandResult
 from agent.wire.device_client import DeviceClient
-from agent.wire.dialect import Dialect
+from agent.wire.dialect import CommandLists, Dialect
 from agent.wire.limits import ONLINE_WITHIN_S
+from agent.wire.long_lists import ITEMS_MAX
 from agent.wire.secret import Secret
 from tests.fakes import START_WALL_S, FakeClock
 
@@ -59,6 +60,7 @@ class Side:
         self.clock = FakeClock()
         self.requests: list[httpx.Request] = []
         self.offered = offered
+        self.announce: Answer | None = None
         self.answer: Answer = lambda _request: httpx.Response(200, json={})
         self.store = StoreService(folder / FILE_NAME, clock=self.clock)
         self.store.start()
@@ -138,6 +140,8 @@ class Side:
     def _handle(self, request: httpx.Request) -> httpx.Response:
         self.requests.append(request)
         if request.url.path == "/.well-known/device-service":
+            if self.announce is not None:
+                return self.announce(request)
             return httpx.Response(200, json={"extensions": self.offered}) if self.offered else httpx.Response(404)
         return self.answer(request)
 
@@ -214,6 +218,22 @@ class TestReadings:
         counters = side.stats().counters
         assert (counters["readings_forwarded"], counters["readings_refused"]) == (3, 1)
         assert (side.stats().readings, side.stats().set_aside) == (0, 1)
+
+    @pytest.mark.parametrize("status", [400, 405, 422, 501])
+    def test_arrays_that_are_announced_and_refused_are_withdrawn_and_no_reading_is_lost(self, side, status):
+        def strict(request: httpx.Request) -> httpx.Response:
+            return fault(status, "no")(request) if request.content.startswith(b"[") else accept(request)
+
+        side.answer = strict
+        side.take(*({"t": float(number)} for number in range(8)))
+        side.run(side.worker(side.readings), 600)
+        assert side.stats().counters["readings_forwarded"] == 8
+        assert (side.stats().readings, side.stats().set_aside) == (0, 0)
+        assert not side.offer.knows(extensions.BATCH_SENSOR_DATA)
+        side.requests.clear()
+        side.take({"t": 20.0}, {"t": 21.0})
+        side.run(side.worker(side.readings), 600)
+        assert not any(each.content.startswith(b"[") for each in side.requests)
 
     def test_a_service_that_does_not_say_which_ones_it_left_out_is_asked_again_in_parts(self, side):
         def vague(request: httpx.Request) -> httpx.Response:
@@ -501,6 +521,24 @@ class TestCommands:
         assert [each["id"] for each in side.desk.open_commands("d1").records] == ["c1"], "an empty list ends nothing"
         assert side.desk.open_commands("d1").records[0]["status"] is None, "no status is made up"
 
+    @pytest.mark.parametrize(
+        ("offered", "lists", "shown"),
+        [
+            ((), None, {"queued": None, "in_progress": None, "offen": None}),
+            ((), CommandLists.ONCE, {"queued": None, "in_progress": None, "offen": None}),
+            ((), CommandLists.OPEN, {"queued": "queued", "in_progress": "in_progress", "offen": "queued"}),
+            (("command-status",), None, {"queued": "queued", "in_progress": "in_progress", "offen": "offen"}),
+        ],
+    )
+    def test_devices_get_a_word_for_open_only_where_states_are_announced(self, make_side, offered, lists, shown):
+        side = make_side(offered=offered, dialect=Dialect(command_lists=lists))
+        words = ["queued", "in_progress", "offen", "done", "succeeded", "Cancelled"]
+        records = [{"id": each, "command_payload": {"command": "x"}, "status": each} for each in words]
+        side.answer = lambda _request: httpx.Response(200, json=records)
+        side.commands.serve({"d1"})
+        side.run(side.worker(side.commands), 61)
+        assert {each["id"]: each["status"] for each in side.desk.open_commands("d1").records} == shown
+
     def test_what_was_read_is_kept_when_a_later_page_fails(self, make_side):
         side = make_side(offered=())
         pages = [
@@ -544,18 +582,32 @@ class TestCommands:
         assert len([each for each in caplog.records if "held_back" in each.getMessage()]) == 1
         assert all("if-none-match" not in each.headers for each in side.requests), "the rest must be listed again"
 
+    def test_of_too_many_at_once_none_that_was_not_read_counts_as_ended(self, make_side, caplog):
+        side = make_side()
+        listed = [{"id": "open-1", "command_payload": {"command": "x"}, "status": "queued"}]
+        side.answer = lambda request: httpx.Response(200, json=listed if "open" in str(request.url.query) else [])
+        side.commands.serve({"d1"})
+        worker = side.worker(side.commands)
+        side.run(worker, 61)
+        over = [{"id": f"c{n}", "command_payload": {}, "status": "succeeded"} for n in range(ITEMS_MAX + 10)]
+        listed[:] = [*over[: ITEMS_MAX // 2 + 5], *listed, *over[ITEMS_MAX // 2 + 5 :]]
+        side.run(worker, 61)
+        assert [each["id"] for each in side.desk.open_commands("d1").records] == ["open-1"]
+        assert len([each for each in caplog.messages if "commands=too_many device=d1 11 or more" in each]) == 1
+
     def test_a_refused_status_is_withdrawn_and_stays_so_over_a_restart(self, make_side, caplog):
         side = make_side()
 
         def strict(request: httpx.Request) -> httpx.Response:
             if request.url.query:
                 return httpx.Response(400, json={"error": "unknown_parameter"})
-            return httpx.Response(200, json=[{"id": "c1", "command_payload": {"command": "x"}}])
+            return httpx.Response(200, json=[{"id": "c1", "command_payload": {"command": "x"}, "status": "queued"}])
 
         side.answer = strict
         side.commands.serve({"d1"})
         side.run(side.worker(side.commands), 130)
-        assert [each["id"] for each in side.desk.open_commands("d1").records] == ["c1"]
+        shown = [(each["id"], each["status"]) for each in side.desk.open_commands("d1").records]
+        assert shown == [("c1", None)], "nor is it taken at its word about what is open"
         assert sum(bool(each.url.query) for each in side.requests) == 1
         assert "command-status" in side.offer.describe().split("refused")[1]
         again = Offer(side.client, side.clock, on_change=lambda: None, store=side.store)
@@ -563,6 +615,31 @@ class TestCommands:
         side.run(side.worker(again), 1.0)
         assert not again.knows(extensions.COMMAND_STATUS)
         assert again.knows(extensions.RECORDED_AT)
+
+    def test_another_version_of_the_service_is_another_service(self, make_side):
+        side = make_side()
+        side.offer.withdraw(extensions.COMMAND_STATUS, "400")
+        versions = ["1", "1", "", "2"]
+        told: list[bool] = []
+        offer = Offer(side.client, side.clock, on_change=lambda: told.append(offer.has_changed), store=side.store)
+        offer.begin()
+
+        def announce(request: httpx.Request) -> httpx.Response:
+            return httpx.Response(200, json={"extensions": side.offered, "version": versions[0]})
+
+        side.announce = announce
+        known = []
+        while versions:
+            offer.run(offer.name)
+            known.append(offer.knows(extensions.COMMAND_STATUS))
+            del versions[0]
+        assert known == [False, False, False, True]
+        assert told == [False, True], "it is told once what is known, and once that it is another"
+        again = Offer(side.client, side.clock, on_change=lambda: told.append(again.has_changed), store=side.store)
+        again.begin()
+        versions[:] = ["2"]
+        again.run(again.name)
+        assert told[2:] == [False], "after a restart it is the same one"
 
     def test_a_device_that_comes_is_asked_about_at_once(self, side):
         side.commands.serve({"d1"})
