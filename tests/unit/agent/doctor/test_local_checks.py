@@ -26,6 +26,7 @@ from agent.doctor.findings import Finding, Verdict
 from agent.runtime.health import Part
 from tests.factories import make_entry, make_outcome, make_reading
 from tests.fakes import FakeClock
+from tests.unit.agent.doctor.conftest import RECORDS
 
 
 def is_ok(finding: Finding, *words: str) -> None:
@@ -188,7 +189,9 @@ class TestFiles:
             device.put(f"/etc/device-agent/{name}", device.keys[name].read_text()).chmod(0o600)
         device.values["auth"] = {"allow_secret_key_on_device": True}
         device.boot_with_systemd(
-            device_agent={"LoadCredential": "api_key:/etc/device-agent/api_key secret_key:/etc/device-agent/secret_key"}
+            "[Service]\nLoadCredential=api_key:/etc/device-agent/api_key\n"
+            "LoadCredential=secret_key:/etc/device-agent/secret_key\n",
+            device_agent=GOOD_UNIT,
         )
         is_ok(device.look("key_files"), "secret_key")
         (device.system / "etc/device-agent/secret_key").unlink()
@@ -197,7 +200,7 @@ class TestFiles:
     def test_credentials_that_only_the_service_can_read(self, device):
         device.put("/etc/x/token.enc", "sealed")
         device.values["auth"] = {"mode": "bearer"}
-        device.boot_with_systemd(device_agent={"LoadCredentialEncrypted": "token:/etc/x/token.enc"})
+        device.boot_with_systemd("[Service]\nLoadCredentialEncrypted=token:/etc/x/token.enc\n", device_agent=GOOD_UNIT)
         is_skipped(device.look("key_files"))
 
     def test_whoever_may_not_read_them_is_told_so(self, device):
@@ -365,7 +368,6 @@ GOOD_UNIT = {
     "Type": "notify",
     "WatchdogUSec": "1min 30s",
     "NRestarts": "0",
-    "LoadCredential": "",
     "ControlGroup": "/system.slice/device-agent.service",
     "MemoryMax": "201326592",
 }
@@ -398,12 +400,6 @@ class TestUnits:
             ("unit_drop_ins", {"NeedDaemonReload": "yes"}, "warning", ("was changed", "daemon-reload")),
             ("unit_watchdog", {"WatchdogUSec": "0"}, "warning", ("hangs", "WatchdogSec=90")),
             ("unit_watchdog", {"Type": "simple"}, "warning", ("hangs", "Type=notify")),
-            (
-                "unit_credentials",
-                {"LoadCredential": "token:/etc/x/token"},
-                "failed",
-                ("does not exist", "LoadCredential=token"),
-            ),
             ("restarts", {"NRestarts": "17", "Result": "signal"}, "warning", ("signal", "journalctl")),
         ],
     )
@@ -419,10 +415,74 @@ class TestUnits:
         is_bad(units.judge_helper({"LoadState": "not-found"}), "warning", "sandbox", "enable --now")
         is_bad(units.judge_helper({"LoadState": "loaded", "ActiveState": "failed"}), "warning", "sandbox", "reboot")
 
-    def test_credentials_that_are_there(self, device):
+    def test_credentials_that_are_there_or_not(self, device):
+        device.boot_with_systemd("[Service]\nLoadCredential=token:/etc/x/token\n", device_agent=GOOD_UNIT)
+        is_bad(device.look("unit_credentials"), "failed", "does not exist", "LoadCredential=token")
         device.put("/etc/x/token", "dat_1")
-        device.boot_with_systemd(device_agent={**GOOD_UNIT, "LoadCredential": "token:/etc/x/token"})
         is_ok(device.look("unit_credentials"), "token")
+
+    def test_a_disabled_unit_is_started_and_enabled(self, device):
+        device.boot_with_systemd(
+            device_agent={**GOOD_UNIT, "UnitFileState": "disabled", "ActiveState": "inactive", "SubState": "dead"}
+        )
+        is_bad(device.look("unit"), "failed", "does not run", "systemctl enable --now device-agent")
+
+
+@pytest.mark.parametrize("systemd", ["252", "257"])
+class TestRealSystemd:
+    """Against what systemd prints, recorded by ``make systemd-records``."""
+
+    def test_it_shows_no_credentials(self, systemd):
+        text = (RECORDS / f"systemd-{systemd}" / "credentials.show.txt").read_text()
+        assert text.count("[unprintable]") == 3
+
+    def test_the_unit_as_shipped_takes_a_token_or_a_key_pair_or_neither(self, device, systemd):
+        device.boot_as_recorded(systemd, "as_shipped")
+        is_ok(device.look("unit"), "enabled", "active (running)")
+        is_ok(device.look("unit_drop_ins"), "local.conf")
+        is_ok(device.look("unit_watchdog"), "1min 30s")
+        is_ok(device.look("unit_credentials"), "no api_key, no secret_key, no token")
+        device.put("/etc/device-agent/token", "dat_1").chmod(0o600)
+        is_ok(device.look("unit_credentials"), "hands over token", "no api_key, no secret_key")
+        device.values["auth"] = {"mode": "bearer"}
+        is_ok(device.look("key_files"), "token")
+
+    def test_a_token_that_everybody_reads_is_found(self, device, systemd):
+        device.boot_as_recorded(systemd, "as_shipped")
+        device.values["auth"] = {"mode": "bearer"}
+        device.put("/etc/device-agent/token", "dat_1").chmod(0o644)
+        is_bad(device.look("key_files"), "failed", "everybody on this machine", "chmod 600")
+
+    def test_a_token_that_is_missing_is_found(self, device, systemd):
+        device.boot_as_recorded(systemd, "token_missing", unit="token_drop_in")
+        is_bad(device.look("unit"), "failed", "exit-code", "enable --now")
+        is_bad(device.look("unit_credentials"), "failed", "/etc/device-agent/token does not exist", "create it")
+
+    def test_a_drop_in_with_a_token_alone_takes_the_others_away(self, device, systemd):
+        device.put("/etc/device-agent/token", "dat_1").chmod(0o600)
+        device.boot_as_recorded(systemd, "token_drop_in", unit="token_drop_in")
+        assert device.look("unit_credentials").seen == "it hands over token, and the files are there"
+
+    def test_a_unit_that_is_disabled_not_reloaded_or_not_there(self, device, systemd):
+        device.boot_as_recorded(systemd, "disabled", unit="token_drop_in")
+        is_bad(device.look("unit"), "failed", "does not run", "enable --now")
+        is_ok(device.look("unit_watchdog"), "90")
+        device.boot_as_recorded(systemd, "not_reloaded")
+        is_bad(device.look("unit_drop_ins"), "warning", "was changed", "daemon-reload")
+        device.boot_as_recorded(systemd, "not_installed")
+        is_bad(device.look("unit"), "warning", "at boot", "enable --now")
+
+    def test_a_token_of_root_that_the_unit_does_not_hand_over_is_found(self, device, systemd):
+        device.options["find_user"] = lambda name: (54321, frozenset({54321})) if name == "device-agent" else None
+        device.boot_as_recorded(systemd, "as_shipped")
+        path = device.key("token", "dat_1")
+        device.values["auth"] = {"mode": "bearer", "token_file": path}
+        device.system = device.folder  # whose directories it may enter
+        (device.folder / "run/systemd/system").mkdir(parents=True)
+        device.folder.chmod(0o755)
+        is_bad(device.look("key_files"), "failed", "device-agent may not read", "chown device-agent")
+        os.chown(path, 54321, -1)
+        assert "may not read" not in device.look("key_files").cause
 
 
 class TestPlugins:
