@@ -151,6 +151,7 @@ class _Life:
             early = self._pause() or self._open(store)
             if early is not None:
                 return early
+            self._starting.disk_takes()
             try:
                 self._ledger.load(store.journal.setting(LEDGER))
                 self._supervisor.watch(lambda now_s: "the store does not answer" if store.stuck_for_s(now_s) else None)
