@@ -94,12 +94,27 @@ def origin_of(point: EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}"
 
 
+_refused: Final[dict[str, str]] = {}
+
+
+def refuse_to_load(value: str, reason: str) -> None:
+    """From now on this process does not import what an entry point of this value names; it would end the process.
+
+    Args:
+        value: of the entry point, ``module:attribute``.
+        reason: one full sentence, for the listing.
+    """
+    _refused[value] = reason
+
+
 def load_entry_point(point: EntryPoint) -> Any:
     """Import what an entry point names.
 
     Raises:
         PluginFault: the import failed, in whatever way.
     """
+    if point.value in _refused:
+        raise PluginFault(PluginStatus.NOT_LOADED, _refused[point.value])
     try:
         return point.load()
     except (Exception, SystemExit) as error:

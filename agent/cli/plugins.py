@@ -17,12 +17,11 @@ from agent.cli.options import EXIT_CHECK_FAILED, config_option, json_option, pri
 @json_option
 def handlers(config_path: Path, *, as_json: bool) -> None:
     """List the command handlers with their state; exit code 1 when one cannot be used."""
-    from agent.app.checks import is_usable
-    from agent.app.plugins import load_handlers
+    from agent.app.checks import is_usable, survey_handlers
 
     logging.disable(logging.CRITICAL)  # the list says it better
     with configuration_faults_end_it():
-        listing = load_handlers(load(config_path).config).listing()
+        listing = survey_handlers(load(config_path).config).listing()
     if as_json:
         print_json([asdict(info) for info in listing])
     else:

@@ -81,7 +81,7 @@ def _look(check: Check, subject: Subject) -> Finding:
     def work() -> None:
         try:
             found.append(check.look(subject))
-        except Exception as error:  # noqa: BLE001 - one check's mistake must not hide the others
+        except BaseException as error:  # noqa: BLE001 - one check's mistake, or a plug-in's exit, must not hide the others
             fix = "report this as a bug, with the configuration (it holds no secrets)"
             found.append(failed(f"the check itself failed: {type(error).__name__}", words_of(error), fix))
 

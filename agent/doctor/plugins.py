@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.app.checks import is_usable, read_all_sensors
-from agent.app.plugins import load_handlers
 from agent.doctor.findings import Check, Finding, cause_and_fix, failed, ok, skipped, warning
 from agent.doctor.subject import Subject
 from agent.plugins import PluginStatus
@@ -15,10 +14,12 @@ from agent.process.bounds import DEFAULT_PATH
 from agent.process.running import program_fault
 
 _SENSORS_TIMEOUT_S: Final = 60.0
+# Each installed one is loaded in a process of its own, and a small board is slow.
+_HANDLERS_TIMEOUT_S: Final = 60.0
 
 
 def _handlers(subject: Subject) -> Finding:
-    registry = load_handlers(subject.config)
+    registry = subject.handlers
     faults = [info for info in registry.listing() if not is_usable(info)]
     seen = f"{len(registry.names())} can be used: {', '.join(registry.names())}"
     if faults:
@@ -80,7 +81,7 @@ def _anybody_may_change(path: Path) -> bool:
 
 
 CHECKS: Final = (
-    Check("handlers", "each command handler", _handlers, ("configuration",)),
+    Check("handlers", "each command handler", _handlers, ("configuration",), timeout_s=_HANDLERS_TIMEOUT_S),
     Check("sensors", "each configured sensor", _sensors, ("configuration",), timeout_s=_SENSORS_TIMEOUT_S),
     Check("programs", "the programs that handlers and sensors start", _programs, ("configuration",)),
 )

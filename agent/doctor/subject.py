@@ -19,6 +19,7 @@ from agent.process.running import ProgramNotStarted, run_program
 
 if TYPE_CHECKING:
     from agent.doctor.exchange import Exchange
+    from agent.handlers.registry import HandlerRegistry
 
 UNIT: Final = "device-agent.service"
 HELPER: Final = "device-agent-helper.path"
@@ -207,6 +208,13 @@ class Subject:
                 properties[key] = f"{properties[key]} {value}" if key in properties else value
         return properties
 
+    @cached_property
+    def handlers(self) -> HandlerRegistry:
+        """Every handler, loaded without those that end their process."""
+        from agent.app.checks import survey_handlers
+
+        return survey_handlers(self.config)
+
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
         """Whom the agent talks to."""
@@ -275,7 +283,7 @@ def run_command(argv: Sequence[str]) -> str | None:
     return run.output.decode("utf-8", "replace") if run.exit_code == 0 else None
 
 
-def words_of(error: Exception) -> str:
+def words_of(error: BaseException) -> str:
     """An error as one line."""
     if isinstance(error, ConfigurationError):
         return "; ".join(error.faults)

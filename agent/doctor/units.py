@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from agent.app.plugins import load_handlers
 from agent.doctor.findings import Check, Finding, failed, ok, skipped, warning
 from agent.doctor.subject import HELPER, UNIT, Subject
 from agent.doctor.unit_files import assignments
@@ -85,7 +84,7 @@ def _unit_credentials(subject: Subject) -> Finding:
 def _helper_unit(subject: Subject) -> Finding:
     if not subject.has_systemd:
         return skipped(_NO_SYSTEMD)
-    listing = load_handlers(subject.config).listing()
+    listing = subject.handlers.listing()
     if not any(info.name == "reboot" and info.origin == BUILT_IN and info.status == "ready" for info in listing):
         return skipped("the handler reboot is not in use")
     return judge_helper(subject.unit_of(HELPER))
@@ -106,5 +105,5 @@ CHECKS: Final = (
     Check("unit_drop_ins", "local changes to the unit", _unit_drop_ins, ("unit",)),
     Check("unit_watchdog", "the watchdog of the unit", _unit_watchdog, ("unit",)),
     Check("unit_credentials", "the credentials that the unit hands over", _unit_credentials, ("unit",)),
-    Check("helper_unit", f"{HELPER}, which the handler reboot needs", _helper_unit, ("configuration",)),
+    Check("helper_unit", f"{HELPER}, which the handler reboot needs", _helper_unit, ("configuration",), timeout_s=60.0),
 )
