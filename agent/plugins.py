@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from typing import Any, Final
 
 from pydantic import BaseModel, RootModel, ValidationError
@@ -92,6 +92,30 @@ def origin_of(point: EntryPoint) -> str:
     if point.dist is None:
         return point.value
     return f"{point.dist.name} {point.dist.version}"
+
+
+def packages_of(listing: Iterable[PluginInfo]) -> dict[str, str]:
+    """The packages that the ready plug-ins of a listing come from -> their versions."""
+    origins = (info.origin.rpartition(" ") for info in listing if info.status is PluginStatus.READY)
+    return {name: version for name, _, version in origins if name}
+
+
+def stale_packages(loaded: Mapping[str, str]) -> list[str]:
+    """A phrase for each package whose version is no longer the one that was loaded.
+
+    Args:
+        loaded: name of a package -> its version when its plug-ins were imported.
+    """
+    found = []
+    for name, then in sorted(loaded.items()):
+        try:
+            now = version(name)
+        except PackageNotFoundError:
+            found.append(f"{name} {then} runs, and is not installed any more")
+            continue
+        if now != then:
+            found.append(f"{name} {then} runs, {now} is installed")
+    return found
 
 
 _refused: Final[dict[str, str]] = {}

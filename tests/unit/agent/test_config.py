@@ -375,6 +375,7 @@ class TestDocuments:
     @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
     def test_the_example_is_made_from_the_models(self, example):
         assert example.read_text("utf-8") == commented_file(EXAMPLES[example])
+        assert "typing." not in example.read_text("utf-8")
 
     @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
     def test_the_example_can_be_used_and_mentions_every_key(self, example):

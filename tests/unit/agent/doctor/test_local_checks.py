@@ -8,6 +8,7 @@ import socket
 import stat
 from contextlib import closing
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -49,9 +50,16 @@ def is_bad(finding: Finding, verdict: str, cause: str, fix: str) -> None:
 
 
 def tell_status(
-    device, *, version: str = VERSION, state: str = "running", parts: dict[str, Part] | None = None
+    device,
+    *,
+    version: str = VERSION,
+    state: str = "running",
+    parts: dict[str, Part] | None = None,
+    packages: dict[str, str] | None = None,
 ) -> None:
-    told = StatusFile(state, os.getpid(), version, "d1", 0.0, 1.0, "boot", parts or {}, "SIGTERM received")
+    told = StatusFile(
+        state, os.getpid(), version, "d1", 0.0, 1.0, "boot", parts or {}, "SIGTERM received", packages or {}
+    )
     write_status(device.state_dir / "status.json", told)
 
 
@@ -494,6 +502,19 @@ class TestPlugins:
         finding = device.look("handlers")
         is_bad(finding, "warning", "/nowhere/valve", "enabled: false")
         assert "not valve" in finding.seen
+
+    def test_a_package_that_was_changed_under_the_running_agent_is_told(self, device):
+        is_skipped(device.look("plugin_versions"))
+        with StateLock(device.state_dir):
+            tell_status(device)
+            is_ok(device.look("plugin_versions"), "no package")
+            tell_status(device, packages={"pydantic": version("pydantic")})
+            is_ok(device.look("plugin_versions"), "1 packages")
+            tell_status(device, packages={"pydantic": "0.0.1", "door-plugin": "1.2.0"})
+            finding = device.look("plugin_versions")
+            is_bad(finding, "warning", "the old code still runs", "restart")
+            assert "pydantic 0.0.1 runs" in finding.seen
+            assert "door-plugin 1.2.0 runs, and is not installed any more" in finding.seen
 
     def test_sensors_are_read_once(self, device):
         is_ok(device.look("sensors"), "none")
