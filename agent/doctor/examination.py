@@ -12,7 +12,10 @@ from agent.doctor.findings import Check, Finding, Verdict, failed, skipped
 from agent.doctor.subject import Subject, words_of
 from agent.frozen import dataclass
 
-GROUPS: Final = ("setup", "clock", "files", "store", "units", "plugins", "process", "network", "service", "broker")
+GROUPS: Final = (
+    *("setup", "clock", "files", "store", "units", "installation", "plugins", "process"),
+    *("network", "service", "broker"),
+)
 """The groups in the order in which they are examined; each is the module of its name with ``CHECKS``."""
 
 
