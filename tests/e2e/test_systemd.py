@@ -219,6 +219,58 @@ def test_the_unit_as_shipped_takes_a_token_and_doctor_sees_what_is_wrong_with_it
     assert finding("key_files")["verdict"] == "ok"
 
 
+FAULTS = {
+    # What somebody does to the machine -> the check that finds it, and how.
+    "rm /opt/device-agent/bin/device-agent": ("unit_program", "failed"),
+    "chmod 644 /opt/device-agent/bin/device-agent": ("unit_program", "failed"),
+    "drop-in User=nobody-of-that-name": ("unit_user", "failed"),
+    "drop-in Restart=no": ("unit_restart", "warning"),
+    "drop-in ExecStart=\nExecStart=/opt/device-agent/bin/device-agent run --config /etc/other.yaml": (
+        "unit_config",
+        "warning",
+    ),
+    "drop-in Environment=DEVICE_AGENT_SERVICE__TIMEOUT_S=1": ("unit_environment", "warning"),
+    "drop-in EnvironmentFile=/etc/missing.env": ("unit_environment", "failed"),
+    "mkdir -p /var/lib/device-agent && touch /var/lib/device-agent/left-by-root": ("state_owner", "failed"),
+    "drop-in StateDirectory=": ("sandbox_state", "failed"),
+    "sed -i 's|path: /sys/x|path: /dev/i2c-1|' /etc/device-agent/config.yaml": ("sandbox_devices", "failed"),
+    "sed -i 's|path: /sys/x|path: /root/x|' /etc/device-agent/config.yaml": ("sandbox_home", "failed"),
+    "drop-in PrivateNetwork=yes": ("sandbox_network", "failed"),
+    "systemctl disable device-agent": ("unit", "failed"),
+    "chmod 666 /etc/device-agent/config.yaml": ("config_file", "failed"),
+    "chmod 644 /etc/device-agent/secret_key": ("key_files", "failed"),
+    "mv /etc/device-agent/secret_key /etc/device-agent/gone": ("key_files", "failed"),
+}
+
+
+def test_doctor_finds_what_somebody_did_to_an_installation(device):
+    machine = device.machine
+    device.install(sensors=[{"name": "t", "type": "file", "settings": {"path": "/sys/x"}}])
+    machine.run("cp", "--archive", "/opt/device-agent/bin/device-agent", "/opt/device-agent/bin/doctor")
+    device.drop_in("")
+    machine.run("systemctl", "enable", UNIT)
+
+    def verdicts() -> dict[str, str]:
+        text = machine.ask("/opt/device-agent/bin/doctor", "doctor", "--offline", "--json")
+        return {each["id"]: each["verdict"] for each in json.loads(text)}
+
+    kept = "/etc/device-agent /etc/systemd/system /opt/device-agent/bin"
+    machine.run("sh", "-c", f"tar -cpf /kept.tar {kept}")
+    checks = {check for check, _ in FAULTS.values()} - {"unit"}  # nobody has started it
+    before = verdicts()
+    assert {check for check in checks if before[check] != "ok"} <= {"state_owner"}  # nothing is there yet
+    for fault, (check, verdict) in FAULTS.items():
+        word, _, text = fault.partition(" ")
+        if word == "drop-in":
+            device.drop_in(text)
+        else:
+            machine.run("sh", "-c", fault)
+        assert verdicts()[check] == verdict, fault
+        machine.run(
+            "sh", "-c", f"rm -rf {kept} /var/lib/device-agent && tar -xpf /kept.tar -C / && systemctl daemon-reload"
+        )
+
+
 def test_an_agent_that_hangs_is_ended_by_the_watchdog_and_goes_on(device):
     machine = device.machine
     device.install()
