@@ -234,7 +234,7 @@ FAULTS = {
     "mkdir -p /var/lib/device-agent && touch /var/lib/device-agent/left-by-root": ("state_owner", "failed"),
     "drop-in StateDirectory=": ("sandbox_state", "failed"),
     "sed -i 's|path: /sys/x|path: /dev/i2c-1|' /etc/device-agent/config.yaml": ("sandbox_devices", "failed"),
-    "sed -i 's|path: /sys/x|path: /root/x|' /etc/device-agent/config.yaml": ("sandbox_home", "failed"),
+    "sed -i 's|path: /sys/x|path: /run/user/0/x|' /etc/device-agent/config.yaml": ("sandbox_home", "failed"),
     "drop-in PrivateNetwork=yes": ("sandbox_network", "failed"),
     "systemctl disable device-agent": ("unit", "failed"),
     "chmod 666 /etc/device-agent/config.yaml": ("config_file", "failed"),
