@@ -32,10 +32,10 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test chaos faults servers soak powercuts labelsproof fuzz check format docs pictures bench lock clean
+.PHONY: help setup demo test chaos faults servers systemd systemd-records soak powercuts labelsproof fuzz check format docs pictures bench lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 setup: $(VENV)/.installed-dev ## the virtual environment with everything for development
 
@@ -54,6 +54,12 @@ faults: $(VENV)/.installed-dev ## an agent through 200 faults of the network, dr
 servers: $(VENV)/.installed-dev ## every consumer at servers of every single choice and all pairs; prints a matrix (an hour)
 	@SERVER_CASES=all $(BIN)/python -m pytest --numprocesses $(TEST_JOBS) --dist worksteal -p tests.servers.matrix \
 		$(PYTEST_FLAGS) tests/servers
+
+systemd: $(VENV)/.installed-dev ## the agent under the systemd of Debian 13, then of Debian 12 (needs root; a quarter of an hour)
+	@for release in 13 12; do SYSTEMD_RELEASE=$$release $(BIN)/python -m pytest --numprocesses 0 tests/e2e/test_systemd.py || exit; done
+
+systemd-records: $(VENV)/.installed-dev ## record what the systemd of Debian 12 and 13 prints, for the tests of doctor (needs root)
+	@$(BIN)/python -m tests.systemd_records
 
 soak: $(VENV)/.installed-dev ## agents and their service killed SOAK_CYCLES=15000 times; goes on in soak-output/ (an hour or so)
 	@$(BIN)/python -m tests.fault.soak --cycles $${SOAK_CYCLES:-15000} --seed $${SOAK_SEED:-1} --out $(SOAK_OUT)

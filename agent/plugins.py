@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from typing import Any, Final
 
 from pydantic import BaseModel, RootModel, ValidationError
@@ -94,12 +94,51 @@ def origin_of(point: EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}"
 
 
+def packages_of(listing: Iterable[PluginInfo]) -> dict[str, str]:
+    """The packages that the ready plug-ins of a listing come from -> their versions."""
+    origins = (info.origin.rpartition(" ") for info in listing if info.status is PluginStatus.READY)
+    return {name: version for name, _, version in origins if name}
+
+
+def stale_packages(loaded: Mapping[str, str]) -> list[str]:
+    """A phrase for each package whose version is no longer the one that was loaded.
+
+    Args:
+        loaded: name of a package -> its version when its plug-ins were imported.
+    """
+    found = []
+    for name, then in sorted(loaded.items()):
+        try:
+            now = version(name)
+        except PackageNotFoundError:
+            found.append(f"{name} {then} runs, and is not installed any more")
+            continue
+        if now != then:
+            found.append(f"{name} {then} runs, {now} is installed")
+    return found
+
+
+_refused: Final[dict[str, str]] = {}
+
+
+def refuse_to_load(value: str, reason: str) -> None:
+    """From now on this process does not import what an entry point of this value names; it would end the process.
+
+    Args:
+        value: of the entry point, ``module:attribute``.
+        reason: one full sentence, for the listing.
+    """
+    _refused[value] = reason
+
+
 def load_entry_point(point: EntryPoint) -> Any:
     """Import what an entry point names.
 
     Raises:
         PluginFault: the import failed, in whatever way.
     """
+    if point.value in _refused:
+        raise PluginFault(PluginStatus.NOT_LOADED, _refused[point.value])
     try:
         return point.load()
     except (Exception, SystemExit) as error:

@@ -1,4 +1,4 @@
-"""A Debian 12 root directory with the product below /opt/device-agent, made once per test run.
+"""A Debian root directory with the product below /opt/device-agent, made once per test run.
 
 To make it takes a minute. ``SYSTEMD_TREE_CACHE=DIR`` keeps the bare Debian in a directory of yours for the next run.
 """
@@ -21,8 +21,12 @@ from packaging.requirements import Requirement
 REPOSITORY = Path(__file__).parents[1]
 PYTHON = (3, 11)
 """What Debian 12 has; compiled dependencies are copied from this environment, so it must be the same."""
+SUITES = {"12": "bookworm", "13": "trixie"}
+"""The releases of Debian that can be booted; systemd 252 and 257."""
 
 _PACKAGES = "systemd,systemd-sysv,dbus,python3"
+# On Debian 13 the agent runs on Debian's own packages, of another Python than this environment's.
+_DEPENDENCIES = "python3-httpx,python3-paho-mqtt,python3-pydantic,python3-yaml,python3-click"
 _ATTEMPTS = 3
 _MAKE_S = 600
 # It mounts /proc and starts programs: both end with it, also when it is killed because its time is up.
@@ -43,13 +47,14 @@ _NOT_NEEDED = (
 
 
 @contextlib.contextmanager
-def shared_tree(run_id: str) -> Iterator[Path]:
+def shared_tree(run_id: str, release: str = "12") -> Iterator[Path]:
     """The tree of this test run. The first worker that needs it makes it, the last one that used it removes it.
 
     Args:
         run_id: the same for all workers of one run.
+        release: of Debian, one of :data:`SUITES`.
     """
-    folder = Path(tempfile.gettempdir(), f"device-agent-tree-{run_id}")
+    folder = Path(tempfile.gettempdir(), f"device-agent-tree-{release}-{run_id}")
     tree, users = folder / "tree", folder / "users"
     users.mkdir(parents=True, exist_ok=True)
     mine = users / str(os.getpid())
@@ -57,7 +62,7 @@ def shared_tree(run_id: str) -> Iterator[Path]:
         with _alone(folder):
             mine.touch()
             if not tree.exists():
-                _make(folder / "making")
+                _make(folder / "making", release)
                 (folder / "making").rename(tree)
         yield tree
     finally:
@@ -74,28 +79,34 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _make(tree: Path) -> None:
+def _make(tree: Path, release: str) -> None:
+    copy_bare_debian(tree, release)
+    _install_product(tree, release)
+
+
+def copy_bare_debian(tree: Path, release: str) -> None:
+    """A Debian without the product: made, or copied from ``SYSTEMD_TREE_CACHE``."""
     cache = os.environ.get("SYSTEMD_TREE_CACHE")
-    if cache:
-        kept = Path(cache, "debian-12")
-        if not kept.exists():
-            _bare_debian(kept.with_name("debian-12.making"))
-            kept.with_name("debian-12.making").rename(kept)
-        _run("cp", "--archive", str(kept), str(tree))
-    else:
-        _bare_debian(tree)
-    _install_product(tree)
+    if not cache:
+        _bare_debian(tree, release)
+        return
+    kept = Path(cache, f"debian-{release}")
+    if not kept.exists():
+        making = kept.with_name(f"{kept.name}.making")
+        _bare_debian(making, release)
+        making.rename(kept)
+    _run("cp", "--archive", str(kept), str(tree))
 
 
-def _bare_debian(tree: Path) -> None:
+def _bare_debian(tree: Path, release: str) -> None:
     for attempt in range(1, _ATTEMPTS + 1):
         shutil.rmtree(tree, ignore_errors=True)
         try:
             # Half the time, where it is installed; what it cannot do, the older program does at the next attempt.
             if attempt == 1 and shutil.which("mmdebstrap"):
-                _with_mmdebstrap(tree)
+                _with_mmdebstrap(tree, release)
             else:
-                _with_debootstrap(tree)
+                _with_debootstrap(tree, release)
         except RuntimeError:
             if attempt == _ATTEMPTS:
                 raise
@@ -108,32 +119,41 @@ def _bare_debian(tree: Path) -> None:
     (tree / "etc/machine-id").write_text("")
 
 
-def _with_mmdebstrap(tree: Path) -> None:
+def _with_mmdebstrap(tree: Path, release: str) -> None:
     options = [f"--dpkgopt={option}" for option in _DPKG.splitlines()]
     # Without apt, which nobody calls there.
-    what = ("--quiet", "--mode=root", "--variant=essential", f"--include={_PACKAGES}")
-    _run(*_APART, "mmdebstrap", *what, *options, "bookworm", str(tree))
+    what = ("--quiet", "--mode=root", "--variant=essential", f"--include={_packages(release)}")
+    _run(*_APART, "mmdebstrap", *what, *options, SUITES[release], str(tree))
 
 
-def _with_debootstrap(tree: Path) -> None:
-    packages = f"--include={_PACKAGES}"
-    _run(*_APART, "debootstrap", "--foreign", "--variant=minbase", packages, "bookworm", str(tree))
+def _with_debootstrap(tree: Path, release: str) -> None:
+    packages = f"--include={_packages(release)}"
+    _run(*_APART, "debootstrap", "--foreign", "--variant=minbase", packages, SUITES[release], str(tree))
     (tree / "etc/dpkg/dpkg.cfg.d").mkdir(parents=True, exist_ok=True)
     (tree / "etc/dpkg/dpkg.cfg.d/tree").write_text(_DPKG)
     _run(*_APART, "chroot", str(tree), "/debootstrap/debootstrap", "--second-stage")
 
 
-def _install_product(tree: Path) -> None:
-    """As ``pip install`` would, without an index: our own package from its source, the five others as they are here."""
+def _packages(release: str) -> str:
+    return _PACKAGES if release == "12" else f"{_PACKAGES},{_DEPENDENCIES}"
+
+
+def _install_product(tree: Path, release: str) -> None:
+    """As ``pip install`` would, without an index: our own package from its source, the five others as they are here.
+
+    Where Debian's own packages are the five others, the virtual environment sees them.
+    """
     home = tree / "opt/device-agent"
-    _run("chroot", str(tree), "/usr/bin/python3", "-m", "venv", "--without-pip", "/opt/device-agent")
-    packages = home / "lib" / f"python{PYTHON[0]}.{PYTHON[1]}" / "site-packages"
+    options = ["--without-pip", *(["--system-site-packages"] if release != "12" else [])]
+    _run("chroot", str(tree), "/usr/bin/python3", "-m", "venv", *options, "/opt/device-agent")
+    (packages,) = home.glob("lib/python3.*/site-packages")
     _run(
         *(sys.executable, "-m", "uv", "pip", "install", "--quiet", "--offline", "--no-deps", "--no-build-isolation"),
         *("--no-cache", "--link-mode=copy", "--python", sys.executable, "--target", str(packages), str(REPOSITORY)),
     )
-    for name in sorted(_needed_by("device-agent") - {"device-agent"}):
-        _copy_distribution(name, packages)
+    if release == "12":
+        for name in sorted(_needed_by("device-agent") - {"device-agent"}):
+            _copy_distribution(name, packages)
     program = home / "bin/device-agent"
     program.write_text("#!/opt/device-agent/bin/python\nimport sys\nfrom agent.cli import main\nsys.exit(main())\n")
     program.chmod(0o755)

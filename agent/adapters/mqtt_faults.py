@@ -112,6 +112,19 @@ def of_websocket(error: BaseException, host: str, port: int) -> Offline:
     return Offline("unreachable", text)
 
 
+def of_broken_handshake(host: str, port: int) -> Offline:
+    """The other side ended a connection with TLS before it stood."""
+    return _broken_handshake(f"{host}:{port}")
+
+
+def _broken_handshake(where: str) -> Offline:
+    text = (
+        f"the broker {where} closed the connection during the TLS handshake, as one does that speaks no TLS on that "
+        "port: set mqtt.port to its TLS port (usually 8883), or mqtt.tls: false on a closed test network"
+    )
+    return Offline("unreachable", text)
+
+
 def _of_certificate(error: ssl.SSLCertVerificationError, where: str) -> Offline:
     if error.verify_code == _EXPIRED:
         fix = "it has expired: renew it on the broker; if it is still good, this device's clock is wrong"
@@ -137,6 +150,8 @@ def _of_tls(error: ssl.SSLError, where: str) -> Offline:
     elif "WRONG_VERSION_NUMBER" in reason or "RECORD_LAYER_FAILURE" in reason:
         text = f"{where} does not speak TLS: set mqtt.port to the broker's TLS port"
         return Offline("unreachable", text)
+    elif "EOF" in reason:
+        return _broken_handshake(where)
     else:
         return Offline("unreachable", f"TLS with the broker {where} failed: {told}")
     return Offline("bad_certificate", text)

@@ -6,14 +6,14 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 
 from agent.app.device_look import knows_device
 from agent.app.links import open_client
 from agent.app.lock import holder_of
-from agent.app.plugins import load_handlers, load_sensors
+from agent.app.plugins import load_handlers
+from agent.app.sensor_look import SensorFindings, read_in_process
 from agent.app.tokens import look_at_tokens
 from agent.config import AgentConfig, Credentials, LoadedConfig, read_credentials
 from agent.config.mqtt import MqttConfig
@@ -28,9 +28,9 @@ from agent.errors import (
     UnexpectedAnswer,
 )
 from agent.frozen import dataclass
+from agent.handlers.registry import HandlerRegistry
 from agent.plugins import PluginInfo, PluginStatus
 from agent.runtime.patience import describe
-from agent.sensors.reader import SensorReader
 
 
 class Verdict(StrEnum):
@@ -50,52 +50,27 @@ class Finding:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class SensorFinding:
-    """One configured sensor, read once."""
-
-    name: str
-    type: str
-    state: str
-    reason: str = ""
-    values: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class SensorFindings:
-    """All configured sensors, and the types that could be configured."""
-
-    sensors: tuple[SensorFinding, ...]
-    types: Mapping[str, str]
-
-    @property
-    def all_good(self) -> bool:
-        """Each was read, or is switched off on purpose."""
-        return all(sensor.state in {"ok", str(PluginStatus.DISABLED)} for sensor in self.sensors)
-
-
 def is_usable(info: PluginInfo) -> bool:
     """Ready, or switched off on purpose."""
     return info.status in {PluginStatus.READY, PluginStatus.DISABLED}
 
 
 def read_all_sensors(config: AgentConfig) -> SensorFindings:
-    """Read each configured sensor once, all at the same time, each within its timeout."""
-    registry = load_sensors(config)
-    reader = SensorReader(registry.sensors())
-    results = reader.read()
-    reader.close()
-    findings: list[SensorFinding] = []
-    for info in registry.listing():
-        result = results.get(info.name)
-        if result is None:
-            findings.append(SensorFinding(info.name, info.type, str(info.status), info.reason))
-        elif result.error is not None:
-            findings.append(SensorFinding(info.name, info.type, "failing", result.error))
-        else:
-            left_out = "; ".join(result.refused)
-            findings.append(SensorFinding(info.name, info.type, "ok", left_out, dict(result.values)))
-    return SensorFindings(tuple(findings), registry.types())
+    """Read each configured sensor once, each within its timeout; those of installed types in a process of their own."""
+    from agent.app.plugin_probe import read_installed_sensors
+
+    installed = read_installed_sensors(config)
+    here = read_in_process(config, without=installed)
+    by_name = installed | {sensor.name: sensor for sensor in here.sensors}
+    return SensorFindings(tuple(by_name[sensor.name] for sensor in config.sensors), here.types)
+
+
+def survey_handlers(config: AgentConfig) -> HandlerRegistry:
+    """Load every handler, as ``device-agent run`` does, but survive those that end their process."""
+    from agent.app.plugin_probe import leave_out_deadly_handlers
+
+    leave_out_deadly_handlers(config)
+    return load_handlers(config)
 
 
 def check_all(load: Callable[[], LoadedConfig], environ: Mapping[str, str], *, online: bool) -> list[Finding]:
@@ -149,7 +124,7 @@ def _check_signing(config: AgentConfig) -> list[Finding]:
 
 
 def _check_handlers(config: AgentConfig) -> list[Finding]:
-    registry = load_handlers(config)
+    registry = survey_handlers(config)
     faults = [info for info in registry.listing() if not is_usable(info)]
     names = ", ".join(registry.names())
     findings = [Finding("handlers", Verdict.OK, f"{len(registry.names())} ready: {names}")]

@@ -15,6 +15,7 @@ from agent.config import AgentConfig
 from agent.config.credentials import PLACEHOLDER
 from agent.config.document import commented_file
 from agent.config.faults import sentences
+from agent.config.section import is_this_machine
 from agent.errors import ConfigurationError
 from agent.frozen import dataclass
 
@@ -115,7 +116,10 @@ def _broker_values(broker: str) -> dict[str, Any]:
         host, port = None, None
     if not host or parts.path or parts.username:
         raise ConfigurationError([f"--broker {broker!r} is no address; write it as HOST or HOST:PORT"], "init")
-    return {"host": host} if port is None else {"host": host, "port": port}
+    values: dict[str, Any] = {"host": host} if port is None else {"host": host, "port": port}
+    if is_this_machine(host):
+        values["tls"] = False  # nobody is in between
+    return values
 
 
 def _check(text: str) -> None:

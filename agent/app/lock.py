@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from agent.app.disk_wait import REFUSALS, refusal
 from agent.errors import ConfigurationError
 
 _TRIES: Final = 5
@@ -33,11 +34,14 @@ class StateLock:
 
         Raises:
             ConfigurationError: another agent holds it, or the directory cannot be used; the text says which.
+            StorageError: the disk is full or read-only; it may take the lock's file later.
         """
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
+            if error.errno in REFUSALS:
+                raise refusal(f"state_dir {self._path.parent}", error) from None
             reason = (
                 f"state_dir {self._path.parent} cannot be used: {error.strerror}; choose one that this user may write"
             )
@@ -51,10 +55,16 @@ class StateLock:
                 raise ConfigurationError([f"{self._path} cannot be locked: {error.strerror}"], "state") from None
             reason = f"another agent{holder} uses state_dir {self._path.parent}; stop it, or give this one its own"
             raise ConfigurationError([reason], "state") from None
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         self._fd = fd
+        self.note_process()
         return self
+
+    def note_process(self) -> None:
+        """Write down which process holds the lock; it is held without that, too, where the disk has no room for it."""
+        assert self._fd is not None  # noqa: S101 - only between enter and exit
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

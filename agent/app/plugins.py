@@ -5,16 +5,20 @@ from __future__ import annotations
 from agent.config import AgentConfig
 from agent.core.reporting import ReportRule, ReportWhen
 from agent.core.values import Priority
-from agent.handlers.registry import HandlerRegistry, HandlerSection
+from agent.handlers.registry import GROUP, HandlerRegistry, HandlerSection
+from agent.plugins import installed_entry_points
 from agent.sensors.registry import SensorRegistry, SensorSection
 
 
-def load_handlers(config: AgentConfig, *, safe_mode: bool = False) -> HandlerRegistry:
+def load_handlers(
+    config: AgentConfig, *, safe_mode: bool = False, only_installed: str | None = None
+) -> HandlerRegistry:
     """Every handler that is built in, installed or declared; failing ones are listed, never raised.
 
     Args:
         config: its sections ``commands.handlers`` and ``executables`` count.
         safe_mode: only those that mend.
+        only_installed: of the installed ones only that of this name is imported.
     """
     sections = {
         name: HandlerSection(
@@ -28,7 +32,10 @@ def load_handlers(config: AgentConfig, *, safe_mode: bool = False) -> HandlerReg
         )
         for name, handler in config.commands.handlers.items()
     }
-    return HandlerRegistry.load(sections, config.executables, safe_mode=safe_mode)
+    points = None
+    if only_installed is not None:
+        points = [point for point in installed_entry_points(GROUP) if point.name == only_installed]
+    return HandlerRegistry.load(sections, config.executables, entry_points=points, safe_mode=safe_mode)
 
 
 def load_sensors(config: AgentConfig) -> SensorRegistry:

@@ -29,6 +29,7 @@ from agent.config.model import OutboxConfig
 from agent.core.outbox import Bounds, WhenFull
 from agent.core.values import Moment
 from agent.errors import ConfigurationError, StorageError
+from agent.plugins import packages_of
 from agent.runtime.health import Health
 from agent.runtime.ledger import SETTING as LEDGER
 from agent.runtime.ledger import Ledger
@@ -151,6 +152,7 @@ class _Life:
             early = self._pause() or self._open(store)
             if early is not None:
                 return early
+            self._starting.disk_takes()
             try:
                 self._ledger.load(store.journal.setting(LEDGER))
                 self._supervisor.watch(lambda now_s: "the store does not answer" if store.stuck_for_s(now_s) else None)
@@ -397,6 +399,7 @@ class _Life:
             boot_id=now.boot_id,
             parts=self._health.parts(),
             reason=reason,
+            packages=packages_of(self._agent.plugins()) if self._agent is not None else {},
         )
         try:
             write_status(self._status_path, status)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.adapters.clocks import SystemClock
+from agent.adapters.sd_notify import make_notifier
+from agent.app.disk_wait import when_disk_takes
 from agent.app.lock import StateLock
 from agent.app.start_notes import StartNotes
 from agent.config.load import LoadedConfig
@@ -50,6 +53,7 @@ class Starting:
         self.trial: Trial | None = None
         self._notes: StartNotes | None = None
         self._lock = contextlib.ExitStack()
+        self._held: StateLock | None = None
         self._state_dir: Path | None = None
         self._refusal: ConfigurationError | None = None
 
@@ -114,18 +118,25 @@ class Starting:
             if trial is not None and trial.phase == TRYING and trial.starts > 0:
                 write_trial(self._state_dir, replace(trial, starts=trial.starts - 1))
 
+    def disk_takes(self) -> None:
+        """The store is open: what a full disk did not take before is written now."""
+        if self._held is not None:
+            self._held.note_process()
+
     def close(self) -> None:
         """Give the lock back."""
         self._lock.close()
 
     def _find_layer(self, state_dir: Path) -> Path | None:
         if self._state_dir is None and self._refusal is None:
+            lock = StateLock(state_dir)
             try:
-                self._lock.enter_context(StateLock(state_dir))
+                when_disk_takes(lambda: self._lock.enter_context(lock), lambda: make_notifier(os.environ))
             except ConfigurationError as error:
                 # The configuration's own faults are told first: state_dir may be one of them.
                 self._refusal = error
                 return layer_in_force(state_dir)
+            self._held = lock
             self._state_dir = state_dir
             self._notes = StartNotes(state_dir)
             self._notes.begin(SystemClock().now())

@@ -27,6 +27,7 @@ class StatusFile:
         state: ``running`` or ``stopped``; a file that says running while nobody holds the lock is of a dead process.
         written_wall_s: when, epoch seconds as the device believes.
         reason: why it stopped.
+        packages: the packages whose plug-ins it has loaded, with their versions then.
     """
 
     state: str
@@ -38,6 +39,7 @@ class StatusFile:
     boot_id: str
     parts: Mapping[str, Part] = field(default_factory=dict)
     reason: str = ""
+    packages: Mapping[str, str] = field(default_factory=dict)
 
 
 def status_path(state_dir: Path, environ: Mapping[str, str]) -> Path:

@@ -11,11 +11,13 @@ import click
 
 from agent.cli.loading import configuration_faults_end_it, load
 from agent.cli.options import (
+    AS_ROOT,
     EXIT_CHECK_FAILED,
     EXIT_INCONCLUSIVE,
     EXIT_UNREACHABLE,
     config_option,
     end_with,
+    is_root,
     json_option,
     print_json,
 )
@@ -52,6 +54,8 @@ def check(config_path: Path, *, as_json: bool, online: bool, server: bool) -> No
     from agent.app.checks import check_all
 
     findings = check_all(lambda: load(config_path), os.environ, online=online)
+    if is_root() and not as_json:
+        click.echo(AS_ROOT)
     end_with(findings, as_json=as_json)
 
 

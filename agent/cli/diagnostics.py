@@ -30,8 +30,8 @@ def diagnostics(config_path: Path, folder: Path, *, as_json: bool) -> None:
 
     The running agent is not disturbed. Exit code 1 when the bundle could not be written.
     """
+    from agent.app.checks import survey_handlers
     from agent.app.diagnostics import collect, view_from_outside
-    from agent.app.plugins import load_handlers
     from agent.handlers.collect_diagnostics import CollectDiagnostics
     from agent.handlers.upkeep import Bundle, UpkeepRefused
 
@@ -39,7 +39,7 @@ def diagnostics(config_path: Path, folder: Path, *, as_json: bool) -> None:
     with configuration_faults_end_it():
         loaded = load(config_path)
     bounds = CollectDiagnostics.Settings()
-    view = view_from_outside(loaded, os.environ, lambda: load_handlers(loaded.config).listing())
+    view = view_from_outside(loaded, os.environ, lambda: survey_handlers(loaded.config).listing())
     try:
         # A person's directory is not tidied up.
         written = collect(view, Bundle(bounds.max_bytes, keep=10**6, max_age_s=float("inf")), folder.absolute())

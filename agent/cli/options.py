@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
 EXIT_CHECK_FAILED: Final = 1
 EXIT_INCONCLUSIVE: Final = 3
 EXIT_UNREACHABLE: Final = 5
+
+AS_ROOT: Final = (
+    "note: this ran as root, and the unit's user and sandbox may hide files and devices that root sees; "
+    "device-agent status shows what the service itself reads (docs/operations.md, The sandbox)"
+)
+"""For whoever tries plug-ins, sensors or files as root."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -48,6 +55,11 @@ def json_option(command: Function) -> Function:
         show_envvar=True,
         help="Print JSON for a program instead of text for a person.",
     )(command)
+
+
+def is_root() -> bool:
+    """Whether root runs this."""
+    return os.geteuid() == 0
 
 
 def end_with(findings: Sequence[Finding], *, as_json: bool) -> NoReturn:

@@ -9,7 +9,15 @@ from pathlib import Path
 import click
 
 from agent.cli.loading import configuration_faults_end_it, load
-from agent.cli.options import EXIT_CHECK_FAILED, config_option, json_option, print_json, print_table
+from agent.cli.options import (
+    AS_ROOT,
+    EXIT_CHECK_FAILED,
+    config_option,
+    is_root,
+    json_option,
+    print_json,
+    print_table,
+)
 
 
 @click.command()
@@ -17,12 +25,11 @@ from agent.cli.options import EXIT_CHECK_FAILED, config_option, json_option, pri
 @json_option
 def handlers(config_path: Path, *, as_json: bool) -> None:
     """List the command handlers with their state; exit code 1 when one cannot be used."""
-    from agent.app.checks import is_usable
-    from agent.app.plugins import load_handlers
+    from agent.app.checks import is_usable, survey_handlers
 
     logging.disable(logging.CRITICAL)  # the list says it better
     with configuration_faults_end_it():
-        listing = load_handlers(load(config_path).config).listing()
+        listing = survey_handlers(load(config_path).config).listing()
     if as_json:
         print_json([asdict(info) for info in listing])
     else:
@@ -65,4 +72,6 @@ def sensors(config_path: Path, *, as_json: bool) -> None:
         ]
         print_table(("NAME", "TYPE", "STATE", "READINGS"), rows)
         click.echo(f"\nTypes that can be configured: {', '.join(found.types)}")
+        if is_root():
+            click.echo(AS_ROOT)
     raise SystemExit(0 if found.all_good else EXIT_CHECK_FAILED)

@@ -12,6 +12,7 @@ import click
 
 from agent.cli.loading import configuration_faults_end_it, load
 from agent.cli.options import EXIT_CHECK_FAILED, config_option, json_option, print_json, print_table
+from agent.plugins import stale_packages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,6 +57,8 @@ def _print(found: AgentStatus) -> None:
         for name, part in found.told.parts.items():
             detail = f": {part.detail}" if part.detail else ""
             click.echo(f"  {name} {part.state} for {_span(time.time() - part.since_wall_s)}{detail}")
+        for text in stale_packages(found.told.packages) if found.state == "running" else ():
+            click.echo(f"plug-ins   {text}: systemctl restart device-agent")
     if found.tokens:
         click.echo(f"tokens     {found.tokens}")
     if found.server is not None:

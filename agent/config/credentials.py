@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 MAX_SECRET_BYTES: Final = 8192
 PLACEHOLDER: Final = "PASTE"
+NO_CREDENTIAL: Final = "none"
+"""What a credential holds whose file is not there: the default that the unit gives with ``SetCredential=``."""
 _PREFIXES: Final = {"api_key": "mk_", "secret_key": "msk_"}
 _INLINE: Final = frozenset({"api_key", "secret_key", "token", "access_token", "client_secret", "password", "secret"})
 
@@ -110,11 +113,33 @@ def _instead(name: str) -> str:
 
 
 def _path(configured: Path | None, name: str, environ: Mapping[str, str]) -> Path | None:
-    """The credential that the service manager hands over goes before the file that the configuration names."""
+    """The file to read: systemd's credential where it holds something, else the one that the configuration names.
+
+    A token that the agent's user may read itself is read from its own file, since systemd's copy is of the start.
+    """
     directory = environ.get("CREDENTIALS_DIRECTORY")
-    if directory and (configured is None or Path(directory, name).exists()):
-        return Path(directory, name)
-    return configured
+    if not directory:
+        return configured
+    given = Path(directory, name)
+    if not given.exists():
+        return given if configured is None else configured
+    if _is_placeholder(given) or (name == "token" and configured is not None and _is_own(configured)):
+        return configured
+    return given
+
+
+def _is_placeholder(given: Path) -> bool:
+    try:
+        return given.stat().st_size <= len(NO_CREDENTIAL) + 1 and given.read_text("utf-8").strip() == NO_CREDENTIAL
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _is_own(path: Path) -> bool:
+    try:
+        return os.access(path, os.R_OK) and not path.stat().st_mode & stat.S_IRWXO
+    except OSError:
+        return False
 
 
 def _read(key: str, name: str, path: Path | None, faults: list[str]) -> str:

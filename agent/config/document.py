@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from types import UnionType
-from typing import Any, Final, get_args
+from typing import Any, Final, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -133,9 +133,9 @@ def _explanation(info: FieldInfo) -> str:
     parts = [info.description or ""]
     if extra.get("why"):
         parts.append(str(extra["why"]))
-    choices = get_args(info.annotation) if "Literal" in str(info.annotation) else ()
+    choices = _choices(info.annotation)
     if choices:
-        parts.append(f"One of: {', '.join(map(str, choices))}.")
+        parts.append(f"One of: {', '.join(choices)}.")
     if info.is_required():
         parts.append("Required.")
     elif _section(info) is None and _default(info) not in (None, {}, []):
@@ -144,6 +144,17 @@ def _explanation(info: FieldInfo) -> str:
     elif extra.get("unit"):
         parts.append(f"Unit: {extra['unit']}.")
     return " ".join(parts)
+
+
+def _choices(annotation: Any) -> list[str]:
+    """The words that a key takes, and what else it takes, as words; empty for one that takes no fixed words."""
+    if get_origin(annotation) is Literal:
+        return [str(word) for word in get_args(annotation)]
+    alternatives = get_args(annotation) if isinstance(annotation, UnionType) or get_origin(annotation) is Union else ()
+    words = [word for each in alternatives if get_origin(each) is Literal for word in _choices(each)]
+    if words and any(get_origin(each) in {list, tuple} for each in alternatives):
+        words.append("a list of words")
+    return words
 
 
 def _comment(text: str, depth: int) -> list[str]:

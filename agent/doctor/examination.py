@@ -12,7 +12,10 @@ from agent.doctor.findings import Check, Finding, Verdict, failed, skipped
 from agent.doctor.subject import Subject, words_of
 from agent.frozen import dataclass
 
-GROUPS: Final = ("setup", "clock", "files", "store", "units", "plugins", "process", "network", "service", "broker")
+GROUPS: Final = (
+    *("setup", "clock", "files", "store", "units", "installation", "plugins", "process"),
+    *("network", "service", "broker"),
+)
 """The groups in the order in which they are examined; each is the module of its name with ``CHECKS``."""
 
 
@@ -81,7 +84,7 @@ def _look(check: Check, subject: Subject) -> Finding:
     def work() -> None:
         try:
             found.append(check.look(subject))
-        except Exception as error:  # noqa: BLE001 - one check's mistake must not hide the others
+        except BaseException as error:  # noqa: BLE001 - one check's mistake, or a plug-in's exit, must not hide the others
             fix = "report this as a bug, with the configuration (it holds no secrets)"
             found.append(failed(f"the check itself failed: {type(error).__name__}", words_of(error), fix))
 

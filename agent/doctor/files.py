@@ -43,9 +43,23 @@ def _key_files(subject: Subject) -> Finding:
         seen = ", ".join(f"{path} has mode {_mode(path):o}" for path in loose)
         cause = "others than its owner may open or change it"
         return warning(seen, cause, f"chmod o=,g-wx {' '.join(map(str, loose))}", mend)
-    return _owned_by_strangers(subject, paths) or ok(
-        f"{', '.join(map(str, paths)) or 'the credentials'}: nobody else can open them"
+    return (
+        _hidden_from_agent(subject)
+        or _owned_by_strangers(subject, paths)
+        or ok(f"{', '.join(map(str, paths)) or 'the credentials'}: nobody else can open them")
     )
+
+
+def _hidden_from_agent(subject: Subject) -> Finding | None:
+    """A file that only root reads, and that the unit does not hand over."""
+    handed_over = {each.name for each in subject.unit_credentials if not each.paths or subject.credential_files(each)}
+    for name, path in _auth_files(subject).items():
+        if path is not None and name not in handed_over and path.is_file() and not subject.agent_may_read(path):
+            user = subject.unit.get("User")
+            cause = f"{user} may not read {path}, and the unit does not hand it over as the credential {name}"
+            fix = f"chown {user} {path}, or add LoadCredential={name}:{path} to the unit: systemctl edit device-agent"
+            return failed(f"the agent runs as {user}", cause, fix)
+    return None
 
 
 def _owned_by_strangers(subject: Subject, paths: list[Path]) -> Finding | None:
@@ -65,15 +79,18 @@ def _owned_by_strangers(subject: Subject, paths: list[Path]) -> Finding | None:
 
 
 def _named_keys(subject: Subject) -> list[Path]:
-    auth, mqtt = subject.config.auth, subject.config.mqtt
-    named = (
-        [auth.token_file, auth.client_secret_file]
-        if auth.mode == "bearer"
-        else [auth.api_key_file, auth.secret_key_file]
-    )
-    named.append(mqtt.key_file if mqtt is not None else None)
-    given = [path for _, path in subject.unit_credentials]
+    mqtt = subject.config.mqtt
+    named = [*_auth_files(subject).values(), mqtt.key_file if mqtt is not None else None]
+    given = [path for credential in subject.unit_credentials for path in subject.credential_files(credential)[:1]]
     return list(dict.fromkeys(path for path in (*named, *given) if path is not None and path.is_file()))
+
+
+def _auth_files(subject: Subject) -> dict[str, Path | None]:
+    """The name of each credential that the configuration needs -> its file."""
+    auth = subject.config.auth
+    if auth.mode == "bearer":
+        return {"token": auth.token_file, "client_secret": auth.client_secret_file}
+    return {"api_key": auth.api_key_file, "secret_key": auth.secret_key_file}
 
 
 def _tighten(paths: list[Path]) -> Callable[[], str]:

@@ -19,6 +19,8 @@ _NOT_YET: Final = 9  # X509_V_ERR_CERT_NOT_YET_VALID
 _OTHER_NAME: Final = frozenset({62, 64})  # host name, IP address mismatch
 _NO_CHECK_TIME: Final = 0x200000  # X509_V_FLAG_NO_CHECK_TIME of OpenSSL's x509_vfy.h; the ssl module has no name for it
 _SOON_S: Final = 14 * 86_400.0
+# CONNECT of MQTT 3.1.1 (section 3.1) with a clean session, no client id and nothing else; 0x20 begins its answer.
+_CONNECT: Final = bytes([0x10, 12, 0, 4]) + b"MQTT" + bytes([4, 2, 0, 10, 0, 0])
 _HEAD_BYTES: Final = 8192
 _TIMEOUT_S: Final = 4 * NETWORK_TIMEOUT_S
 
@@ -76,13 +78,8 @@ def _tls(subject: Subject, endpoint: Endpoint) -> Finding:
         certificate, _ = _shake_hands(subject, endpoint, trust_store(endpoint.ca_file))
     except ssl.SSLCertVerificationError as error:
         return _judge_certificate(subject, endpoint, error)
-    except ssl.SSLError as error:
-        return _judge_handshake(endpoint, error)
-    except OSError as error:
-        cause = f"the connection broke off during the handshake ({words_of(error)})"
-        return unreachable(
-            f"{endpoint.what} {endpoint}", cause, "look at the proxy or firewall in between, then try again"
-        )
+    except OSError as error:  # ssl's errors are such
+        return _judge_plain_port(endpoint) if _speaks_plain(endpoint) else _judge_handshake(endpoint, error)
     ends_s = ssl.cert_time_to_seconds(certificate["notAfter"])
     left_s = ends_s - subject.wall()
     seen = f"the certificate of {endpoint} is good until {shown(ends_s)}"
@@ -136,7 +133,33 @@ def _judge_time(subject: Subject, endpoint: Endpoint, seen: str, *, is_expired: 
     return failed(seen, f"{span}; {here}", fix)
 
 
-def _judge_handshake(endpoint: Endpoint, error: ssl.SSLError) -> Finding:
+def _judge_plain_port(endpoint: Endpoint) -> Finding:
+    seen = f"{endpoint.what} {endpoint}"
+    if endpoint.is_web:
+        fix = "correct the port in service.base_url; or write http:// there, if this is a closed test network"
+        return failed(seen, "that port does not speak TLS, but plain HTTP", fix)
+    fix = "set mqtt.port to its TLS port (usually 8883); or set mqtt.tls: false, if this is a closed test network"
+    return failed(seen, "that port does not speak TLS, but plain MQTT", fix)
+
+
+def _speaks_plain(endpoint: Endpoint) -> bool:
+    """Whether it answers without TLS; it is sent neither a credential nor a name."""
+    first = b"HEAD / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" if endpoint.is_web else _CONNECT
+    try:
+        with socket.create_connection((endpoint.host, endpoint.port), NETWORK_TIMEOUT_S) as sock:
+            sock.sendall(first)
+            answer = sock.recv(16)
+    except OSError:
+        return False
+    return answer.startswith(b"HTTP/" if endpoint.is_web else b"\x20")
+
+
+def _judge_handshake(endpoint: Endpoint, error: OSError) -> Finding:
+    if not isinstance(error, ssl.SSLError):
+        cause = f"the connection broke off during the handshake ({words_of(error)})"
+        return unreachable(
+            f"{endpoint.what} {endpoint}", cause, "look at the proxy or firewall in between, then try again"
+        )
     reason = (error.reason or str(error)).upper()
     seen = f"{endpoint.what} {endpoint}"
     if "WRONG_VERSION_NUMBER" in reason or "RECORD_LAYER" in reason or "HTTP_REQUEST" in reason:

@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.app.checks import is_usable, read_all_sensors
-from agent.app.plugins import load_handlers
 from agent.doctor.findings import Check, Finding, cause_and_fix, failed, ok, skipped, warning
 from agent.doctor.subject import Subject
-from agent.plugins import PluginStatus
+from agent.plugins import PluginStatus, stale_packages
 from agent.process.bounds import DEFAULT_PATH
 from agent.process.running import program_fault
 
 _SENSORS_TIMEOUT_S: Final = 60.0
+# Each installed one is loaded in a process of its own, and a small board is slow.
+_HANDLERS_TIMEOUT_S: Final = 60.0
 
 
 def _handlers(subject: Subject) -> Finding:
-    registry = load_handlers(subject.config)
+    registry = subject.handlers
     faults = [info for info in registry.listing() if not is_usable(info)]
     seen = f"{len(registry.names())} can be used: {', '.join(registry.names())}"
     if faults:
@@ -29,6 +30,18 @@ def _handlers(subject: Subject) -> Finding:
             seen, cause, "mend it, or set commands.handlers.NAME.enabled: false; device-agent handlers lists all"
         )
     return ok(seen)
+
+
+def _plugin_versions(subject: Subject) -> Finding:
+    status = subject.status
+    if status.state != "running" or status.told is None:
+        return skipped("no agent runs")
+    stale = stale_packages(status.told.packages)
+    if stale:
+        cause = "a package was changed after the agent had loaded its plug-ins: the old code still runs"
+        return warning("; ".join(stale), cause, "systemctl restart device-agent")
+    count = len(status.told.packages)
+    return ok(f"the plug-ins of {count} packages are as installed" if count else "no package brings plug-ins")
 
 
 def _sensors(subject: Subject) -> Finding:
@@ -80,7 +93,8 @@ def _anybody_may_change(path: Path) -> bool:
 
 
 CHECKS: Final = (
-    Check("handlers", "each command handler", _handlers, ("configuration",)),
+    Check("handlers", "each command handler", _handlers, ("configuration",), timeout_s=_HANDLERS_TIMEOUT_S),
+    Check("plugin_versions", "plug-ins changed under the running agent", _plugin_versions, ("configuration",)),
     Check("sensors", "each configured sensor", _sensors, ("configuration",), timeout_s=_SENSORS_TIMEOUT_S),
     Check("programs", "the programs that handlers and sensors start", _programs, ("configuration",)),
 )

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Final
 from agent.adapters.clocks import is_synchronized
 from agent.app.status import AgentStatus, look_at
 from agent.config import AgentConfig, Credentials, LoadedConfig, read_credentials
+from agent.doctor.unit_files import UnitCredential, read_credentials_of_unit
 from agent.errors import ConfigurationError, ServiceError
 from agent.frozen import dataclass
 from agent.process.running import ProgramNotStarted, run_program
 
 if TYPE_CHECKING:
     from agent.doctor.exchange import Exchange
+    from agent.handlers.registry import HandlerRegistry
 
 UNIT: Final = "device-agent.service"
 HELPER: Final = "device-agent-helper.path"
@@ -26,7 +28,7 @@ NETWORK_TIMEOUT_S: Final = 5.0
 _COMMAND_TIMEOUT_S: Final = 5.0
 _PROPERTIES: Final = (
     "LoadState,UnitFileState,ActiveState,SubState,Result,FragmentPath,DropInPaths,NeedDaemonReload,Type,WatchdogUSec,"
-    "NRestarts,LoadCredential,LoadCredentialEncrypted,ControlGroup,MemoryMax"
+    "NRestarts,ControlGroup,MemoryMax,User,Group,SupplementaryGroups"
 )
 
 
@@ -70,6 +72,7 @@ class Subject:
         room: how much room a file system has (statvfs(3)).
         user_id: who runs the doctor; this process's user by default.
         is_synchronized: whether a time service keeps the clock; given systemd-timesyncd's marker.
+        find_user: a user's id and the ids of its groups by its name; None when there is no such user.
     """
 
     def __init__(
@@ -83,6 +86,7 @@ class Subject:
         room: Callable[[Path], os.statvfs_result] = os.statvfs,
         user_id: int | None = None,
         is_synchronized: Callable[[Path], bool] = is_synchronized,
+        find_user: Callable[[str], tuple[int, frozenset[int]] | None] | None = None,
     ) -> None:
         self._load = load
         self.environ = environ
@@ -91,6 +95,7 @@ class Subject:
         self.wall = wall
         self.room = room
         self.is_synchronized = is_synchronized
+        self._find_user = find_user or _find_user
         self.user_id = os.geteuid() if user_id is None else user_id
 
     @cached_property
@@ -117,9 +122,10 @@ class Subject:
         auth = self.config.auth
         fields = type(auth).model_fields
         given = {
-            f"{name}_file": path
-            for name, path in _credentials_of(self.unit.get("LoadCredential", ""), self.path)
-            if f"{name}_file" in fields
+            f"{credential.name}_file": path
+            for credential in self.unit_credentials
+            if f"{credential.name}_file" in fields and not credential.is_encrypted
+            for path in self.credential_files(credential)[:1]
         }
         try:
             return read_credentials(auth, self.environ)
@@ -144,15 +150,46 @@ class Subject:
         return self.unit_of(UNIT)
 
     @cached_property
-    def unit_credentials(self) -> tuple[tuple[str, Path], ...]:
-        """Name and file of each credential that the unit hands over, the encrypted ones too."""
-        words = f"{self.unit.get('LoadCredential', '')} {self.unit.get('LoadCredentialEncrypted', '')}"
-        return _credentials_of(words, self.path)
+    def unit_credentials(self) -> tuple[UnitCredential, ...]:
+        """Each credential that the unit hands over, the encrypted ones too."""
+        return read_credentials_of_unit(self.unit_text)
+
+    @cached_property
+    def unit_text(self) -> str:
+        """The unit's file and its drop-ins, in the order in which systemd reads them; empty without a unit."""
+        return (self.run(unit_cat(UNIT)) or "") if self.unit else ""
+
+    def credential_files(self, credential: UnitCredential) -> list[Path]:
+        """The files of a credential that are there; systemd takes the first."""
+        return [path for path in map(self.path, credential.paths) if path.exists()]
 
     @property
     def has_sealed_credentials(self) -> bool:
         """The unit hands over credentials that nobody but the service itself can read."""
-        return bool(self.unit.get("LoadCredentialEncrypted"))
+        return any(credential.is_encrypted for credential in self.unit_credentials)
+
+    @cached_property
+    def agent_user(self) -> tuple[int, frozenset[int]] | None:
+        """Id and groups of the user as whom the unit runs the agent; None when that is not known."""
+        name = self.unit.get("User")
+        return self._find_user(name) if name else None
+
+    def agent_may_read(self, path: Path) -> bool:
+        """Whether the modes of a file and of its directories let the agent's user read it; True when not known."""
+        if self.agent_user is None or self.agent_user[0] == 0:
+            return True
+        try:
+            folders = [each for each in path.resolve().parents if each.is_relative_to(self.root)]
+            return self._lets(path, 0o4) and all(self._lets(folder, 0o1) for folder in folders)
+        except OSError:
+            return True
+
+    def _lets(self, path: Path, right: int) -> bool:
+        assert self.agent_user is not None  # noqa: S101 - the caller looked
+        status = path.stat()
+        user_id, groups = self.agent_user
+        shift = 6 if status.st_uid == user_id else 3 if status.st_gid in groups else 0
+        return bool(status.st_mode >> shift & right)
 
     def may_read(self, path: Path) -> bool:
         """Whether whoever runs the doctor may read this file."""
@@ -162,7 +199,7 @@ class Subject:
         """Properties of a unit, also of one that is not there; empty when systemd cannot be asked."""
         if not self.has_systemd:
             return {}
-        text = self.run(["systemctl", "show", name, "--no-pager", f"--property={_PROPERTIES}"])
+        text = self.run(unit_show(name))
         properties: dict[str, str] = {}
         for line in (text or "").splitlines():
             key, sign, value = line.partition("=")
@@ -170,6 +207,13 @@ class Subject:
                 # A list has a line for each item.
                 properties[key] = f"{properties[key]} {value}" if key in properties else value
         return properties
+
+    @cached_property
+    def handlers(self) -> HandlerRegistry:
+        """Every handler, loaded without those that end their process."""
+        from agent.app.checks import survey_handlers
+
+        return survey_handlers(self.config)
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -209,9 +253,24 @@ class Subject:
             return None
 
 
-def _credentials_of(words: str, place: Callable[[str], Path]) -> tuple[tuple[str, Path], ...]:
-    pairs = (word.partition(":") for word in words.split())
-    return tuple((name, place(path)) for name, _, path in pairs if path.startswith("/"))
+def _find_user(name: str) -> tuple[int, frozenset[int]] | None:
+    import pwd
+
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        return None
+    return entry.pw_uid, frozenset(os.getgrouplist(name, entry.pw_gid))
+
+
+def unit_show(name: str) -> list[str]:
+    """The program that prints a unit's properties."""
+    return ["systemctl", "show", name, "--no-pager", f"--property={_PROPERTIES}"]
+
+
+def unit_cat(name: str) -> list[str]:
+    """The program that prints a unit's file and its drop-ins, in the order in which systemd reads them."""
+    return ["systemctl", "cat", name, "--no-pager"]
 
 
 def run_command(argv: Sequence[str]) -> str | None:
@@ -224,7 +283,7 @@ def run_command(argv: Sequence[str]) -> str | None:
     return run.output.decode("utf-8", "replace") if run.exit_code == 0 else None
 
 
-def words_of(error: Exception) -> str:
+def words_of(error: BaseException) -> str:
     """An error as one line."""
     if isinstance(error, ConfigurationError):
         return "; ".join(error.faults)

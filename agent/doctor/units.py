@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from agent.app.plugins import load_handlers
 from agent.doctor.findings import Check, Finding, failed, ok, skipped, warning
 from agent.doctor.subject import HELPER, UNIT, Subject
+from agent.doctor.unit_files import assignments
 from agent.handlers.registry import BUILT_IN
 
 _NO_SYSTEMD: Final = "this machine was not booted with systemd"
 _INSTALL: Final = "copy systemd/device-agent.service to /etc/systemd/system, then: systemctl enable --now device-agent"
+
+_STARTED_AT_BOOT: Final = frozenset({"enabled", "enabled-runtime", "static", "generated"})
 
 
 def _unit(subject: Subject) -> Finding:
@@ -27,8 +29,9 @@ def _unit(subject: Subject) -> Finding:
     seen = f"{unit.get('FragmentPath')}: {unit.get('UnitFileState')}, {state}"
     if unit.get("ActiveState") not in {"active", "reloading"}:
         cause = f"it does not run; the last run ended with {unit.get('Result', 'no result')}"
-        return failed(seen, cause, "journalctl -u device-agent -n 50 says why; then: systemctl start device-agent")
-    if unit.get("UnitFileState") not in {"enabled", "enabled-runtime", "static", "generated"}:
+        start = "systemctl start" if unit.get("UnitFileState") in _STARTED_AT_BOOT else "systemctl enable --now"
+        return failed(seen, cause, f"journalctl -u device-agent -n 50 says why; then: {start} device-agent")
+    if unit.get("UnitFileState") not in _STARTED_AT_BOOT:
         return warning(seen, "it runs now, but is not started at boot", "systemctl enable device-agent")
     return ok(seen)
 
@@ -46,6 +49,10 @@ def _unit_drop_ins(subject: Subject) -> Finding:
 def _unit_watchdog(subject: Subject) -> Finding:
     unit = subject.unit
     watchdog = unit.get("WatchdogUSec", "")
+    if unit.get("ActiveState") in {"inactive", "failed"}:
+        # systemd prints the watchdog of a running service only, and "infinity" else.
+        values = [value for _, key, value in assignments(subject.unit_text) if key == "WatchdogSec"]
+        watchdog = values[-1] if values else ""
     if unit.get("Type") != "notify" or watchdog in {"", "0", "infinity"}:
         cause = "systemd would not notice an agent that hangs"
         seen = f"Type={unit.get('Type')}, WatchdogSec={watchdog or '0'}"
@@ -57,21 +64,27 @@ def _unit_credentials(subject: Subject) -> Finding:
     given = subject.unit_credentials
     if not given:
         return ok("the unit hands over no credentials: the agent reads the files that its configuration names")
-    missing = [(name, path) for name, path in given if not path.exists()]
-    names = ", ".join(name for name, _ in given)
-    if missing:
-        name, path = missing[0]
-        fix = f"create it (mode 600, root), or take LoadCredential={name} out in a drop-in: systemctl edit device-agent"
-        return failed(
-            f"it hands over {names}", f"{path} does not exist, and systemd does not start the unit without it", fix
-        )
+    names = ", ".join(credential.name for credential in given)
+    there = {credential.name for credential in given if not credential.paths or subject.credential_files(credential)}
+    for credential in given:
+        if credential.name not in there and not credential.is_optional:
+            name, path = credential.name, subject.path(credential.paths[0])
+            fix = (
+                f"create it (mode 600, root), or take LoadCredential={name} out in a drop-in: "
+                "systemctl edit device-agent"
+            )
+            cause = f"{path} does not exist, and systemd does not start the unit without it"
+            return failed(f"it hands over {names}", cause, fix)
+    without = [credential.name for credential in given if credential.name not in there]
+    if without:
+        return ok(f"it hands over {', '.join(sorted(there)) or 'nothing'}; there is no {', no '.join(without)}")
     return ok(f"it hands over {names}, and the files are there")
 
 
 def _helper_unit(subject: Subject) -> Finding:
     if not subject.has_systemd:
         return skipped(_NO_SYSTEMD)
-    listing = load_handlers(subject.config).listing()
+    listing = subject.handlers.listing()
     if not any(info.name == "reboot" and info.origin == BUILT_IN and info.status == "ready" for info in listing):
         return skipped("the handler reboot is not in use")
     return judge_helper(subject.unit_of(HELPER))
@@ -92,5 +105,5 @@ CHECKS: Final = (
     Check("unit_drop_ins", "local changes to the unit", _unit_drop_ins, ("unit",)),
     Check("unit_watchdog", "the watchdog of the unit", _unit_watchdog, ("unit",)),
     Check("unit_credentials", "the credentials that the unit hands over", _unit_credentials, ("unit",)),
-    Check("helper_unit", f"{HELPER}, which the handler reboot needs", _helper_unit, ("configuration",)),
+    Check("helper_unit", f"{HELPER}, which the handler reboot needs", _helper_unit, ("configuration",), timeout_s=60.0),
 )

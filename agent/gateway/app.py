@@ -7,12 +7,13 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Final
 
 from agent.adapters.clocks import SystemClock
 from agent.adapters.sd_notify import make_notifier
+from agent.app.disk_wait import when_disk_takes
 from agent.app.lock import StateLock
 from agent.app.logs import set_up_logging
 from agent.app.status_file import StatusFile, status_path, write_status
@@ -53,7 +54,8 @@ def run_gateway(loaded: LoadedGateway, environ: Mapping[str, str], reload: Reloa
     config = loaded.config
     set_up_logging(config.logging.level, config.logging.format, under_journald="JOURNAL_STREAM" in environ)
     threading.stack_size(_MOST_THREAD_BYTES)
-    with StateLock(config.state_dir):
+    with ExitStack() as held:
+        when_disk_takes(lambda: held.enter_context(StateLock(config.state_dir)), lambda: make_notifier(environ))
         life = _Life(config, environ, reload)
         try:
             return life.run().exit_code

@@ -28,6 +28,7 @@ AMQTT_LIMITS: Final = (
     "restart, and made for trying out"
 )
 _READY_S: Final = 20.0
+_PORT_FILE: Final = "port"
 _PORTS_TRIED: Final = 5
 _TAKEN: Final = "address already in use"
 _RUNNING: Final = re.compile(rb"mosquitto version \S+ running")
@@ -71,26 +72,34 @@ def running_broker(folder: Path, log: Path) -> Iterator[Broker]:
 
 
 def _started(folder: Path, log: Path, ended: ExitStack) -> Broker:
-    """A broker that ``ended`` ends, on a port that nobody else took between its choice and the broker's start."""
+    """A broker that ``ended`` ends, on the port that it had before in this folder when that is free.
+
+    Else on another one, which nobody else took between its choice and the broker's start.
+    """
     program = find_mosquitto()
+    folder.mkdir(parents=True, exist_ok=True)
+    before = _port_before(folder)
     for left in reversed(range(_PORTS_TRIED)):
-        port = _free_port()
+        port, before = before or _free_port(), 0
         try:
             if program is None:
                 ended.enter_context(_amqtt(port))
-                return Broker(port, AMQTT_LIMITS, shares=False)
-            ended.enter_context(_mosquitto(program, port, folder, log))
-            return Broker(port, "mosquitto", shares=True)
+                broker = Broker(port, AMQTT_LIMITS, shares=False)
+            else:
+                ended.enter_context(_mosquitto(program, port, folder, log))
+                broker = Broker(port, "mosquitto", shares=True)
         except ChildFailed as error:
             if not left or _TAKEN not in str(error).lower():
                 raise
+        else:
+            (folder / _PORT_FILE).write_text(f"{port}\n")
+            return broker
     raise AssertionError("the last try returns or raises")
 
 
 @contextmanager
 def _mosquitto(program: str, port: int, folder: Path, log: Path) -> Iterator[None]:
     """Mosquitto as a child process."""
-    folder.mkdir(parents=True, exist_ok=True)
     configuration = folder / "mosquitto.conf"
     lines = [f"listener {port} 127.0.0.1", "allow_anonymous true", *_LIMITS]
     if os.geteuid() == 0:
@@ -154,6 +163,18 @@ def _run_amqtt(port: int, ready: threading.Event, stop: threading.Event, trouble
         trouble.append(error)
     finally:
         ready.set()
+
+
+def _port_before(folder: Path) -> int:
+    """The port of the last time, 0 when there was none or somebody else has it now."""
+    try:
+        port = int((folder / _PORT_FILE).read_text())
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+    except (OSError, ValueError, OverflowError):
+        return 0
+    return port
 
 
 def _free_port() -> int:

@@ -215,6 +215,14 @@ class TestInitOverMqtt:
         assert loaded.mqtt is not None
         assert (loaded.mqtt.host, loaded.mqtt.port_in_use, loaded.mqtt.tls) == ("gateway.example.com", 8884, True)
 
+    @pytest.mark.parametrize(("broker", "tls"), [("localhost", False), ("127.0.0.1:1883", False), ("10.0.0.1", True)])
+    def test_a_broker_on_this_machine_needs_no_tls(self, folder, broker, tls):
+        where = ("init", "--dir", str(folder), "--transport", "mqtt", "--device-id", "d1", "--broker", broker)
+        assert run(*where).exit_code == 0
+        loaded = load_config(folder / "config.yaml", {}).config
+        assert loaded.mqtt is not None
+        assert loaded.mqtt.tls is tls
+
     @pytest.mark.parametrize("broker", ["a:b", "mqtt://x", "u@x", "x/y"])
     def test_what_is_no_address_of_a_broker_is_refused(self, folder, broker):
         refused = run("init", "--dir", str(folder), "--transport", "mqtt", "--broker", broker, "--device-id", "d1")

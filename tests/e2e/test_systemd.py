@@ -1,4 +1,6 @@
-"""The agent under a real systemd: a Debian 12 that boots, installed as docs/operations.md says.
+"""The agent under a real systemd: a Debian that boots, installed as docs/operations.md says.
+
+``SYSTEMD_RELEASE=13`` boots Debian 13 (systemd 257) instead of Debian 12 (systemd 252); ``make systemd`` does both.
 
 Each test has a machine of its own, made from one tree, and talks to a service on this machine's loopback.
 """
@@ -6,6 +8,7 @@ Each test has a machine of its own, made from one tree, and talks to a service o
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sys
 import tempfile
@@ -47,10 +50,11 @@ def tree(request) -> Iterator[Path]:
         require_program(program, package)
     if os.geteuid() != 0:
         do_without("a container is booted, which only root may do", "run the build as root")
-    if sys.version_info[:2] != PYTHON:
+    release = os.environ.get("SYSTEMD_RELEASE", "12")
+    if release == "12" and sys.version_info[:2] != PYTHON:
         do_without("the tree has Python 3.11, this environment another one", "run the tests with Python 3.11")
     run_id = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
-    with shared_tree(run_id) as made:
+    with shared_tree(run_id, release) as made:
         yield made
 
 
@@ -181,6 +185,90 @@ def test_installed_as_documented_it_gets_ready_works_keeps_its_keys_to_itself_an
     waiting = device.bench.send(command="ping")
     machine.run("systemctl", "start", UNIT)
     assert device.wait_for(waiting).status == "succeeded"
+
+
+def test_the_unit_as_shipped_takes_a_token_and_doctor_sees_what_is_wrong_with_it(device):
+    machine = device.machine
+    device.install(auth={"mode": "bearer", "token_file": "/etc/device-agent/token"})
+    machine.run("rm", "/etc/device-agent/api_key", "/etc/device-agent/secret_key")
+
+    def finding(check: str) -> dict[str, str]:
+        program = "/opt/device-agent/bin/device-agent"
+        return next(each for each in json.loads(machine.ask(program, "doctor", "--json")) if each["id"] == check)
+
+    # Without a token it says so and is not started again and again; systemd itself has no fault to find.
+    machine.ask("systemctl", "start", UNIT)
+    machine.wait_until(lambda: machine.show(UNIT, "ActiveState") == "failed", "it has ended")
+    assert machine.show(UNIT, "ExecMainStatus") == "2"
+    assert "/etc/device-agent/token: there is no such file" in machine.log(UNIT)
+    assert finding("key_files")["verdict"] == "failed"
+    machine.write("/etc/device-agent/token", "dat_0123456789abcdef", 0o600)
+    device.start()
+    digest = hashlib.sha256(b"dat_0123456789abcdef").hexdigest()
+    assert machine.as_user("device-agent", "sha256sum", f"/run/credentials/{UNIT}/token").startswith(digest)
+    assert "token" in finding("unit_credentials")["seen"]
+    assert finding("key_files")["verdict"] == "ok"
+    machine.run("chmod", "644", "/etc/device-agent/token")
+    assert finding("key_files")["verdict"] == "failed"
+    assert "chmod" in finding("key_files")["fix"]
+    # One that the agent hands over to nobody and may not read.
+    machine.run("chmod", "600", "/etc/device-agent/token")
+    device.drop_in("LoadCredential=\nSetCredential=")
+    assert "device-agent may not read" in finding("key_files")["cause"]
+    machine.run("chown", "device-agent", "/etc/device-agent/token")
+    assert finding("key_files")["verdict"] == "ok"
+
+
+FAULTS = {
+    # What somebody does to the machine -> the check that finds it, and how.
+    "rm /opt/device-agent/bin/device-agent": ("unit_program", "failed"),
+    "chmod 644 /opt/device-agent/bin/device-agent": ("unit_program", "failed"),
+    "drop-in User=nobody-of-that-name": ("unit_user", "failed"),
+    "drop-in Restart=no": ("unit_restart", "warning"),
+    "drop-in ExecStart=\nExecStart=/opt/device-agent/bin/device-agent run --config /etc/other.yaml": (
+        "unit_config",
+        "warning",
+    ),
+    "drop-in Environment=DEVICE_AGENT_SERVICE__TIMEOUT_S=1": ("unit_environment", "warning"),
+    "drop-in EnvironmentFile=/etc/missing.env": ("unit_environment", "failed"),
+    "mkdir -p /var/lib/device-agent && touch /var/lib/device-agent/left-by-root": ("state_owner", "failed"),
+    "drop-in StateDirectory=": ("sandbox_state", "failed"),
+    "sed -i 's|path: /sys/x|path: /dev/i2c-1|' /etc/device-agent/config.yaml": ("sandbox_devices", "failed"),
+    "sed -i 's|path: /sys/x|path: /run/user/0/x|' /etc/device-agent/config.yaml": ("sandbox_home", "failed"),
+    "drop-in PrivateNetwork=yes": ("sandbox_network", "failed"),
+    "systemctl disable device-agent": ("unit", "failed"),
+    "chmod 666 /etc/device-agent/config.yaml": ("config_file", "failed"),
+    "chmod 644 /etc/device-agent/secret_key": ("key_files", "failed"),
+    "mv /etc/device-agent/secret_key /etc/device-agent/gone": ("key_files", "failed"),
+}
+
+
+def test_doctor_finds_what_somebody_did_to_an_installation(device):
+    machine = device.machine
+    device.install(sensors=[{"name": "t", "type": "file", "settings": {"path": "/sys/x"}}])
+    machine.run("cp", "--archive", "/opt/device-agent/bin/device-agent", "/opt/device-agent/bin/doctor")
+    device.drop_in("")
+    machine.run("systemctl", "enable", UNIT)
+
+    def verdicts() -> dict[str, str]:
+        text = machine.ask("/opt/device-agent/bin/doctor", "doctor", "--offline", "--json")
+        return {each["id"]: each["verdict"] for each in json.loads(text)}
+
+    kept = "/etc/device-agent /etc/systemd/system /opt/device-agent/bin"
+    machine.run("sh", "-c", f"tar -cpf /kept.tar {kept}")
+    checks = {check for check, _ in FAULTS.values()} - {"unit"}  # nobody has started it
+    before = verdicts()
+    assert {check for check in checks if before[check] != "ok"} <= {"state_owner"}  # nothing is there yet
+    for fault, (check, verdict) in FAULTS.items():
+        word, _, text = fault.partition(" ")
+        if word == "drop-in":
+            device.drop_in(text)
+        else:
+            machine.run("sh", "-c", fault)
+        assert verdicts()[check] == verdict, fault
+        machine.run(
+            "sh", "-c", f"rm -rf {kept} /var/lib/device-agent && tar -xpf /kept.tar -C / && systemctl daemon-reload"
+        )
 
 
 def test_an_agent_that_hangs_is_ended_by_the_watchdog_and_goes_on(device):

@@ -219,6 +219,40 @@ class TestSecrets:
         assert "very_secret" not in " ".join(faults)
         assert "device.device_id (line 4)" in faults[0]
 
+    def test_a_credential_that_the_unit_only_has_a_default_for_is_none(self, write, tmp_path):
+        """The unit as shipped has a default for each credential, so that none of their files must be there."""
+        folder = tmp_path / "handed-over"
+        folder.mkdir()
+        environ = key_files(folder)
+        (folder / "token").write_text("none\n")
+        assert read_credentials(load_config(write(GOOD), {}).config.auth, environ).api_key == "mk_1"
+        own = tmp_path / "own-token"
+        auth = load_config(write(GOOD), {}).config.auth.model_copy(update={"mode": "bearer", "token_file": own})
+        with pytest.raises(ConfigurationError, match="own-token: there is no such file"):
+            read_credentials(auth, environ)
+        with pytest.raises(ConfigurationError, match="token_file is missing"):
+            read_credentials(auth.model_copy(update={"token_file": None}), environ)
+        own.write_text("dat_own")
+        own.chmod(0o600)
+        assert read_credentials(auth, environ).token_path == own
+
+    def test_a_token_that_the_agent_may_read_is_read_from_its_file_since_a_credential_is_of_the_start(
+        self, write, tmp_path
+    ):
+        folder = tmp_path / "handed-over"
+        folder.mkdir()
+        environ = key_files(folder)
+        (folder / "token").write_text("dat_of_the_start")
+        (folder / "token").chmod(0o400)
+        own = tmp_path / "own-token"
+        auth = load_config(write(GOOD), {}).config.auth.model_copy(update={"mode": "bearer", "token_file": own})
+        assert read_credentials(auth, environ).secret.reveal() == "dat_of_the_start"
+        own.write_text("dat_rotated")
+        own.chmod(0o600)
+        assert read_credentials(auth, environ).secret.reveal() == "dat_rotated"
+        own.chmod(0o604)  # open to everybody: not a file that the agent believes
+        assert read_credentials(auth, environ).secret.reveal() == "dat_of_the_start"
+
     def test_keys_come_from_systemds_credentials(self, write, tmp_path):
         credentials = read_credentials(load_config(write(GOOD), {}).config.auth, key_files(tmp_path))
         assert credentials.api_key == "mk_1"
@@ -341,6 +375,7 @@ class TestDocuments:
     @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
     def test_the_example_is_made_from_the_models(self, example):
         assert example.read_text("utf-8") == commented_file(EXAMPLES[example])
+        assert "typing." not in example.read_text("utf-8")
 
     @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
     def test_the_example_can_be_used_and_mentions_every_key(self, example):

@@ -11,6 +11,8 @@ import pytest
 
 from agent.cli.loading import EXIT_CONFIGURATION
 from agent.config import CommandsConfig
+from agent.config.credentials import NO_CREDENTIAL
+from agent.doctor.unit_files import read_credentials_of_unit
 from agent.gateway import app as gateway_app
 from agent.helper.exchange import ANSWER, REQUEST
 from agent.helper.rules import Rules, read_rules
@@ -117,3 +119,11 @@ def test_the_gateway_gets_its_key_pair_as_credentials():
     lines = GATEWAY.read_text().splitlines()
     loaded = [line.partition("=")[2].split(":")[0] for line in lines if line.startswith("LoadCredential=")]
     assert loaded == ["api_key", "secret_key"]
+
+
+def test_the_agents_unit_takes_any_credential_and_needs_none():
+    found = {each.name: each for each in read_credentials_of_unit(UNIT.read_text())}
+    assert sorted(found) == ["api_key", "secret_key", "token"]
+    assert all(each.is_optional and each.paths == (f"/etc/device-agent/{name}",) for name, each in found.items())
+    values = [line.partition("=")[2] for line in UNIT.read_text().splitlines() if line.startswith("SetCredential=")]
+    assert {value.partition(":")[2] for value in values} == {NO_CREDENTIAL}

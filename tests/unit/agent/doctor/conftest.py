@@ -13,6 +13,7 @@ from agent.doctor.examination import Result, all_checks, examine
 from agent.doctor.findings import Finding
 from agent.doctor.subject import Subject
 
+RECORDS = Path(__file__).parent / "systemd_records"
 NOW_S = 1_800_000_000.0
 
 
@@ -64,12 +65,20 @@ class Device:
         path.write_text(text)
         return path
 
-    def boot_with_systemd(self, **units: dict[str, str]) -> None:
-        """Units by name, with ``-`` written as ``_``."""
+    def boot_with_systemd(self, cat: str = "", **units: dict[str, str]) -> None:
+        """Units by name, with ``-`` written as ``_``; and what ``systemctl cat`` prints of the agent's."""
         (self.system / "run/systemd/system").mkdir(parents=True)
         for name, properties in units.items():
             text = "".join(f"{key}={value}\n" for key, value in properties.items())
             self.programs[f"systemctl show {name.replace('_', '-')}"] = text
+        self.programs["systemctl cat device-agent.service"] = cat
+
+    def boot_as_recorded(self, systemd: str, state: str, unit: str = "as_shipped") -> None:
+        """A systemd as a real one printed it; see tests/systemd_records.py."""
+        (self.system / "run/systemd/system").mkdir(parents=True, exist_ok=True)
+        folder = RECORDS / f"systemd-{systemd}"
+        self.programs["systemctl show device-agent.service"] = (folder / f"{state}.show.txt").read_text()
+        self.programs["systemctl cat device-agent.service"] = (folder / f"{unit}.cat.txt").read_text()
 
     def config(self) -> LoadedConfig:
         return LoadedConfig(AgentConfig.model_validate(self.values), self.config_path, ())

@@ -8,6 +8,7 @@ import socket
 import stat
 from contextlib import closing
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,6 +27,7 @@ from agent.doctor.findings import Finding, Verdict
 from agent.runtime.health import Part
 from tests.factories import make_entry, make_outcome, make_reading
 from tests.fakes import FakeClock
+from tests.unit.agent.doctor.conftest import RECORDS
 
 
 def is_ok(finding: Finding, *words: str) -> None:
@@ -48,9 +50,16 @@ def is_bad(finding: Finding, verdict: str, cause: str, fix: str) -> None:
 
 
 def tell_status(
-    device, *, version: str = VERSION, state: str = "running", parts: dict[str, Part] | None = None
+    device,
+    *,
+    version: str = VERSION,
+    state: str = "running",
+    parts: dict[str, Part] | None = None,
+    packages: dict[str, str] | None = None,
 ) -> None:
-    told = StatusFile(state, os.getpid(), version, "d1", 0.0, 1.0, "boot", parts or {}, "SIGTERM received")
+    told = StatusFile(
+        state, os.getpid(), version, "d1", 0.0, 1.0, "boot", parts or {}, "SIGTERM received", packages or {}
+    )
     write_status(device.state_dir / "status.json", told)
 
 
@@ -188,7 +197,9 @@ class TestFiles:
             device.put(f"/etc/device-agent/{name}", device.keys[name].read_text()).chmod(0o600)
         device.values["auth"] = {"allow_secret_key_on_device": True}
         device.boot_with_systemd(
-            device_agent={"LoadCredential": "api_key:/etc/device-agent/api_key secret_key:/etc/device-agent/secret_key"}
+            "[Service]\nLoadCredential=api_key:/etc/device-agent/api_key\n"
+            "LoadCredential=secret_key:/etc/device-agent/secret_key\n",
+            device_agent=GOOD_UNIT,
         )
         is_ok(device.look("key_files"), "secret_key")
         (device.system / "etc/device-agent/secret_key").unlink()
@@ -197,7 +208,7 @@ class TestFiles:
     def test_credentials_that_only_the_service_can_read(self, device):
         device.put("/etc/x/token.enc", "sealed")
         device.values["auth"] = {"mode": "bearer"}
-        device.boot_with_systemd(device_agent={"LoadCredentialEncrypted": "token:/etc/x/token.enc"})
+        device.boot_with_systemd("[Service]\nLoadCredentialEncrypted=token:/etc/x/token.enc\n", device_agent=GOOD_UNIT)
         is_skipped(device.look("key_files"))
 
     def test_whoever_may_not_read_them_is_told_so(self, device):
@@ -365,7 +376,6 @@ GOOD_UNIT = {
     "Type": "notify",
     "WatchdogUSec": "1min 30s",
     "NRestarts": "0",
-    "LoadCredential": "",
     "ControlGroup": "/system.slice/device-agent.service",
     "MemoryMax": "201326592",
 }
@@ -398,12 +408,6 @@ class TestUnits:
             ("unit_drop_ins", {"NeedDaemonReload": "yes"}, "warning", ("was changed", "daemon-reload")),
             ("unit_watchdog", {"WatchdogUSec": "0"}, "warning", ("hangs", "WatchdogSec=90")),
             ("unit_watchdog", {"Type": "simple"}, "warning", ("hangs", "Type=notify")),
-            (
-                "unit_credentials",
-                {"LoadCredential": "token:/etc/x/token"},
-                "failed",
-                ("does not exist", "LoadCredential=token"),
-            ),
             ("restarts", {"NRestarts": "17", "Result": "signal"}, "warning", ("signal", "journalctl")),
         ],
     )
@@ -419,10 +423,74 @@ class TestUnits:
         is_bad(units.judge_helper({"LoadState": "not-found"}), "warning", "sandbox", "enable --now")
         is_bad(units.judge_helper({"LoadState": "loaded", "ActiveState": "failed"}), "warning", "sandbox", "reboot")
 
-    def test_credentials_that_are_there(self, device):
+    def test_credentials_that_are_there_or_not(self, device):
+        device.boot_with_systemd("[Service]\nLoadCredential=token:/etc/x/token\n", device_agent=GOOD_UNIT)
+        is_bad(device.look("unit_credentials"), "failed", "does not exist", "LoadCredential=token")
         device.put("/etc/x/token", "dat_1")
-        device.boot_with_systemd(device_agent={**GOOD_UNIT, "LoadCredential": "token:/etc/x/token"})
         is_ok(device.look("unit_credentials"), "token")
+
+    def test_a_disabled_unit_is_started_and_enabled(self, device):
+        device.boot_with_systemd(
+            device_agent={**GOOD_UNIT, "UnitFileState": "disabled", "ActiveState": "inactive", "SubState": "dead"}
+        )
+        is_bad(device.look("unit"), "failed", "does not run", "systemctl enable --now device-agent")
+
+
+@pytest.mark.parametrize("systemd", ["252", "257"])
+class TestRealSystemd:
+    """Against what systemd prints, recorded by ``make systemd-records``."""
+
+    def test_it_shows_no_credentials(self, systemd):
+        text = (RECORDS / f"systemd-{systemd}" / "credentials.show.txt").read_text()
+        assert text.count("[unprintable]") == 3
+
+    def test_the_unit_as_shipped_takes_a_token_or_a_key_pair_or_neither(self, device, systemd):
+        device.boot_as_recorded(systemd, "as_shipped")
+        is_ok(device.look("unit"), "enabled", "active (running)")
+        is_ok(device.look("unit_drop_ins"), "local.conf")
+        is_ok(device.look("unit_watchdog"), "1min 30s")
+        is_ok(device.look("unit_credentials"), "no api_key, no secret_key, no token")
+        device.put("/etc/device-agent/token", "dat_1").chmod(0o600)
+        is_ok(device.look("unit_credentials"), "hands over token", "no api_key, no secret_key")
+        device.values["auth"] = {"mode": "bearer"}
+        is_ok(device.look("key_files"), "token")
+
+    def test_a_token_that_everybody_reads_is_found(self, device, systemd):
+        device.boot_as_recorded(systemd, "as_shipped")
+        device.values["auth"] = {"mode": "bearer"}
+        device.put("/etc/device-agent/token", "dat_1").chmod(0o644)
+        is_bad(device.look("key_files"), "failed", "everybody on this machine", "chmod 600")
+
+    def test_a_token_that_is_missing_is_found(self, device, systemd):
+        device.boot_as_recorded(systemd, "token_missing", unit="token_drop_in")
+        is_bad(device.look("unit"), "failed", "exit-code", "enable --now")
+        is_bad(device.look("unit_credentials"), "failed", "/etc/device-agent/token does not exist", "create it")
+
+    def test_a_drop_in_with_a_token_alone_takes_the_others_away(self, device, systemd):
+        device.put("/etc/device-agent/token", "dat_1").chmod(0o600)
+        device.boot_as_recorded(systemd, "token_drop_in", unit="token_drop_in")
+        assert device.look("unit_credentials").seen == "it hands over token, and the files are there"
+
+    def test_a_unit_that_is_disabled_not_reloaded_or_not_there(self, device, systemd):
+        device.boot_as_recorded(systemd, "disabled", unit="token_drop_in")
+        is_bad(device.look("unit"), "failed", "does not run", "enable --now")
+        is_ok(device.look("unit_watchdog"), "90")
+        device.boot_as_recorded(systemd, "not_reloaded")
+        is_bad(device.look("unit_drop_ins"), "warning", "was changed", "daemon-reload")
+        device.boot_as_recorded(systemd, "not_installed")
+        is_bad(device.look("unit"), "warning", "at boot", "enable --now")
+
+    def test_a_token_of_root_that_the_unit_does_not_hand_over_is_found(self, device, systemd):
+        device.options["find_user"] = lambda name: (54321, frozenset({54321})) if name == "device-agent" else None
+        device.boot_as_recorded(systemd, "as_shipped")
+        path = device.key("token", "dat_1")
+        device.values["auth"] = {"mode": "bearer", "token_file": path}
+        device.system = device.folder  # whose directories it may enter
+        (device.folder / "run/systemd/system").mkdir(parents=True)
+        device.folder.chmod(0o755)
+        is_bad(device.look("key_files"), "failed", "device-agent may not read", "chown device-agent")
+        os.chown(path, 54321, -1)
+        assert "may not read" not in device.look("key_files").cause
 
 
 class TestPlugins:
@@ -434,6 +502,19 @@ class TestPlugins:
         finding = device.look("handlers")
         is_bad(finding, "warning", "/nowhere/valve", "enabled: false")
         assert "not valve" in finding.seen
+
+    def test_a_package_that_was_changed_under_the_running_agent_is_told(self, device):
+        is_skipped(device.look("plugin_versions"))
+        with StateLock(device.state_dir):
+            tell_status(device)
+            is_ok(device.look("plugin_versions"), "no package")
+            tell_status(device, packages={"pydantic": version("pydantic")})
+            is_ok(device.look("plugin_versions"), "1 packages")
+            tell_status(device, packages={"pydantic": "0.0.1", "door-plugin": "1.2.0"})
+            finding = device.look("plugin_versions")
+            is_bad(finding, "warning", "the old code still runs", "restart")
+            assert "pydantic 0.0.1 runs" in finding.seen
+            assert "door-plugin 1.2.0 runs, and is not installed any more" in finding.seen
 
     def test_sensors_are_read_once(self, device):
         is_ok(device.look("sensors"), "none")

@@ -358,6 +358,11 @@ class TestBroker:
         device.values["mqtt"]["port"] = refusing_broker
         is_bad(device.look("broker"), "failed", "subscribe", "access rules")
 
+    def test_a_broker_that_speaks_no_tls_on_that_port(self, device, broker):
+        device.values["mqtt"]["tls"] = True
+        is_bad(device.look("tls"), "failed", "does not speak TLS, but plain MQTT", "set mqtt.port to its TLS port")
+        is_bad(device.look("broker"), "failed", "TLS handshake", "mqtt.tls: false", unreachable=True)
+
     def test_a_broker_that_is_off(self, device, broker):
         broker.stop()
         is_bad(device.look("broker"), "failed", "nobody listens", "mqtt.port", unreachable=True)

@@ -45,3 +45,14 @@ def test_a_broker_that_finds_no_port_at_all_says_so_in_the_end(taken, tmp_path, 
     with pytest.raises(ChildFailed, match="Address already in use"), running_broker(tmp_path, tmp_path / "log"):
         pytest.fail("it listens on a port that somebody else has")
     assert len(tried) == 5
+
+
+def test_a_broker_keeps_its_port_over_a_restart_in_its_folder_unless_somebody_took_it(tmp_path):
+    if find_mosquitto() is None:
+        require_program("mosquitto")
+    with running_broker(tmp_path / "broker", tmp_path / "log") as running:
+        first = running.port
+    with running_broker(tmp_path / "broker", tmp_path / "log") as running:
+        assert running.port == first
+    with socket.create_server(("127.0.0.1", first)), running_broker(tmp_path / "broker", tmp_path / "log") as running:
+        assert running.port != first

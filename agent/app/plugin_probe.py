@@ -1,0 +1,114 @@
+"""Installed plug-ins loaded in a process of their own, so that none of them ends ``doctor`` or ``check``.
+
+A plug-in may end its process with an exit, ``os._exit`` or a crash in C, when it is imported, made, checked or read.
+Here that is a child process, and what it was at when it ended is known by its last line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from agent.app.plugins import load_handlers
+from agent.app.sensor_look import SensorFinding, read_in_process
+from agent.config import AgentConfig
+from agent.handlers.registry import GROUP as HANDLERS
+from agent.plugins import PluginStatus, installed_entry_points, origin_of, refuse_to_load
+from agent.process.running import Ending, ProgramNotStarted, ProgramRun, run_program
+from agent.sensors.registry import is_installed
+
+HANDLERS_TIMEOUT_S: Final = 30.0
+SENSORS_TIMEOUT_S: Final = 50.0
+_OUTPUT_BYTES: Final = 1024 * 1024
+_KEPT_BACK: Final = ("WATCHDOG_", "LISTEN_", "NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY")
+
+
+def leave_out_deadly_handlers(config: AgentConfig) -> None:
+    """Load each installed handler in a child first; one that ends it is not loaded by this process any more."""
+    names = {
+        point.name: point
+        for point in installed_entry_points(HANDLERS)
+        if point.name not in config.commands.handlers or config.commands.handlers[point.name].enabled
+    }
+    for name, reason in _probe(config, "handlers", sorted(names), HANDLERS_TIMEOUT_S)[1].items():
+        point = names[name]
+        text = f"{point.value} from {origin_of(point)} {reason}; mend or uninstall that package."
+        refuse_to_load(point.value, text)
+
+
+def read_installed_sensors(config: AgentConfig) -> dict[str, SensorFinding]:
+    """Each configured sensor of an installed type, made and read once in a child; by name."""
+    sensors = {each.name: each for each in config.sensors if each.enabled and is_installed(each.type)}
+    answers, deadly = _probe(config, "sensors", list(sensors), SENSORS_TIMEOUT_S)
+    found = {name: SensorFinding(**answer) for name, answer in answers.items()}
+    for name, reason in deadly.items():
+        kind = sensors[name].type
+        text = f"sensor {name!r} of type {kind!r} {reason}; mend or uninstall its package."
+        found[name] = SensorFinding(name, kind, str(PluginStatus.CHECK_FAILED), text)
+    return found
+
+
+def _probe(
+    config: AgentConfig, kind: str, names: Sequence[str], timeout_s: float
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """What the child said of each name, and why of some it said nothing."""
+    answers: dict[str, Any] = {}
+    deadly: dict[str, str] = {}
+    while wanted := [name for name in names if name not in answers and name not in deadly]:
+        first = {"config": config.model_dump(mode="json"), "kind": kind, "names": wanted, "path": sys.path}
+        try:
+            run = run_program(
+                [sys.executable, "-P", "-m", "agent.app.plugin_probe"],
+                timeout_s=timeout_s,
+                environment={name: text for name, text in os.environ.items() if not name.startswith(_KEPT_BACK)},
+                input_bytes=json.dumps(first).encode(),
+                output_bytes=_OUTPUT_BYTES,
+            )
+        except ProgramNotStarted as error:
+            return answers, dict.fromkeys(wanted, f"could not be tried: {error}")
+        begun = wanted[0]
+        for line in run.output.splitlines():
+            try:
+                members: Mapping[str, Any] = json.loads(line)
+            except ValueError:
+                continue  # cut by the end of the process
+            begun = members["name"]
+            if "answer" in members:
+                answers[begun] = members["answer"]
+        if begun not in answers:
+            deadly[begun] = _how_it_ended(run, timeout_s)
+    return answers, deadly
+
+
+def _how_it_ended(run: ProgramRun, timeout_s: float) -> str:
+    if run.ending is Ending.TIMED_OUT:
+        return f"did not come to an end within {timeout_s:g} s"
+    return f"ended the process that loads it ({run.describe_exit()})"
+
+
+def _main() -> None:
+    """The child: says which plug-in comes next, and what became of it."""
+    first = json.loads(sys.stdin.buffer.read())
+    channel = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a plug-in prints is no answer
+    sys.path[:] = first["path"]
+    config = AgentConfig.model_validate(first["config"])
+    for name in first["names"]:
+        print(json.dumps({"name": name}), file=channel, flush=True)
+        answer: Any = None
+        if first["kind"] == "handlers":
+            load_handlers(config, only_installed=name)
+        else:
+            sensors = tuple(each for each in config.sensors if each.name == name)
+            answer = asdict(read_in_process(config.model_copy(update={"sensors": sensors})).sensors[0])
+        print(json.dumps({"name": name, "answer": answer}), file=channel, flush=True)
+    channel.flush()
+    os._exit(0)  # nothing that a plug-in left behind holds the end up
+
+
+if __name__ == "__main__":
+    _main()
