@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar, cast
 
+from agent.core.commands import OPEN_STATUSES
 from agent.core.values import JsonObject
 from agent.errors import StorageError
 from agent.gateway.board import CommandBoard
@@ -91,9 +92,12 @@ class Desk:
 
     def commands_of(self, device_id: str) -> Future[tuple[JsonObject, ...]]:
         """See :class:`agent.gateway.ports.DeviceDesk`."""
-        return self._store.submit(
-            lambda store: tuple(command.record for command in store.commands.of_device(device_id, _SHOWN_MAX))
-        )
+
+        def work(store: GatewayStore) -> tuple[JsonObject, ...]:
+            now_s = self._board.service_now()
+            return tuple(_as_of(command, now_s) for command in store.commands.of_device(device_id, _SHOWN_MAX))
+
+        return self._store.submit(work)
 
     def canceled_of(self, device_id: str, command_ids: Collection[str]) -> Future[tuple[JsonObject, ...]]:
         """See :class:`agent.gateway.ports.DeviceDesk`."""
@@ -331,3 +335,11 @@ def _then(first: Future[_In], follow: Callable[[_In], _Out]) -> Future[_Out]:
 
     first.add_done_callback(done)
     return second
+
+
+def _as_of(command: StoredCommand, service_now_s: float) -> JsonObject:
+    """The record as it is now: a command that waited beyond its end has expired, also before it is moved."""
+    is_over = command.expires_at is not None and command.expires_at <= service_now_s
+    if is_over and str(command.record.get("status", "")).lower() in OPEN_STATUSES:
+        return {**command.record, "status": "expired"}
+    return command.record

@@ -9,6 +9,7 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import field
 from pathlib import Path
 from typing import Final
@@ -54,6 +55,7 @@ class HttpFront:
         settings: where it listens.
         desk: takes and gives what devices send and get.
         tokens: says whose token it is.
+        wall: epoch seconds, for the ``Date`` of answers: the service's clock, which commands are dated by.
 
     Raises:
         ConfigurationError: the certificate or its key cannot be used.
@@ -61,9 +63,11 @@ class HttpFront:
 
     name = "http"
 
-    def __init__(self, settings: HttpSettings, desk: DeviceDesk, tokens: TokenCheck) -> None:
+    def __init__(
+        self, settings: HttpSettings, desk: DeviceDesk, tokens: TokenCheck, *, wall: Callable[[], float] = time.time
+    ) -> None:
         self._settings = settings
-        self._app = GatewayApp(desk, tokens, settings.limits)
+        self._app = GatewayApp(desk, tokens, settings.limits, wall=wall)
         self._tls = tls_context(settings)
         self._server: _Server | None = None
         self._socket: socket.socket | None = None
@@ -144,6 +148,7 @@ class _Server(uvicorn.Server):
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
+                date_header=False,
                 timeout_keep_alive=_KEEP_ALIVE_S,
                 timeout_graceful_shutdown=_DRAIN_S,
                 backlog=_BACKLOG,
