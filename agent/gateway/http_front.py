@@ -20,6 +20,7 @@ from agent.errors import ConfigurationError
 from agent.frozen import dataclass
 from agent.gateway.certificates import certificate_trouble
 from agent.gateway.http_app import GatewayApp, Limits
+from agent.gateway.http_protocol import HttpProtocol
 from agent.gateway.ports import DeviceDesk, FrontStatus, TokenCheck
 
 _log = logging.getLogger(__name__)
@@ -140,7 +141,7 @@ class _Server(uvicorn.Server):
             uvicorn.Config(
                 app,
                 loop=_loop(),
-                http="httptools",
+                http=HttpProtocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,

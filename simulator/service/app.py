@@ -102,6 +102,7 @@ def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIAp
         clock=service.clock,
         ids=service.ids,
         control=service.config.control,
+        access=service.control_access,
     )
     complete = Cors(gate, lambda: service.look_up(clients.browser_origins), closed=PAGES)
     dated = DateHeader(complete, service.clock.now_ms)
