@@ -117,3 +117,9 @@ def test_the_gateway_gets_its_key_pair_as_credentials():
     lines = GATEWAY.read_text().splitlines()
     loaded = [line.partition("=")[2].split(":")[0] for line in lines if line.startswith("LoadCredential=")]
     assert loaded == ["api_key", "secret_key"]
+
+
+@pytest.mark.parametrize("unit", sorted(SYSTEMD.glob("*.service")), ids=lambda unit: unit.stem)
+def test_no_core_dump_holds_a_key(unit):
+    assert settings(unit)["LimitCORE"] == "0"
+    assert settings(unit)["UMask"] == "0077"
