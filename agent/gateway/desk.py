@@ -18,6 +18,7 @@ from agent.gateway.store.values import Look, Presence, Reconciled, StoredCommand
 from agent.ports import Clock
 from agent.wire.commands import CommandResult
 from agent.wire.limits import ONLINE_WITHIN_S
+from agent.wire.secret import mask, mask_json
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
@@ -130,6 +131,9 @@ class Desk:
         if fault is not None:
             return _failed(fault)
         now_s = self._clock.now().wall_s
+
+        error = None if result.error is None else mask(result.error)
+        result = result.model_copy(update={"result": mask_json(result.result), "error": error})
 
         def work(store: GatewayStore) -> JsonObject:
             record = store.commands.take_result(device_id, command_id, result, now_s)

@@ -41,7 +41,7 @@ from agent.wire.device_client import DeviceClient
 from agent.wire.dialect import CommandLists, Dialect
 from agent.wire.limits import ONLINE_WITHIN_S
 from agent.wire.long_lists import ITEMS_MAX
-from agent.wire.secret import Secret
+from agent.wire.secret import MASK, Secret
 from agent.wire.times import to_rfc3339
 from tests.fakes import START_WALL_S, FakeClock
 
@@ -60,6 +60,7 @@ class Side:
         policy: ThinningPolicy | None = None,
     ) -> None:
         self.policy = policy or ThinningPolicy()
+        self.folder = folder
         self.clock = FakeClock()
         self.requests: list[httpx.Request] = []
         self.offered = offered
@@ -677,6 +678,14 @@ class TestCommands:
         side.commands.serve({"d2"})
         side.run(side.worker(side.commands), 200)
         assert {each.url.path for each in side.requests} == {"/devices/d2/commands"}
+
+
+class TestSecrets:
+    def test_a_result_is_kept_and_reported_without_what_looks_like_a_key(self, side: Side) -> None:
+        side.conclude("c1", result={"seen": ["msk_0123456789"]}, error="401 for msk_0123456789")
+        (waiting,) = side.store.call(lambda store: store.commands.next_results(5))
+        assert (waiting.result, waiting.error) == ({"seen": [MASK]}, f"401 for {MASK}")
+        assert b"msk_0123456789" not in b"".join(each.read_bytes() for each in side.folder.iterdir() if each.is_file())
 
 
 class TestTheServicesTime:
