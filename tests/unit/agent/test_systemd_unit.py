@@ -123,3 +123,8 @@ def test_the_gateway_gets_its_key_pair_as_credentials():
 def test_no_core_dump_holds_a_key(unit):
     assert settings(unit)["LimitCORE"] == "0"
     assert settings(unit)["UMask"] == "0077"
+
+
+def test_no_recipe_hands_over_a_token_as_a_copy_that_never_changes():
+    for path in [*SYSTEMD.glob("*.service"), *(SYSTEMD.parent / "docs").glob("*.md")]:
+        assert "LoadCredential=token" not in path.read_text(), path
