@@ -11,8 +11,9 @@ _log = logging.getLogger(__name__)
 
 
 class RenewedToken:
-    """What the file holds now. It is read again when its time of change moves or another file takes its
-    place; unreadable, the last token stays.
+    """What the file holds now.
+
+    It is read again when its time of change moves or another file takes its place; unreadable, the last token stays.
 
     Args:
         path: the file.
