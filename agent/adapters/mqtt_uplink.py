@@ -38,6 +38,8 @@ IN_PROGRESS: Final = "in_progress"
 _PACKET_HEAD_BYTES: Final = 1024
 # What an array has beside each of its items.
 _COMMA_BYTES: Final = 1
+TIME_WITHIN_S: Final = 12.0
+"""A gateway sends the time when a device comes online; readings of unknown time wait so long for it, once, seconds."""
 # Receipts that came too late for the call that waited for them; the next call asks here first.
 _RECEIPTS_KEPT: Final = 4 * BATCH_MAX
 
@@ -74,12 +76,14 @@ class MqttUplink:
         self._changed = threading.Condition()
         self._told: dict[str, Refusal | None] = {}
         self._not_before_s = 0.0
+        self._time_until_s: float | None = None
 
     # --- the runtime's side -------------------------------------------------------------------------------------------
 
     def send(self, readings: Sequence[StoredReading]) -> SendOutcome:
         """See :meth:`agent.ports.Uplink.send`. Several readings go as one array."""
         self._mind_the_quota()
+        self._await_time(readings)
         delivered: list[int] = []
         refused: dict[int, str] = {}
         good: list[tuple[StoredReading, ReadingMessage]] = []
@@ -133,6 +137,26 @@ class MqttUplink:
     def hold_back(self, seconds: float) -> None:
         """The gateway asks for no readings for so long."""
         self._not_before_s = self._clock.now().monotonic_s + seconds
+
+    def time_is_known(self) -> None:
+        """From now on ``wall_of`` dates what this boot has read."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def _await_time(self, readings: Sequence[StoredReading]) -> None:
+        """Wait once for the gateway's first notice, which dates readings of this boot that nobody could date before."""
+        if not self._connection.is_up:
+            return
+        now = self._clock.now()
+        if self._time_until_s is None:
+            self._time_until_s = now.monotonic_s + TIME_WITHIN_S
+        boot_id = now.boot_id
+        undated_at = next((one.reading.at for one in readings if one.reading.at.boot_id == boot_id), None)
+        left_s = self._time_until_s - now.monotonic_s
+        if undated_at is None or left_s <= 0 or self._wall_of(undated_at) is not None:
+            return
+        with self._changed:
+            self._changed.wait_for(lambda: self._wall_of(undated_at) is not None or not self._connection.is_up, left_s)
 
     def _mind_the_quota(self) -> None:
         left_s = self._not_before_s - self._clock.now().monotonic_s

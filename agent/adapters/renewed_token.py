@@ -11,7 +11,9 @@ _log = logging.getLogger(__name__)
 
 
 class RenewedToken:
-    """What the file holds now. It is read again when its time of change moves; unreadable, the last token stays.
+    """What the file holds now.
+
+    It is read again when its time of change moves or another file takes its place; unreadable, the last token stays.
 
     Args:
         path: the file.
@@ -21,13 +23,13 @@ class RenewedToken:
     def __init__(self, path: Path, token: Secret) -> None:
         self._path = path
         self._token = token
-        self._changed_ns = self._changed()
+        self._version = self._look()
 
     def current(self) -> Secret:
         """The token as it is now."""
-        changed_ns = self._changed()
-        if changed_ns != self._changed_ns:
-            self._read_again(changed_ns)
+        version = self._look()
+        if version != self._version:
+            self._read_again(version)
         return self._token
 
     @property
@@ -35,14 +37,15 @@ class RenewedToken:
         """What :meth:`current` said last."""
         return self._token
 
-    def _changed(self) -> int | None:
+    def _look(self) -> tuple[int, int, int] | None:
         try:
-            return self._path.stat().st_mtime_ns
+            found = self._path.stat()
         except OSError:
             return None
+        return found.st_mtime_ns, found.st_ino, found.st_size
 
-    def _read_again(self, changed_ns: int | None) -> None:
-        self._changed_ns = changed_ns
+    def _read_again(self, version: tuple[int, int, int] | None) -> None:
+        self._version = version
         try:
             text = self._path.read_text("ascii").strip()
         except (OSError, UnicodeDecodeError) as error:

@@ -264,6 +264,7 @@ class Agent:
             health=self._health,
             fraction=self._fraction,
             wall_of=self._service_clock.recorded_at,
+            when_known=self._service_clock.when_known,
             first_s=self._first_s,
             poll_is_set=lambda: self._intervals.is_set(POLL),
             on_connected=self._connected,

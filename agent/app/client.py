@@ -27,16 +27,14 @@ def make_client(config: AgentConfig, service: ServiceConfig, credentials: Creden
     Raises:
         ConfigurationError: the address, the keys or the certificate file cannot be used.
     """
-    if service.ca_file is not None:
-        if not os.access(service.ca_file, os.R_OK):
-            raise ConfigurationError([f"service.ca_file: {service.ca_file} cannot be read; mend the path or its mode"])
-        # OpenSSL's own variable: it replaces the system's trust store for the one context of this process.
-        os.environ["SSL_CERT_FILE"] = str(service.ca_file)
+    if service.ca_file is not None and not os.access(service.ca_file, os.R_OK):
+        raise ConfigurationError([f"service.ca_file: {service.ca_file} cannot be read; mend the path or its mode"])
     return DeviceClient(
         service.base_url,
         make_credential(config, service, credentials),
         timeout_s=service.timeout_s,
         max_answer_bytes=service.max_answer_bytes,
+        ca_file=service.ca_file,
         user_agent=f"device-agent/{version}",
         reading=service.dialect.dialect().reading,
     )
@@ -73,6 +71,7 @@ def make_credential(config: AgentConfig, service: ServiceConfig, credentials: Cr
             token_store(config, credentials.token_path),
             client_secret=credentials.client_secret,
             timeout_s=service.timeout_s,
+            ca_file=service.ca_file,
         )
         if origin_of(httpx.URL(bearer.base_url)) == origin_of(httpx.URL(service.base_url)):
             return bearer

@@ -36,6 +36,7 @@ class LinkParts:
     Attributes:
         fraction: random numbers in [0, 1).
         wall_of: when a moment was, epoch seconds; None when nobody can say.
+        when_known: calls once the time becomes known, from another thread.
         first_s: how long after the start the first contact comes, seconds.
         poll_is_set: somebody set the poll interval, so no poll is held.
         on_connected: the other side is there again: back-offs have lost their reason. Called from another thread.
@@ -49,6 +50,7 @@ class LinkParts:
     health: Health
     fraction: Callable[[], float]
     wall_of: Callable[[Moment], float | None]
+    when_known: Callable[[Callable[[], object]], None]
     first_s: float
     poll_is_set: Callable[[], bool]
     on_connected: Callable[[], object]

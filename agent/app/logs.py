@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
-from agent.wire.secret import MASK, redact
+from agent.wire.secret import mask
 
 _PRIORITIES: Final = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
 
@@ -38,8 +38,6 @@ _TEMPLATE: Final = re.compile(
 )
 # "sensor=board state=failing: ..." where the text was put together before: only what stands in front of it all.
 _LEADING: Final = re.compile(r"([a-z_]+)=([\w.-]{1,80})(:?)(?: |$)")
-# The API key is half of a pair and no secret (error texts name it); a log that leaves the device need not hold it.
-_API_KEY: Final = re.compile(r"\bmk_[\w~+/=-]{4,}")
 _OWN_MEMBERS: Final = frozenset({"time", "level", "logger", "thread", "message", "exception"})
 
 
@@ -130,7 +128,7 @@ def _exception(record: logging.LogRecord) -> str:
     if not record.exc_info or record.exc_info[0] is None:
         return ""
     # The record's own cache is left alone: it would be shown unmasked by another handler.
-    trace = _masked(_ends(logging.Formatter().formatException(record.exc_info)))
+    trace = mask(_ends(logging.Formatter().formatException(record.exc_info)))
     return "\n".join(_printable(line) for line in _bounded(trace, _EXCEPTION_MAX).split("\n"))
 
 
@@ -171,7 +169,7 @@ def _leading_fields(text: str) -> Iterator[tuple[str, str]]:
 
 def _clean(text: str, characters: int) -> str:
     """One printable line without secrets, of at most so many characters. Masked first: half a secret is one, too."""
-    return _bounded(_printable(_masked(_ends(text))), characters)
+    return _bounded(_printable(mask(_ends(text))), characters)
 
 
 def _ends(text: str) -> str:
@@ -188,10 +186,6 @@ def _whole_words(text: str, direction: int = 1) -> str:
         return text[space if space >= 0 else _MARGIN :]
     space = text.rfind(" ", len(text) - _MARGIN)
     return text[: space if space >= 0 else -_MARGIN]
-
-
-def _masked(text: str) -> str:
-    return _API_KEY.sub(MASK, redact(text))
 
 
 def _printable(text: str) -> str:

@@ -91,6 +91,7 @@ def _mqtt_device(config: AgentConfig, mqtt: MqttConfig, credentials: Credentials
         on_down=watch.down,
     )
     device.on_notice = noticed
+    parts.when_known(device.uplink.time_is_known)
     return device
 
 

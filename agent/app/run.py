@@ -20,6 +20,7 @@ from agent.app.agent import Agent
 from agent.app.links import open_client
 from agent.app.log_ring import LogRing
 from agent.app.logs import TextFormatter, set_up_logging
+from agent.app.owner import OTHER_DEVICES, OWNER
 from agent.app.starting import Starting, forget_folders
 from agent.app.status_file import StatusFile, status_path, write_status
 from agent.app.upkeep import AgentUpkeep, AgentView
@@ -58,6 +59,7 @@ _MOST_THREAD_BYTES: Final = 512 * 1024
 _IDLE_WITHIN_S: Final = 30.0
 _LOOK_EVERY_S: Final = 0.25
 MODE: Final = "mode"
+OTHER_DEVICES_PART: Final = "other_devices"
 CONFIGURATION: Final = "configuration"
 
 Read = Callable[[], LoadedConfig]
@@ -137,23 +139,21 @@ class _Life:
     def run(self) -> Ending:
         """Start in order, wait for the end, stop in reverse."""
         config = self._config
-        store = StoreService(
-            config.state_dir / FILE_NAME,
-            clock=self._clock,
-            bounds=_bounds(config.outbox),
-            group_window_s=config.outbox.group_window_s,
-            rider=self._ledger,
-            trusts_wall=False,
-            on_incident=self._tell_incident,
-            on_state=self._tell_store,
-        )
+        store = self._make_store()
         ending = Ending("never started", EXIT_CRASHED)
         with self._supervisor.signals(), self._hangups(), open_client(config, self._credentials) as client:
             early = self._pause() or self._open(store)
             if early is not None:
                 return early
             self._starting.disk_takes()
+            if not self._is_own(store):
+                store = self._make_store()
+                early = self._open(store)
+                if early is not None:
+                    return early
             try:
+                if store.journal.setting(OWNER) != config.device.device_id:
+                    store.journal.put_setting(OWNER, config.device.device_id)
                 self._ledger.load(store.journal.setting(LEDGER))
                 self._supervisor.watch(lambda now_s: "the store does not answer" if store.stuck_for_s(now_s) else None)
                 trial = self._starting.trial
@@ -229,6 +229,39 @@ class _Life:
                     return ending
             else:
                 return None
+
+    def _make_store(self) -> StoreService:
+        config = self._config
+        return StoreService(
+            config.state_dir / FILE_NAME,
+            clock=self._clock,
+            bounds=outbox_bounds(config.outbox),
+            group_window_s=config.outbox.group_window_s,
+            rider=self._ledger,
+            trusts_wall=False,
+            on_incident=self._tell_incident,
+            on_state=self._tell_store,
+        )
+
+    def _is_own(self, store: StoreService) -> bool:
+        """Whether the store is this device's; another device's is put aside. What is kept is said."""
+        state_dir, device_id = self._config.state_dir, self._config.device.device_id
+        owner = store.journal.setting(OWNER) or device_id
+        is_own = owner == device_id
+        if not is_own:
+            from agent.app.other_devices import exchange_stores  # only when device.device_id was changed
+
+            store.stop(_STORE_STOP_S)
+            aside = exchange_stores(state_dir, owner, device_id)
+            _log.warning("device=changed from %s to %s: what waits is kept in %s", owner, device_id, aside)
+        if (state_dir / OTHER_DEVICES).exists():
+            from agent.app.other_devices import describe, find_others
+
+            kept = describe(find_others(state_dir))
+            if kept:
+                _log.warning("device=kept_aside %s", kept)
+                self._health.put(OTHER_DEVICES_PART, "kept_aside", kept)
+        return is_own
 
     def _look_after(self) -> None:
         """What has its time after a start: to call it healthy, to leave safe mode, to judge a new configuration."""
@@ -407,7 +440,8 @@ class _Life:
             _log.debug("status=not_written %s: %s", self._status_path, error)
 
 
-def _bounds(outbox: OutboxConfig) -> Bounds:
+def outbox_bounds(outbox: OutboxConfig) -> Bounds:
+    """The outbox's bounds as the configuration has them."""
     return Bounds(
         max_rows=outbox.max_rows,
         max_bytes=outbox.max_bytes,

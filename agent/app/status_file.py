@@ -7,6 +7,7 @@ state directory, and is replaced only when the state of some part changes.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, field
 from pathlib import Path
@@ -14,9 +15,11 @@ from typing import Any, Final
 
 from agent.frozen import dataclass
 from agent.runtime.health import Part
+from agent.wire.secret import mask_json
 
 FILE_NAME: Final = "status.json"
 _MAX_BYTES: Final = 1024 * 1024
+_MODE: Final = 0o600
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +59,14 @@ def write_status(path: Path, status: StatusFile) -> None:
     """
     temporary = path.with_name(f"{path.name}.new")
     # Not synced: after a power cut the agent writes it anew, and the truth is in the store.
-    temporary.write_text(json.dumps(asdict(status)), "utf-8")
+    with open(temporary, "w", encoding="utf-8", opener=_open_own) as file:
+        os.fchmod(file.fileno(), _MODE)
+        json.dump(mask_json(asdict(status)), file)
     temporary.replace(path)
+
+
+def _open_own(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, _MODE)
 
 
 def read_status(path: Path) -> StatusFile | None:

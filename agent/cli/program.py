@@ -18,6 +18,7 @@ _COMMANDS: Final = {
     "handlers": "agent.cli.plugins:handlers",
     "init": "agent.cli.init:init",
     "keys": "agent.cli.keys:keys",
+    "other-devices": "agent.cli.other_devices:other_devices",
     "run": "agent.cli.run:run",
     "sensors": "agent.cli.plugins:sensors",
     "status": "agent.cli.status:status",

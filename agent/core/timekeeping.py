@@ -39,6 +39,9 @@ DATE_RESOLUTION_S: Final = 2.0
 DRIFT: Final = 200e-6
 # Bounds that miss each other by more than this mean that the other side's clock was set.
 STEP_S: Final = 2.0
+# An answer that is older than the clock is known to be says nothing: its ``Date`` was made before a stall, or cached.
+# Only when all answers of so long a time agree with each other was the other side's clock set back.
+SET_BACK_S: Final = 60.0
 # A wall clock this near to the bounds is taken for right: several servers behind one address never agree exactly.
 _AGREEMENT_S: Final = 0.25
 
@@ -82,6 +85,10 @@ class BootTime:
         """
         return date_within(self.low_s, self.high_s, moment)
 
+    def is_ahead_of(self, other: BootTime) -> bool:
+        """Whether a later observation says less than is certain already: it is old, or the other clock was set back."""
+        return self.low_s - DRIFT * abs(other.at_s - self.at_s) - other.high_s > STEP_S
+
     def narrowed(self, other: BootTime) -> BootTime:
         """What this and a later observation say together; the later one alone where they contradict each other."""
         drift_s = DRIFT * abs(other.at_s - self.at_s)
@@ -100,11 +107,16 @@ class ServiceTime:
         trust_wall: the device's wall clock is known to be right (a server's, say): without an observation it counts.
         boot_id: the boot that ``boot_time`` belongs to; empty before the first observation.
         boot_time: what is known of it.
+        set_back: what the latest observations said together, all of them behind ``boot_time``; None when the last one
+            was not.
+        set_back_at_s: the monotonic time of the first of them.
     """
 
     trust_wall: bool = False
     boot_id: str = ""
     boot_time: BootTime | None = None
+    set_back: BootTime | None = None
+    set_back_at_s: float = 0.0
 
     @property
     def known(self) -> bool:
@@ -120,6 +132,9 @@ class ServiceTime:
     ) -> ServiceTime:
         """The estimate after an answer that arrived at ``moment``.
 
+        An answer whose ``Date`` is before what is known moves nothing back, unless all answers of :data:`SET_BACK_S`
+        agree that it is so early.
+
         Args:
             server_time: its ``Date``, seconds since the epoch; None or an impossible time changes nothing.
             moment: when the answer arrived.
@@ -131,8 +146,16 @@ class ServiceTime:
         low_s = server_time - moment.monotonic_s
         seen = BootTime(low_s, low_s + resolution_s + max(0.0, round_trip_s), moment.monotonic_s)
         if self.boot_time is None or self.boot_id != moment.boot_id:
-            return replace(self, boot_id=moment.boot_id, boot_time=seen)
-        return replace(self, boot_time=self.boot_time.narrowed(seen))
+            return replace(self, boot_id=moment.boot_id, boot_time=seen, set_back=None)
+        if not self.boot_time.is_ahead_of(seen):
+            return replace(self, boot_time=self.boot_time.narrowed(seen), set_back=None)
+        doubt = self.set_back
+        if doubt is None or doubt.is_ahead_of(seen) or seen.is_ahead_of(doubt):
+            return replace(self, set_back=seen, set_back_at_s=moment.monotonic_s)
+        doubt = doubt.narrowed(seen)
+        if moment.monotonic_s - self.set_back_at_s < SET_BACK_S:
+            return replace(self, set_back=doubt)
+        return replace(self, boot_time=doubt, set_back=None)
 
     def at(self, moment: Moment) -> float | None:
         """The service's clock at ``moment``, seconds since the epoch, never ahead of it; None when nobody can say.

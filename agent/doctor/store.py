@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from agent.adapters.sqlite_store import FILE_NAME
+from agent.app.other_devices import describe, find_others
 from agent.doctor.findings import Check, Finding, cause_and_fix, failed, ok, skipped, warning
 from agent.doctor.subject import Subject
 
@@ -82,11 +83,22 @@ def _gaps(subject: Subject) -> Finding:
     return warning(f"{lost} readings were dropped", cause, fix)
 
 
+def _other_devices(subject: Subject) -> Finding:
+    kept = describe(find_others(subject.config.state_dir))
+    if not kept:
+        return ok("nothing waits that was taken as another device")
+    sentence, _, _ = kept.partition(";")
+    cause = "device.device_id was changed while readings or results waited; they are never sent as this device's"
+    fix = "use device-agent other-devices release ID to send the readings as this device's, or drop ID to delete them"
+    return warning(sentence, cause, fix)
+
+
 _READ: Final = ("configuration", "database")
 CHECKS: Final = (
     Check("database", "the store: readable, and how full", _database, ("configuration",), timeout_s=30.0),
     Check("database_damage", "damaged stores that were moved aside, incidents", _database_damage, ("configuration",)),
     Check("set_aside", "readings that the service refused for good", _set_aside, _READ),
     Check("put_aside", "results of commands that the service does not take", _put_aside, _READ),
+    Check("other_devices", "what was kept when device.device_id was changed", _other_devices, ("configuration",)),
     Check("gaps", "readings that were dropped at a bound", _gaps, _READ),
 )

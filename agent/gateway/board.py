@@ -34,6 +34,10 @@ class CommandBoard:
         self._places: dict[str, _Place] = {}
         self._watchers: list[Callable[[str], None]] = []
 
+    def service_now(self) -> float:
+        """Epoch seconds on the service's clock."""
+        return self._service_now()
+
     def load(self, commands: Iterable[StoredCommand]) -> None:
         """Fill it at the start; nobody is told."""
         by_device: dict[str, list[StoredCommand]] = {}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar, cast
 
+from agent.core.commands import OPEN_STATUSES
 from agent.core.values import JsonObject
 from agent.errors import StorageError
 from agent.gateway.board import CommandBoard
@@ -17,6 +18,7 @@ from agent.gateway.store.values import Look, Presence, Reconciled, StoredCommand
 from agent.ports import Clock
 from agent.wire.commands import CommandResult
 from agent.wire.limits import ONLINE_WITHIN_S
+from agent.wire.secret import mask, mask_json
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
@@ -91,9 +93,12 @@ class Desk:
 
     def commands_of(self, device_id: str) -> Future[tuple[JsonObject, ...]]:
         """See :class:`agent.gateway.ports.DeviceDesk`."""
-        return self._store.submit(
-            lambda store: tuple(command.record for command in store.commands.of_device(device_id, _SHOWN_MAX))
-        )
+
+        def work(store: GatewayStore) -> tuple[JsonObject, ...]:
+            now_s = self._board.service_now()
+            return tuple(_as_of(command, now_s) for command in store.commands.of_device(device_id, _SHOWN_MAX))
+
+        return self._store.submit(work)
 
     def canceled_of(self, device_id: str, command_ids: Collection[str]) -> Future[tuple[JsonObject, ...]]:
         """See :class:`agent.gateway.ports.DeviceDesk`."""
@@ -126,6 +131,9 @@ class Desk:
         if fault is not None:
             return _failed(fault)
         now_s = self._clock.now().wall_s
+
+        error = None if result.error is None else mask(result.error)
+        result = result.model_copy(update={"result": mask_json(result.result), "error": error})
 
         def work(store: GatewayStore) -> JsonObject:
             record = store.commands.take_result(device_id, command_id, result, now_s)
@@ -331,3 +339,11 @@ def _then(first: Future[_In], follow: Callable[[_In], _Out]) -> Future[_Out]:
 
     first.add_done_callback(done)
     return second
+
+
+def _as_of(command: StoredCommand, service_now_s: float) -> JsonObject:
+    """The record as it is now: a command that waited beyond its end has expired, also before it is moved."""
+    is_over = command.expires_at is not None and command.expires_at <= service_now_s
+    if is_over and str(command.record.get("status", "")).lower() in OPEN_STATUSES:
+        return {**command.record, "status": "expired"}
+    return command.record

@@ -81,6 +81,8 @@ class Engine:
         self.board = CommandBoard(self._service_now)
         self.roster = Roster(tokens.device_ids, self._now_s, config.share.value())
         self._clients = [make_client(config.service, credentials, self._meter, config.connections) for _ in range(3)]
+        for client in self._clients:
+            client.connection.on_date = self._service_clock.observe
         self._threads: dict[str, list[ServiceThread]] = {}
         self.desk = Desk(
             store,
@@ -222,7 +224,7 @@ class Engine:
         config = self._config
         fronts: list[Front] = []
         if config.http.enabled:
-            fronts.append(HttpFront(http_settings(config.http), self.desk, tokens))
+            fronts.append(HttpFront(http_settings(config.http), self.desk, tokens, wall=self._service_now))
         if config.mqtt.enabled:
             fronts.append(
                 MqttFront(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from email.utils import formatdate
+from functools import lru_cache
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -103,9 +105,15 @@ def later(status: int, error: str, message: str, retry_after_s: float) -> Fault:
     return Fault(status, error, message, headers=((b"retry-after", seconds),))
 
 
-async def send_answer(send: Send, answer: Answer, request_id: bytes | None) -> None:
-    """Send it over ASGI."""
-    headers = list(answer.headers)
+@lru_cache(maxsize=4)
+def http_date(second: int) -> bytes:
+    """The value of a ``Date`` header: RFC 9110, section 5.6.7."""
+    return formatdate(second, usegmt=True).encode()
+
+
+async def send_answer(send: Send, answer: Answer, request_id: bytes | None, now_s: float) -> None:
+    """Send it over ASGI, with ``now_s`` as its ``Date``."""
+    headers = [*answer.headers, (b"date", http_date(int(now_s)))]
     if request_id is not None:
         headers.append((b"x-request-id", request_id))
     if answer.body:

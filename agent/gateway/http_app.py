@@ -94,7 +94,7 @@ class GatewayApp:
         desk: takes and gives what devices send and get.
         tokens: says whose token it is.
         limits: what one device may ask.
-        wall: epoch seconds.
+        wall: epoch seconds, for ``Date`` and for when a reading came.
         monotonic: seconds on the monotonic clock.
     """
 
@@ -143,7 +143,7 @@ class GatewayApp:
             _log.exception("http=failed %s %s", request.method, scope["path"])
             self.counts["internal_error"] += 1
             answer = Fault(500, "internal_error", "The gateway failed on this request; its log says why.").answer()
-        await send_answer(send, answer, request.request_id)
+        await send_answer(send, answer, request.request_id, self._wall())
 
     async def _answer(self, request: Request) -> Answer:
         if request.segments == [".well-known", "device-service"]:

@@ -9,6 +9,7 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import field
 from pathlib import Path
 from typing import Final
@@ -19,6 +20,7 @@ from agent.errors import ConfigurationError
 from agent.frozen import dataclass
 from agent.gateway.certificates import certificate_trouble
 from agent.gateway.http_app import GatewayApp, Limits
+from agent.gateway.http_protocol import HttpProtocol
 from agent.gateway.ports import DeviceDesk, FrontStatus, TokenCheck
 
 _log = logging.getLogger(__name__)
@@ -54,6 +56,7 @@ class HttpFront:
         settings: where it listens.
         desk: takes and gives what devices send and get.
         tokens: says whose token it is.
+        wall: epoch seconds, for the ``Date`` of answers: the service's clock, which commands are dated by.
 
     Raises:
         ConfigurationError: the certificate or its key cannot be used.
@@ -61,9 +64,11 @@ class HttpFront:
 
     name = "http"
 
-    def __init__(self, settings: HttpSettings, desk: DeviceDesk, tokens: TokenCheck) -> None:
+    def __init__(
+        self, settings: HttpSettings, desk: DeviceDesk, tokens: TokenCheck, *, wall: Callable[[], float] = time.time
+    ) -> None:
         self._settings = settings
-        self._app = GatewayApp(desk, tokens, settings.limits)
+        self._app = GatewayApp(desk, tokens, settings.limits, wall=wall)
         self._tls = tls_context(settings)
         self._server: _Server | None = None
         self._socket: socket.socket | None = None
@@ -136,7 +141,7 @@ class _Server(uvicorn.Server):
             uvicorn.Config(
                 app,
                 loop=_loop(),
-                http="httptools",
+                http=HttpProtocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -144,6 +149,7 @@ class _Server(uvicorn.Server):
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
+                date_header=False,
                 timeout_keep_alive=_KEEP_ALIVE_S,
                 timeout_graceful_shutdown=_DRAIN_S,
                 backlog=_BACKLOG,

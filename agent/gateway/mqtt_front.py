@@ -127,7 +127,13 @@ class MqttFront:
             on_down=self._went_down,
         )
         self._notices = NoticeSender(desk, self._post, clock, service_now)
-        self._publisher = CommandPublisher(desk, self._post, lambda: self._connection.is_up, clock, self._notices.tell)
+        self._publisher = CommandPublisher(
+            desk,
+            self._post,
+            lambda: self._connection.is_up,
+            service_now or (lambda: clock.now().wall_s),
+            self._notices.tell,
+        )
         self._receipts = ReceiptSender(self._post, self._connection.acknowledge, lambda: self._connection.is_up)
         self._thread = threading.Thread(target=self._run, name="mqtt-retry", daemon=True)
 

@@ -14,7 +14,6 @@ from agent.adapters.mqtt_session import Message
 from agent.core.values import JsonObject
 from agent.errors import AgentError, InvalidMessage
 from agent.gateway.ports import DeviceDesk, UnknownDevice
-from agent.ports import Clock
 from agent.wire import topics
 from agent.wire.json_text import encode_json
 from agent.wire.times import parse_time
@@ -30,7 +29,7 @@ class CommandPublisher:
         desk: says what is open, and when that changes.
         post: hands a message to the broker; False when it cannot now.
         is_up: there is a connection.
-        clock: for what is left of a command's time.
+        service_now: epoch seconds on the service's clock, for what is left of a command's time.
         notify: sends a device the time: before its commands, which it can then tell from history.
     """
 
@@ -39,14 +38,14 @@ class CommandPublisher:
         desk: DeviceDesk,
         post: Callable[[Message], bool],
         is_up: Callable[[], bool],
-        clock: Clock,
+        service_now: Callable[[], float],
         notify: Callable[[str], None] = lambda _device_id: None,
     ) -> None:
         self._notify = notify
         self._desk = desk
         self._post = post
         self._is_up = is_up
-        self._clock = clock
+        self._service_now = service_now
         self._changed = threading.Condition()
         # Device -> publish all of its commands, not only those that were not published yet.
         self._waiting: dict[str, bool] = {}
@@ -125,6 +124,9 @@ class CommandPublisher:
         for command_id, record in now_open.items():
             if command_id in done:
                 continue
+            left_s = self._left_s(record)
+            if left_s is not None and left_s <= 0:
+                continue  # it ended while those before it were posted
             message = self._message(device_id, command_id, record)
             took_all = took_all and (message is None or self._post(message))
             if not took_all:
@@ -163,6 +165,10 @@ class CommandPublisher:
             topic = topics.command(device_id, command_id)
         except InvalidMessage:
             return None  # its id fits into no topic: the device gets it over HTTP
+        left_s = self._left_s(record)
+        return Message(topic, encode_json(record), expiry_s=None if left_s is None else max(1, int(left_s)))
+
+    def _left_s(self, record: JsonObject) -> float | None:
+        """Seconds to a command's end; None when it has none."""
         expires_at = record.get("expires_at")
-        left_s = None if expires_at is None else int(parse_time(expires_at) - self._clock.now().wall_s)
-        return Message(topic, encode_json(record), expiry_s=None if left_s is None else max(1, left_s))
+        return None if expires_at is None else parse_time(expires_at) - self._service_now()

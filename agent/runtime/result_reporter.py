@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from agent.core.commands import IllegalMove
@@ -27,6 +28,7 @@ from agent.runtime.health import Health
 from agent.runtime.patience import Patience, describe
 from agent.runtime.results_aside import ResultsAside
 from agent.runtime.service import Actor
+from agent.wire.secret import mask, mask_json
 
 if TYPE_CHECKING:
     from agent.ports import Clock, Journal, Uplink
@@ -232,7 +234,9 @@ class ResultReporter(Actor):
         _log.info("command=%s state=reported status=%s", command_id, report.status)
 
     def _tell(self, report: Report) -> None:
-        server_time = self._uplink.report(report)
+        # The journal masks what it keeps; progress never comes there.
+        error = None if report.error is None else mask(report.error)
+        server_time = self._uplink.report(replace(report, result=mask_json(report.result), error=error))
         if server_time is not None:
             self._on_server_time(server_time)
 

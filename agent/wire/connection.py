@@ -1,7 +1,8 @@
 """One service, one origin, one HTTP client: the only place where requests are made.
 
 Redirects are never followed and the environment's proxies and netrc never read: either would carry the secret key to
-somebody else. The system's trust store is used (``SSL_CERT_FILE`` replaces it), and none is loaded for ``http://``.
+somebody else. Either the authorities of one file are trusted and nobody else, whatever the environment says, or those
+of the system's trust store (``SSL_CERT_FILE`` replaces it); none is loaded for ``http://``.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class Connection:
         timeout_s: for a whole request, however it trickles, beside what the service may hold it; connecting has 5 s of
             it at most. Only a body that comes at 2 KiB/s or more may take longer, up to 60 s.
         max_answer_bytes: the largest answer, after decoding.
+        ca_file: PEM file with the authorities that alone are trusted; None trusts the system's.
         transport: replaces the network, for tests.
         user_agent: the ``User-Agent`` header.
         monotonic: the clock for the bound on a whole request.
@@ -69,7 +71,7 @@ class Connection:
         last_headers: of the last answer, an error or not; empty before the first one.
 
     Raises:
-        ConfigurationError: the base URL cannot be used.
+        ConfigurationError: the base URL or the file with the authorities cannot be used.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Connection:
         *,
         timeout_s: float = 10.0,
         max_answer_bytes: int = ANSWER_BYTES,
+        ca_file: Path | None = None,
         transport: httpx.BaseTransport | None = None,
         user_agent: str = "device-agent",
         monotonic: Callable[[], float] = time.monotonic,
@@ -101,7 +104,7 @@ class Connection:
         self._is_closed = False
         # One for both clients. Over http:// it is never asked, and without authorities it would trust nobody.
         is_secure = self.base_url.scheme == "https"
-        self._trust = trust_store() if is_secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self._trust = _trust(ca_file) if is_secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._client = self._open_client()
         self._held: httpx.Client | None = None
         _quiet_loggers()
@@ -453,6 +456,17 @@ def trust_store(ca_file: Path | None = None) -> ssl.SSLContext:
 
         context.load_verify_locations(cafile=certifi.where())
     return context
+
+
+def _trust(ca_file: Path | None) -> ssl.SSLContext:
+    try:
+        return trust_store(ca_file)
+    except (OSError, ssl.SSLError) as error:
+        if ca_file is None:
+            raise
+        reason = getattr(error, "strerror", None) or "it holds no certificate"
+        fault = f"service.ca_file: {ca_file} cannot be used ({reason}); mend the path, its mode or the file"
+        raise ConfigurationError([fault], "service") from None
 
 
 def _quiet_loggers() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -26,6 +27,7 @@ class DeviceClient(DeviceCalls):
         auth: :class:`~agent.wire.auth.KeyPair` or :class:`~agent.wire.auth.BearerToken`; None sends none.
         timeout_s: for a whole request, seconds; see :class:`~agent.wire.connection.Connection`.
         max_answer_bytes: the largest answer, after decoding.
+        ca_file: PEM file with the authorities that alone are trusted; None trusts the system's.
         transport: replaces the network, for tests.
         user_agent: the ``User-Agent`` header.
         reading: how answers are read where servers differ; a server's :class:`~agent.wire.dialect.Dialect` has it.
@@ -41,6 +43,7 @@ class DeviceClient(DeviceCalls):
         *,
         timeout_s: float = 10.0,
         max_answer_bytes: int = ANSWER_BYTES,
+        ca_file: Path | None = None,
         transport: httpx.BaseTransport | None = None,
         user_agent: str = "device-agent",
         reading: AnswerReading = AnswerReading(),  # noqa: B008 - frozen
@@ -51,6 +54,7 @@ class DeviceClient(DeviceCalls):
                 auth,
                 timeout_s=timeout_s,
                 max_answer_bytes=max_answer_bytes,
+                ca_file=ca_file,
                 transport=transport,
                 user_agent=user_agent,
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator
+from pathlib import Path
 from typing import Final
 
 import httpx
@@ -33,6 +34,7 @@ class RefreshingBearer(Credential):
         store: where the tokens are kept.
         client_secret: of a confidential client.
         timeout_s: for renewing.
+        ca_file: PEM file with the authorities that alone are trusted when tokens are renewed; None trusts the system's.
         transport: replaces the network when tokens are renewed, for tests.
         monotonic, wall: see :class:`TokenKeeper`.
 
@@ -46,6 +48,7 @@ class RefreshingBearer(Credential):
         *,
         client_secret: Secret | None = None,
         timeout_s: float = 10.0,
+        ca_file: Path | None = None,
         transport: httpx.BaseTransport | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -55,7 +58,9 @@ class RefreshingBearer(Credential):
         self._store = store
 
         def refresh(tokens: TokenSet, refresh_token: Secret) -> TokenAnswer:
-            return renew(tokens, refresh_token, client_secret, timeout_s=timeout_s, transport=transport)
+            return renew(
+                tokens, refresh_token, client_secret, timeout_s=timeout_s, ca_file=ca_file, transport=transport
+            )
 
         self._keeper = TokenKeeper(store, refresh, monotonic=monotonic, wall=wall)
 

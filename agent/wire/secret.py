@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import re
-from typing import Final
+from typing import Any, Final
 
 MAX_TOKEN_FILE_BYTES: Final = 64 * 1024
 
@@ -16,6 +16,7 @@ _LOOKS_SECRET: Final = re.compile(
     r"(?:msk|dat)_[\w.~+/=-]+|(?:(?<=[Bb]earer )|(?<=[Bb]asic ))[\w.~+/=-]+"
     r"|(?<=x-secret-key: )\S+"
 )
+_API_KEY: Final = re.compile(r"\bmk_[\w~+/=-]{4,}")
 # Of this process: a device has a handful, and each renewal makes two more.
 _KNOWN_MAX: Final = 32
 _KNOWN_CHARACTERS: Final = 8
@@ -78,6 +79,27 @@ def redact(text: str) -> str:
     for value in sorted(_known, key=len, reverse=True):  # one may be the beginning of another
         text = text.replace(value, MASK)
     return _LOOKS_SECRET.sub(MASK, text)
+
+
+def mask(text: str) -> str:
+    """As :func:`redact`, and without API keys: for the log, and for what programs of others say of a command.
+
+    An API key is half of a pair and no secret, so error texts may name it; what leaves the device need not hold it.
+    """
+    return _API_KEY.sub(MASK, redact(text))
+
+
+def mask_json(value: Any) -> Any:
+    """A JSON value with :func:`mask` in all of its texts, the names of members included; itself if nothing changes."""
+    if isinstance(value, str):
+        return mask(value)
+    if isinstance(value, dict):
+        changed = {mask_json(name): mask_json(member) for name, member in value.items()}
+        return changed if changed != value else value
+    if isinstance(value, list | tuple):
+        items = [mask_json(item) for item in value]
+        return items if items != list(value) else value
+    return value
 
 
 def looks_like_token_set(text: str) -> bool:

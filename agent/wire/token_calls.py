@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 import httpx
@@ -58,6 +59,7 @@ def renew(
     client_secret: Secret | None,
     *,
     timeout_s: float,
+    ca_file: Path | None = None,
     transport: httpx.BaseTransport | None,
 ) -> TokenAnswer:
     """A new pair for the refresh token of ``tokens``, asked for over a connection of its own.
@@ -73,6 +75,7 @@ def renew(
         Unsent(tokens.access_token, refresh_token, client_secret),
         timeout_s=timeout_s,
         max_answer_bytes=MAX_TOKEN_FILE_BYTES,
+        ca_file=ca_file,
         transport=_Borrowed.of(transport),
     )
     with connection:

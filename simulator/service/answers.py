@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
+from email.utils import formatdate
 from functools import lru_cache
 from typing import Any, Final
 
 from pydantic_core import to_json
-from starlette.types import Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.wire.times import to_rfc3339
 
@@ -86,6 +87,41 @@ async def _send_chunks(send: Send, answer: Answer, chunks: AsyncGenerator[bytes]
 
 # RFC 9110, section 8.6: no Content-Length on 204; on 304 it would have to be that of the 200.
 _WITHOUT_LENGTH: Final = frozenset({204, 304})
+
+
+class DateHeader:
+    """ASGI middleware that dates each answer by the service's clock, as it goes out.
+
+    Uvicorn's own header is made once a second and copied when a request begins: an answer that was held, or that is the
+    first after the process stood still, would carry a time from long before it.
+
+    Args:
+        app: what answers.
+        now_ms: the service's clock, milliseconds since the epoch.
+    """
+
+    def __init__(self, app: ASGIApp, now_ms: Callable[[], int]) -> None:
+        self._app = app
+        self._now_ms = now_ms
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, or the server's start and end."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_dated(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"date", http_date(self._now_ms() // 1000))]
+            await send(message)
+
+        await self._app(scope, receive, send_dated)
+
+
+@lru_cache(maxsize=64)
+def http_date(second: int) -> bytes:
+    """The value of a ``Date`` header: RFC 9110, section 5.6.7."""
+    return formatdate(second, usegmt=True).encode()
 
 
 def show_time(ms: int) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from starlette.types import ASGIApp, Lifespan
 
 from simulator.service import scopes
+from simulator.service.answers import DateHeader
 from simulator.service.config import ServiceConfig
 from simulator.service.endpoints import Endpoint, Paths, scoped
 from simulator.service.gate import Gate
@@ -101,6 +102,8 @@ def build_app(service: Service, lifespan: Lifespan[Any] | None = None) -> ASGIAp
         clock=service.clock,
         ids=service.ids,
         control=service.config.control,
+        access=service.control_access,
     )
     complete = Cors(gate, lambda: service.look_up(clients.browser_origins), closed=PAGES)
-    return ProfileLayer(complete, served_paths, service, ENDPOINTS)
+    dated = DateHeader(complete, service.clock.now_ms)
+    return ProfileLayer(dated, served_paths, service, ENDPOINTS)

@@ -15,6 +15,7 @@ from agent.errors import InvalidMessage
 from agent.wire.json_text import parse_json
 from agent.wire.limits import BODY_BYTES
 from simulator.service.answers import Answer, Done
+from simulator.service.control_access import CONTROL_PREFIX
 from simulator.service.faults import CallerGone, ServiceFault, invalid, invalid_all, invalid_model, too_large
 from simulator.service.gate import CALLER, GIVEN
 from simulator.service.storage.keys import Caller
@@ -151,6 +152,8 @@ class Call:
     def _check_headers(self, also: frozenset[bytes]) -> None:
         given = self.scope[GIVEN]
         kind, size, encoding = given.get(b"content-type"), given.get(b"content-length"), given.get(b"content-encoding")
+        if kind is None and self.scope["path"].startswith(CONTROL_PREFIX):
+            kind = b""  # a web page of any origin may send a body without a type
         if kind is not None and kind != b"application/json" and kind not in also and not _is_json(kind):
             kinds = " or ".join(sorted(one.decode() for one in also | {b"application/json"}))
             raise ServiceFault(

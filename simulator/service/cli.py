@@ -139,6 +139,13 @@ _LEVELS = ("debug", "info", "warning", "error")
     help="Do not serve /_emulator/... (loopback callers only).",
 )
 @click.option(
+    "--control-token",
+    envvar="FLEET_SIMULATOR_CONTROL_TOKEN",
+    show_envvar=True,
+    help="What callers of /_emulator/... must send in X-Emulator-Token. Made and shown where a proxy may stand before "
+    "the service (--public-url, --trusted-proxy); else none is needed.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(_LEVELS),
     default="info",
@@ -163,6 +170,7 @@ def service_command(  # noqa: PLR0917 - click passes all of them by name
     validate_commands: bool,  # noqa: FBT001 - click passes by name
     profiles: tuple[str, ...],
     no_control: bool,  # noqa: FBT001 - click passes by name
+    control_token: str | None,
     log_level: str,
 ) -> None:
     """Run the local service: products, devices, commands, sensor data and onboarding over HTTP.
@@ -187,6 +195,7 @@ def service_command(  # noqa: PLR0917 - click passes all of them by name
             refresh_grace_s=refresh_grace_s,
             validate_commands=validate_commands,
             control=not no_control,
+            control_token=Secret(control_token) if control_token else None,
             profile=read_all(profiles) if profiles else None,
             log_level=log_level,
         )
@@ -227,6 +236,9 @@ def _greet(service: Service, base_url: str) -> None:
     click.echo(f"api key    {service.api_key}")
     if made:
         click.echo(f"secret key {secret}   (shown this once: keep it)")
+    if service.made_control_token is not None:
+        token = service.made_control_token.reveal()
+        click.echo(f"control    X-Emulator-Token: {token}   (for /_emulator/..., until it ends)")
     click.echo(f"try        curl -H 'x-api-key: {service.api_key}' -H 'x-secret-key: {secret}' {base_url}/products")
     click.echo("Ctrl-C ends it.")
     sys.stdout.flush()

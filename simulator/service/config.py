@@ -17,6 +17,7 @@ from simulator.service.profiles.model import ServerProfile
 
 REFRESH_GRACE_S: Final = 300
 """The longest time that a rotated refresh token may stay good: a copy of it is good for as long."""
+_TOKEN: Final = re.compile(r"[!-~]{16,256}", re.ASCII)
 _KEY: Final = re.compile(r"[!-~]{1,256}", re.ASCII)
 
 
@@ -35,6 +36,8 @@ class ServiceConfig:
         rate_limit: requests of one key in a calendar minute; 0 = no limit.
         validate_commands: check each ``command_payload`` against its product's vocabulary.
         control: serve ``/_emulator/...``, to loopback callers only.
+        control_token: what these must send in ``X-Emulator-Token``; made where a proxy may carry requests of others
+            here (``public_url`` or ``trusted_proxies``), else None asks for none.
         log_level: least level that is logged.
         clock: where the time comes from.
         seed: makes ids repeatable; None for ids that never repeat.
@@ -54,6 +57,7 @@ class ServiceConfig:
     rate_limit: int = QUOTA_PER_MINUTE
     validate_commands: bool = False
     control: bool = True
+    control_token: Secret | None = None
     log_level: str = "info"
     clock: ServiceClock = field(default_factory=SystemClock)
     seed: int | None = None
@@ -64,6 +68,8 @@ class ServiceConfig:
 
     def __post_init__(self) -> None:
         faults = list(self._faults())
+        if self.control_token is not None and not _TOKEN.fullmatch(self.control_token.reveal()):
+            faults.append("control_token must be 16 to 256 visible ASCII characters: openssl rand -hex 16 makes one")
         if faults:
             raise ConfigurationError(faults, "service")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from agent.gateway.http_protocol import HttpProtocol
 
 
 class CorkedTransport:
@@ -48,7 +48,7 @@ class CorkedTransport:
         return getattr(self._transport, name)
 
 
-class CorkedProtocol(HttpToolsProtocol):
+class CorkedProtocol(HttpProtocol):
     """Uvicorn's HTTP/1.1 on a corked transport."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it

@@ -20,6 +20,7 @@ from agent.wire import paths
 from simulator.service.answers import Header, send_answer
 from simulator.service.clock import SettableClock
 from simulator.service.complaints import Complaints
+from simulator.service.control_access import CONTROL_PREFIX, ControlAccess
 from simulator.service.faults import ServiceFault
 from simulator.service.ids import IdSource
 from simulator.service.oauth.addresses import PAGES
@@ -33,7 +34,6 @@ HEADERS: Final = "service.headers"
 """What every answer of this request carries."""
 GIVEN: Final = "service.given"
 """The request's own headers by name."""
-CONTROL_PREFIX: Final = "/_emulator/"
 PUBLIC: Final = frozenset(
     {
         "/.well-known/device-service",
@@ -62,6 +62,7 @@ class Gate:
         find_bearer: access token -> whom it speaks for; None when it is unknown or over.
         quota: None counts nothing.
         control: whether ``/_emulator/...`` exists.
+        access: who may use it.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Gate:
         clock: SettableClock,
         ids: IdSource,
         control: bool,
+        access: ControlAccess,
     ) -> None:
         self._app = app
         self._callers = callers
@@ -83,6 +85,7 @@ class Gate:
         self._started = ids.next()[:18].encode()  # tells this start of the service from others
         self._numbers = itertools.count(1)
         self._control = control
+        self._access = access
         self._complaints = Complaints(log)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -120,7 +123,10 @@ class Gate:
             # Routes match the path as it was sent and decode each segment by itself: an id may hold an encoded slash.
             scope["path"] = raw_path.decode("ascii", "replace")
         path: str = scope["path"]
-        if path in PUBLIC or (self._control and path.startswith(CONTROL_PREFIX) and is_local(scope)):
+        if path in PUBLIC:
+            return
+        if self._control and path.startswith(CONTROL_PREFIX) and is_local(scope):
+            self._access.check(scope, given)
             return
         scope[CALLER] = caller = await self._authenticate(given)
         if self._quota is not None:

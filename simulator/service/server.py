@@ -253,6 +253,7 @@ def make_server(service: Service, on_ready: Callable[[], None]) -> _Server:
         access_log=False,
         proxy_headers=False,
         server_header=False,
+        date_header=False,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=DRAIN_S,
         backlog=_BACKLOG,

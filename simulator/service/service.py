@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
@@ -20,6 +21,7 @@ from simulator.service.client_address import client_address, parse_networks
 from simulator.service.clock import SettableClock
 from simulator.service.complaints import Complaints, is_told
 from simulator.service.config import ServiceConfig
+from simulator.service.control_access import ControlAccess
 from simulator.service.due import Due
 from simulator.service.faults import ServiceFault
 from simulator.service.feed import Feed
@@ -78,6 +80,10 @@ class Service:
     def __init__(self, config: ServiceConfig) -> None:
         self.config = config
         self.clock = SettableClock(config.clock)
+        may_be_proxied = config.public_url is not None or bool(config.trusted_proxies)
+        is_made = config.control and config.control_token is None and may_be_proxied
+        self.made_control_token = Secret(secrets.token_urlsafe(24)) if is_made else None
+        self.control_access = ControlAccess(config.control_token or self.made_control_token)
         self.due = Due(self.clock)
         self.due.register(_EndsOfCommands(self))
         self.due.register(_TimersOfRules(self))

@@ -17,6 +17,7 @@ from agent.core.commands import HISTORY_LOST, MOVES, CommandEvent, IllegalMove
 from agent.core.values import Admission, Command, CommandState, Outcome, OutcomeStatus, Recall, ResultStats
 from agent.errors import StorageError
 from agent.ports import Journal
+from agent.wire.secret import MASK, never_show
 from tests.factories import make_command, make_entry, make_moment, make_outcome
 from tests.fakes import FakeClock, FakeJournal
 
@@ -344,3 +345,22 @@ def test_a_question_about_very_many_ids_is_answered(journal):
     journal.admit([make_entry(f"c{n}", CommandState.SKIPPED) for n in range(2000)])
     known = journal.known([f"c{n}" for n in range(3000)])
     assert len(known) == 2000
+
+
+def test_what_a_handler_says_is_kept_without_the_credentials_of_this_process(tmp_path):
+    never_show("an-opaque-token-5d21c8")
+    told = {"seen": ["Bearer an-opaque-token-5d21c8", {"an-opaque-token-5d21c8": 1}], "key": "msk_0123456789", "n": 1}
+    with_key = make_outcome("failed", result=told, error="401 for mk_live_12345 an-opaque-token-5d21c8")
+    store = SqliteStore(tmp_path / "agent.db", clock=FakeClock())
+    ended, rejected = make_entry("c1"), make_entry("c2")
+    rejected = replace(rejected, state=CommandState.FINISHED, outcome=with_key, finished=make_moment())
+    store.admit([ended, rejected])
+    store.start("c1", make_moment())
+    handed_on = store.finish("c1", with_key, make_moment())
+    kept = store.known(["c1", "c2"])
+    store.close()
+    for outcome in (handed_on.outcome, kept["c1"].outcome, kept["c2"].outcome):
+        assert outcome is not None
+        assert outcome.error == f"401 for {MASK} {MASK}"
+        assert outcome.result == {"seen": [f"Bearer {MASK}", {MASK: 1}], "key": MASK, "n": 1}
+    assert b"an-opaque-token-5d21c8" not in (tmp_path / "agent.db").read_bytes()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from agent.core.commands import (
 from agent.core.put_aside import give_up_entry, offer_again_entry, put_aside_entry
 from agent.core.unreported import giving_way
 from agent.core.values import Command, CommandState, JournalEntry, Moment, Outcome, OutcomeStatus, Recall, ResultStats
+from agent.wire.secret import mask, mask_json
 
 _COLUMNS: Final = (
     "id, state, handler, payload, created_at, expires_at, status, size_bytes, attempts, "
@@ -67,7 +69,10 @@ class JournalRows:
 
     def admit(self, entries: Sequence[JournalEntry], settings: Mapping[str, str] | None = None) -> None:
         """Add new entries; from now on the journal has had its first contact and knows its history again."""
-        rows = [to_row(entry) for entry in entries]
+        rows = [
+            to_row(entry if entry.outcome is None else replace(entry, outcome=_masked(entry.outcome)))
+            for entry in entries
+        ]
         self._db.executemany(f"INSERT OR IGNORE INTO command ({_COLUMNS}) VALUES ({_VALUES})", rows)  # noqa: S608
         self._db.execute("INSERT OR IGNORE INTO meta VALUES (?, 1)", (_CONTACTED,))
         self.put_setting(HISTORY_LOST, None)
@@ -80,7 +85,7 @@ class JournalRows:
 
     def finish(self, command_id: str, outcome: Outcome, at: Moment) -> JournalEntry:
         """-> ``finished``."""
-        entry = finish_entry(self._one(command_id, CommandEvent.FINISH), outcome, at)
+        entry = finish_entry(self._one(command_id, CommandEvent.FINISH), _masked(outcome), at)
         self._replace(entry)
         return entry
 
@@ -194,6 +199,15 @@ def read_result_stats(connection: sqlite3.Connection) -> ResultStats:
     (put_aside,) = connection.execute(f"SELECT count(*) FROM command WHERE {_IS_ASIDE}").fetchone()  # noqa: S608
     given_up = connection.execute("SELECT value FROM meta WHERE name = ?", (_GIVEN_UP,)).fetchone()
     return ResultStats(put_aside, 0 if given_up is None else int(given_up[0]))
+
+
+def _masked(outcome: Outcome) -> Outcome:
+    """The outcome without credentials: what handlers say, and what their exceptions quote, is sent to others."""
+    error = None if outcome.error is None else mask(outcome.error)
+    result = mask_json(outcome.result)
+    if error == outcome.error and result is outcome.result:
+        return outcome
+    return replace(outcome, result=result, error=error)
 
 
 def to_row(entry: JournalEntry) -> tuple[Any, ...]:

@@ -60,7 +60,7 @@ class CommandErrands(Errands[str]):
         desk: takes the lists.
         polling: in which order.
         clock: the clock of ``polling``.
-        service_clock: told the service's time.
+        service_clock: the service's clock, which learns from the ``Date`` of the client's answers.
         trouble: for log lines.
         wake: a device may be due sooner than was thought.
         offer: what the service takes.
@@ -193,8 +193,6 @@ class CommandErrands(Errands[str]):
         listing = _Listing(device_id, look, partial(self._offer.state_of, is_refused=is_refused))
         parts = self._client.device_command_parts(device_id, status=status, etag=etag)
         for part in parts:
-            if part.server_time is not None:
-                self._service_clock.observe(part.server_time)
             if part.unchanged:
                 self._desk.set_known(device_id, known=True)
                 return False

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from agent.core.values import JsonObject
-from agent.gateway.ports import UnknownCommand
+from agent.gateway.ports import DeskFull, UnknownCommand
 from agent.gateway.store.counter_rows import Counters
 from agent.gateway.store.usage import Usage
 from agent.gateway.store.values import CommandState, Look, Reconciled, StoredCommand, WaitingResult
@@ -33,6 +33,15 @@ AGE_UNKNOWN: Final = "1970-01-01T00:00:00.000Z"
 _OPEN: Final = CommandState.OPEN
 _LOOKED: Final = "listed:"
 _SELECT: Final = "SELECT device_id, id, record, created_at, expires_at, state FROM command"
+
+
+STRANGERS_MAX: Final = 100
+"""So many open commands has a device at most: what one gateway may not know of, because another fetched it."""
+_STRANGERS: Final = (
+    "SELECT count(*) FROM result LEFT JOIN command ON command.device_id = result.device_id AND"
+    " command.id = result.command_id WHERE result.device_id = :device AND result.command_id != :id AND"
+    " (command.id IS NULL OR json_extract(command.record, '$.command_payload') IS NULL)"
+)
 
 
 class CommandRows:
@@ -204,10 +213,11 @@ class CommandRows:
     def take_result(self, device_id: str, command_id: str, result: CommandResult, now_s: float) -> JsonObject:
         """Keep a device's word about a command; the record afterwards. The first final word counts.
 
-        A command that is not known here may be another gateway's: the service decides about it.
+        A command that is not known here may be another gateway's: the service decides about it. Of one device at most
+        :data:`STRANGERS_MAX` such results are kept at a time; once it did not know as many, no further one is taken.
 
         Raises:
-            UnknownCommand: and it has decided that there is none.
+            UnknownCommand: and it has decided that there is none, or that this device makes commands up.
             DeskFull: a bound is reached; nothing was kept.
         """
         row = self._db.execute(
@@ -218,6 +228,8 @@ class CommandRows:
             raise UnknownCommand(f"the service has no command {command_id!r} for this device")
         if row is not None and (row[0] in {CommandState.CONCLUDED, CommandState.REPORTED}):
             return dict(json.loads(row[1]))
+        if row is None:
+            self._admit_stranger(device_id, command_id)
         record: JsonObject = json.loads(row[1]) if row is not None else {"id": command_id, "device_id": device_id}
         record["status"] = result.status
         if is_final:
@@ -234,6 +246,18 @@ class CommandRows:
         self._put_result(device_id, command_id, result, now_s)
         self._counters.add("results_taken", 1)
         return record
+
+    def _admit_stranger(self, device_id: str, command_id: str) -> None:
+        (waiting,) = self._db.execute(_STRANGERS, {"device": device_id, "id": command_id}).fetchone()
+        (refused,) = self._db.execute(
+            "SELECT count(*) FROM command WHERE device_id = ? AND state = ?", (device_id, CommandState.UNKNOWN)
+        ).fetchone()
+        if refused >= STRANGERS_MAX:
+            text = f"there is no command {command_id!r}: the service did not know {refused} others of this device"
+            raise UnknownCommand(text)
+        if waiting >= STRANGERS_MAX:
+            text = f"{waiting} results of this device wait for the service, since their commands are not known here"
+            raise DeskFull(text)
 
     def next_results(self, limit: int, but_not: Collection[int] = ()) -> list[WaitingResult]:
         """What to tell the service next, oldest first."""

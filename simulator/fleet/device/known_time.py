@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
-from agent.core.timekeeping import DATE_RESOLUTION_S, EARLIEST_S, BootTime, date_within, is_plausible
+from agent.core.timekeeping import DATE_RESOLUTION_S, EARLIEST_S, BootTime, ServiceTime, date_within, is_plausible
 from agent.core.timekeeping import DRIFT as _DRIFT
 from agent.core.timekeeping import STEP_S as _STEP_S
 from agent.core.values import Moment
@@ -18,11 +19,12 @@ class KnownTime:
     A device's own wall clock counts until the first answer. One life's: the next one begins without it.
     """
 
-    __slots__ = ("_at_s", "_boot_id", "_high_s", "_low_s")
+    __slots__ = ("_at_s", "_back", "_boot_id", "_high_s", "_low_s")
 
     def __init__(self) -> None:
         self._boot_id = _NEVER
         self._low_s = self._high_s = self._at_s = 0.0
+        self._back: ServiceTime | None = None
 
     @property
     def boot_time(self) -> BootTime | None:
@@ -44,11 +46,28 @@ class KnownTime:
             if narrow_low_s - narrow_high_s <= _STEP_S:
                 low_s = narrow_low_s
                 high_s = narrow_high_s if narrow_high_s > narrow_low_s else narrow_low_s
+                self._back = None
+            elif narrow_low_s == known_low_s:
+                self._observe_earlier(server_time, moment)
+                return
         else:
             self._boot_id = moment.boot_id
+            self._back = None
         self._low_s = low_s
         self._high_s = high_s
         self._at_s = at_s
+
+    def _observe_earlier(self, server_time: float, moment: Moment) -> None:
+        """An answer from before what is known: a late one, or the service's clock was set back."""
+        back = self._back
+        known = BootTime(self._low_s, self._high_s, self._at_s)
+        time = ServiceTime(boot_id=self._boot_id, boot_time=known)
+        if back is not None:
+            time = replace(time, set_back=back.set_back, set_back_at_s=back.set_back_at_s)
+        self._back = time = time.observe(server_time, moment)
+        found = time.boot_time
+        if found is not None:
+            self._low_s, self._high_s, self._at_s = found.low_s, found.high_s, found.at_s
 
     def at(self, moment: Moment) -> float | None:
         """The service's clock at ``moment``, epoch seconds; None when nobody can say."""

@@ -15,8 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.wire import paths
 from simulator.service.answers import Header
+from simulator.service.control_access import CONTROL_PREFIX
 from simulator.service.faults import ServiceFault
-from simulator.service.gate import CONTROL_PREFIX
 
 _VARY: Final[Header] = (b"vary", b"Origin")
 _ALLOWED: Final[tuple[Header, ...]] = (

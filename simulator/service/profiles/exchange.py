@@ -159,6 +159,10 @@ async def _nothing_more(_query: list[tuple[str, str]]) -> Reply:
     raise RuntimeError("the complete service has not answered yet")
 
 
+# What depends on how and when the answer goes out.
+_OF_THE_WAY: Final = frozenset({b"content-type", b"content-length", b"date"})
+
+
 class Capture:
     """The sending end of an inner request: it keeps the answer."""
 
@@ -179,7 +183,7 @@ class Capture:
         """The whole answer."""
         raw = b"".join(self._parts)
         media_type = next((value for name, value in self._headers if name == b"content-type"), JSON)
-        headers = [one for one in self._headers if one[0] not in {b"content-type", b"content-length"}]
+        headers = [one for one in self._headers if one[0] not in _OF_THE_WAY]
         if raw and media_type.startswith(JSON):
             return Reply(self.status, headers, value=from_json(raw))
         return Reply(self.status, headers, raw=raw, media_type=media_type)

@@ -18,9 +18,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from agent.wire import paths
 from agent.wire.limits import BODY_BYTES
 from simulator.service.answers import send_answer
+from simulator.service.control_access import CONTROL_PREFIX
 from simulator.service.endpoints import Endpoint
 from simulator.service.faults import ServiceFault, invalid
-from simulator.service.gate import CONTROL_PREFIX, HEADERS, PUBLIC, is_local
+from simulator.service.gate import HEADERS, PUBLIC, is_local
 from simulator.service.oauth.addresses import PAGES
 from simulator.service.profiles.axes import commands, errors, extensions, lists, results, times, transport, writes
 from simulator.service.profiles.exchange import Answered, Capture, Exchange, Reply, Step, fault, refusal
@@ -174,6 +175,7 @@ class ProfileLayer:
         value = dict(scope["headers"]).get(BYPASS)
         if value is None or not (self._service.config.control and is_local(scope)):
             return False
+        self._service.control_access.check(scope, dict(scope["headers"]))
         if value != b"complete":
             raise invalid("X-Emulator-Profile", "must be complete, or absent for the account's own profile")
         return True

@@ -10,9 +10,9 @@ from sqlalchemy import text
 from agent.wire.base import Items, Sent
 from simulator.service.answers import NO_CONTENT, Answer, ok, show_time
 from simulator.service.call import Call
+from simulator.service.control_access import CONTROL_PREFIX
 from simulator.service.endpoints import ERROR, Endpoint, Parameter, Reply
 from simulator.service.faults import ServiceFault, invalid_all, not_found
-from simulator.service.gate import CONTROL_PREFIX
 from simulator.service.records import HealthRecord, SeedRecord
 from simulator.service.seed import SeedClient, SeedDevice, SeedFaultsError, SeedProduct, SeedUser, parse_seed
 from simulator.service.storage.keys import Caller
@@ -20,7 +20,7 @@ from simulator.service.storage.migrate import schema_revision
 
 _TAG: Final = "control"
 _OF_ACCOUNT: Final = frozenset({"api_key"})
-_YAML: Final = frozenset({b"application/yaml", b"application/x-yaml", b"text/yaml", b"text/plain"})
+_YAML: Final = frozenset({b"application/yaml", b"application/x-yaml", b"text/yaml"})
 _ACCOUNT: Final = Parameter("api_key", "A key of the one account that is meant", {"type": "string"})
 _FAULTS: Final = (
     Reply(400, "The query is not valid", ERROR),

@@ -11,9 +11,9 @@ from agent.wire.base import Items, Sent, Text
 from agent.wire.secret import Secret
 from simulator.service.answers import Answer
 from simulator.service.call import Call
+from simulator.service.control_access import CONTROL_PREFIX
 from simulator.service.endpoints import ERROR, Endpoint, Parameter, Reply
 from simulator.service.faults import invalid_all
-from simulator.service.gate import CONTROL_PREFIX
 from simulator.service.oauth.client import GRANT_TYPES
 from simulator.service.oauth.faults import NO_STORE
 from simulator.service.records import NewClientRecord

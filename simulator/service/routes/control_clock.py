@@ -12,9 +12,9 @@ from agent.wire.times import parse_time
 from simulator.service.answers import Answer, ok, show_time
 from simulator.service.call import Call
 from simulator.service.clock import LATEST_MS, ClockMode
+from simulator.service.control_access import CONTROL_PREFIX
 from simulator.service.endpoints import ERROR, Endpoint, Reply
 from simulator.service.faults import invalid
-from simulator.service.gate import CONTROL_PREFIX
 from simulator.service.records import ClockRecord
 
 RATE_MAX: Final = 100_000

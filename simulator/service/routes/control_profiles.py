@@ -9,9 +9,9 @@ from pydantic import Field
 
 from simulator.service.answers import Answer, ok
 from simulator.service.call import Call
+from simulator.service.control_access import CONTROL_PREFIX
 from simulator.service.endpoints import ERROR, Endpoint, Reply
 from simulator.service.faults import invalid, invalid_all, not_found
-from simulator.service.gate import CONTROL_PREFIX
 from simulator.service.profiles.model import COMPLETE, ServerProfile
 from simulator.service.profiles.text import ProfileFaultsError, change
 from simulator.service.storage import profiles as storage

@@ -10,9 +10,9 @@ from pydantic_core import to_json
 
 from simulator.service.answers import Answer, Header
 from simulator.service.call import Call
+from simulator.service.control_access import CONTROL_PREFIX
 from simulator.service.document import make_document
 from simulator.service.endpoints import Endpoint, Reply
-from simulator.service.gate import CONTROL_PREFIX
 
 TITLE: Final = "Device manufacturer and partner service (local)"
 CONTROL_TITLE: Final = "Control of the local service"

@@ -6,6 +6,7 @@ As a file: one writing connection and a pool of reading ones; WAL, so that neith
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -16,6 +17,8 @@ from agent.errors import ConfigurationError
 from simulator.file_lock import lock_file
 
 FILE_NAME: Final = "service.db"
+_LOCK_NAME: Final = "service.lock"
+_FILE_MODE: Final = 0o600
 
 _PRAGMAS: Final = (
     "journal_mode=WAL",
@@ -34,8 +37,13 @@ def lock_folder(data_dir: Path) -> IO[bytes]:
         ConfigurationError: the folder cannot be written, or another service uses it.
     """
     try:
-        data_dir.mkdir(parents=True, exist_ok=True)
-        file = (data_dir / "service.lock").open("wb")
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in data_dir.glob(f"{FILE_NAME}*"):
+            path.chmod(_FILE_MODE)
+        # SQLite gives the files beside the database the mode that the database has.
+        for name in (FILE_NAME, _LOCK_NAME):
+            os.close(os.open(data_dir / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE))
+        file = (data_dir / _LOCK_NAME).open("wb")
     except OSError as exc:
         raise ConfigurationError(
             [f"data folder {data_dir}: {exc.strerror}; give a folder that can be written"]

@@ -271,6 +271,14 @@ class TestPlainTokenFile:
         path.write_text("two words\n")
         os.utime(path, ns=(2, 2))
         assert token._headers() == {"Authorization": "Bearer two"}
+        replacement = tmp_path / "token.new"
+        replacement.write_text("six\n")
+        os.utime(replacement, ns=(2, 2))
+        replacement.replace(path)
+        assert token._headers() == {"Authorization": "Bearer six"}, "another file with the same time of change"
+        path.write_text("two\n")
+        os.utime(path, ns=(3, 3))
+        assert token._headers() == {"Authorization": "Bearer two"}
         path.unlink()
         assert token._headers() == {"Authorization": "Bearer two"}
         assert "two" not in caplog.text.replace("two words", "")

@@ -127,3 +127,9 @@ def test_the_agents_unit_takes_any_credential_and_needs_none():
     assert all(each.is_optional and each.paths == (f"/etc/device-agent/{name}",) for name, each in found.items())
     values = [line.partition("=")[2] for line in UNIT.read_text().splitlines() if line.startswith("SetCredential=")]
     assert {value.partition(":")[2] for value in values} == {NO_CREDENTIAL}
+
+
+@pytest.mark.parametrize("unit", sorted(SYSTEMD.glob("*.service")), ids=lambda unit: unit.stem)
+def test_no_core_dump_holds_a_key(unit):
+    assert settings(unit)["LimitCORE"] == "0"
+    assert settings(unit)["UMask"] == "0077"

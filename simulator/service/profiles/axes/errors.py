@@ -38,7 +38,7 @@ async def quota(exchange: Exchange) -> None:
         return
     reply.drop(b"retry-after")
     if profile.retry_after == "date":
-        at_s = exchange.service.clock.base_ms() / 1000 + profile.date_offset_s + int(seconds)
+        at_s = exchange.service.clock.now_ms() / 1000 + profile.date_offset_s + int(seconds)
         reply.headers.append((b"retry-after", formatdate(at_s, usegmt=True).encode()))
     elif profile.retry_after in _FIXED:
         reply.headers.append((b"retry-after", _FIXED[profile.retry_after]))

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import codecs
 import gzip
-from email.utils import formatdate
 from typing import Any, Final
 
 from starlette.types import Send
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from simulator.service.answers import http_date
 from simulator.service.profiles.exchange import JSON, Exchange
 
 _BODYLESS: Final = frozenset({204, 304})
@@ -44,7 +44,8 @@ async def send_reply(exchange: Exchange, send: Send) -> None:
         headers.append((b"connection", b"close"))
     if reply.status not in _BODYLESS and not _ends_otherwise(exchange, cycle, len(body)):
         headers.append((b"content-length", b"%d" % len(body)))
-    _date(exchange, cycle)
+    if profile.date == "present":
+        headers.append((b"date", http_date(exchange.service.clock.now_ms() // 1000 + profile.date_offset_s)))
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     middle = len(body) // 2 if profile.framing == "chunked" else 0
     if middle and exchange.method != "HEAD":
@@ -61,17 +62,6 @@ def _ends_otherwise(exchange: Exchange, cycle: RequestResponseCycle | None, size
         cycle.expected_content_length = size
         return True
     return exchange.profile.framing == "chunked" and exchange.scope["http_version"] != "1.0"
-
-
-def _date(exchange: Exchange, cycle: RequestResponseCycle | None) -> None:
-    """Replace the Date header, which uvicorn adds by itself."""
-    profile = exchange.profile
-    if cycle is None or (profile.date == "present" and not profile.date_offset_s):
-        return
-    cycle.default_headers = [one for one in cycle.default_headers if one[0].lower() != b"date"]
-    if profile.date == "present":
-        at_s = exchange.service.clock.base_ms() / 1000 + profile.date_offset_s
-        cycle.default_headers.append((b"date", formatdate(at_s, usegmt=True).encode()))
 
 
 def _cycle(send: Any) -> RequestResponseCycle | None:

@@ -46,9 +46,63 @@ def test_a_new_boot_begins_with_its_own_first_observation():
     assert time.at(make_moment(8.0, boot_id="boot-2")) == T0 + 501
 
 
-def test_a_clock_that_the_service_sets_is_followed():
-    time = ServiceTime().observe(T0, make_moment(100.0)).observe(T0 - 3600, make_moment(101.0))
-    assert time.at(make_moment(101.0)) == T0 - 3600
+def test_a_clock_that_the_service_sets_forward_is_followed_at_once():
+    time = ServiceTime().observe(T0, make_moment(100.0)).observe(T0 + 3600, make_moment(101.0))
+    assert time.at(make_moment(101.0)) == T0 + 3600
+
+
+def test_a_clock_that_the_service_sets_back_is_followed_once_all_answers_of_a_minute_agree():
+    time = ServiceTime().observe(T0, make_moment(100.0))
+    for after_s in range(1, 61):
+        time = time.observe(T0 - 3600 + after_s, make_moment(100.0 + after_s))
+        assert time.at(make_moment(200.0)) == T0 + 100
+    time = time.observe(T0 - 3600 + 61, make_moment(161.0))
+    assert time.at(make_moment(200.0)) == T0 - 3600 + 100
+
+
+def test_answers_that_are_late_by_different_times_never_move_the_clock_back():
+    time = ServiceTime().observe(T0, make_moment(100.0))
+    for after_s in range(1, 200):
+        late_s = 10 + 7 * (after_s % 5)
+        time = time.observe(T0 + after_s - late_s, make_moment(100.0 + after_s))
+    assert time.at(make_moment(300.0)) == T0 + 200
+
+
+def test_one_answer_that_is_right_ends_the_doubt():
+    time = ServiceTime().observe(T0, make_moment(100.0))
+    for after_s in range(1, 200):
+        late_s = 0 if after_s % 20 == 0 else 30
+        time = time.observe(T0 + after_s - late_s, make_moment(100.0 + after_s))
+    assert time.at(make_moment(300.0)) == T0 + 200
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(0.1, 40),  # until the request is sent
+            st.floats(0, 2),  # on the way there and back
+            st.sampled_from([0.0, 0.0, 0.0, 0.5, 8.0, 30.0, 300.0]),  # the service stands still before it answers
+            st.sampled_from([0.0, 0.0, 30.0]),  # the client stands still before it reads
+        ),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_whoever_stands_still_nobody_believes_that_it_is_earlier_than_it_was_known_to_be(polls):
+    """The service makes its ``Date`` once a second, and after a stall still has the one from before it."""
+    offset = T0 - 100.0
+    now, time, floor = 100.0, ServiceTime(), None
+    for gap_s, travel_s, stall_s, nap_s in polls:
+        sent = now + gap_s
+        stale_date = int(sent + travel_s / 2 + offset)  # from before the stall
+        now = sent + travel_s + stall_s + nap_s
+        time = time.observe(stale_date, make_moment(now), now - sent)
+        at = time.at(make_moment(now))
+        assert at is not None
+        assert at <= now + offset + 1e-3
+        if floor is not None:
+            assert at - now >= floor - 1e-1
+        floor = at - now
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 60), st.floats(0, 3)), min_size=1, max_size=40), st.floats(0, 1))

@@ -16,6 +16,7 @@ import pytest
 
 from agent.adapters.sqlite_store import FILE_NAME, SqliteStore
 from agent.app.lock import StateLock
+from agent.app.other_devices import exchange_stores
 from agent.app.start_notes import FILE_NAME as STARTS
 from agent.app.status_file import StatusFile, write_status
 from agent.app.version import VERSION
@@ -148,6 +149,29 @@ class TestClock:
         is_bad(device.look("clock_synchronised"), "warning", "no time service", "timedatectl")
         device.put("/run/systemd/timesync/synchronized")
         is_ok(device.look("clock_synchronised"), "in step")
+
+    def test_a_clock_that_agrees_with_the_time_that_the_agent_has_learned(self, device):
+        tell_status(device, parts={"clock": Part("ok", 0.0)})
+        is_ok(device.look("clock_against_agent"), "agrees")
+
+    @pytest.mark.parametrize(
+        ("state", "detail", "cause"),
+        [
+            ("ok", "the clock is 172800 s ahead of the true time, and so on", "the agent goes by the true time"),
+            ("unknown", "nobody has told the time yet", "neither the service nor the gateway"),
+        ],
+    )
+    def test_a_clock_that_differs_from_it(self, device, state, detail, cause):
+        tell_status(device, parts={"clock": Part(state, 0.0, detail)})
+        is_bad(device.look("clock_against_agent"), "warning", cause, "timedatectl")
+
+    def test_who_kept_something_of_another_device_is_told_how_to_release_it(self, device):
+        is_ok(device.look("other_devices"), "nothing waits")
+        with closing(SqliteStore(device.state_dir / FILE_NAME, clock=FakeClock())) as store:
+            store.put_setting("device_id", "door-1")
+            store.put(make_reading())
+        exchange_stores(device.state_dir, "door-1", "d1")
+        is_bad(device.look("other_devices"), "warning", "device.device_id was changed", "other-devices release")
 
 
 class TestFiles:

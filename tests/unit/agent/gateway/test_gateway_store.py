@@ -15,7 +15,7 @@ from agent.core.thinning import ThinningMode, ThinningPolicy
 from agent.errors import ConfigurationError, StorageError
 from agent.gateway.ports import DeskFull, NewReading, UnknownCommand
 from agent.gateway.store import reading_rows
-from agent.gateway.store.command_rows import AGE_UNKNOWN, FORGET_AFTER_S, HELD_MAX_S
+from agent.gateway.store.command_rows import AGE_UNKNOWN, FORGET_AFTER_S, HELD_MAX_S, STRANGERS_MAX
 from agent.gateway.store.gateway_store import GatewayStore
 from agent.gateway.store.schema import FILE_NAME
 from agent.gateway.store.service import StoreService
@@ -241,6 +241,27 @@ class TestCommands:
         with pytest.raises(UnknownCommand):
             store.result("made up")
         assert store(lambda s: s.stats()).set_aside == 1
+
+    @pytest.mark.parametrize("status", ["succeeded", "in_progress"])
+    def test_so_many_results_for_commands_that_nobody_has_are_kept_and_no_more(self, store, status):
+        result = CommandResult(status=status)
+        for number in range(STRANGERS_MAX):
+            store.result(f"made up {number}", result)
+        store.result("made up 0", result)
+        with pytest.raises(DeskFull, match="not known here"):
+            store.result("one more", result)
+        assert store(lambda s: s.stats()).results == STRANGERS_MAX
+        store.list(command("c1"))
+        store.result("c1")
+
+    def test_a_device_that_makes_commands_up_is_told_so_at_once(self, store):
+        for number in range(STRANGERS_MAX):
+            store.result(f"made up {number}")
+            [waiting] = store(lambda s: s.commands.next_results(10))
+            store(lambda s, w=waiting: s.commands.result_settled(w, "404", CommandState.UNKNOWN, NOW_S))
+        with pytest.raises(UnknownCommand):
+            store.result("one more")
+        assert store(lambda s: s.stats()).results == 0
 
     def test_a_result_that_came_while_progress_was_told_is_not_lost(self, store):
         store.list(command("c1"))

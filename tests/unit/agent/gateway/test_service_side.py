@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from agent.gateway.share import Share
 from agent.gateway.store.command_rows import OPEN_MAX
 from agent.gateway.store.schema import FILE_NAME
 from agent.gateway.store.service import StoreService
+from agent.gateway.store.values import Look, StoredCommand
 from agent.runtime.health import Health
 from agent.runtime.service_clock import ServiceClock
 from agent.wire import extensions
@@ -39,7 +41,8 @@ from agent.wire.device_client import DeviceClient
 from agent.wire.dialect import CommandLists, Dialect
 from agent.wire.limits import ONLINE_WITHIN_S
 from agent.wire.long_lists import ITEMS_MAX
-from agent.wire.secret import Secret
+from agent.wire.secret import MASK, Secret
+from agent.wire.times import to_rfc3339
 from tests.fakes import START_WALL_S, FakeClock
 
 Answer = Callable[[httpx.Request], httpx.Response]
@@ -57,6 +60,7 @@ class Side:
         policy: ThinningPolicy | None = None,
     ) -> None:
         self.policy = policy or ThinningPolicy()
+        self.folder = folder
         self.clock = FakeClock()
         self.requests: list[httpx.Request] = []
         self.offered = offered
@@ -674,6 +678,55 @@ class TestCommands:
         side.commands.serve({"d2"})
         side.run(side.worker(side.commands), 200)
         assert {each.url.path for each in side.requests} == {"/devices/d2/commands"}
+
+
+class TestSecrets:
+    def test_a_result_is_kept_and_reported_without_what_looks_like_a_key(self, side: Side) -> None:
+        side.conclude("c1", result={"seen": ["msk_0123456789"]}, error="401 for msk_0123456789")
+        (waiting,) = side.store.call(lambda store: store.commands.next_results(5))
+        assert (waiting.result, waiting.error) == ({"seen": [MASK]}, f"401 for {MASK}")
+        assert b"msk_0123456789" not in b"".join(each.read_bytes() for each in side.folder.iterdir() if each.is_file())
+
+
+class TestTheServicesTime:
+    """A command is over at its end, however old the service's ``Date`` is."""
+
+    def dated(self, at_s: float, *records: dict[str, Any]) -> Answer:
+        headers = {"date": formatdate(at_s, usegmt=True)}
+        return lambda _request: httpx.Response(200, json={"data": records}, headers=headers)
+
+    def record(self, ends_s: float) -> dict[str, Any]:
+        return {
+            "id": "c1",
+            "device_id": "d1",
+            "command_payload": {"command": "ping"},
+            "status": "queued",
+            "created_at": to_rfc3339(START_WALL_S),
+            "expires_at": to_rfc3339(ends_s),
+        }
+
+    def test_an_answer_from_before_a_stall_moves_nothing_back(self, side: Side) -> None:
+        clock = ServiceClock(side.clock, trust_wall=True)
+        side.client.connection.on_date = clock.observe
+        side.board = CommandBoard(lambda: clock.now() or 0.0)
+        side.answer = self.dated(START_WALL_S)
+        list(side.client.devices())
+        open_one = StoredCommand("d1", "c1", self.record(START_WALL_S + 20), expires_at=START_WALL_S + 20)
+        side.board.put("d1", [open_one])
+        side.clock.advance(19)
+        assert len(side.board.get("d1").records) == 1
+        side.clock.advance(11)
+        side.answer = self.dated(START_WALL_S + 1)  # the service stood still, and so did its Date
+        list(side.client.devices())
+        assert side.board.get("d1").records == ()
+
+    def test_a_command_that_ended_is_shown_as_expired_before_it_is_moved(self, side: Side) -> None:
+        record = self.record(START_WALL_S + 20)
+        command = StoredCommand("d1", "c1", record, START_WALL_S, START_WALL_S + 20)
+        side.desk.take_listed("d1", [command], Look(START_WALL_S))
+        assert [one["status"] for one in side.desk.commands_of("d1").result(60)] == ["queued"]
+        side.clock.advance(21)
+        assert [one["status"] for one in side.desk.commands_of("d1").result(60)] == ["expired"]
 
 
 class TestTheMeter:
