@@ -12,6 +12,7 @@ from simulator.cli import program
 from simulator.fleet.metrics.saturation import Limits, Saturation
 from simulator.fleet.run import performing
 from simulator.fleet.run.hall import Hall
+from simulator.labels.terminal import WrongUse
 from tests.plain_server import Choices, plain_server
 
 SCENARIO = """\
@@ -119,3 +120,24 @@ def test_a_time_to_live_is_refused_where_the_server_has_none(tmp_path):
         assert fleet(tmp_path, server.base_url, *arguments)[0] == 0
         assert len(server.commands["d-1"]) == 1
     assert server.beyond == []
+
+
+BACKFILL = """\
+scenario: past
+kind: backfill
+fleet:
+  devices: 2
+  models:
+    - {name: node, share: 1, telemetry: {every_s: 60s}}
+backfill: {history_s: 1h}
+phases: [{name: all, kind: hold, duration_s: 60s}]
+"""
+
+
+def test_a_backfill_is_refused_in_one_line_and_nothing_is_sent(tmp_path):
+    scenario = tmp_path / "s.yaml"
+    scenario.write_text(BACKFILL)
+    with plain_server() as server:
+        with pytest.raises(WrongUse, match="announces no list-parameters and no recorded-at"):
+            fleet(tmp_path, server.base_url, "run", str(scenario), "--out", str(tmp_path / "out"))
+        assert (server.readings, server.devices) == ([], [])

@@ -101,6 +101,8 @@ async def prepare(setting: Setting, told: Told) -> Prepared:
     product = load_product(_product_path(file))
     identifiers = read_identifiers(scenario.fleet, file.folder)
     offers = find_offers(way, scenario.target.dialect.dialect())
+    if scenario.kind == "backfill":
+        _check_backfill(offers)
     if scenario.kind == "limiter":
         return Prepared(
             (_limiter_job(scenario, way, offers),), run, round(time.time() * 1000), offers, is_audited=False
@@ -117,8 +119,6 @@ async def prepare(setting: Setting, told: Told) -> Prepared:
         devices = enumerate(provisioned.devices)
         write_devices(setting.folder, (AuditedDevice(n, device.device_id, device.name) for n, device in devices))
     prepared = Prepared((), run, began_ms, offers, setting.is_audited)
-    if scenario.kind == "backfill":
-        _check_backfill(offers)
     make = _backfill_jobs if scenario.kind == "backfill" else _fleet_jobs
     return replace(prepared, jobs=tuple(make(setting, prepared, provisioned)))
 
