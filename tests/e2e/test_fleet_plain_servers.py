@@ -41,12 +41,18 @@ def _at_any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(performing, "Hall", lambda *given: Hall(*given, saturation=Saturation(limits)))
 
 
-def fleet(folder: Path, base_url: str, *arguments: str) -> tuple[int, str]:
+def fleet(
+    folder: Path,
+    base_url: str,
+    *arguments: str,
+    api_key: str = "mk_key",
+    secret_key: str = "msk_secret",  # noqa: S107 - of a test
+) -> tuple[int, str]:
     """Exit code and output."""
     secret = folder / "secret"
-    secret.write_text("msk_secret")
+    secret.write_text(secret_key)
     secret.chmod(0o600)
-    where = ["--base-url", base_url, "--api-key", "mk_key", "--secret-key-file", str(secret)]
+    where = ["--base-url", base_url, "--api-key", api_key, "--secret-key-file", str(secret)]
     done = CliRunner().invoke(program, [*arguments, *where], standalone_mode=False)
     if done.exception is not None:
         raise done.exception
