@@ -51,11 +51,10 @@ class CommandWays:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._ways: dict[str, list[float | None]] = {}
-        self._reported = 0  # of those, whose other marks have not come, and never do where the sender got no id
 
     def __len__(self) -> int:
-        """Commands under way: those that are not reported."""
-        return len(self._ways) - self._reported
+        """Commands under way."""
+        return len(self._ways)
 
     def mark(self, command_id: str, stage: Stage, at_s: float) -> None:
         """A command got somewhere, in any order: a device may hold it before the one who sent it has the answer.
@@ -69,19 +68,17 @@ class CommandWays:
         if way[stage] is not None:
             return
         way[stage] = at_s
-        self._reported += stage is Stage.REPORTED
         for later in _MEASURED:
             if stage in (later, later - 1):
                 self._measure(later.operation, way[later - 1], way[later], way[Stage.PLANNED])
         if stage in (Stage.PLANNED, Stage.REPORTED):
             self._measure(_ROUND_TRIP_OPERATION, way[Stage.PLANNED], way[Stage.REPORTED], way[Stage.PLANNED])
         if None not in way:
-            self._forget(command_id)
+            del self._ways[command_id]
 
     def end(self, command_id: str) -> None:
         """Nothing more comes of this command: what is known of it is forgotten, and its round trip is not measured."""
-        if command_id in self._ways:
-            self._forget(command_id)
+        self._ways.pop(command_id, None)
 
     def give_up(self, now_s: float, after_s: float) -> int:
         """Count those that are under way for longer as timeouts, so that they are in the percentiles of the round trip.
@@ -92,17 +89,12 @@ class CommandWays:
         begun = {command_id: min(at_s for at_s in way if at_s is not None) for command_id, way in self._ways.items()}
         given_up = 0
         for command_id in [command_id for command_id, begun_s in begun.items() if now_s - begun_s >= after_s]:
-            way = self._forget(command_id)
+            way = self._ways.pop(command_id)
             planned_s = way[Stage.PLANNED]
             if planned_s is not None and way[Stage.REPORTED] is None:
                 given_up += 1
                 self._note(_ROUND_TRIP_OPERATION, OutcomeClass.TIMEOUT, planned_s, now_s, planned_s)
         return given_up
-
-    def _forget(self, command_id: str) -> list[float | None]:
-        way = self._ways.pop(command_id)
-        self._reported -= way[Stage.REPORTED] is not None
-        return way
 
     def _measure(self, operation: str, begun_s: float | None, ended_s: float | None, planned_s: float | None) -> None:
         if begun_s is not None and ended_s is not None:

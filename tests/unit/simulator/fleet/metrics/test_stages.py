@@ -88,18 +88,3 @@ def test_a_command_whose_result_is_put_aside_is_under_way_no_more_and_has_no_rou
     assert len(ways) == 1
     book.result_put_aside(0, "c1")
     assert (len(ways), ways.give_up(100.0, 0.0)) == (0, 0)
-
-
-def test_a_command_whose_id_the_sender_never_got_is_under_way_no_more_once_it_is_reported():
-    ways = CommandWays(Recorder())
-    for stage in (Stage.DELIVERED, Stage.STARTED, Stage.FINISHED):
-        ways.mark("c1", stage, 1.0)
-    assert len(ways) == 1
-    ways.mark("c1", Stage.REPORTED, 2.0)
-    assert len(ways) == 0
-    ways.mark("c1", Stage.PLANNED, 0.5)
-    ways.mark("c1", Stage.SENT, 0.6)
-    ways.mark("c2", Stage.PLANNED, 1.0)
-    assert len(ways) == 1
-    assert ways.give_up(100.0, 0.0) == 1
-    assert len(ways) == 0
