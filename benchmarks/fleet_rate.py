@@ -148,7 +148,7 @@ async def play(url: str, rate: float, seconds: float, folder: Path, drain_s: flo
     recorder = Recorder()
     job = FleetJob(
         scenario, Address(url, keys), keys, url, 0, range(DEVICES), names, names, "p", folder, time.time(),
-        (0,) * DEVICES, frozenset(), "run", None, 64,
+        (0,) * DEVICES, frozenset(), frozenset(), "run", None, 64,
     )  # fmt: skip
     piece = FleetPlay(job, recorder)
     began_s = time.monotonic() + _LEAD_S

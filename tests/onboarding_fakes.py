@@ -101,6 +101,10 @@ class MemoryService:
                 raise NotFound(404, "device_not_found")
 
 
+class Page(bytes):
+    """A body of type text/html, which may be empty."""
+
+
 Answered = tuple[int, Any]
 Quirk = Callable[[str, str, Any, Answered], Answered]
 """Method, path, body and the right answer in; what is answered instead out."""
@@ -183,9 +187,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _go(self):
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"null")
         status, value = self.server.answer(self.command, self.path, body)
-        raw = b"" if value is None else json.dumps(value).encode()
+        is_page = isinstance(value, Page)
+        raw = value if is_page else b"" if value is None else json.dumps(value).encode()
         self.send_response(status)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", "text/html; charset=utf-8" if is_page else "application/json")
         if status != 204:
             self.send_header("Content-Length", str(len(raw)))
         self.end_headers()

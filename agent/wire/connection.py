@@ -99,6 +99,7 @@ class Connection:
         self._identity = Identity()
         self.last_headers: Mapping[str, str] = {}
         self._lock = threading.Lock()
+        self._proving = threading.Lock()
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._is_interrupted = False
         self._is_closed = False
@@ -347,9 +348,13 @@ class Connection:
         if not is_judged:
             return False
         verdict = self._identity.judge(request.method, path, status, content, self._monotonic())
-        if verdict is PageVerdict.DOUBTFUL and self.prove():
-            self._identity.proved(request.method, path, status, content, self._monotonic())
-            return True
+        if verdict is not PageVerdict.DOUBTFUL:
+            return verdict is PageVerdict.MEANT
+        with self._proving:  # a proof that another thread is asking for now may be this page's
+            verdict = self._identity.judge(request.method, path, status, content, self._monotonic())
+            if verdict is PageVerdict.DOUBTFUL and self.prove():
+                self._identity.proved(request.method, path, status, content, self._monotonic())
+                return True
         return verdict is PageVerdict.MEANT
 
     def prove(self) -> bool:

@@ -237,6 +237,8 @@ class _Walk:
 
 def _race(session: LabelSession, actions: Sequence[Action]) -> list[Observed]:
     """All at once, from threads that wait for each other; what they told is remembered when the last is back."""
+    if Action.REMOVE in actions and session.lacks_id:
+        session.perform(Action.LIST)  # once the first removal is through, no list names the device for the others
     seen: list[Observed | None] = [None] * len(actions)
     start = threading.Barrier(len(actions))
 

@@ -23,6 +23,7 @@ from agent.errors import (
 )
 from agent.wire.base import JsonObject
 from agent.wire.devices import Device
+from agent.wire.identity import PROOF_PATH
 from agent.wire.onboarding import RegisterDevice, ScanAnswer
 from simulator.onboarding.exchange import Exchange, Witness
 from simulator.onboarding.journal import Journal
@@ -173,6 +174,11 @@ class LabelSession:
         """The label."""
         return self._subject
 
+    @property
+    def lacks_id(self) -> bool:
+        """The device is registered, and no answer has named its id: a removal has to read the list first."""
+        return self._is_known and not self.device_id
+
     def perform(self, action: Action, *, attempt: int = 1, intended_at: float | None = None) -> Observed:
         """Do one action and remember what it told; never raises for what the service or the network does."""
         observed = self.ask(action, attempt=attempt, intended_at=intended_at)
@@ -214,7 +220,7 @@ class LabelSession:
                 account.gate.refused(error.retry_after_s)
                 attempt += 1
                 continue
-            last = exchanges[-1] if exchanges else None
+            last = next((exchange for exchange in reversed(exchanges) if not _is_proof(exchange)), None)
             if error is not None:
                 return Observed(classify(error), str(error), duration_s, waited_s, error, last=last)
             return Observed(result[0], result[1], duration_s, waited_s, None, result[2], last)
@@ -352,7 +358,7 @@ class LabelSession:
         for exchange in exchanges:
             self._desk.trail.tell(
                 device=self._subject.device_identifier,
-                what=action.value,
+                what="proof" if _is_proof(exchange) else action.value,
                 attempt=attempt,
                 intended_at=intended_at,
                 exchange=exchange,
@@ -367,6 +373,12 @@ _ANSWERS: Final[tuple[tuple[type[AgentError], Answer], ...]] = (
     (ErrorAnswer, Answer.REFUSED),  # after its own kinds above
     (TransportError, Answer.NONE),
 )
+
+
+def _is_proof(exchange: Exchange) -> bool:
+    """Whether the client asked this by itself, to find out whose web page it had got; no action asks it."""
+    path = exchange.path.partition("?")[0]
+    return exchange.method == "GET" and path.endswith(PROOF_PATH) and "/onboarding/" not in path
 
 
 def classify(error: AgentError) -> Answer:

@@ -12,9 +12,9 @@ from simulator.cli import program
 from simulator.fleet.metrics.saturation import Limits, Saturation
 from simulator.fleet.run import performing
 from simulator.fleet.run.hall import Hall
+from simulator.labels.terminal import WrongUse
 from tests.plain_server import Choices, plain_server
 
-# Commands begin after the first polls: what is listed at a device's first contact is history to it.
 SCENARIO = """\
 scenario: plain
 workers: 1
@@ -41,12 +41,18 @@ def _at_any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(performing, "Hall", lambda *given: Hall(*given, saturation=Saturation(limits)))
 
 
-def fleet(folder: Path, base_url: str, *arguments: str) -> tuple[int, str]:
+def fleet(
+    folder: Path,
+    base_url: str,
+    *arguments: str,
+    api_key: str = "mk_key",
+    secret_key: str = "msk_secret",  # noqa: S107 - of a test
+) -> tuple[int, str]:
     """Exit code and output."""
     secret = folder / "secret"
-    secret.write_text("msk_secret")
+    secret.write_text(secret_key)
     secret.chmod(0o600)
-    where = ["--base-url", base_url, "--api-key", "mk_key", "--secret-key-file", str(secret)]
+    where = ["--base-url", base_url, "--api-key", api_key, "--secret-key-file", str(secret)]
     done = CliRunner().invoke(program, [*arguments, *where], standalone_mode=False)
     if done.exception is not None:
         raise done.exception
@@ -83,6 +89,33 @@ def test_a_run_against_a_plain_server(tmp_path, choices, code, word):
     assert set(server.beyond) == allowed
 
 
+@pytest.mark.parametrize("choices", [Choices(), Choices(once=True), Choices(page=5)], ids=str)
+def test_commands_of_the_ramp_wait_for_their_devices_first_contact_and_are_carried_out(tmp_path, choices):
+    """Such a server lists no states: what is listed at the first contact is history to a device."""
+    scenario, out = tmp_path / "s.yaml", tmp_path / "out"
+    begin, end = SCENARIO.index("  - {name: ramp"), SCENARIO.index("  - {name: rest")
+    ramp = "  - {name: ramp, kind: ramp, duration_s: 3s}\n"
+    text = SCENARIO[:begin] + ramp + SCENARIO[end:]
+    scenario.write_text(text.replace("every_s: 1s}", "every_s: 4s}").replace("rate_per_s: 2", "rate_per_s: 6"))
+    with plain_server(choices) as server:
+        code, said = fleet(tmp_path, server.base_url, "run", str(scenario), "--out", str(out))
+        assert code == 0, said
+        assert server.sent >= 5
+    run = json.loads((out / "run.json").read_text())
+    assert any("nothing was lost" in sentence for sentence in run["verdict"]["sentences"])
+
+
+def test_commands_whose_devices_never_had_a_list_are_not_sent_and_said(tmp_path):
+    scenario, out = tmp_path / "s.yaml", tmp_path / "out"
+    scenario.write_text(SCENARIO.replace("drain_s: 20s", "drain_s: 2s"))
+    with plain_server(Choices(mute=True)) as server:
+        code, _ = fleet(tmp_path, server.base_url, "run", str(scenario), "--out", str(out))
+        assert server.commands == {}
+    run = json.loads((out / "run.json").read_text())
+    assert code not in {0, 4}
+    assert "commands were not sent: their devices never had an answer to a poll" in json.dumps(run)
+
+
 def test_a_time_to_live_is_refused_where_the_server_has_none(tmp_path):
     with plain_server() as server:
         arguments = ["command", "send", "--device", "d-1", "--payload", '{"command":"ping"}']
@@ -93,3 +126,24 @@ def test_a_time_to_live_is_refused_where_the_server_has_none(tmp_path):
         assert fleet(tmp_path, server.base_url, *arguments)[0] == 0
         assert len(server.commands["d-1"]) == 1
     assert server.beyond == []
+
+
+BACKFILL = """\
+scenario: past
+kind: backfill
+fleet:
+  devices: 2
+  models:
+    - {name: node, share: 1, telemetry: {every_s: 60s}}
+backfill: {history_s: 1h}
+phases: [{name: all, kind: hold, duration_s: 60s}]
+"""
+
+
+def test_a_backfill_is_refused_in_one_line_and_nothing_is_sent(tmp_path):
+    scenario = tmp_path / "s.yaml"
+    scenario.write_text(BACKFILL)
+    with plain_server() as server:
+        with pytest.raises(WrongUse, match="announces no list-parameters and no recorded-at"):
+            fleet(tmp_path, server.base_url, "run", str(scenario), "--out", str(tmp_path / "out"))
+        assert (server.readings, server.devices) == ([], [])
