@@ -137,10 +137,10 @@ class HandingOver:
                 self._succeeded(stamps.server_time, now)
                 return OutcomeClass.OK
         try:
-            good = judge(answer)
+            good = judge(answer, page_is_meant=answer.page_is_meant)
             if ask.operation is Operation.READINGS:
                 refused = read_refusals(good, ask)
-                if not refused:
+                if not refused and not answer.page_is_meant:
                     familiar.learn_taken(answer.body, len(ask.keys))
                 self._take_readings(ask, refused, now)
             else:
