@@ -35,6 +35,7 @@ class Choices:
         refuses: readings are answered with 400.
         once: each command is listed once.
         deaf: commands are taken, and listed to nobody.
+        mute: lists of commands are answered with 500.
         results: status of the table of results.
     """
 
@@ -46,6 +47,7 @@ class Choices:
     refuses: bool = False
     once: bool = False
     deaf: bool = False
+    mute: bool = False
     results: int = 201
 
 
@@ -104,6 +106,8 @@ class Plain:
                 ours.append({"_id": f"own-{self.sent}", "payload": body["command_payload"]})
                 return self._written("data", ours[-1])
             case "GET", ["devices", device_id, "commands"]:
+                if self.choices.mute:
+                    return 500, {"error": "broken"}
                 ours = [] if self.choices.deaf else list(self.commands.get(device_id, []))
                 if self.choices.once and ours:
                     self.commands[device_id] = []

@@ -198,8 +198,13 @@ def prove_effects(expected: Sequence[ExpectedCommand], runs: Mapping[str, int]) 
 
 
 def prove_readings(name: str, accounts: Iterable[ReadingAccount]) -> Proof:
-    """Each accepted reading is stored exactly once and as it was; nothing else is stored."""
+    """Each reading that was sent was accepted and is stored exactly once and as it was; nothing else is stored.
+
+    A service that refuses what it is sent loses nothing, and yet nothing is proved with it: that does not hold either.
+    """
+    accounts = tuple(accounts)
     findings = [audit_readings(account) for account in accounts]
+    left_out = [sentence for account in accounts for sentence in _not_accepted(account)]
     lost = sum(len(found.lost) for found in findings)
     doubled = sum(len(found.doubled) for found in findings)
     altered = sum(len(found.altered) for found in findings)
@@ -207,13 +212,25 @@ def prove_readings(name: str, accounts: Iterable[ReadingAccount]) -> Proof:
     accepted = sum(found.accepted for found in findings)
     return Proof(
         name=name,
-        held=accepted > 0 and all(found.clean for found in findings),
+        held=accepted > 0 and not left_out and all(found.clean for found in findings),
         expected=f"{accepted} accepted by {len(findings)} {'device' if len(findings) == 1 else 'devices'}",
         found=f"{sum(found.stored for found in findings)} stored: {lost} lost, {doubled} doubled, "
         f"{altered} altered, {unknown} unknown",
-        details=_details([sentence for found in findings for sentence in found.sentences()]),
+        details=_details([sentence for found in findings for sentence in found.sentences()] + left_out),
         lost=lost + altered,
     )
+
+
+def _not_accepted(account: ReadingAccount) -> list[str]:
+    """What kept the service from having this device's readings, a sentence each."""
+    wrong = []
+    if account.refused:
+        wrong.append(f"{account.device}: the service refused {account.refused} readings for good")
+    if account.unanswered:
+        wrong.append(f"{account.device}: {account.unanswered} readings were sent and got no good answer")
+    if not account.accepted:
+        wrong.append(f"{account.device}: the service accepted no reading")
+    return wrong
 
 
 def cut_off(
@@ -252,6 +269,8 @@ def prove_agent_books(account: AgentAccount) -> Proof:
         wrong.append(f"{account.device}: dropped {account.dropped} readings at a bound")
     if account.set_aside:
         wrong.append(f"{account.device}: the service refused {account.set_aside} readings for good")
+    if not account.delivered:
+        wrong.append(f"{account.device}: delivered no reading at all")
     lost = max(0, account.accepted - leaving) + max(0, account.delivered - account.stored)
     return Proof(
         name="The real agent's books balance with the service's",

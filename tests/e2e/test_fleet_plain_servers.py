@@ -14,7 +14,6 @@ from simulator.fleet.run import performing
 from simulator.fleet.run.hall import Hall
 from tests.plain_server import Choices, plain_server
 
-# Commands begin after the first polls: what is listed at a device's first contact is history to it.
 SCENARIO = """\
 scenario: plain
 workers: 1
@@ -81,6 +80,33 @@ def test_a_run_against_a_plain_server(tmp_path, choices, code, word):
         assert again[0] == code, again[1]
     allowed = {name for name in server.beyond if name.startswith("POST /products")}
     assert set(server.beyond) == allowed
+
+
+@pytest.mark.parametrize("choices", [Choices(), Choices(once=True), Choices(page=5)], ids=str)
+def test_commands_of_the_ramp_wait_for_their_devices_first_contact_and_are_carried_out(tmp_path, choices):
+    """Such a server lists no states: what is listed at the first contact is history to a device."""
+    scenario, out = tmp_path / "s.yaml", tmp_path / "out"
+    begin, end = SCENARIO.index("  - {name: ramp"), SCENARIO.index("  - {name: rest")
+    ramp = "  - {name: ramp, kind: ramp, duration_s: 3s}\n"
+    text = SCENARIO[:begin] + ramp + SCENARIO[end:]
+    scenario.write_text(text.replace("every_s: 1s}", "every_s: 4s}").replace("rate_per_s: 2", "rate_per_s: 6"))
+    with plain_server(choices) as server:
+        code, said = fleet(tmp_path, server.base_url, "run", str(scenario), "--out", str(out))
+        assert code == 0, said
+        assert server.sent >= 5
+    run = json.loads((out / "run.json").read_text())
+    assert any("nothing was lost" in sentence for sentence in run["verdict"]["sentences"])
+
+
+def test_commands_whose_devices_never_had_a_list_are_not_sent_and_said(tmp_path):
+    scenario, out = tmp_path / "s.yaml", tmp_path / "out"
+    scenario.write_text(SCENARIO.replace("drain_s: 20s", "drain_s: 2s"))
+    with plain_server(Choices(mute=True)) as server:
+        code, _ = fleet(tmp_path, server.base_url, "run", str(scenario), "--out", str(out))
+        assert server.commands == {}
+    run = json.loads((out / "run.json").read_text())
+    assert code not in {0, 4}
+    assert "commands were not sent: their devices never had an answer to a poll" in json.dumps(run)
 
 
 def test_a_time_to_live_is_refused_where_the_server_has_none(tmp_path):

@@ -103,6 +103,10 @@ class DeviceBook(Protocol):
         """The service took the final result."""
         ...
 
+    def result_put_aside(self, device: int, command_id: str) -> None:
+        """Nothing on the service takes the final result: it stays with the device, and nobody waits for it."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class BookCounts:
@@ -181,6 +185,9 @@ class NoBook:
         """See :class:`DeviceBook`."""
 
     def command_reported(self, device: int, command_id: str, at_s: float) -> None:
+        """See :class:`DeviceBook`."""
+
+    def result_put_aside(self, device: int, command_id: str) -> None:
         """See :class:`DeviceBook`."""
 
 

@@ -192,6 +192,9 @@ class Ledger:
         """See :meth:`DeviceBook.command_reported`."""
         self._note(CommandKind.REPORTED, device, command_id, at_s)
 
+    def result_put_aside(self, device: int, command_id: str) -> None:
+        """See :meth:`DeviceBook.result_put_aside`; on disk it is a command that finished and was never reported."""
+
     def flush(self) -> None:
         """Hand what was collected to the thread that writes. To be called each second; returns at once."""
         if not self._records:

@@ -45,12 +45,16 @@ class ReadingAccount:
         accepted: what the service answered with 2xx, or what was durably taken in before it was sent.
         stored: what the service gives back.
         unsure: keys that may be stored or not: sent without an answer, or taken in while the power went.
+        refused: how many the service refused for good.
+        unanswered: how many were sent, got no good answer, and are not stored.
     """
 
     device: str
     accepted: tuple[ReadingFact, ...]
     stored: tuple[ReadingFact, ...]
     unsure: frozenset[int] = frozenset()
+    refused: int = 0
+    unanswered: int = 0
 
 
 @dataclass(frozen=True, slots=True)

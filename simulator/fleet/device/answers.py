@@ -49,15 +49,21 @@ class HttpAnswer(NamedTuple):
         status: the status code.
         headers: names and values as they came.
         body: as it came; requests ask for ``identity``, and a server may compress it all the same.
+        page_is_meant: it is the service's own web page (:mod:`simulator.fleet.device.pages`): its status counts.
     """
 
     status: int
     headers: Sequence[tuple[bytes, bytes]]
     body: bytes
+    page_is_meant: bool = False
 
 
-def judge(answer: Answered) -> Answer:
+def judge(answer: Answered, *, page_is_meant: bool = False) -> Answer:
     """A good answer as the agent's client has it.
+
+    Args:
+        answer: good or not.
+        page_is_meant: a web page is the service's own, so that its status means what it says.
 
     Raises:
         ServiceError: the class that belongs to the status, or what it is instead of the service's answer.
@@ -69,7 +75,7 @@ def judge(answer: Answered) -> Answer:
     is_good = answer.status in _GOOD and (not body or _GOOD_JSON.match(body))
     if not is_good or "html" in headers.get("content-type", "").lower():
         response = httpx.Response(answer.status, headers=headers, content=body)
-        raise_for_status(response, body, source=SOURCE, redact=redact)
+        raise_for_status(response, body, source=SOURCE, redact=redact, page_is_meant=page_is_meant)
     return Answer(answer.status, headers, body, SOURCE)
 
 

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from agent.core.values import Moment
 from agent.errors import ServiceError, TransportError, UnexpectedAnswer
+from agent.wire.identity import PROOF_PATH
 from simulator.fleet.device.answers import HttpAnswer
 from simulator.fleet.device.copies import Unawaited, send_copies
 from simulator.fleet.device.exchange import HELD_POLL, Ask, Operation, Speaker
@@ -21,6 +22,7 @@ from simulator.fleet.device.glance import Familiar
 from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.model import DeviceModel, Fleetwide
 from simulator.fleet.device.observer import NoObserver, Observer
+from simulator.fleet.device.pages import Pages, ProofCaller, Proved, is_page_answer
 from simulator.fleet.device.places import Places, Site
 from simulator.fleet.device.virtual_device import Channel, VirtualDevice
 from simulator.fleet.engine.ports import Headers, HttpEngine
@@ -109,8 +111,39 @@ class Driver(Places["_Place"]):
         self.timeout_s = timeout_s
         self.familiar = Familiar()
         self.on_news = on_news
+        self.pages = Pages(self._prove, self.clocks.monotonic)
+        self._asking = 0
+        self._proof: ProofCaller | None = None
         places = [_Place(self, first_index + number, member) for number, member in enumerate(members)]
         super().__init__(places, first_index, fleet.gauges)
+
+    def judge(self, exchange: _Exchange, answer: HttpAnswer, then: Callable[[bool], None]) -> None:
+        """Call ``then`` with whether the answer is the service's own web page; later, where a proof is needed."""
+        ask = exchange.ask
+        if not is_page_answer(answer):
+            self.pages.note(ask.operation, ask.method, ask.target, answer.status)
+            then(False)
+            return
+        self._asking = exchange.place.index
+        self.pages.sort(ask.operation, ask.method, ask.target, answer, then)
+
+    def proof_lost(self, index: int) -> None:
+        """The device whose connection carries the proof has no power any more."""
+        if self._proof is not None and self._proof.index == index:
+            self._proof.end(good=False)
+
+    def _prove(self, proved: Proved) -> None:
+        """Ask once for the list of devices, over the link on which the web page came."""
+        index = self._asking
+
+        def ended(good: bool) -> None:  # noqa: FBT001 - a callback's answer
+            self._proof = None
+            proved(good)
+
+        self._proof = ProofCaller(index, ended)
+        letterhead = self.letterheads[index % len(self.letterheads)]
+        message = letterhead.message(Ask(_POLL, "GET", PROOF_PATH))
+        self.engine.send(index, message, self._proof, self.timeout_s)
 
 
 class _Place(Site):
@@ -143,6 +176,7 @@ class _Place(Site):
         driver.wheel.cancel(self)
         self.device.power_lost(self.moment(driver.clocks.now()))
         self.device = None
+        driver.proof_lost(self.index)
         driver.fleet.gauges.online -= 1
 
     def sample(self, *, on: bool) -> None:
@@ -231,11 +265,22 @@ class _Exchange:
 
     def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.ports.Caller`."""
+        device = self.place.device
+        if device is None:
+            return
+        answer = HttpAnswer(status, headers, body)
+
+        def judged(page_is_meant: bool) -> None:  # noqa: FBT001 - a callback's answer
+            if self.place.device is device:  # the power may have gone while the proof was asked for
+                self._take(device, answer._replace(page_is_meant=True) if page_is_meant else answer, sent_s, now_s)
+
+        self.place.driver.judge(self, answer, judged)
+
+    def _take(self, device: VirtualDevice, answer: HttpAnswer, sent_s: float, now_s: float) -> None:
         place = self.place
-        if place.device is not None:
-            now = place.moment(place.driver.clocks.moment(now_s))
-            outcome = place.device.answered(self.ask, HttpAnswer(status, headers, body), sent_s, now)
-            place.ended(self, outcome, sent_s, now)
+        now = place.moment(place.driver.clocks.moment(now_s))
+        outcome = device.answered(self.ask, answer, sent_s, now)
+        place.ended(self, outcome, sent_s, now)
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.ports.Caller`."""

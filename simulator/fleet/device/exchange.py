@@ -360,7 +360,7 @@ class Reading:
         Raises:
             ServiceError: the answer is an error, or not the service's.
         """
-        good = judge(answer)
+        good = judge(answer, page_is_meant=answer.page_is_meant)
         page = self._walk.take(good)
         self._pages.append((good, page))
         self._walk.proceed(good, page)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from agent.core.outbox import Disposition, judge_readings, judge_report
-from agent.core.unreported import ReportFault, fault_of
+from agent.core.unreported import REASON_MAX, ReportFault, Tries, fault_of
 from agent.core.values import JournalEntry, Moment, Report
 from agent.errors import ErrorAnswer, ServiceError
-from agent.wire.extensions import BATCH_SENSOR_DATA, COMMAND_RESULTS
+from agent.wire.extensions import BATCH_SENSOR_DATA
 from simulator.fleet.device.answers import HttpAnswer, is_refused, judge, outcome_of
 from simulator.fleet.device.body import Body
 from simulator.fleet.device.exchange import IN_PROGRESS, Ask, Operation, read_refusals
@@ -19,7 +20,8 @@ from simulator.fleet.device.store import Row
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 
 _ONE: Final = 1
-_REPORT_TRIES: Final = 5
+# So often a result is tried when the run drains: what nothing takes is not waited for until the agent's own limits.
+_TRIES_IN_DRAIN: Final = 5
 _UNHOUSED: Final = frozenset({ReportFault.NO_PLACE, ReportFault.FAILING, ReportFault.CONTENT})
 _NOWHERE: Final = "the scenario says that the service has no place for results"
 _NEVER_S: Final = float("-inf")
@@ -35,6 +37,7 @@ class HandingOver:
     Attributes:
         not_before_s: nothing goes out before this, on the monotonic clock.
         is_waiting: a request is on its way, and its answer or its end has not been told.
+        is_draining: the run comes to its end: a result that nothing takes is put aside after a few tries.
         fault: why the last answer was no good one, for a person.
     """
 
@@ -50,9 +53,13 @@ class HandingOver:
         "_place_is_missing",
         "_report_after_s",
         "_report_backoff",
-        "_report_tries",
+        "_row",
+        "_shortened",
         "_told_before",
+        "_tries",
+        "_tries_of",
         "fault",
+        "is_draining",
         "is_waiting",
         "not_before_s",
     )
@@ -70,8 +77,10 @@ class HandingOver:
         # The report that went out and was not answered for good: command and status, and what sending it again is.
         self._report_after_s = _NEVER_S  # results alone wait until then: what nobody takes holds no reading back
         self._report_backoff = body.model.backoff
-        self._report_tries = 0
+        self._tries = self._row = Tries()  # of the oldest result, and of any of them, since one was taken
+        self._tries_of = self._shortened = ""
         self._place_is_missing = False
+        self.is_draining = False
         self._is_dated = body.speaker.sends_time
         self._told_before = ("", "", Attempt.FIRST)
         self._apart = Attempt.AMBIGUOUS  # what sending the readings of a refused batch one by one is; not known yet
@@ -113,7 +122,8 @@ class HandingOver:
         disk = body.disk
         if not disk.journal.is_idle and now.monotonic_s >= self._report_after_s:
             while (finished := disk.journal.first_finished()) is not None:
-                ask = self._report(_as_report(finished), finished.finished or now)
+                report = _as_report(finished)
+                ask = self._report(self._short(report), finished.finished or now)
                 if ask is not None:
                     return ask
                 self._put_result_aside(finished.command.id, _NOWHERE)
@@ -137,10 +147,10 @@ class HandingOver:
                 self._succeeded(stamps.server_time, now)
                 return OutcomeClass.OK
         try:
-            good = judge(answer)
+            good = judge(answer, page_is_meant=answer.page_is_meant)
             if ask.operation is Operation.READINGS:
                 refused = read_refusals(good, ask)
-                if not refused:
+                if not refused and not answer.page_is_meant:
                     familiar.learn_taken(answer.body, len(ask.keys))
                 self._take_readings(ask, refused, now)
             else:
@@ -168,7 +178,7 @@ class HandingOver:
                 self._put_away(ask, str(error), now)
             elif left:
                 self._keep(ask, now, refused=is_refused(error))
-        elif (fault := fault_of(error)) in _UNHOUSED and COMMAND_RESULTS not in self._body.fleet.offers:
+        elif (fault := fault_of(error)) in _UNHOUSED:
             self._result_not_taken(ask, error, fault, now)
             return
         else:
@@ -229,39 +239,67 @@ class HandingOver:
             ask = ask._replace(attempt=attempt)
         return ask
 
+    def _short(self, report: Report) -> Report:
+        """The report without the result itself, where that is what the service refused."""
+        if report.command_id != self._shortened:
+            return report
+        why = f"result_refused: {self.fault}"
+        return replace(report, result=None, error=why if report.error is None else f"{report.error} ({why})")
+
     def _take_report(self, ask: Ask, now: Moment) -> None:
         if ask.report is None or ask.report.status == IN_PROGRESS:
             return
         body = self._body
-        self._report_tries, self._place_is_missing = 0, False
+        self._tries = self._row = Tries()
+        self._place_is_missing = False
+        self._report_backoff = body.model.backoff
         body.disk.journal.reported(ask.report.command_id)
         body.fleet.gauges.open_commands -= 1
         body.fleet.book.command_reported(body.index, ask.report.command_id, body.run_s(now))
 
     def _result_not_taken(self, ask: Ask, error: ServiceError, fault: ReportFault, now: Moment) -> None:
-        """Of a service that announces no place for results: after a few tries they are put aside, one by one."""
-        self.not_before_s = now.monotonic_s
-        if ask.report is None or ask.report.status == IN_PROGRESS:
+        """A result is put aside by the limits of :mod:`agent.core.unreported`, and so are all when no place is there.
+
+        The oldest is tried; those behind it wait with it, and nothing else does.
+        """
+        now_s = self.not_before_s = now.monotonic_s
+        report = ask.report
+        if report is None or report.status == IN_PROGRESS:
             return
-        self._report_tries += 1
-        if self._place_is_missing or fault is ReportFault.CONTENT or self._report_tries >= _REPORT_TRIES:
-            self._place_is_missing = self._place_is_missing or fault is not ReportFault.CONTENT
-            self._put_result_aside(ask.report.command_id, str(error))
+        if fault is ReportFault.CONTENT:
+            if self._shortened != report.command_id and report.result is not None:
+                self._shortened = report.command_id
+            else:
+                self._put_result_aside(report.command_id, str(error))
+            return
+        if self._tries_of != report.command_id:
+            self._tries_of, self._tries = report.command_id, Tries()
+        self._tries, self._row = self._tries.failed(now_s), self._row.failed(now_s)
+        is_second = self._row.times > self._tries.times  # two results failed: the place is in doubt, not the result
+        is_enough = self._tries.are_enough(fault, now_s) or (is_second and self._row.are_enough(fault, now_s))
+        if self._place_is_missing or is_enough or (self.is_draining and self._row.times >= _TRIES_IN_DRAIN):
+            self._place_is_missing = self._place_is_missing or is_second or fault is ReportFault.NO_PLACE
+            self._put_result_aside(report.command_id, str(error))
             return
         retry_after_s = error.retry_after_s if isinstance(error, ErrorAnswer) else None
         self._report_backoff, wait_s = self._report_backoff.failed(self._body.chance(), retry_after_s)
-        self._report_after_s = now.monotonic_s + wait_s
+        self._report_after_s = now_s + wait_s
         again = ask.attempt.again(refused=is_refused(error))
-        self._told_before = (ask.report.command_id, ask.report.status, again)
+        self._told_before = (report.command_id, report.status, again)
+
+    def drain(self, *, on: bool) -> None:
+        """The run comes to its end, or goes on: results that were not taken are tried now."""
+        self.is_draining = on
+        if on:
+            self._report_after_s = _NEVER_S
 
     def _put_result_aside(self, command_id: str, reason: str) -> None:
         """Nothing takes this result: it stays in the journal, and holds nothing else back."""
         body = self._body
-        body.disk.journal.put_aside(command_id, reason)
+        body.disk.journal.put_aside(command_id, reason[:REASON_MAX])
         body.fleet.gauges.open_commands -= 1
         body.fleet.gauges.results_put_aside += 1
-        self._report_tries = 0
-        self._report_backoff = body.model.backoff
+        body.fleet.book.result_put_aside(body.index, command_id)
 
     # --- readings -----------------------------------------------------------------------------------------------------
 

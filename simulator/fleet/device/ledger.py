@@ -63,12 +63,15 @@ class DeviceLedger:
         Args:
             stored: what the service gives back, by millisecond.
         """
-        unsure = self._facts.keys() - self._accepted - self._refused
+        stored = tuple(stored)
+        unsure = {self._facts[key].key for key in self._facts.keys() - self._accepted - self._refused}
         return ReadingAccount(
             device=self.name,
             accepted=tuple(self._facts[key] for key in sorted(self._accepted)),
             stored=tuple(ReadingFact(fact.key, {_DIGEST: digest_values(fact.values)}) for fact in stored),
-            unsure=frozenset(self._facts[key].key for key in unsure),
+            unsure=frozenset(unsure),
+            refused=len(self._refused),
+            unanswered=len(unsure - {fact.key for fact in stored}),
         )
 
     def fault(self, sentence: str) -> None:

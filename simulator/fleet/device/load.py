@@ -17,6 +17,7 @@ from agent.wire import paths
 from agent.wire.answers import Answer
 from agent.wire.commands import CommandRecord, SendCommand
 from agent.wire.extensions import COMMAND_TTL
+from agent.wire.identity import PROOF_PATH
 from agent.wire.json_text import encode_json
 from simulator.fleet.device.answers import SOURCE, HttpAnswer, judge, outcome_of, read_written
 from simulator.fleet.device.driver import TIMEOUT_S, Clocks
@@ -25,6 +26,7 @@ from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.load_parts import CLEAR, RUN_OVER, Readings, Request, Subject, Users
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.device.observer import NoObserver, Observer
+from simulator.fleet.device.pages import Pages, ProofCaller, Proved, is_page_answer
 from simulator.fleet.engine.ports import Headers, HttpEngine
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass, class_of
@@ -91,6 +93,8 @@ class Load:
         self.under_way: set[_Sending] = set()
         self.is_over = False
         self.undelivered = 0
+        self._pages = Pages(self._prove, self.clocks.monotonic)
+        self._asking = 0
         self._options = options or LoadOptions()
         self._letterheads = letterheads
         self._first = first_index
@@ -150,6 +154,22 @@ class Load:
         body = encode_json(order.to_wire())
         return Ask(Operation.ORDER, "POST", paths.SEND_COMMAND, body, intended_s=due_s, ready_s=due_s), 0
 
+    # --- web pages ----------------------------------------------------------------------------------------------------
+
+    def note(self, ask: Ask, status: int) -> None:
+        """An answer came that is no web page."""
+        self._pages.note(ask.operation, ask.method, ask.target, status)
+
+    def sort(self, ask: Ask, device: int, answer: HttpAnswer, then: Callable[[bool], None]) -> None:
+        """Call ``then`` with whether this is the service's own web page; later, where a proof is needed."""
+        self._asking = device
+        self._pages.sort(ask.operation, ask.method, ask.target, answer, then)
+
+    def _prove(self, proved: Proved) -> None:
+        device = self._asking
+        message = self._letterheads[device % len(self._letterheads)].message(Ask(Operation.POLL, "GET", PROOF_PATH))
+        self.engine.send(device, message, ProofCaller(device, proved), self._options.timeout_s)
+
     # --- ends ---------------------------------------------------------------------------------------------------------
 
     def settle(self, sending: _Sending, outcome: OutcomeClass, sent_s: float | None, now_s: float, fault: str) -> None:
@@ -204,12 +224,23 @@ class _Sending:
 
     def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
         """See :class:`~simulator.fleet.engine.ports.Caller`."""
-        outcome, fault = class_of(status), ""
-        if outcome is not OutcomeClass.OK or (body and body[0] not in b"{["):
+        outcome, answer = class_of(status), HttpAnswer(status, headers, body)
+        if outcome is OutcomeClass.OK and not is_page_answer(answer):
+            self._load.note(self.ask, status)
+            self._take(outcome, "", body, sent_s, now_s)
+            return
+
+        def judged(page_is_meant: bool) -> None:  # noqa: FBT001 - a callback's answer
+            found, fault = outcome, ""
             try:
-                judge(HttpAnswer(status, headers, body))
+                judge(answer, page_is_meant=page_is_meant)
             except ServiceError as error:
-                outcome, fault = outcome_of(error), str(error)
+                found, fault = outcome_of(error), str(error)
+            self._take(found, fault, body, sent_s, now_s)
+
+        self._load.sort(self.ask, self.device, answer, judged)
+
+    def _take(self, outcome: OutcomeClass, fault: str, body: bytes, sent_s: float, now_s: float) -> None:
         self._load.write_down(self, outcome, body, sent_s, now_s)
         self._load.settle(self, outcome, sent_s, now_s, fault)
 

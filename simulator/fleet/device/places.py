@@ -30,6 +30,11 @@ class Place(Protocol):
         """Its life; None without power."""
         ...
 
+    @property
+    def had_contact(self) -> bool:
+        """Whether it ever had a list of its commands."""
+        ...
+
     def switch_on(self, *, sampling: bool) -> None:
         """Power; nothing happens when it has it."""
         ...
@@ -61,6 +66,11 @@ class Site(Timer):
         self._disk = Disk.empty()
         self._chance = Chance(fleet.seed, index)
         self.index = index
+
+    @property
+    def had_contact(self) -> bool:
+        """Whether its journal ever saw a list, so that what comes next is no history."""
+        return not self._disk.journal.is_empty
 
     def moment(self, now: Moment) -> Moment:
         """This instant as the device sees it."""
@@ -115,6 +125,10 @@ class Places(Generic[AnyPlace]):
     def unsettled(self) -> list[int]:
         """The devices that are on and have something to hand over."""
         return list(self._unsettled())
+
+    def had_contact(self, index: int) -> bool:
+        """Whether this device ever had a list of its commands, in this life or one before."""
+        return self._places[index - self._first].had_contact
 
     def _unsettled(self) -> Iterator[int]:
         return (place.index for place in self._places if place.device is not None and not place.device.settled)

@@ -126,6 +126,7 @@ class VirtualDevice:
     def sample(self, *, on: bool) -> None:
         """Read the sensor, or stop reading it, to let everything drain."""
         self._sampling = on
+        self.uplink.drain(on=not on)
         self.own_due_s = _AT_ONCE_S
 
     def _work(self, now: Moment) -> None:

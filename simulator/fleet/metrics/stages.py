@@ -76,6 +76,10 @@ class CommandWays:
         if None not in way:
             del self._ways[command_id]
 
+    def end(self, command_id: str) -> None:
+        """Nothing more comes of this command: what is known of it is forgotten, and its round trip is not measured."""
+        self._ways.pop(command_id, None)
+
     def give_up(self, now_s: float, after_s: float) -> int:
         """Count those that are under way for longer as timeouts, so that they are in the percentiles of the round trip.
 

@@ -79,6 +79,7 @@ class Afflictions:
         self.arrive = devices.arrive
         self.sample = devices.sample
         self.unsettled = devices.unsettled
+        self.had_contact = devices.had_contact
         self.gauges: Callable[[], Mapping[str, float]] = devices.gauges
         self.close = devices.close
 

@@ -42,7 +42,7 @@ from simulator.fleet.audit.book import (
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.audit.frames import LedgerHeader
 from simulator.fleet.audit.ledger import Ledger
-from simulator.fleet.device.answers import is_refused, judge, outcome_of
+from simulator.fleet.device.answers import is_refused, outcome_of
 from simulator.fleet.device.chance import Chance
 from simulator.fleet.device.exchange import Ask, Operation, Speaker, read_refusals, values_text
 from simulator.fleet.engine.pool import HttpPool
@@ -58,6 +58,7 @@ from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.python_file import Program
 from simulator.fleet.signals.base import Individual
 from simulator.fleet.target.asking import Keyring
+from simulator.fleet.target.pool_pages import PoolPages
 from simulator.fleet.target.way import KeyPairFile, read_keys
 
 OPERATION: Final = "http.sensor_data"
@@ -148,6 +149,7 @@ class BackfillPlay:
         self._first_number = first_number_of(history_name(scenario, job.from_s, job.to_s))
         self._keys = Keyring(read_keys(job.keys))
         self._pool = HttpPool(job.base_url, {}, connections=job.connections, timeout_s=scenario.target.timeout_s)
+        self._pages = PoolPages(self._pool, lambda: self._keys.headers(0))
         self._ledger: Ledger | None = None
         if job.ledger_path is not None and job.ledger_header is not None:
             self._ledger = Ledger(job.ledger_path, job.ledger_header)
@@ -373,7 +375,8 @@ class BackfillPlay:
         outcome = OutcomeClass.TIMEOUT  # unless something else is known: the run may end before the answer
         try:
             headers = {**self._keys.headers(self._sums.requests), **ask.headers}
-            answer = judge(await self._pool.request(ask.method, ask.target, body=ask.body, headers=headers))
+            came = await self._pool.request(ask.method, ask.target, body=ask.body, headers=headers)
+            answer = await self._pages.judge(ask.method, ask.target, came)
         except ServiceError as error:
             outcome = outcome_of(error)
             raise

@@ -129,6 +129,10 @@ class Devices(Protocol):
         """Devices that have something to hand over."""
         ...
 
+    def had_contact(self, device: int) -> bool:
+        """Whether this device ever had a list of its commands, so that nothing in the next one is history to it."""
+        ...
+
     def gauges(self) -> Mapping[str, float]:
         """What they are at."""
         ...
@@ -198,6 +202,7 @@ class _CoreDevices:
         self.switch_off = driver.switch_off
         self.sample = driver.sample
         self.unsettled = driver.unsettled
+        self.had_contact = driver.had_contact
         self.lose = links.lose
         self.restore = links.state.restore
         self.afflict = links.afflict
@@ -401,6 +406,11 @@ class WireDevices:
     def unsettled(self) -> list[int]:
         """See :class:`Devices`: those whose requests are under way, which end by themselves."""
         return list({sending.device for sending in self._load.under_way})
+
+    def had_contact(self, device: int) -> bool:
+        """See :class:`Devices`: no device carries anything out here."""
+        del device
+        return True
 
     def gauges(self) -> Mapping[str, float]:
         """See :class:`Devices`."""

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from agent.wire.extensions import COMMAND_STATUS
 from simulator.fleet.audit.book import DeviceBook, NoBook
 from simulator.fleet.audit.frames import LedgerHeader
 from simulator.fleet.audit.ledger import Ledger
@@ -49,6 +50,10 @@ _KINDS: Final = frozenset(
 _OPEN: Final = frozenset({EventKind.COMMAND, EventKind.ARRIVAL})
 """What comes at its time whatever the target does; a device's own requests wait for each other."""
 _LATE_SHOWN: Final = 10
+_CONTACT_LOOK_S: Final = 0.1
+_NO_CONTACT: Final = (
+    "their devices never had an answer to a poll, and a server that lists no states would have shown them as history"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,8 @@ class FleetJob:
         folder: of the scenario's file: relative paths in it start there.
         origin_s: when what is played once begins, seconds since the epoch.
         model_numbers: the model of each device of the range.
-        offers: the service's extensions.
+        offers: the service's extensions, for the operator.
+        device_offers: those of whatever the devices talk to: the service, or the gateway in front of it.
         run: tells this run from all others.
         ledger: where this worker's book goes; None keeps none.
         connections: for devices that share them.
@@ -86,6 +92,7 @@ class FleetJob:
     origin_s: float
     model_numbers: tuple[int, ...]
     offers: frozenset[str]
+    device_offers: frozenset[str]
     run: str
     ledger: LedgerTarget | None
     connections: int
@@ -142,6 +149,9 @@ class FleetPlay:
         self._faults: tuple[DeviceFault[Any], ...] = ()
         self._drained_from_s: float | None = None
         self._owed: deque[float] = deque()
+        self._held: dict[int, list[Event]] = {}  # orders to devices that were never in contact, by device
+        job_waits = job.scenario.level == "core" and job.scenario.target.transport != "mqtt"
+        self._waits_for_contact = job_waits and COMMAND_STATUS not in job.offers
         self._is_over = False
         self._news = asyncio.Event()
         self._heap = QuietHeap()  # before the run begins: it takes a moment, in which nothing could be sent
@@ -160,7 +170,7 @@ class FleetPlay:
             self._build_models()
         around = self._circumstances(at_s)
         fleet = Fleetwide(
-            job.offers,
+            job.device_offers,
             job.scenario.seed,
             job.run,
             numbered=job.ledger is not None and job.ledger.header.sequence_name is not None,
@@ -212,7 +222,7 @@ class FleetPlay:
         """See :class:`~simulator.fleet.play.base.Play`."""
         if self._troupe is None:
             return {}
-        found = {**self._troupe.gauges(), "open_commands": float(len(self._ways))}
+        found = {**self._troupe.gauges(), "open_commands": float(len(self._ways) + self._held_orders)}
         if self._ledger is not None:
             counts = self._ledger.counts
             found |= {
@@ -244,7 +254,7 @@ class FleetPlay:
         troupe.sample(on=False)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, until_s - time.monotonic())):
-                while self._owes(from_s) or troupe.unsettled() or operator.tally.under_way or self._ways:
+                while self._owes(from_s) or troupe.unsettled() or operator.tally.under_way or self._ways or self._held:
                     self._news.clear()
                     await self._news.wait()
         late = troupe.unsettled()
@@ -277,13 +287,16 @@ class FleetPlay:
             raise broken  # events that were not filed, or a book that was not written: no figure is worth anything
         names = list(zip(self._job.device_ids, self._job.names, strict=True))
         refused = self._operator.tally.refused if self._operator is not None else {}
+        failures = [f"{count} commands were refused: {why}" for why, count in refused.items()]
+        if self._held:
+            failures.append(f"{self._held_orders} commands were not sent: {_NO_CONTACT}")
         scenario = self._job.scenario
         # Every worker would tell the same of the whole fleet: one does.
         faults = () if self._job.worker else truths(self._faults, scenario.seed, scenario.fleet.devices)
         return PlaySummary(
             faults=faults,
             slowest=self._measurement.slowest(names, self._job.devices.start),
-            failures=tuple(f"{count} commands were refused: {why}" for why, count in refused.items()),
+            failures=tuple(failures),
             missed=sum(gap.records for gap in gaps),
             extras={
                 **({"faults": dict(self._measurement.sentences)} if self._measurement.sentences else {}),
@@ -386,9 +399,36 @@ class FleetPlay:
             case EventKind.DISCONNECT:
                 troupe.lose(event.device)
             case EventKind.COMMAND:
-                operator.send(event.device, event.number, event.serial, due_s)
+                self._order(event, due_s, troupe, operator)
             case EventKind.ARRIVAL:
                 troupe.arrive(event.number, event.device, due_s)
+
+    def _order(self, event: Event, due_s: float, troupe: Devices, operator: Operator) -> None:
+        """Send a command; on a server that lists no states, not before its device has had a list.
+
+        What such a server lists at a device's first contact is history to the device, and never carried out.
+        """
+        if not self._waits_for_contact or troupe.had_contact(event.device):
+            operator.send(event.device, event.number, event.serial, due_s)
+            return
+        if not self._held:
+            self._wheel.at(time.monotonic() + _CONTACT_LOOK_S, self._send_held)
+        self._held.setdefault(event.device, []).append(event)
+
+    def _send_held(self) -> None:
+        """Send what waited for its device's first contact: it is due from then on."""
+        troupe, operator, now_s = self._troupe, self._operator, time.monotonic()
+        if troupe is None or operator is None or self._is_over:
+            return
+        for device in [device for device in self._held if troupe.had_contact(device)]:
+            for event in self._held.pop(device):
+                operator.send(event.device, event.number, event.serial, now_s)
+        if self._held:
+            self._wheel.at(now_s + _CONTACT_LOOK_S, self._send_held)
+
+    @property
+    def _held_orders(self) -> int:
+        return sum(map(len, self._held.values()))
 
     async def _flush(self) -> None:
         while True:

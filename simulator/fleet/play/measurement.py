@@ -139,3 +139,8 @@ class StagedBook:
         """See :class:`~simulator.fleet.audit.book.DeviceBook`."""
         self._book.command_reported(device, command_id, at_s)
         self._ways.mark(command_id, Stage.REPORTED, at_s + self.began_s)
+
+    def result_put_aside(self, device: int, command_id: str) -> None:
+        """See :class:`~simulator.fleet.audit.book.DeviceBook`; the way ends here, without a report to measure."""
+        self._book.result_put_aside(device, command_id)
+        self._ways.end(command_id)

@@ -21,13 +21,14 @@ from agent.wire.extensions import NONE
 from agent.wire.json_text import encode_json
 from agent.wire.onboarding import RegisterDevice, ScanAnswer, ScanQr
 from agent.wire.qr import LabelText, encode_label
-from simulator.fleet.device.answers import judge, read_written
+from simulator.fleet.device.answers import read_written
 from simulator.fleet.engine.pool import HttpAnswer, HttpPool
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import REFUSALS, Attempt, OutcomeClass, class_of
 from simulator.fleet.play.base import Leftover, PlaySummary
 from simulator.fleet.play.storm_journeys import Journey, judge_storm, plan_course
 from simulator.fleet.target.asking import Keyring, TargetDesk
+from simulator.fleet.target.pool_pages import PoolPages
 from simulator.fleet.target.provisioning import MARK
 from simulator.fleet.target.way import KeyPairFile, read_keys
 
@@ -102,6 +103,7 @@ class StormPlay:
         self._recorder = recorder
         self._now = now
         self._pool = HttpPool(job.base_url, {}, connections=job.connections, timeout_s=job.timeout_s)
+        self._pages = PoolPages(self._pool, lambda: self._keys.headers(0))
         self._journeys: list[Journey] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._arrivals: asyncio.Task[None] | None = None
@@ -262,7 +264,7 @@ class StormPlay:
                     journey.unsure = journey.unsure or (answer.status == _GONE and bool(unanswered))
                     return answer
                 if class_of(answer.status) not in _LATER:
-                    judge(answer)
+                    await self._pages.judge(step.method, step.target, answer)
                     return answer
                 wait_s = read_retry_after(httpx.Headers(answer.headers))
                 attempt = attempt.again(refused=class_of(answer.status) in REFUSALS)

@@ -58,6 +58,7 @@ _GAUGES: Final = {
     "connections": "connections",
     "waiting_readings": "waiting readings",
     "open_commands": "open commands",
+    "results_put_aside": "results put aside",
 }
 
 

@@ -29,7 +29,7 @@ from simulator.fleet.scenario.kinds import LimiterSettings
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.asking import Keyring, open_desk
-from simulator.fleet.target.discovery import find_offers
+from simulator.fleet.target.discovery import find_gateway_offers, find_offers
 from simulator.fleet.target.gateway_tokens import issue_gateway_tokens
 from simulator.fleet.target.limiter.values import LimiterRules
 from simulator.fleet.target.provisioning import Provisioned, Wanted, provision
@@ -171,7 +171,8 @@ def _storm_job(
 
 def _fleet_jobs(setting: Setting, prepared: Prepared, provisioned: Provisioned) -> Iterator[FleetJob]:
     scenario, way, workers = setting.file.scenario, setting.way, setting.workers
-    address, first_number = _address(setting, provisioned), first_number_of(prepared.run)
+    address, behind = _address(setting, provisioned)
+    first_number = first_number_of(prepared.run)
     name = SEQUENCE_NAME if scenario.audit.numbers else None
     for worker, devices in enumerate(deal(scenario.fleet.devices, workers)):
         ours = provisioned.devices[devices.start : devices.stop]
@@ -192,7 +193,8 @@ def _fleet_jobs(setting: Setting, prepared: Prepared, provisioned: Provisioned) 
             folder=setting.file.folder,
             origin_s=prepared.began_ms / 1000,
             model_numbers=tuple(int(setting.plan.models[device]) for device in devices),
-            offers=_offers_used(scenario, prepared.offers),
+            offers=prepared.offers,
+            device_offers=_offers_used(scenario, prepared.offers if behind is None else behind),
             run=prepared.run,
             ledger=LedgerTarget(ledger_path(setting.folder, worker), header) if setting.is_audited else None,
             connections=max(1, scenario.target.pool // workers),
@@ -244,11 +246,14 @@ def _said(scenario: Scenario) -> tuple[str | None, str | None, str, str]:
     return dialect.recorded_at_reading, dialect.command_lists, section.command_id, section.time_zone
 
 
-def _address(setting: Setting, provisioned: Provisioned) -> Address:
-    """Where devices talk to; through a gateway each gets a token of its own first."""
+def _address(setting: Setting, provisioned: Provisioned) -> tuple[Address, frozenset[str] | None]:
+    """Where devices talk to, and the extensions there where that is not the service.
+
+    Through a gateway each device gets a token of its own first.
+    """
     way, target = setting.way, setting.file.scenario.target
     if target.transport != "mqtt" and target.through != "gateway":
-        return Address(way.base_url, way.key_files)
+        return Address(way.base_url, way.key_files), None
     if way.gateway_url is None or way.gateway_folder is None:
         raise ConfigurationError(
             ["devices that go through a gateway need its tokens: give --local, or --up of a 'fleet-simulator up'"],
@@ -267,7 +272,8 @@ def _address(setting: Setting, provisioned: Provisioned) -> Address:
     if way.broker_port is not None:
         host, port = way.broker_host, way.broker_port
     ca_file = setting.file.folder / broker.ca_file if broker is not None and broker.ca_file is not None else None
-    return Address(way.gateway_url, (), path, host, port, ca_file)
+    offers = find_gateway_offers(way.gateway_url, next(iter(tokens.values()))) if tokens else None
+    return Address(way.gateway_url, (), path, host, port, ca_file), offers
 
 
 def _offers_used(scenario: Scenario, offers: frozenset[str]) -> frozenset[str]:

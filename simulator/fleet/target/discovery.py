@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from agent.wire.auth import KeyPair
+from agent.wire.auth import BearerToken, KeyPair
 from agent.wire.client import ServiceClient
 from agent.wire.dialect import Dialect
+from agent.wire.secret import Secret
 from simulator.announced import ask_offers
 from simulator.fleet.target.way import Way
 
@@ -23,4 +24,18 @@ def find_offers(way: Way, dialect: Dialect | None = None) -> frozenset[str]:
         return dialect.extensions
     keys = way.keys[0]
     with ServiceClient(way.base_url, KeyPair(keys.api_key, keys.secret_key)) as client:
+        return ask_offers(client)
+
+
+def find_gateway_offers(gateway_url: str, token: Secret) -> frozenset[str]:
+    """The extensions of a gateway, which is all that the devices behind it talk to.
+
+    Args:
+        gateway_url: where it serves devices over HTTP.
+        token: of any of its devices.
+
+    Raises:
+        ServiceError: the gateway cannot be reached, is overloaded, or does not take the token.
+    """
+    with ServiceClient(gateway_url, BearerToken(token)) as client:
         return ask_offers(client)

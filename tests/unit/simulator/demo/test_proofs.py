@@ -156,6 +156,25 @@ def test_books_that_do_not_balance_are_found(change, code):
     assert exit_code([proof]) is code
 
 
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"refused": 3}, "virtual-03: the service refused 3 readings for good"),
+        ({"unanswered": 2}, "virtual-03: 2 readings were sent and got no good answer"),
+        ({"accepted": (), "stored": ()}, "virtual-03: the service accepted no reading"),
+    ],
+)
+def test_readings_that_were_not_accepted_prove_nothing_and_lose_nothing(change, says):
+    proof = prove_readings("readings", [account(), replace(account(device="virtual-03"), **change)])
+    assert (proof.held, proof.details, proof.lost) == (False, (says,), 0)
+    assert exit_code([proof]) is ExitCode.CHECK_FAILED
+
+
+def test_an_agent_that_delivered_nothing_proves_nothing():
+    proof = prove_agent_books(replace(BOOKS, delivered=0, stored=0, waiting=40))
+    assert (proof.held, proof.details) == (False, ("real-agent: delivered no reading at all",))
+
+
 def test_readings_that_still_wait_are_no_loss():
     assert prove_agent_books(replace(BOOKS, accepted=42, waiting=2)).held
 

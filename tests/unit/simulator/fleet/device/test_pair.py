@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from email.utils import formatdate
 from urllib.parse import parse_qs, urlsplit
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.core.backoff import Backoff
 from agent.core.polling import PollIntervals
+from agent.core.unreported import LIMITS, ReportFault
 from agent.core.values import CommandState, Contract, Moment
 from agent.errors import TransportError
 from agent.wire import extensions
@@ -347,3 +349,81 @@ def test_an_interval_that_a_command_set_survives_a_power_cut():
     before = world.ledger.accepted
     world.run(40)
     assert world.ledger.accepted - before >= 18
+
+
+def refusing(world: World, status: int, body: bytes = b"{}", *, only_with_result: bool = False) -> list[float]:
+    """Answer every report of the world's device with this; when each one came."""
+    plain, times = world.service.answer, []
+
+    def answer(ask: Ask, now_s: float) -> HttpAnswer:
+        is_final = ask.operation is Operation.REPORT and ask.report.status != "in_progress"
+        if is_final and (ask.report.result is not None or not only_with_result):
+            times.append(world.now_s)
+            if b"command_not_found" in body:
+                del world.service.commands[ask.report.command_id]
+            return answer_of(status, {"content-type": "application/json"}, body)
+        return plain(ask, now_s)
+
+    world.service.answer = answer
+    return times
+
+
+@pytest.mark.parametrize(
+    "offers", [extensions.ALL - {extensions.LONG_POLL}, extensions.NONE], ids=["announced", "plain"]
+)
+def test_a_place_for_results_that_does_not_exist_is_given_up_by_the_agents_own_limits(offers):
+    world = World(lambda: "none", offers=offers)
+    times = refusing(world, 404)
+    world.service.send(PAYLOADS[0], START_S + world.now_s)
+    world.run(300)
+    assert len(times) >= LIMITS[ReportFault.NO_PLACE].times
+    assert (world.fleet.gauges.open_commands, world.fleet.gauges.results_put_aside) == (1, 0)
+    world.run(400)
+    assert times[-1] - times[0] >= LIMITS[ReportFault.NO_PLACE].span_s
+    assert (world.fleet.gauges.open_commands, world.fleet.gauges.results_put_aside) == (0, 1)
+    world.service.send(PAYLOADS[0], START_S + world.now_s)
+    before = len(times)
+    world.run(20)
+    assert len(times) == before + 1
+    assert (world.fleet.gauges.open_commands, world.fleet.gauges.results_put_aside) == (0, 2)
+    assert world.ledger.accepted >= 100
+
+
+def test_a_drain_does_not_wait_for_a_place_that_does_not_exist():
+    world = World(lambda: "none")
+    times = refusing(world, 405)
+    world.service.send(PAYLOADS[0], START_S + world.now_s)
+    world.run(5)
+    world.device.sample(on=False)
+    world.run(60)
+    assert world.device.settled
+    assert len(times) >= 5
+    assert (world.fleet.gauges.open_commands, world.fleet.gauges.results_put_aside) == (0, 1)
+
+
+def test_a_result_whose_content_is_refused_goes_again_without_it():
+    world = World(lambda: "none")
+    times = refusing(world, 422, b'{"error":"validation_error"}', only_with_result=True)
+    ping = world.service.send(PAYLOADS[0], START_S + world.now_s)
+    world.run(20)
+    assert len(times) == 1
+    assert world.service.commands[ping]["status"] == "succeeded"
+    assert world.service.commands[ping]["error"].startswith("result_refused: 422")
+    assert (world.fleet.gauges.open_commands, world.fleet.gauges.results_put_aside) == (0, 0)
+
+
+def test_a_result_that_is_refused_even_without_its_content_is_put_aside():
+    world = World(lambda: "none")
+    times = refusing(world, 422)
+    world.service.send(PAYLOADS[0], START_S + world.now_s)
+    world.run(20)
+    assert len(times) == 2
+    assert (world.fleet.gauges.open_commands, world.fleet.gauges.results_put_aside) == (0, 1)
+
+
+def test_a_result_that_is_no_longer_wanted_is_over():
+    world = World(lambda: "none")
+    refusing(world, 404, b'{"error":"command_not_found"}')
+    world.service.send(PAYLOADS[0], START_S + world.now_s)
+    world.run(20)
+    assert (world.fleet.gauges.open_commands, world.fleet.gauges.results_put_aside) == (0, 0)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from agent.core.values import OutcomeStatus
+from simulator.fleet.audit.book import NoBook
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.operations import OPERATIONS
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.stages import STAGE_OPERATIONS, CommandWays, Stage, stages_of, without_stages
 from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.play.measurement import StagedBook
 
 AT = {
     Stage.PLANNED: 10.0,
@@ -74,3 +77,14 @@ def test_stages_have_no_part_in_the_send_lag_and_can_be_told_from_requests():
     assert Histogram.decode(delta.health.send_lag).count == 1
     assert set(without_stages(delta.operations)) == {"http.poll"}
     assert set(STAGE_OPERATIONS) < OPERATIONS
+
+
+def test_a_command_whose_result_is_put_aside_is_under_way_no_more_and_has_no_round_trip():
+    recorder = Recorder()
+    ways = CommandWays(recorder)
+    book = StagedBook(NoBook(), ways)
+    ways.mark("c1", Stage.PLANNED, 1.0)
+    book.command_finished(0, "c1", OutcomeStatus.SUCCEEDED, 2.0)
+    assert len(ways) == 1
+    book.result_put_aside(0, "c1")
+    assert (len(ways), ways.give_up(100.0, 0.0)) == (0, 0)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.wire.extensions import COMMAND_STATUS
 from simulator.fleet.metrics.merging import second_of
 from simulator.fleet.metrics.recorder import Delta, Recorder
 from simulator.fleet.metrics.saturation import assess
@@ -55,7 +56,8 @@ def a_job(folder: Path, base_url: str, **more: object) -> FleetJob:
         folder=folder,
         origin_s=time.time(),
         model_numbers=(0, 0, 0),
-        offers=frozenset(),
+        offers=frozenset({COMMAND_STATUS}),  # else commands would wait for the first answer to a poll
+        device_offers=frozenset(),
         run="run",
         ledger=None,
         connections=8,

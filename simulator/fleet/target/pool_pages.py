@@ -1,0 +1,68 @@
+"""Whose web page an answer is, for coroutines that ask one target over a pool of connections."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+
+from agent.errors import ServiceError
+from agent.wire.answers import Answer
+from agent.wire.identity import PROOF_PATH
+from simulator.fleet.device.answers import HttpAnswer, judge
+from simulator.fleet.device.pages import Pages, Proved, is_proof_answer
+from simulator.fleet.engine.pool import HttpAnswer as PoolAnswer
+from simulator.fleet.engine.pool import HttpPool
+
+
+class PoolPages:
+    """Judges answers as :class:`~simulator.fleet.device.pages.Pages` does, and awaits the proof where one is needed.
+
+    Args:
+        pool: the connections to the target.
+        headers: the credential for the proof.
+        now: monotonic seconds.
+    """
+
+    def __init__(
+        self, pool: HttpPool, headers: Callable[[], Mapping[str, str]], now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._pool = pool
+        self._headers = headers
+        self._pages = Pages(self._prove, now)
+        self._proof: asyncio.Task[None] | None = None
+
+    async def judge(self, method: str, target: str, answer: PoolAnswer) -> Answer:
+        """A good answer as the agent's client has it.
+
+        Args:
+            method: of the request.
+            target: path and query, percent-encoded.
+            answer: what came.
+
+        Raises:
+            ServiceError: see :func:`simulator.fleet.device.answers.judge`.
+        """
+        found: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def sorted_out(is_meant: bool) -> None:  # noqa: FBT001 - a callback's answer
+            if not found.done():  # its task was canceled
+                found.set_result(is_meant)
+
+        pairs = tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items())
+        self._pages.sort(None, method, target, HttpAnswer(answer.status, pairs, answer.body), sorted_out)
+        return judge(answer, page_is_meant=await found)
+
+    def _prove(self, proved: Proved) -> None:
+        self._proof = asyncio.get_running_loop().create_task(self._ask(proved), name="proof")
+
+    async def _ask(self, proved: Proved) -> None:
+        good = False
+        try:
+            answer = await self._pool.request("GET", PROOF_PATH, headers=self._headers())
+            pairs = tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items())
+            good = is_proof_answer(HttpAnswer(answer.status, pairs, answer.body))
+        except ServiceError:
+            pass
+        finally:
+            proved(good)
