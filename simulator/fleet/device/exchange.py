@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from types import MappingProxyType
@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 
 import httpx
 
+from agent.core.listed_states import listed_state
 from agent.core.values import Command, CommandPoll, Report
 from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire import paths
@@ -26,7 +27,7 @@ from agent.wire.answers import Answer
 from agent.wire.commands import OPEN, CommandRecord, CommandResult, CommandResultPayload
 from agent.wire.database import NewRuntimeRecord
 from agent.wire.device_calls import read_commands
-from agent.wire.dialect import Dialect, ResultPlace
+from agent.wire.dialect import CommandLists, Dialect, ResultPlace
 from agent.wire.extensions import (
     BATCH_SENSOR_DATA,
     COMMAND_RESULTS,
@@ -225,6 +226,11 @@ class Speaker:
             return self.dialect.results
         return ResultPlace.ENDPOINT if COMMAND_RESULTS in self.offers else ResultPlace.TABLE
 
+    def state_of(self, status: str | None) -> str | None:
+        """The state of a listed command, as far as this service can be taken at its word."""
+        only_open = self.dialect.command_lists is CommandLists.OPEN
+        return listed_state(status, has_states=COMMAND_STATUS in self.offers, only_open=only_open)
+
     @property
     def sends_time(self) -> bool:
         """Whether readings go out with the time at which they were made."""
@@ -383,7 +389,9 @@ class Reading:
         malformed = list(found.malformed)
         for record in found.records:
             try:
-                commands.append(command_of(record, self._speaker.device_id))
+                command = command_of(record, self._speaker.device_id)
+                state = self._speaker.state_of(command.status)
+                commands.append(command if state == command.status else replace(command, status=state))
             except InvalidMessage as error:
                 malformed.append(str(error))
         commands.sort(key=lambda command: command.created_at or 0.0)

@@ -322,6 +322,7 @@ def test_results_go_into_a_table_on_a_plain_server():
         return plain(ask, now_s)
 
     world.service.answer = answer
+    world.run(20)
     world.service.send(PAYLOADS[2], START_S + world.now_s)
     world.run(20)
     reports = [json.loads(ask.body) for ask in asks if ask.operation is Operation.REPORT]

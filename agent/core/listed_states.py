@@ -1,0 +1,29 @@
+"""Which words for a command's state count: those of a server that announces them, or is configured for them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from agent.core.commands import FINAL_STATUSES, OPEN_STATUSES
+
+_OPEN: Final = "queued"
+
+
+def listed_state(status: str | None, *, has_states: bool, only_open: bool) -> str | None:
+    """The state of a listed command, as far as the server can be taken at its word; None when it says nothing.
+
+    A final word counts everywhere: a command that has ended is not run. A word such as ``queued`` counts only where
+    the server is known to change it when the command ends: other servers write it once, when the command is sent, and
+    list it so for ever.
+
+    Args:
+        status: as it is listed.
+        has_states: the server announces ``command-status``, or the configuration does.
+        only_open: by the configuration lists hold open commands alone, whatever the server calls that.
+    """
+    word = (status or "").lower()
+    if word in FINAL_STATUSES or (only_open and word in OPEN_STATUSES):
+        return status
+    if only_open:
+        return _OPEN
+    return status if has_states else None
