@@ -31,8 +31,7 @@ def play_devices(account: Account, fronts: Fronts, wanted: Expectations, *, kill
     began_s = time.monotonic()
     ids = [account.device() for _ in range(2)]
     identities = [DeviceIdentity(device_id, account.product_id, device_id) for device_id in ids]
-    # A virtual device believes the word queued, since its operator's first command may be sent before its first list.
-    _send(account, ids, 0 if wanted.says_queued else HISTORY)
+    _send(account, ids, HISTORY)
     headers = {"x-api-key": account.api_key, "x-secret-key": account.secret_key}
     with ServiceClient(account.front.url, key_pair(account)) as client:
         target = FleetTarget(account.front.url, headers, client.discover())

@@ -24,7 +24,6 @@ class Expectations:
         offers: extensions that the server announces.
         runs_open_history: commands that were open at the first contact are work; elsewhere they are history.
         reads_whole_lists: False where the rest of a list lies on another host.
-        says_queued: it calls commands ``queued`` without announcing what it means by that.
         hides_wrong_keys: wrong keys are answered off the specification, with a web page.
     """
 
@@ -32,7 +31,6 @@ class Expectations:
     runs_open_history: bool = False
     reads_whole_lists: bool = True
     hides_wrong_keys: bool = False
-    says_queued: bool = False
 
     @property
     def knows_repeats(self) -> bool:
@@ -50,9 +48,8 @@ def expectations_of(case: Case) -> Expectations:
     announced = profile.discovery == "present"
     offers = frozenset(name for name in extensions.ALL if announced and profile.has(name))
     says_open = extensions.COMMAND_STATUS in offers and profile.status_words == "complete"
-    says_queued = extensions.COMMAND_STATUS not in offers and profile.status_words == "complete"
     hides_wrong_keys = profile.wrong_keys == "403" and profile.error_shape == "html"
-    return Expectations(offers, says_open, case.elsewhere != "next", hides_wrong_keys, says_queued)
+    return Expectations(offers, says_open, case.elsewhere != "next", hides_wrong_keys)
 
 
 def check_runs(runs: Counter[int], work: Sequence[int], history: Sequence[int], wanted: Expectations) -> list[str]:

@@ -11,15 +11,13 @@ from tests.servers.covering import Case, all_pairs, covering_values, single_choi
 WHOLE = os.environ.get("SERVER_CASES") == "all"
 _CORE_MAX = {"agent": 2, "gateway": 1, "device": 4}
 """Consumer -> cases of the core set beside the plain server, where each takes seconds."""
-_NOT_PLAYED = {"device": (("write_body", "html"),)}
-"""Consumer -> choices that it does not meet: a virtual device asks for no proof that a page is the service's own."""
 
 
 def cases_for(consumer: str) -> Sequence[Case]:
     """The cases that this consumer plays in this run."""
     if WHOLE:
-        return _played(consumer, _distinct((*single_choices(), *all_pairs())))
-    rows = _played(consumer, covering_values(all_pairs()))
+        return _distinct((*single_choices(), *all_pairs()))
+    rows = covering_values(all_pairs())
     return (Case("plain"), *rows[: _CORE_MAX.get(consumer, len(rows))])
 
 
@@ -30,8 +28,3 @@ def is_killed(case: Case) -> bool:
 
 def _distinct(cases: Sequence[Case]) -> Sequence[Case]:
     return tuple({case.id: case for case in cases}.values())
-
-
-def _played(consumer: str, cases: Sequence[Case]) -> Sequence[Case]:
-    left_out = _NOT_PLAYED.get(consumer, ())
-    return tuple(case for case in cases if not any(case.choices[axis] == value for axis, value in left_out))
