@@ -21,6 +21,7 @@ from agent.gateway.housekeeping import Housekeeper
 from agent.gateway.ports import Hints, NewReading, Transport, UnknownDevice
 from agent.gateway.roster import Roster
 from agent.gateway.service.commands import CommandErrands
+from agent.gateway.service.events import EventService
 from agent.gateway.service.meter import Meter, MeteredTransport
 from agent.gateway.service.offer import Offer
 from agent.gateway.service.readings import ReadingErrands
@@ -36,7 +37,7 @@ from agent.wire import extensions
 from agent.wire.auth import KeyPair
 from agent.wire.commands import CommandResult
 from agent.wire.device_client import DeviceClient
-from agent.wire.dialect import Dialect
+from agent.wire.dialect import AnswerReading, Dialect
 from agent.wire.limits import ONLINE_WITHIN_S
 from agent.wire.secret import Secret
 from tests.fakes import START_WALL_S, FakeClock
@@ -597,6 +598,27 @@ class TestCommands:
         side.commands.serve({"d2"})
         side.run(side.worker(side.commands), 200)
         assert {each.url.path for each in side.requests} == {"/devices/d2/commands"}
+
+
+class TestEvents:
+    def test_a_command_has_the_id_that_it_has_in_the_list(self, side):
+        record = {"id": 7, "ref": "r7", "device_id": "d1", "command_payload": {"command": "ping"}, "status": "queued"}
+        event = f"event: command\ndata: {json.dumps(record)}\n\n"
+        side.answer = lambda _request: httpx.Response(200, stream=httpx.ByteStream(event.encode()))
+        side.client.reading = AnswerReading(("ref",))
+        events = EventService(
+            side.client,
+            side.offer,
+            desk=side.desk,
+            commands=side.commands,
+            store=side.store,
+            fetches=lambda _device_id: True,
+            meter=side.meter,
+            clock=side.clock,
+            trouble=side.trouble("events"),
+        )
+        events.step()
+        assert [each["id"] for each in side.desk.open_commands("d1").records] == ["r7"]
 
 
 class TestTheMeter:
