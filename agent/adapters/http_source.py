@@ -77,6 +77,7 @@ class HttpSource:
         self._watch = ListWatch() if watch is None else watch
         self._etag: str | None = None
         self._unacknowledged: str | None = None
+        self._looked_at: str | None = None
         self._listed: frozenset[str] = frozenset()
         self._missing: ServiceError | None = None
         self._is_accepted = False
@@ -95,6 +96,8 @@ class HttpSource:
         question, answer = self._ask(question)
         held = question.wait_s > 0
         if answer.unchanged:
+            if question.etag == self._looked_at is not None:
+                self._keep_lists(self._watch.saw_again(ended))
             return CommandPoll(unchanged=True, server_time=answer.server_time, held=held)
         self._note(answer)
         commands, malformed = read_records(answer.records, self._device_id)
@@ -103,6 +106,7 @@ class HttpSource:
         self._missing = None if isinstance(answer.incomplete, Interrupted) else answer.incomplete
         is_whole = answer.incomplete is None and not answer.omitted and MORE_THAN_LISTED not in answer.notes
         self._listed = frozenset(command.id for command in commands)
+        self._looked_at = answer.etag if question.status is None and is_whole else None
         if question.status is None and is_whole:
             self._look(commands, ended)
         return CommandPoll(
@@ -231,7 +235,9 @@ class HttpSource:
         return f"{text}, and the others are lost, since each is handed out once"
 
     def _look(self, commands: Iterable[Command], ended: Iterable[str]) -> None:
-        found = self._watch.saw({command.id: command.status for command in commands}, ended)
+        self._keep_lists(self._watch.saw({command.id: command.status for command in commands}, ended))
+
+    def _keep_lists(self, found: CommandLists | None) -> None:
         book = self._discovery.book
         before = book.findings
         # What once listed everything may show open commands alone for a while.

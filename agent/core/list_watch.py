@@ -62,3 +62,12 @@ class ListWatch:
         if self._repeats:
             return CommandLists.OPEN if (before & ended) - ids else None
         return CommandLists.ONCE if self._vanished >= _VANISHED_TWICE else None
+
+    def saw_again(self, ended: Iterable[str]) -> CommandLists | None:
+        """The same for the last list once more: the server said that it has not changed.
+
+        Args:
+            ended: :attr:`ended` from before the list was asked for.
+        """
+        self._repeats = self._repeats or bool(self._before)
+        return None if self._before.isdisjoint(ended) else CommandLists.EVERYTHING

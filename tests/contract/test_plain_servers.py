@@ -73,7 +73,12 @@ class Strict:
         if parts.path in {"/devices", "/database/runtime-data"}:
             return self.devices if method == "GET" else self.table
         if method == "GET":
-            return Answer(body=self.records, headers={"ETag": self.etag} if self.etag else {})
+            tag = {"ETag": self.etag} if self.etag else {}
+            return (
+                Answer(304, b"", tag)
+                if tag and headers.get("if-none-match") == self.etag
+                else Answer(body=self.records, headers=tag)
+            )
         self.taken += body if isinstance(body, list) else [body]
         if isinstance(body, list):
             return Answer(200, {"accepted": len(body), "errors": []})
@@ -388,6 +393,20 @@ class TestLists:
         life.ids()
         assert life.book.findings.lists is CommandLists.EVERYTHING
         assert "lists everything" in life.words()
+
+    def test_a_list_that_a_result_does_not_change_is_a_list_of_everything(self, serve):  # noqa: F811
+        life = Life(serve, Strict(etag='"1"'))
+        life.source.acknowledge(life.ids())
+        life.uplink.report(Report("c1", "succeeded"))
+        assert life.source.poll(0).unchanged
+        assert life.book.findings.lists is CommandLists.EVERYTHING
+
+    def test_an_unchanged_list_without_an_ended_command_says_nothing(self, serve):  # noqa: F811
+        life = Life(serve, Strict(etag='"1"'))
+        life.source.acknowledge(life.ids())
+        life.uplink.report(Report("another", "succeeded"))
+        assert life.source.poll(0).unchanged
+        assert life.book.findings.lists is None
 
     def test_what_leaves_the_list_with_its_result_is_a_list_of_open_commands(self, serve):  # noqa: F811
         server = Strict()

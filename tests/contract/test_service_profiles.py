@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from simulator.service.profiles.model import COMPLETE, PLAIN
+from tests.contract.test_service_command_events import listening
 from tests.profiles import outside, profile, running_as, switch
 from tests.service_running import client
 
@@ -22,6 +25,26 @@ def test_a_number_as_id_takes_a_result() -> None:
             assert (done.json()["status"], done.json()["command_id"]) == ("DONE", number)
             assert http.post(f"{path}/{number + 1}/result", json={"status": "succeeded"}).status_code == 404
         assert bench.command(device_id, command_id)["status"] == "succeeded"
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [
+        {"id_name": "meta.uuid"},
+        {"id_name": "none", "status_words": "own"},
+        {"id_name": "command_id", "id_type": "integer", "time_format": "epoch_s"},
+        {"expires_at": "absent"},
+    ],
+    ids=str,
+)
+def test_a_command_is_written_in_the_stream_of_events_as_in_the_list(axes: dict[str, str]) -> None:
+    with running_as(profile(**axes)) as bench:
+        device_id = bench.device()
+        with outside(bench) as http, listening(http) as stream:
+            command_id = bench.send(device_id)
+            event_id, record = stream.next()
+            assert event_id == command_id
+            assert record == http.get(f"/devices/{device_id}/commands").json()["data"][0]
 
 
 def test_a_command_is_handed_out_once() -> None:

@@ -32,12 +32,14 @@ from tests.mosquitto import Mosquitto
 from tests.servers.accounts import Account, Stored
 from tests.servers.expectations import Expectations, check_elsewhere, check_readings, check_requests, check_runs
 from tests.servers.fronts import Fronts
+from tests.servers.server_words import check_server_words
 
 READING = "witness_sequence"
 HISTORY, BEFORE, AFTER = (1, 2), (3, 4), (5, 6)
 """Numbers of commands: sent before the device's first contact, after it, and while the agent is dead or later."""
 _READY_S = 60.0
 _WORK_S = 45.0
+_WORDS_S = 15.0
 _RUN = "effects.jsonl"
 _READ = "witness.jsonl"
 
@@ -121,12 +123,10 @@ class AgentPlay:
         """What the server has."""
         return list(self.account.stored(self.device_id))
 
-    def status(self) -> tuple[int, str]:
-        """Exit code and text of ``device-agent status``."""
-        result = CliRunner().invoke(
-            device_agent, ["status", "--config", str(self.folder / "agent.yaml")], standalone_mode=True
-        )
-        return result.exit_code, result.output
+    def status(self, *options: str) -> str:
+        """What ``device-agent status`` prints."""
+        arguments = ["status", "--config", str(self.folder / "agent.yaml"), *options]
+        return CliRunner().invoke(device_agent, arguments).output
 
     def log(self) -> str:
         """Of agent and gateway."""
@@ -246,8 +246,8 @@ def play_agent(play: AgentPlay, fronts: Fronts, wanted: Expectations, *, killed:
         made = play.made()
         newest = max(made, default=0)
         play.wait(lambda: newest in _numbers(play.stored()))
-        words = play.status()[1]
-        problems = play.end()
+        problems = wait_for_words(play, wanted)
+        problems += play.end()
         # A kill may catch a reading on its way from the sensor to the disk; what the disk held may not be lost.
         due = held if killed else {number for number in made if number < newest}
         due -= play.held()
@@ -255,13 +255,32 @@ def play_agent(play: AgentPlay, fronts: Fronts, wanted: Expectations, *, killed:
         problems += check_runs(play.runs(), (*BEFORE, *AFTER), HISTORY, wanted)
         problems += check_requests(play.account.front, time.monotonic() - began_s)
         problems += check_elsewhere(fronts, play.account.secret_key)
-        problems += check_words(words)
     return problems
 
 
-def check_words(words: str) -> list[str]:
+def wait_for_words(play: AgentPlay, wanted: Expectations) -> list[str]:
+    """Until ``device-agent status`` says what it should; what is wrong with its words when the time is over."""
+    problems: list[str] = []
+
+    def look() -> bool:
+        problems[:] = check_words(play, wanted)
+        return not problems
+
+    play.wait(look, _WORDS_S)
+    return problems
+
+
+def check_words(play: AgentPlay, wanted: Expectations) -> list[str]:
     """``device-agent status`` says that the agent runs, and what it found out about its server."""
-    return [] if "agent      running" in words else [f"status does not say that the agent runs: {words[:200]!r}"]
+    text = play.status()
+    if "agent      running" not in text:
+        return [f"status does not say that the agent runs: {text[:200]!r}"]
+    server = json.loads(play.status("--json"))["server"]
+    if play.is_behind_gateway:
+        return [] if server is None else [f"an agent behind a gateway says of a server: {server['words']}"]
+    if server is None:
+        return ["status says nothing of the server"]
+    return [] if wanted.words is None else check_server_words(server["words"], wanted.words)
 
 
 def _numbers(stored: list[Stored]) -> set[int]:

@@ -10,6 +10,7 @@ from agent.wire import extensions
 from tests.servers.accounts import Stored
 from tests.servers.covering import Case
 from tests.servers.fronts import Front, Fronts
+from tests.servers.server_words import Words, words_of
 
 SPIN_PER_S = 40.0
 """More requests in a second, again and again, are a spin: here programs poll up to five times in a second, and post."""
@@ -25,12 +26,14 @@ class Expectations:
         runs_open_history: commands that were open at the first contact are work; elsewhere they are history.
         reads_whole_lists: False where the rest of a list lies on another host.
         hides_wrong_keys: wrong keys are answered off the specification, with a web page.
+        words: what an agent's status says of the server; None where that is not looked at.
     """
 
     offers: frozenset[str] = frozenset()
     runs_open_history: bool = False
     reads_whole_lists: bool = True
     hides_wrong_keys: bool = False
+    words: Words | None = None
 
     @property
     def knows_repeats(self) -> bool:
@@ -49,7 +52,9 @@ def expectations_of(case: Case) -> Expectations:
     offers = frozenset(name for name in extensions.ALL if announced and profile.has(name))
     says_open = extensions.COMMAND_STATUS in offers and profile.status_words == "complete"
     hides_wrong_keys = profile.wrong_keys == "403" and profile.error_shape == "html"
-    return Expectations(offers, says_open, case.elsewhere != "next", hides_wrong_keys)
+    is_whole = case.elsewhere != "next"
+    words = words_of(profile, offers, is_whole=is_whole)
+    return Expectations(offers, says_open, is_whole, hides_wrong_keys, words)
 
 
 def check_runs(runs: Counter[int], work: Sequence[int], history: Sequence[int], wanted: Expectations) -> list[str]:

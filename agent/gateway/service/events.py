@@ -144,7 +144,7 @@ class EventService(Actor):
     def _take(self, event: Event) -> None:
         """Keep a command, then the place: a crash in between meets it again, and knows it."""
         try:
-            record = CommandRecord.receive(from_json(event.data))
+            record = CommandRecord.receive(from_json(event.data), self._client.reading)
         except (ValueError, InvalidMessage) as error:
             self._trouble.tell("event", f"events=malformed an event is no command and is skipped: {error}")
         else:

@@ -23,7 +23,17 @@ from simulator.service.endpoints import Endpoint
 from simulator.service.faults import ServiceFault, invalid
 from simulator.service.gate import HEADERS, PUBLIC, is_local
 from simulator.service.oauth.addresses import PAGES
-from simulator.service.profiles.axes import commands, errors, extensions, lists, results, times, transport, writes
+from simulator.service.profiles.axes import (
+    commands,
+    errors,
+    events,
+    extensions,
+    lists,
+    results,
+    times,
+    transport,
+    writes,
+)
 from simulator.service.profiles.exchange import Answered, Capture, Exchange, Reply, Step, fault, refusal
 from simulator.service.profiles.model import ServerProfile
 
@@ -109,7 +119,7 @@ class ProfileLayer:
         exchange = Exchange(profile, account, self._service, scope, body)
         self._route(exchange)
         if exchange.name == "stream_command_events" and profile.has("command-events"):
-            await self._app(exchange.inner_scope(), receive, send)
+            await self._app(exchange.inner_scope(), receive, events.rewritten(exchange, send))
             return
         try:
             for step in BEFORE:

@@ -104,7 +104,7 @@ async def rewrite(exchange: Exchange) -> None:
     if exchange.name not in _RECORDS or reply.status not in OK or not reply.is_json:
         return
     records = reply.value["data"] if is_list(exchange) else [reply.value]
-    numbers = await _numbers(exchange, records) if exchange.profile.id_type == "integer" else {}
+    numbers = await _numbers(exchange, records)
     if exchange.name == "send_command":
         _relocate(exchange, records[0], numbers)
     shown = [_show(exchange, record, numbers) for record in records]
@@ -114,7 +114,16 @@ async def rewrite(exchange: Exchange) -> None:
         reply.value = shown[0]
 
 
+async def show(exchange: Exchange, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Commands of the complete service as the profile has them, all but their times."""
+    numbers = await _numbers(exchange, records)
+    return [_show(exchange, record, numbers) for record in records]
+
+
 async def _numbers(exchange: Exchange, records: list[dict[str, Any]]) -> dict[str, int]:
+    """Id -> the number in its place; empty where ids are no numbers."""
+    if exchange.profile.id_type != "integer":
+        return {}
     ids = [record["id"] for record in records]
 
     def find(connection: Connection) -> dict[str, int]:

@@ -40,9 +40,14 @@ FORMATS: Final[Mapping[str, Callable[[datetime], str | int]]] = {
 async def rewrite(exchange: Exchange) -> None:
     """After: every time of the service in the profile's form."""
     reply = exchange.reply
+    if reply.status in OK and reply.is_json:
+        reply.value = write_times(exchange, reply.value)
+
+
+def write_times(exchange: Exchange, value: Any) -> Any:
+    """A JSON value of the complete service with its times in the profile's form."""
     write = FORMATS.get(exchange.profile.time_format)
-    if write is not None and reply.status in OK and reply.is_json:
-        reply.value = _rewrite(reply.value, write)
+    return value if write is None else _rewrite(value, write)
 
 
 def _rewrite(value: Any, write: Callable[[datetime], str | int]) -> Any:

@@ -22,6 +22,7 @@ from agent.gateway.housekeeping import Housekeeper
 from agent.gateway.ports import Hints, NewReading, Transport, UnknownDevice
 from agent.gateway.roster import Roster
 from agent.gateway.service.commands import CommandErrands
+from agent.gateway.service.events import EventService
 from agent.gateway.service.meter import Meter, MeteredTransport
 from agent.gateway.service.offer import Offer
 from agent.gateway.service.readings import ReadingErrands
@@ -38,7 +39,7 @@ from agent.wire import extensions
 from agent.wire.auth import KeyPair
 from agent.wire.commands import CommandResult
 from agent.wire.device_client import DeviceClient
-from agent.wire.dialect import CommandLists, Dialect
+from agent.wire.dialect import AnswerReading, CommandLists, Dialect
 from agent.wire.limits import ONLINE_WITHIN_S
 from agent.wire.long_lists import ITEMS_MAX
 from agent.wire.secret import MASK, Secret
@@ -727,6 +728,27 @@ class TestTheServicesTime:
         assert [one["status"] for one in side.desk.commands_of("d1").result(60)] == ["queued"]
         side.clock.advance(21)
         assert [one["status"] for one in side.desk.commands_of("d1").result(60)] == ["expired"]
+
+
+class TestEvents:
+    def test_a_command_has_the_id_that_it_has_in_the_list(self, side):
+        record = {"id": 7, "ref": "r7", "device_id": "d1", "command_payload": {"command": "ping"}, "status": "queued"}
+        event = f"event: command\ndata: {json.dumps(record)}\n\n"
+        side.answer = lambda _request: httpx.Response(200, stream=httpx.ByteStream(event.encode()))
+        side.client.reading = AnswerReading(("ref",))
+        events = EventService(
+            side.client,
+            side.offer,
+            desk=side.desk,
+            commands=side.commands,
+            store=side.store,
+            fetches=lambda _device_id: True,
+            meter=side.meter,
+            clock=side.clock,
+            trouble=side.trouble("events"),
+        )
+        events.step()
+        assert [each["id"] for each in side.desk.open_commands("d1").records] == ["r7"]
 
 
 class TestTheMeter:
