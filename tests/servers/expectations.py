@@ -25,12 +25,14 @@ class Expectations:
         runs_open_history: commands that were open at the first contact are work; elsewhere they are history.
         reads_whole_lists: False where the rest of a list lies on another host.
         hides_wrong_keys: wrong keys are answered off the specification, with a web page.
+        hands_out_once: it lists each command once: who loses that answer never hears of the command.
     """
 
     offers: frozenset[str] = frozenset()
     runs_open_history: bool = False
     reads_whole_lists: bool = True
     hides_wrong_keys: bool = False
+    hands_out_once: bool = False
 
     @property
     def knows_repeats(self) -> bool:
@@ -49,7 +51,8 @@ def expectations_of(case: Case) -> Expectations:
     offers = frozenset(name for name in extensions.ALL if announced and profile.has(name))
     says_open = extensions.COMMAND_STATUS in offers and profile.status_words == "complete"
     hides_wrong_keys = profile.wrong_keys == "403" and profile.error_shape == "html"
-    return Expectations(offers, says_open, case.elsewhere != "next", hides_wrong_keys)
+    once = profile.command_list == "once"
+    return Expectations(offers, says_open, case.elsewhere != "next", hides_wrong_keys, once)
 
 
 def check_runs(runs: Counter[int], work: Sequence[int], history: Sequence[int], wanted: Expectations) -> list[str]:
