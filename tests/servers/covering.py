@@ -118,8 +118,6 @@ def is_possible(choices: Mapping[str, Any]) -> bool:
 _IMPOSSIBLE: Final[tuple[Mapping[str, tuple[Any, ...]], ...]] = (
     # One page holds all: there is no size of it.
     {"paging": ("none",), "page_size": (1, 5)},
-    # What is handed out is gone: a second page of the rest is another list.
-    {"command_list": ("once",), "page_size": (1, 5)},
     # A server whose Date is ahead of its own expiry says of every command that it has expired.
     {"date_offset_s": (86_400,), "expires_at": ("present",), "date": ("present",)},
     # Without an id and a time two equal commands are one.

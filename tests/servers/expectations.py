@@ -27,12 +27,14 @@ class Expectations:
         reads_whole_lists: False where the rest of a list lies on another host.
         hides_wrong_keys: wrong keys are answered off the specification, with a web page.
         words: what an agent's status says of the server; None where that is not looked at.
+        hands_out_once: it lists each command once: who loses that answer never hears of the command.
     """
 
     offers: frozenset[str] = frozenset()
     runs_open_history: bool = False
     reads_whole_lists: bool = True
     hides_wrong_keys: bool = False
+    hands_out_once: bool = False
     words: Words | None = None
 
     @property
@@ -54,7 +56,8 @@ def expectations_of(case: Case) -> Expectations:
     hides_wrong_keys = profile.wrong_keys == "403" and profile.error_shape == "html"
     is_whole = case.elsewhere != "next"
     words = words_of(profile, offers, is_whole=is_whole)
-    return Expectations(offers, says_open, is_whole, hides_wrong_keys, words)
+    once = profile.command_list == "once"
+    return Expectations(offers, says_open, is_whole, hides_wrong_keys, once, words)
 
 
 def check_runs(runs: Counter[int], work: Sequence[int], history: Sequence[int], wanted: Expectations) -> list[str]:

@@ -61,7 +61,9 @@ async def choose(exchange: Exchange) -> None:
     order = {"newest": "desc", "oldest": "asc"}.get(profile.command_order)
     if _is_handed_out(exchange):
         exchange.asked["once"] = "yes"
-        exchange.query = [one for one in exchange.query if one[0] not in {"status", "cursor"}]
+        # The complete service's own cursor would leave out what it stands for: the rest is all that is still queued.
+        dropped = {"status", "cursor"} if profile.paging == "complete" else {"status"}
+        exchange.query = [one for one in exchange.query if one[0] not in dropped]
         exchange.query.append(("status", _QUEUED))
         order = order or ("asc" if status == OPEN else "desc")
     elif status is None and profile.command_list != "everything" and exchange.method == "GET":

@@ -191,9 +191,12 @@ def items_of(answer: httpx.Response, member: str = "data") -> list[Any]:
 def follow(http: httpx.Client, path: str, paging: str) -> list[str]:
     """Every command's id, page by page, as a client of that server would go on."""
     found: list[str] = []
+    asked: set[str] = set()
     url, query = path, {}
     for _ in range(20):
         answer = http.get(url, params=query or None)
+        assert str(answer.request.url) not in asked, "a client takes the same page again for the end, or for a fault"
+        asked.add(str(answer.request.url))
         body = answer.json()
         found += [one["id"] for one in body["data"]]
         if paging in {"cursor", "complete"} and body.get("next_cursor"):
