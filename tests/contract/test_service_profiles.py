@@ -47,6 +47,22 @@ def test_a_command_is_written_in_the_stream_of_events_as_in_the_list(axes: dict[
             assert record == http.get(f"/devices/{device_id}/commands").json()["data"][0]
 
 
+@pytest.mark.parametrize("axes", [{"command_order": "oldest"}, {"command_list": "open"}], ids=str)
+def test_a_link_to_the_next_page_has_nothing_that_the_server_refuses(axes: dict[str, str]) -> None:
+    other = {"absent_extensions": "not_found", "paging": "complete", "page_size": 1, "list_shape": "bare"}
+    with running_as(profile("plain", **other, **axes)) as bench:
+        device_id = bench.device()
+        sent = {bench.send(device_id) for _ in range(3)}
+        with outside(bench) as http:
+            answer = http.get(f"/devices/{device_id}/commands")
+            listed = [one["id"] for one in answer.json()]
+            while "next" in answer.links:
+                answer = http.get(answer.links["next"]["url"])
+                assert answer.status_code == 200, answer.text
+                listed += [one["id"] for one in answer.json()]
+        assert (set(listed), len(listed)) == (sent, 3)
+
+
 def test_a_command_is_handed_out_once() -> None:
     with running_as(profile("plain", command_list="once")) as bench:
         device_id = bench.device()

@@ -252,7 +252,8 @@ def play_agent(play: AgentPlay, fronts: Fronts, wanted: Expectations, *, killed:
         due = held if killed else {number for number in made if number < newest}
         due -= play.held()
         problems += check_readings(due | {newest}, play.stored(), READING, wanted)
-        problems += check_runs(play.runs(), (*BEFORE, *AFTER), HISTORY, wanted)
+        work = (*BEFORE, *AFTER)
+        problems += check_runs(play.runs(), work, HISTORY, wanted, pushed=play.is_behind_gateway)
         problems += check_requests(play.account.front, time.monotonic() - began_s)
         problems += check_elsewhere(fronts, play.account.secret_key)
     return problems
@@ -260,14 +261,8 @@ def play_agent(play: AgentPlay, fronts: Fronts, wanted: Expectations, *, killed:
 
 def wait_for_words(play: AgentPlay, wanted: Expectations) -> list[str]:
     """Until ``device-agent status`` says what it should; what is wrong with its words when the time is over."""
-    problems: list[str] = []
-
-    def look() -> bool:
-        problems[:] = check_words(play, wanted)
-        return not problems
-
-    play.wait(look, _WORDS_S)
-    return problems
+    said = play.wait(lambda: not check_words(play, wanted), _WORDS_S)
+    return [] if said else check_words(play, wanted)
 
 
 def check_words(play: AgentPlay, wanted: Expectations) -> list[str]:
@@ -280,7 +275,7 @@ def check_words(play: AgentPlay, wanted: Expectations) -> list[str]:
         return [] if server is None else [f"an agent behind a gateway says of a server: {server['words']}"]
     if server is None:
         return ["status says nothing of the server"]
-    return [] if wanted.words is None else check_server_words(server["words"], wanted.words)
+    return check_server_words(server["words"], wanted.words)
 
 
 def _numbers(stored: list[Stored]) -> set[int]:

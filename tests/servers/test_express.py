@@ -18,11 +18,24 @@ from simulator.fleet.target.safety import permit
 from simulator.fleet.target.way import TargetOptions, find_way
 from tests.mosquitto import Mosquitto
 from tests.servers.agents import AgentPlay, play_agent
-from tests.servers.expectations import FOREIGN, shown
+from tests.servers.expectations import Expectations, shown
 from tests.servers.express_running import ExpressAccount, express
 from tests.servers.fronts import Fronts
 from tests.servers.onboarding_play import play_onboarding
+from tests.servers.server_words import Words
 
+EXPRESS = Expectations(
+    words=Words(
+        frozenset(
+            {
+                "offers no extensions (a plain server)",
+                "has no place for results (404 Table not found)",
+                "takes no recorded_at",
+            }
+        )
+    )
+)
+"""Nothing beyond the specification, and no table of results."""
 SCENARIO = """\
 scenario: short
 seed: 5
@@ -61,7 +74,7 @@ def _account(fronts: Fronts, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def test_an_agent_works_over_http(account: ExpressAccount, fronts: Fronts, tmp_path: Path) -> None:
-    problems = play_agent(AgentPlay(tmp_path, account), fronts, FOREIGN, killed=True)
+    problems = play_agent(AgentPlay(tmp_path, account), fronts, EXPRESS, killed=True)
     assert not problems, shown(problems)
 
 
@@ -69,7 +82,7 @@ def test_an_agent_works_over_mqtt_behind_a_gateway(
     account: ExpressAccount, fronts: Fronts, tmp_path: Path, start_mosquitto: Callable[..., Mosquitto]
 ) -> None:
     broker = start_mosquitto("allow_anonymous true")
-    problems = play_agent(AgentPlay(tmp_path, account, broker), fronts, FOREIGN, killed=True)
+    problems = play_agent(AgentPlay(tmp_path, account, broker), fronts, EXPRESS, killed=True)
     assert not problems, shown(problems)
 
 

@@ -189,7 +189,8 @@ class CommandErrands(Errands[str]):
         with self._lock:
             etag = self._etags.get(device_id)
         holds_history = self._offer.dialect.command_lists not in {CommandLists.OPEN, CommandLists.ONCE}
-        look = Look(self._service_clock.now(), is_truth, holds_history)
+        began_s = self._now_s()
+        look = Look(None, is_truth, holds_history)
         listing = _Listing(device_id, look, partial(self._offer.state_of, is_refused=is_refused))
         parts = self._client.device_command_parts(device_id, status=status, etag=etag)
         for part in parts:
@@ -197,12 +198,16 @@ class CommandErrands(Errands[str]):
                 self._desk.set_known(device_id, known=True)
                 return False
             listing.etag = part.etag
+            # The first answer may be what the service's clock is learned from.
+            service_now_s = self._service_clock.now()
+            at_s = None if service_now_s is None else service_now_s - (self._now_s() - began_s)
+            listing.look = replace(look, at_s=at_s)
             self._take_part(listing, part, parts)
         if listing.omitted:
             # What was not read may be open.
-            self._desk.finish_list(device_id, listing.ids, replace(look, is_truth=False), [])
+            self._desk.finish_list(device_id, listing.ids, replace(listing.look, is_truth=False), [])
         else:
-            self._desk.finish_list(device_id, listing.ids, look, self._canceled(device_id, listing.ids))
+            self._desk.finish_list(device_id, listing.ids, listing.look, self._canceled(device_id, listing.ids))
         self._say_what_is_missing(listing)
         # Only what is in the journal may be left out next time.
         with self._lock:

@@ -12,7 +12,7 @@ from simulator.service.profiles.axes.extensions import PAGE_PARAMETER
 from simulator.service.profiles.exchange import Answered, Exchange, refusal
 from simulator.service.profiles.model import PAGE_SIZE_MAX
 
-_LIMIT_IN_LINK: Final = re.compile(rb"limit=\d+&")
+_IN_LINK: Final = re.compile(rb"(?<=[?&])(\w+)=[^&>]*(&|(?=>))")
 _PAGE_NUMBER_MAX: Final = 10**9
 
 
@@ -44,8 +44,7 @@ async def gather(exchange: Exchange) -> None:
     if not is_list(exchange):
         return
     if exchange.profile.paging == "complete":
-        if not exchange.profile.has("list-parameters"):
-            reply.headers = [(n, _LIMIT_IN_LINK.sub(b"", v) if n == b"link" else v) for n, v in reply.headers]
+        _lead_on_with_what_was_asked(exchange)
         return
     items = list(reply.value["data"])
     cursor = reply.value["next_cursor"]
@@ -68,6 +67,17 @@ async def gather(exchange: Exchange) -> None:
     reply.value = {"data": items[first : first + size]}
     if exchange.profile.paging != "none":
         _lead_on(exchange, first, size, len(items))
+
+
+def _lead_on_with_what_was_asked(exchange: Exchange) -> None:
+    """Take out of ``Link`` what the profile itself has added to the query: the server may refuse it from others."""
+    asked = {b"cursor", *(name.encode() for name, _ in exchange.given_query)}
+
+    def kept(found: re.Match[bytes]) -> bytes:
+        return found[0] if found[1] in asked else b""
+
+    headers = exchange.reply.headers
+    exchange.reply.headers = [(n, _IN_LINK.sub(kept, v) if n == b"link" else v) for n, v in headers]
 
 
 async def shape(exchange: Exchange) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
@@ -81,12 +82,14 @@ class Side:
         self.offer = Offer(self.client, self.clock, on_change=lambda: None, dialect=dialect, store=self.store)
         self.results = ResultErrands(self.client, self.offer, self.store, self.clock)
         self.readings = self._readings()
+        service_clock = ServiceClock(self.clock, trust_wall=True)
+        self.client.connection.on_date = service_clock.observe
         self.commands = CommandErrands(
             self.client,
             desk=self.desk,
             polling=FairPolling(FairIntervals()),
             clock=self.clock,
-            service_clock=ServiceClock(self.clock, trust_wall=True),
+            service_clock=service_clock,
             trouble=self.trouble("commands"),
             wake=lambda: None,
             offer=self.offer,
@@ -452,6 +455,18 @@ class TestCommands:
         side.answer = lambda _request: httpx.Response(304)
         side.run(worker, 61)
         assert side.requests[-1].headers["if-none-match"] == '"1"'
+
+    def test_when_it_was_listed_is_on_the_clock_of_the_first_answer_where_the_own_one_is_wrong(self, make_side):
+        side = make_side(offered=())
+        side.desk.finish_list("d1", (), Look(), [])  # what an earlier process has seen
+        record = {"id": "c1", "command_payload": {"command": "ping"}}
+        now_s = side.clock.now().wall_s + 86_400.0
+        date = formatdate(now_s, usegmt=True)
+        side.answer = lambda _request: httpx.Response(200, json=[record], headers={"date": date})
+        side.commands.serve({"d1"})
+        side.run(side.worker(side.commands), 61)
+        (listed,) = side.desk.open_commands("d1").records
+        assert datetime.fromisoformat(listed["listed_at"]).timestamp() == pytest.approx(now_s, abs=120)
 
     def test_a_command_that_leaves_the_list_is_known_as_canceled_before_the_device_sees_it_go(self, side):
         records = [{"id": f"c{n}", "command_payload": {"command": "ping"}, "status": "delivered"} for n in range(3)]
