@@ -46,6 +46,9 @@ fleet:
   models:
     - signals: {temperature_celsius: {kind: random_walk, start: 21, step: 0.1}}
       telemetry: {every_s: 1}
+      poll: {every_s: 500ms}
+commands:
+  - {rate_per_s: 4, payload: {command: ping}}
 phases:
   - {name: ramp, kind: ramp, duration_s: 1}
   - {name: hold, kind: hold, duration_s: 3}
@@ -91,7 +94,7 @@ def test_the_onboarding_driver_finds_nothing_wrong(account: ExpressAccount, fron
     assert not problems, shown(problems)
 
 
-def test_a_fleet_runs_and_its_audit_finds_every_reading(account: ExpressAccount, tmp_path: Path) -> None:
+def test_a_fleet_runs_and_its_audit_finds_every_reading_and_command(account: ExpressAccount, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.touch(mode=0o600)
     secret.write_text(account.secret_key)
@@ -105,3 +108,7 @@ def test_a_fleet_runs_and_its_audit_finds_every_reading(account: ExpressAccount,
     readings = record.audit.readings
     assert readings is not None
     assert readings.sent == readings.accepted == readings.stored > 0
+    commands = record.audit.commands
+    assert commands is not None
+    assert commands.sent == commands.accepted > 0
+    assert (commands.lost, commands.doubled, commands.late) == (0, 0, 0)
