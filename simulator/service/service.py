@@ -53,6 +53,7 @@ from simulator.service.storage.keys import Caller, Keys
 from simulator.service.storage.seeding import Hashes, Target
 from simulator.service.storage.stored_answers import RunningKeys
 from simulator.service.storage.writer import Writer
+from simulator.service.time_work import EndsOfCommands, OverdueCommands, TimersOfRules
 from simulator.service.waiting import Waiters
 
 log = logging.getLogger(__name__)
@@ -85,8 +86,8 @@ class Service:
         self.made_control_token = Secret(secrets.token_urlsafe(24)) if is_made else None
         self.control_access = ControlAccess(config.control_token or self.made_control_token)
         self.due = Due(self.clock)
-        self.due.register(_EndsOfCommands(self))
-        self.due.register(_TimersOfRules(self))
+        self.due.register(EndsOfCommands(self))
+        self.due.register(TimersOfRules(self))
         self.ids = IdSource(self.clock, config.seed)
         self.presence = Presence()
         self.waiters = Waiters()
@@ -103,7 +104,7 @@ class Service:
         self.deadline = commands.Deadline()
         self.rules = Rules(self.ids, self.deadline, validate_commands=config.validate_commands)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.writer = Writer(self.database, self._before_commit, self._after_rollback, due_work=_OverdueCommands(self))
+        self.writer = Writer(self.database, self._before_commit, self._after_rollback, due_work=OverdueCommands(self))
         self.callers: dict[bytes, Caller] = {}
         self.profiles = AccountProfiles()
         self.on_reset: list[Callable[[Connection], None]] = []
@@ -449,56 +450,3 @@ class Service:
         self._readers.shutdown()
         self._looking_up.shutdown()
         self.database.close()
-
-
-class _OverdueCommands:
-    """Open commands whose time is over, as what the writer commits before anything else."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    def is_due(self) -> bool:
-        """Whether one may be."""
-        return self._service.deadline.is_due(self._service.clock.now_ms())
-
-    def carry_out(self, connection: Connection) -> Callable[[], None]:
-        """End them; after the commit their devices' polls are answered anew."""
-        service = self._service
-        device_seqs = commands.end_overdue(connection, service.clock.now_ms())
-        next_ms = commands.first_end_ms(connection)
-
-        def committed() -> None:
-            service.deadline.set(next_ms)
-            service.commands_have_ended(device_seqs)
-
-        return committed
-
-
-class _EndsOfCommands:
-    """Commands whose time ends, as something that falls due."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    def next_due_ms(self) -> int | None:
-        """The end of the open command that ends first."""
-        return self._service.deadline.next_ms
-
-    async def run_due(self, _now_ms: int) -> None:
-        """End them."""
-        await self._service.settle_due()
-
-
-class _TimersOfRules:
-    """Rules whose conditions have held for long enough, as something that falls due."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    def next_due_ms(self) -> int | None:
-        """When the next rule fires if no further reading comes."""
-        return self._service.rules.next_due_ms
-
-    async def run_due(self, now_ms: int) -> None:
-        """Fire them."""
-        await self._service.fire_timers(now_ms)
