@@ -30,6 +30,7 @@ class Expectations:
         dates_to_minutes: times of commands have no seconds: where commands are pushed, one of the minute before the
             first contact may be work.
         words: what an agent's status says of the server.
+        leads_elsewhere: links or redirects lead to another host; who does not follow them says so.
     """
 
     offers: frozenset[str] = frozenset()
@@ -39,6 +40,7 @@ class Expectations:
     hands_out_once: bool = False
     dates_to_minutes: bool = False
     words: Words = field(default_factory=Words)
+    leads_elsewhere: bool = False
 
     @property
     def knows_repeats(self) -> bool:
@@ -57,7 +59,7 @@ def expectations_of(case: Case) -> Expectations:
     words = words_of(profile, offers, is_whole=is_whole)
     once = profile.command_list == "once"
     to_minutes = profile.time_format == "minutes" and profile.created_at == "present"
-    return Expectations(offers, says_open, is_whole, hides_wrong_keys, once, to_minutes, words)
+    return Expectations(offers, says_open, is_whole, hides_wrong_keys, once, to_minutes, words, bool(case.elsewhere))
 
 
 def check_runs(

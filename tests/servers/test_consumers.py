@@ -17,7 +17,7 @@ from tests.servers.audit_play import play_audit
 from tests.servers.client_play import play_client
 from tests.servers.covering import Case
 from tests.servers.device_play import play_devices
-from tests.servers.expectations import expectations_of, shown
+from tests.servers.expectations import check_elsewhere, expectations_of, shown
 from tests.servers.fronts import Fronts
 from tests.servers.onboarding_play import play_onboarding
 from tests.servers.selection import cases_for, is_killed
@@ -43,7 +43,7 @@ def _server(folder: Path) -> Iterator[LocalServer]:
 @pytest.mark.parametrize("case", cases_for("client"), ids=lambda case: case.id)
 def test_the_client(case: Case, server: LocalServer, fronts: Fronts) -> None:
     with server.account(case, fronts) as account:
-        problems = play_client(account, expectations_of(case))
+        problems = play_client(account, expectations_of(case)) + check_elsewhere(fronts, account.secret_key)
     assert not problems, shown(problems, case)
 
 
