@@ -23,6 +23,7 @@ from agent.wire.probe.text import report_lines
 from agent.wire.secret import Secret
 from simulator.cli import program
 from simulator.probe.writing import write
+from simulator.service.clock import SystemClock
 from simulator.service.profiles.model import COMPLETE, PLAIN, ServerProfile
 from tests.contract.test_gateway_http import Bench as GatewayBench
 from tests.http_witness import witness
@@ -35,7 +36,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Bench]:
-    with running_as(COMPLETE, rate_limit=100_000) as made:
+    with running_as(COMPLETE, rate_limit=100_000, clock=SystemClock()) as made:
         yield made
 
 
@@ -112,7 +113,7 @@ def test_the_complete_service_keeps_every_rule_and_needs_no_dialect(bench):
 
 @pytest.mark.parametrize(("name", "wanted"), [("complete", COMPLETE), ("plain", PLAIN)])
 def test_the_terminal_report_is_as_it_was_agreed(name, wanted):
-    with running_as(COMPLETE, rate_limit=100_000) as alone:
+    with running_as(COMPLETE, rate_limit=100_000, clock=SystemClock()) as alone:
         report = probe(alone, wanted)
     text = "\n".join(report_lines(report)) + "\n"
     for pattern, word in (
@@ -122,6 +123,7 @@ def test_the_terminal_report_is_as_it_was_agreed(name, wanted):
         (r"(?s)announces .*?\n  server", "announces ...\n  server"),
         (r"(?s)offers batch.*?\n\n", "offers ...\n\n"),
         (r"opened \d+ connection", "opened 1 connection"),
+        (r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "2026-01-01T00:00:00.000Z"),
     ):
         text = re.sub(pattern, word, text)
     assert text == (GOLDEN / f"probe-{name}.txt").read_text(encoding="utf-8")

@@ -197,7 +197,7 @@ def test_with_a_list_over_http_beside_it_nothing_hangs_on_the_broker(bench):
     listed: list[dict[str, Any]] = []
 
     def script(_method: str, path: str, _headers: dict[str, str]) -> Answer:
-        return Answer(404) if "well-known" in path else Answer(body={"data": listed})
+        return Answer(body={"extensions": ["command-status"]} if "well-known" in path else {"data": listed})
 
     server = ScriptedServer(script)
     try:

@@ -206,7 +206,7 @@ def test_wrong_keys_are_one_clear_line(bench, service):
     bench.write_config(service.base_url, secret_key="msk_wrong")
     agent = bench.start()
     line = agent.wait_for("commands=unauthorized")
-    assert "check the files named in auth" in line
+    assert "file that auth names" in line
     assert "msk_wrong" not in "\n".join(agent.lines)
     assert agent.terminate()[0] == 0
 

@@ -17,6 +17,7 @@ import yaml
 
 from agent.adapters.sqlite_store import FILE_NAME
 from agent.adapters.store.status import read_status
+from agent.core.first_contact import SETTING as FIRST_CONTACT
 from agent.wire.commands import FINAL_STATES, CommandRecord, SendCommand
 from tests.e2e.agent_bench import wait_until
 from tests.fault.fault_proxy import Fault, FaultProxy
@@ -80,6 +81,8 @@ class _Bench:
         self.sent: list[str] = []
         self._client = rig.client()
         rig.start_agent()
+        # What a plain server lists at the first contact is history.
+        wait_until(self._had_contact, _RECOVERY_S)
         self.wait_until_well("at the start")
 
     def go_through(self, fault: Fault, share: float, seconds: float) -> None:
@@ -128,6 +131,10 @@ class _Bench:
 
     def records(self) -> dict[str, CommandRecord]:
         return {str(record.id): record for record in self._client.device_commands(self.rig.device_id).records}
+
+    def _had_contact(self) -> bool:
+        status = read_status(self.rig.folder / "state" / FILE_NAME)
+        return status is not None and FIRST_CONTACT in status.settings
 
     def _newest(self) -> float | None:
         found = self._client.sensor_data(device_id=self.rig.device_id, order="desc", limit=1)

@@ -6,6 +6,8 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 
+import httpx
+
 from agent.errors import ServiceError
 from agent.wire.answers import Answer
 from agent.wire.identity import PROOF_PATH
@@ -49,7 +51,7 @@ class PoolPages:
             if not found.done():  # its task was canceled
                 found.set_result(is_meant)
 
-        pairs = tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items())
+        pairs = tuple(httpx.Headers(answer.headers).raw)
         self._pages.sort(None, method, target, HttpAnswer(answer.status, pairs, answer.body), sorted_out)
         return judge(answer, page_is_meant=await found)
 
@@ -60,7 +62,7 @@ class PoolPages:
         good = False
         try:
             answer = await self._pool.request("GET", PROOF_PATH, headers=self._headers())
-            pairs = tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items())
+            pairs = tuple(httpx.Headers(answer.headers).raw)
             good = is_proof_answer(HttpAnswer(answer.status, pairs, answer.body))
         except ServiceError:
             pass

@@ -119,7 +119,7 @@ def test_new_commands_without_end_are_bounded_requests():
         (TransportError("cannot connect to http://x"), "commands=unreachable: cannot connect"),
         (UnexpectedAnswer("a web page instead of JSON"), "commands=unexpected_answer: a web page"),
         (RateLimited(429, "too_many", retry_after_s=30.0), "commands=rate_limited: the key's quota"),
-        (Unauthorized(401, "bad"), "check the files named in auth"),
+        (Unauthorized(401, "bad"), "file that auth names"),
     ],
 )
 def test_trouble_is_one_clear_line_and_no_storm(caplog, error, words):

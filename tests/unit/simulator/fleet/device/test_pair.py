@@ -375,6 +375,7 @@ def refusing(world: World, status: int, body: bytes = b"{}", *, only_with_result
 def test_a_place_for_results_that_does_not_exist_is_given_up_by_the_agents_own_limits(offers):
     world = World(lambda: "none", offers=offers)
     times = refusing(world, 404)
+    world.run(10)  # its first contact: what a plain server lists there is history
     world.service.send(PAYLOADS[0], START_S + world.now_s)
     world.run(300)
     assert len(times) >= LIMITS[ReportFault.NO_PLACE].times

@@ -53,7 +53,7 @@ class Play:
         self.book = RecordingBook()
         self.around = Circumstances(BEGAN_S, START_S + BEGAN_S, NO_INTERFERENCE, has_clocks=False)
         fleet = Fleetwide(
-            frozenset({extensions.IDEMPOTENCY_KEY, extensions.RECORDED_AT}) | offers,
+            frozenset({extensions.COMMAND_STATUS, extensions.IDEMPOTENCY_KEY, extensions.RECORDED_AT}) | offers,
             seed=1,
             run="run",
             numbered=True,
@@ -80,6 +80,9 @@ class Play:
         self.devices.begin(self.faults)
         for device in range(20):
             self.devices.switch_on(device)
+
+    def had_contact(self, device: int) -> bool:
+        return self.driver.had_contact(device)
 
     def _answer(self, request):
         if request.method == "GET":
