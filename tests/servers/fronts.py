@@ -178,6 +178,9 @@ class Fronts:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        # A transport that was closed tells its protocol in a later turn of the loop, and its socket ends there.
+        for _ in range(10):
+            await asyncio.sleep(0)
 
     def _call(self, work: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
