@@ -86,12 +86,15 @@ class Front:
         except (asyncio.IncompleteReadError, OSError):
             pass
         finally:
+            # Closed before anything is waited for: this task may be canceled in the middle of waiting.
+            ends = [end for end in (upstream, writer) if end is not None]
+            for end in ends:
+                end.close()
             if back is not None:
                 back.cancel()
                 await asyncio.gather(back, return_exceptions=True)
-            for end in (upstream, writer):
-                if end is not None:
-                    await _end(end)
+            for end in ends:
+                await _end(end)
 
     async def _pass_back(self, answers: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
@@ -175,11 +178,11 @@ class Fronts:
     async def _close(self) -> None:
         for server in self._servers:
             server.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        # A transport that was closed tells its protocol in a later turn of the loop, and its socket ends there.
+        # Some turns: a connection that was just taken begins its task in a later one, and a closed socket ends there.
         for _ in range(10):
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
             await asyncio.sleep(0)
 
     def _call(self, work: Coroutine[Any, Any, Result]) -> Result:
