@@ -46,7 +46,7 @@ class HttpResults:
         device_id: whose results.
         product_id: whose table takes them on a plain server; None looks it up in the list of devices.
         discovery: what the service offers.
-        watch: is told which results were taken.
+        watch: receives the ids of commands whose results were taken.
     """
 
     def __init__(

@@ -23,12 +23,12 @@ from agent.wire.server_findings import CANCELED_QUERY, IF_NONE_MATCH
 _log = logging.getLogger(__name__)
 
 REFUSALS: Final = frozenset({400, 404, 405, 412, 422, 431, 501})
-"""What a server answers that refuses a part of a request which it does not know."""
+"""Statuses with which servers refuse a query parameter or a header that they do not know."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """What a poll has beyond the specification."""
+    """The query parameters and headers of one poll that go beyond the specification."""
 
     status: str | None = None
     wait_s: float = 0.0

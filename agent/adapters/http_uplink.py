@@ -43,7 +43,7 @@ class _Item:
 
 @dataclass(slots=True)
 class _Result:
-    """What has become of a batch so far."""
+    """The delivered and the refused readings of one send, collected request by request."""
 
     delivered: list[int]
     refused: dict[int, str]
@@ -62,7 +62,7 @@ class HttpUplink:
         discovery: what the service offers, and what was found out about it.
         wall_of: when a moment was, epoch seconds; None when nobody can say: then the service takes the time of
             arrival, and the reading says so.
-        watch: is told which results were taken.
+        watch: receives the ids of commands whose results were taken.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ class HttpUplink:
         return None
 
     def _settle(self, items: Sequence[_Item], faults: Mapping[int, str], result: _Result) -> None:
-        """What an answered array means for each of its members."""
+        """Sort the readings of an answered array into delivered and refused ones."""
         for index, item in enumerate(items):
             if index not in faults:
                 result.delivered.append(item.stored.key)
