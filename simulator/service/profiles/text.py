@@ -98,7 +98,10 @@ def _read(profile: ServerProfile, text: str) -> ServerProfile:
     for part in text.split(","):
         axis, equals, value = part.partition("=")
         if not equals:
-            raise ProfileFaultsError([(axis.strip() or "(empty)", "must be axis=value; commas separate the axes")])
+            issue = "must be axis=value; commas separate the axes"
+            if axis.strip() in PROFILES:
+                issue += f", and a profile goes before them in an option of its own: --profile {axis.strip()}"
+            raise ProfileFaultsError([(axis.strip() or "(empty)", issue)])
         axes[axis.strip()] = _read_value(axis.strip(), value.strip())
     return change(profile, axes)
 

@@ -527,3 +527,8 @@ def test_a_held_poll_is_answered_when_a_command_comes(bench: Bench) -> None:
         command_id = bench.send(device_id)
         assert [one["id"] for one in held.result(120).json()] == [command_id]
     switch(bench, COMPLETE)
+
+
+def test_a_profiles_name_among_axes_is_refused_with_the_way_to_write_it():
+    with pytest.raises(ProfileFaultsError, match="--profile plain"):
+        read_all(["plain,id_name=_id"])
