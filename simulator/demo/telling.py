@@ -73,7 +73,7 @@ def prove_all(told: Told) -> list[Proof]:
         prove_effects(expected, runs),
         prove_command_list(expected, stored),
         prove_readings("Each reading that a virtual device sent is stored exactly once", virtual),
-        prove_readings("Each reading that the real agent took in is stored exactly once", [_witness_account(told)]),
+        prove_readings("Each reading of the agent's numbered sensor is stored exactly once", [_witness_account(told)]),
         prove_agent_books(_agent_account(told)),
         *told.proofs,
     ]
