@@ -10,6 +10,8 @@ DEMO_OUT ?= demo-output
 DEMO_FLAGS ?=
 # Where `make soak` writes its rounds down; called again it goes on there.
 SOAK_OUT ?= soak-output
+# Where `make steady` writes samples and result; the logs of a run that failed are there too.
+STEADY_OUT ?= steady-output
 # Test processes: a number, or 0 to run them in one process. Two more than there are cores, since many tests wait.
 TEST_JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 # Further options of pytest, such as PYTEST_FLAGS="-k outbox -x"
@@ -32,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test chaos faults servers systemd systemd-records soak powercuts labelsproof fuzz check format docs pictures bench lock clean
+.PHONY: help setup demo test chaos faults servers systemd systemd-records soak steady powercuts labelsproof fuzz check format docs pictures bench lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -63,6 +65,9 @@ systemd-records: $(VENV)/.installed-dev ## record what the systemd of Debian 12 
 
 soak: $(VENV)/.installed-dev ## agents and their service killed SOAK_CYCLES=15000 times; goes on in soak-output/ (an hour or so)
 	@$(BIN)/python -m tests.fault.soak --cycles $${SOAK_CYCLES:-15000} --seed $${SOAK_SEED:-1} --out $(SOAK_OUT)
+
+steady: $(VENV)/.installed-dev ## does a process grow? Service, gateway, 20 agents and a fleet for STEADY_HOURS=2 (needs mosquitto)
+	@$(BIN)/python -m tests.fault.steady --hours $${STEADY_HOURS:-2} --out $(STEADY_OUT)
 
 powercuts: $(VENV)/.installed-dev ## a power cut at every sync of a recorded life, an agent started on every image (a quarter of an hour)
 	@POWER_CUT_REVIVED=1 POWER_CUT_SECTORS=4 $(BIN)/python -m pytest --numprocesses 0 tests/fault/test_power_cuts.py
@@ -111,7 +116,7 @@ lock: $(VENV)/.installed-dev ## write requirements/ from pyproject.toml (needs t
 	@$(LOCK) --group fuzz --output-file tests/fuzz/requirements.txt
 
 clean: ## remove what these targets made
-	rm -rf $(VENV) $(DEMO_OUT) $(SOAK_OUT) .fuzz build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DEMO_OUT) $(SOAK_OUT) $(STEADY_OUT) .fuzz build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find agent simulator tests benchmarks examples tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # --- the virtual environment ---------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ LONGEST = {
     "tests/servers/test_express.py": 28,
     "tests/e2e/test_oauth_pages.py": 30,
     "tests/fault/test_verdict.py": 25,
+    "tests/fault/test_steady.py": 45,
     "tests/e2e/test_command_flood.py": 25,
     "tests/e2e/test_gateway_journey.py": 24,
     "tests/fault/test_gateway_chaos.py": 22,
