@@ -19,6 +19,7 @@ import uvicorn
 from agent.errors import ConfigurationError
 from agent.frozen import dataclass
 from agent.gateway.certificates import certificate_trouble
+from agent.gateway.connection_limits import ConnectionLimits
 from agent.gateway.http_app import GatewayApp, Limits
 from agent.gateway.http_protocol import HttpProtocol
 from agent.gateway.ports import DeviceDesk, FrontStatus, TokenCheck
@@ -40,6 +41,7 @@ class HttpSettings:
             for a proxy in front.
         private_key: PEM file; None when the certificate's file holds it too.
         limits: what one device may ask.
+        connections: what one connection may send, and in what time.
     """
 
     host: str = "127.0.0.1"
@@ -47,6 +49,7 @@ class HttpSettings:
     certificate: Path | None = None
     private_key: Path | None = None
     limits: Limits = field(default_factory=Limits)
+    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
 
 
 class HttpFront:
@@ -86,7 +89,7 @@ class HttpFront:
     def start(self) -> None:
         """See :meth:`agent.gateway.ports.Front.start`."""
         self._socket = _listen(self._settings.host, self._settings.port)
-        self._server = _Server(self._app, self._tls)
+        self._server = _Server(self._app, self._tls, self._settings.connections)
         self._thread = threading.Thread(
             target=self._server.run, args=([self._socket],), name="gateway-http", daemon=True
         )
@@ -136,7 +139,7 @@ class HttpFront:
 class _Server(uvicorn.Server):
     """Uvicorn, which lets held polls go when it ends."""
 
-    def __init__(self, app: GatewayApp, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, app: GatewayApp, tls: ssl.SSLContext | None, limits: ConnectionLimits) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -157,6 +160,7 @@ class _Server(uvicorn.Server):
             )
         )
         self._gateway_app = app
+        self._limits = limits
         self._ready = threading.Event()
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
@@ -166,8 +170,24 @@ class _Server(uvicorn.Server):
             self._ready.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        # As uvicorn does it, but for the time that a TLS handshake may take.
+        await self.lifespan.startup()
+        loop = asyncio.get_running_loop()
+        self.servers = [
+            await loop.create_server(
+                self._accept,
+                sock=listener,
+                ssl=self.config.ssl,
+                backlog=_BACKLOG,
+                ssl_handshake_timeout=None if self.config.ssl is None else self._limits.head_s,
+            )
+            for listener in sockets or ()
+        ]
+        self.started = True
         asyncio.get_running_loop().call_soon(self._ready.set)
+
+    def _accept(self) -> HttpProtocol:
+        return HttpProtocol(self.config, self.server_state, self.lifespan.state, limits=self._limits)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._gateway_app.release()

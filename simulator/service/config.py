@@ -9,6 +9,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from agent.errors import ConfigurationError
+from agent.gateway.connection_limits import ConnectionLimits
 from agent.wire.limits import QUOTA_PER_MINUTE
 from agent.wire.secret import Secret
 from simulator.service.client_address import parse_networks
@@ -45,6 +46,7 @@ class ServiceConfig:
         trusted_proxies: addresses or networks whose ``X-Forwarded-For`` names the caller.
         refresh_grace_s: for so many seconds a rotated refresh token is good once more; 0 = never.
         profile: how the first account is answered; None keeps what is stored, the complete service at first.
+        connection_limits: what one connection may send, and in what time.
     """
 
     host: str = "127.0.0.1"
@@ -65,6 +67,7 @@ class ServiceConfig:
     refresh_grace_s: int = 0
     trusted_proxies: tuple[str, ...] = ()
     profile: ServerProfile | None = None
+    connection_limits: ConnectionLimits = field(default_factory=ConnectionLimits)
 
     def __post_init__(self) -> None:
         faults = list(self._faults())

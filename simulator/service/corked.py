@@ -29,6 +29,11 @@ class CorkedTransport:
             self._loop.call_soon(self._flush)
         self._held.append(data)
 
+    def write_eof(self) -> None:
+        """End this direction after everything is written."""
+        self._flush()
+        self._transport.write_eof()
+
     def close(self) -> None:
         """Close after everything is written."""
         self._flush()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
+import functools
 import logging
 import signal
 import socket
 import threading
 from collections.abc import Callable, Generator, Sequence
 from types import FrameType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 import uvicorn
 
@@ -245,7 +247,8 @@ def make_server(service: Service, on_ready: Callable[[], None]) -> _Server:
     config = uvicorn.Config(
         build_app(service),
         loop=_loop(),
-        http=CorkedProtocol,
+        # A class that uvicorn calls with arguments of its own.
+        http=cast("type[asyncio.Protocol]", functools.partial(CorkedProtocol, limits=service.config.connection_limits)),
         ws="none",
         lifespan="on",
         log_config=None,

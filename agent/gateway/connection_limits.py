@@ -1,0 +1,43 @@
+"""What one connection to an HTTP front may send before its answer, and in what time."""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import field
+from typing import Final
+
+from agent.frozen import dataclass
+
+_RESERVED_FILES: Final = 128
+
+
+def most_connections() -> int:
+    """As many connections as this process may open files, less some for everything else."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if files == resource.RLIM_INFINITY:
+        return 1_000_000
+    return max(files - _RESERVED_FILES, files // 2)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What one connection may send before its answer, and in what time.
+
+    Attributes:
+        head_bytes: request line and headers; also all trailers and chunk extensions of a body.
+        headers: how many of them.
+        head_s: from the first byte of a request to the end of its headers, seconds.
+        body_s: how long a body may stand still, seconds: it brings ``body_bytes`` in each such period.
+        body_bytes: see there.
+        linger_s: after a refusal what still comes is read and thrown away for so long, seconds, so that the answer is
+            not lost with it (RFC 9112, section 9.6).
+        connections: open ones; each further one is answered 503 and closed.
+    """
+
+    head_bytes: int = 64 * 1024
+    headers: int = 100
+    head_s: float = 10.0
+    body_s: float = 30.0
+    body_bytes: int = 2048
+    linger_s: float = 5.0
+    connections: int = field(default_factory=most_connections)
