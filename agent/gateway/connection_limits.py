@@ -27,7 +27,8 @@ class ConnectionLimits:
         head_bytes: request line and headers; also all trailers and chunk extensions of a body.
         headers: how many of them.
         head_s: from the first byte of a request to the end of its headers, seconds.
-        body_s: how long a body may stand still, seconds: it brings ``body_bytes`` in each such period.
+        body_s: how long a body may stand still, seconds: it brings ``body_bytes`` in each such period. An answer is
+            read no slower.
         body_bytes: see there.
         linger_s: after a refusal what still comes is read and thrown away for so long, seconds, so that the answer is
             not lost with it (RFC 9112, section 9.6).

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 
@@ -23,12 +23,14 @@ from agent.gateway.connection_limits import ConnectionLimits
 from agent.gateway.http_app import GatewayApp, Limits
 from agent.gateway.http_protocol import HttpProtocol
 from agent.gateway.ports import DeviceDesk, FrontStatus, TokenCheck
+from agent.runtime.complaints import Complaints
 
 _log = logging.getLogger(__name__)
 
 _BACKLOG: Final = 2048
 _DRAIN_S: Final = 3
 _KEEP_ALIVE_S: Final = 75
+_COMPLAIN_EVERY_S: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,7 @@ class _Server(uvicorn.Server):
         )
         self._gateway_app = app
         self._limits = limits
+        self._complaints = Complaints(_log, time.monotonic, _COMPLAIN_EVERY_S)
         self._ready = threading.Event()
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
@@ -173,6 +176,7 @@ class _Server(uvicorn.Server):
         # As uvicorn does it, but for the time that a TLS handshake may take.
         await self.lifespan.startup()
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._complain)
         self.servers = [
             await loop.create_server(
                 self._accept,
@@ -185,6 +189,15 @@ class _Server(uvicorn.Server):
         ]
         self.started = True
         asyncio.get_running_loop().call_soon(self._ready.set)
+
+    def _complain(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """The loop of asyncio reports each attempt to accept a connection: thousands in a second."""
+        error = context.get("exception")
+        if isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}:
+            text = f"http=full no connection can be accepted: {error.strerror}; raise LimitNOFILE= of the unit"
+            self._complaints.tell("files", text)
+        else:
+            loop.default_exception_handler(context)
 
     def _accept(self) -> HttpProtocol:
         return HttpProtocol(self.config, self.server_state, self.lifespan.state, limits=self._limits)

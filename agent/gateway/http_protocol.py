@@ -79,6 +79,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._due: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        self._unsent_bytes = 0
+        self._writing_timer: asyncio.TimerHandle | None = None
         self._fault = _BAD
         super().__init__(*args, **options)  # type: ignore[arg-type]  # uvicorn's own arguments, passed on
 
@@ -104,6 +106,7 @@ class HttpProtocol(HttpToolsProtocol):
         """The connection is over."""
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
+        self._stop_writing_timer()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -208,13 +211,13 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _look(self) -> None:
         self._timer = None
-        if self._phase == _REFUSED:
+        due = self._due
+        if due is None or self._phase == _IDLE or self.transport.is_closing():
+            return
+        if self.loop.time() < due:
+            self._look_at(due)
+        elif self._phase == _REFUSED:
             self._end()
-            return
-        if self._due is None or self._phase == _IDLE or self.transport.is_closing():
-            return
-        if self.loop.time() < self._due:
-            self._look_at(self._due)
         elif self.flow.read_paused:
             self._begin_period()  # it is this side that does not read
         elif self._phase == _HEAD:
@@ -223,6 +226,45 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse(_SLOW_BODY)
         else:
             self._begin_period()
+
+    # --- an answer that nobody reads ------------------------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        """More is waiting to be sent than the transport holds without limit."""
+        super().pause_writing()
+        self._watch_writing()
+
+    def resume_writing(self) -> None:
+        """The caller reads."""
+        super().resume_writing()
+        if not self.transport.is_closing():
+            self._stop_writing_timer()
+
+    def on_response_complete(self) -> None:
+        """An answer is sent, or waits in the transport."""
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self._watch_writing()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """The connection was idle for long enough."""
+        self._end()
+
+    def _watch_writing(self) -> None:
+        self._stop_writing_timer()
+        self._unsent_bytes = self.transport.get_write_buffer_size()
+        self._writing_timer = self.loop.call_later(self._limits.body_s, self._look_at_writing)
+
+    def _look_at_writing(self) -> None:
+        if self.transport.get_write_buffer_size() > self._unsent_bytes - self._limits.body_bytes:
+            self.transport.abort()
+        else:
+            self._watch_writing()
+
+    def _stop_writing_timer(self) -> None:
+        if self._writing_timer is not None:
+            self._writing_timer.cancel()
+            self._writing_timer = None
 
     # --- the end --------------------------------------------------------------------------------------------------
 
@@ -244,7 +286,8 @@ class HttpProtocol(HttpToolsProtocol):
         self.transport.write(refusal.text())
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        self._look_at(self.loop.time() + self._limits.linger_s)
+        self._due = self.loop.time() + self._limits.linger_s
+        self._look_at(self._due)
 
     def _end(self) -> None:
         if self.transport.get_write_buffer_size():

@@ -392,3 +392,53 @@ def test_a_connection_that_ends_leaves_no_timer():
     bench.send(HEAD)
     bench.protocol.connection_lost(ConnectionResetError())
     assert not bench.clock.timers
+
+
+def test_an_answer_that_nobody_reads_ends_its_connection():
+    bench = Bench()
+    bench.send(HEAD + b"\r\n")
+    bench.wire.unread = 100_000
+    bench.protocol.pause_writing()
+    for _ in range(10):  # slow, and it goes on
+        bench.wire.unread -= 3000
+        bench.clock.move(30)
+    assert not bench.wire.closed
+    bench.clock.move(30)
+    assert bench.wire.closed == "aborted"
+    bench.protocol.connection_lost(None)
+    assert not bench.clock.timers
+
+
+def test_an_answer_that_is_read_in_the_end_leaves_no_timer_behind():
+    bench = Bench()
+    bench.send(HEAD + b"\r\n")
+    bench.wire.unread = 100_000
+    bench.protocol.pause_writing()
+    bench.clock.move(20)
+    bench.protocol.resume_writing()
+    bench.clock.move(3600)
+    assert not bench.wire.closed
+
+
+def test_an_idle_connection_whose_last_answer_nobody_reads_is_closed_all_the_same():
+    bench = Bench()
+    bench.send(HEAD + b"\r\n")
+    bench.answer()
+    bench.wire.unread = 1000
+    bench.clock.move(KEEP_ALIVE_S)
+    assert bench.wire.closed == "aborted"
+
+
+def test_a_last_answer_is_sent_as_long_as_it_is_read():
+    bench = Bench()
+    bench.send(HEAD + b"connection: close\r\n\r\n")
+    bench.wire.unread = 20_000
+    bench.answer()
+    assert bench.wire.closed == "closed"
+    for _ in range(4):
+        bench.wire.unread -= 4000
+        bench.protocol.resume_writing()
+        bench.clock.move(LIMITS.body_s)
+    assert bench.wire.closed == "closed"
+    bench.clock.move(LIMITS.body_s)
+    assert bench.wire.closed == "aborted"
