@@ -490,7 +490,7 @@ class TestCommands:
         assert shown == [["c2"]]
         (known,) = side.desk.canceled_of("d1", ["c0", "c1", "c2", "c9"]).result(60)
         assert (known["id"], known["status"], known["status_reason"]) == ("c0", "canceled", "by the operator")
-        states = {each["id"]: each["status"] for each in side.desk.commands_of("d1").result(60)}
+        states = {each["id"]: each["status"] for each in side.desk.commands_of("d1").result(60).records()}
         assert states == {"c0": "canceled", "c1": "delivered", "c2": "delivered"}
         side.run(worker, 61)
         asked = [each.url.params["status"] for each in side.requests]
@@ -740,9 +740,9 @@ class TestTheServicesTime:
         record = self.record(START_WALL_S + 20)
         command = StoredCommand("d1", "c1", record, START_WALL_S, START_WALL_S + 20)
         side.desk.take_listed("d1", [command], Look(START_WALL_S))
-        assert [one["status"] for one in side.desk.commands_of("d1").result(60)] == ["queued"]
+        assert [one["status"] for one in side.desk.commands_of("d1").result(60).records()] == ["queued"]
         side.clock.advance(21)
-        assert [one["status"] for one in side.desk.commands_of("d1").result(60)] == ["expired"]
+        assert [one["status"] for one in side.desk.commands_of("d1").result(60).records()] == ["expired"]
 
 
 class TestEvents:
