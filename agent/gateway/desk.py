@@ -253,6 +253,14 @@ class Desk:
             else:
                 self._unknown.add(device_id)
 
+    def serve_only(self, device_ids: Collection[str]) -> None:
+        """These devices have a token here; what is remembered of others is forgotten."""
+        with self._lock:
+            for device_id in [each for each in self._presence if each not in device_ids]:
+                del self._presence[device_id]
+            self._unsaved &= self._presence.keys()
+            self._unknown &= set(device_ids)
+
     def unknown_devices(self) -> list[str]:
         """The devices that have a token here and are not known to the service."""
         with self._lock:
@@ -285,7 +293,7 @@ class Desk:
             StorageError: it is tried again with the next call.
         """
         with self._lock:
-            unsaved = {device_id: self._presence[device_id] for device_id in self._unsaved}
+            unsaved = {each: self._presence[each] for each in self._unsaved if each in self._presence}
             self._unsaved.clear()
         if not unsaved:
             return

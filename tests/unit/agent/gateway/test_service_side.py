@@ -736,6 +736,15 @@ class TestTheServicesTime:
         list(side.client.devices())
         assert side.board.get("d1").records == ()
 
+    def test_who_has_no_token_any_more_is_forgotten(self, side: Side) -> None:
+        for device_id in ("d1", "d2"):
+            side.desk.seen(device_id, Transport.HTTP)
+            side.desk.set_known(device_id, known=False)
+        side.desk.serve_only({"d2"})
+        assert side.desk.unknown_devices() == ["d2"]
+        assert side.desk.online(60.0) == 1
+        side.desk.save_presence()
+
     def test_a_command_that_ended_is_shown_as_expired_before_it_is_moved(self, side: Side) -> None:
         record = self.record(START_WALL_S + 20)
         command = StoredCommand("d1", "c1", record, START_WALL_S, START_WALL_S + 20)
