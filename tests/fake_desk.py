@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
@@ -9,7 +10,7 @@ from typing import Any
 
 from agent.core.values import JsonObject
 from agent.errors import ConfigurationError
-from agent.gateway.ports import Hints, NewReading, OpenCommands, Transport, UnknownCommand, UnknownDevice
+from agent.gateway.ports import CommandTexts, Hints, NewReading, OpenCommands, Transport, UnknownCommand, UnknownDevice
 from agent.wire.commands import RESULT_STATES, CommandResult
 
 
@@ -78,9 +79,15 @@ class FakeDesk:
         with self._lock:
             return len(self._watchers)
 
-    def commands_of(self, device_id: str) -> Future[tuple[JsonObject, ...]]:
+    def commands_of(self, device_id: str) -> Future[CommandTexts]:
         with self._lock:
-            return self._ended(tuple(reversed(self._commands.get(device_id, []))))
+            records = tuple(reversed(self._commands.get(device_id, [])))
+        return self._ended(CommandTexts(tuple((json.dumps(record), None) for record in records)))
+
+    def command_of(self, device_id: str, command_id: str) -> Future[CommandTexts]:
+        with self._lock:
+            records = [record for record in self._commands.get(device_id, []) if record["id"] == command_id]
+        return self._ended(CommandTexts(tuple((json.dumps(record), None) for record in records)))
 
     def delivered(self, device_id: str, command_ids: Sequence[str]) -> None:
         self.given.append((device_id, tuple(command_ids)))

@@ -13,6 +13,7 @@ import socket
 import ssl
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -35,7 +36,10 @@ Version = Literal["5", "3.1.1"]
 RECEIVE_MAXIMUM: Final = 100
 
 POSTED_MAX: Final = 2000
-"""So many messages that nobody waits for may be without the broker's acknowledgement."""
+"""So many messages that nobody waits for may be without the broker's acknowledgement, or with QoS 0 unsent."""
+
+# So many are sent at once and kept by paho until they are acknowledged; after as many without one nothing goes out.
+_UNANSWERED_MAX: Final = 20
 
 # PUBLISH beside topic and payload (lengths, packet id), and PUBACK.
 _PUBLISH_HEAD_BYTES: Final = 8
@@ -174,7 +178,8 @@ class Session:
         self._client: paho.Client | None = None
         self._changed = threading.Condition()
         self._acked: dict[int, ReasonCode] = {}
-        self._unwatched: set[int] = set()
+        # Message id -> so many calls of on_publish that nobody waits for: QoS 0 may use an id that is still open.
+        self._unwatched: Counter[int] = Counter()
         self._ended = False
         self._leave_by_s: float | None = None
         self._farewell: int | None = None
@@ -313,7 +318,7 @@ class Session:
         greeting = self._role.greeting
         if greeting is not None:
             info = client.publish(greeting.topic, greeting.payload, greeting.qos, greeting.retain)
-            self._unwatched.add(info.mid)
+            self._forget(info.mid)
         self.up_at_s = time.monotonic()
         self._role.on_up(self)
 
@@ -328,11 +333,14 @@ class Session:
         self._role.on_arrival(Arrival(topic, payload, message.qos, message.retain, self, message.mid))
 
     def _on_publish(self, client: paho.Client, _data: Any, mid: int, code: ReasonCode, _more: Any) -> None:
-        # paho holds a lock of its own here, so none may be held anywhere while paho is called.
+        # Called for QoS 0 as well, once it is written. paho holds a lock of its own here, so none may be held anywhere
+        # while paho is called.
         with self._changed:
             may_leave = mid == self._farewell
             if mid in self._unwatched:
-                self._unwatched.discard(mid)
+                self._unwatched[mid] -= 1
+                if not self._unwatched[mid]:
+                    del self._unwatched[mid]
             elif not may_leave:
                 self._acked[mid] = code
                 self._changed.notify_all()
@@ -384,12 +392,16 @@ class Session:
         if info.rc not in {MQTTErrorCode.MQTT_ERR_SUCCESS, MQTTErrorCode.MQTT_ERR_NO_CONN}:
             raise TransportError(f"a message could not be queued: {paho.error_string(info.rc)}")
         if message.qos == 0:
+            self._forget(info.mid)
             return 0
         with self._changed:
             self._changed.wait_for(lambda: info.mid in self._acked or self._ended, timeout_s)
             code = self._acked.pop(info.mid, None)
             if code is None:
-                self._unwatched.add(info.mid)
+                self._unwatched[info.mid] += 1
+                if len(self._unwatched) >= _UNANSWERED_MAX and not self._ended:
+                    text = f"the broker {self._broker} acknowledges nothing: the connection is made anew"
+                    self._error = self._error or Offline("closed", text)
         if code is None and self._ended:
             raise Offline("closed", "the connection to the broker ended before it acknowledged a message")
         if code is None:
@@ -409,11 +421,14 @@ class Session:
         info = client.publish(message.topic, message.payload, message.qos, message.retain, self._expiry(message))
         if info.rc != MQTTErrorCode.MQTT_ERR_SUCCESS:
             return False
-        if message.qos > 0:
-            with self._changed:
-                if self._acked.pop(info.mid, None) is None:
-                    self._unwatched.add(info.mid)
+        self._forget(info.mid)
         return True
+
+    def _forget(self, mid: int) -> None:
+        """Nobody waits for this message's acknowledgement, which may have come already."""
+        with self._changed:
+            if self._acked.pop(mid, None) is None:
+                self._unwatched[mid] += 1
 
     def acknowledge(self, mid: int) -> None:
         """The message is safe: the broker may forget it. Without effect once the connection has ended."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from agent.adapters.mqtt_connection import MqttConnection
@@ -52,8 +51,10 @@ _NEVER_FIRST: Final = FirstPush()
 
 @dataclass(slots=True)
 class _Pending:
+    """A command that waits for the journal, and the last message that brought it; the broker keeps that one."""
+
     command: Command
-    arrivals: list[Arrival] = field(default_factory=list)
+    arrival: Arrival
 
 
 class MqttSource:
@@ -131,8 +132,8 @@ class MqttSource:
         with self._changed:
             gone = [self._pending.pop(command_id, None) for command_id in command_ids]
         for pending in gone:
-            for arrival in pending.arrivals if pending is not None else ():
-                self._connection.acknowledge(arrival)
+            if pending is not None:
+                self._connection.acknowledge(pending.arrival)
 
     def canceled(self, command_ids: Sequence[str]) -> frozenset[str]:
         """None: a command that was taken back is pushed again, with that status."""
@@ -163,10 +164,12 @@ class MqttSource:
             pending = self._pending.get(command.id)
             if pending is None and len(self._pending) >= PENDING_MAX:
                 return
-            if pending is None:
-                pending = self._pending[command.id] = _Pending(command)
-            pending.arrivals.append(arrival)
+            # While one message with the command is unacknowledged, it comes again: no more need be kept.
+            before = None if pending is None else pending.arrival
+            self._pending[command.id] = _Pending(command if pending is None else pending.command, arrival)
             self._changed.notify_all()
+        if before is not None and (before.session is not arrival.session or before.mid != arrival.mid):
+            self._connection.acknowledge(before)
 
     def told_time(self, server_time: float) -> None:
         """The gateway's clock as it was just now, seconds since the epoch."""

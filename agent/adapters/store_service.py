@@ -76,7 +76,7 @@ class StoreService:
 
     Attributes:
         progress: grows with each turn of the writer, at least every 10 s while it is healthy.
-        incidents: what happened to the file since the start of this process, one sentence each.
+        incidents: what happened to the file since the start of this process, one sentence each; the last ones.
         fault: why the last commit failed; None when it went well.
     """
 
@@ -99,7 +99,7 @@ class StoreService:
         self.path = path
         self.lazy_settle = lazy_settle
         self.progress = 0
-        self.incidents: list[str] = []
+        self.incidents: deque[str] = deque(maxlen=20)
         self.fault: str | None = None
         self._clock = clock
         self._bounds = bounds or Bounds()

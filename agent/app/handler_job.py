@@ -10,7 +10,7 @@ from agent.core.values import Contract, JsonObject, Outcome, OutcomeStatus
 from agent.errors import AgentError
 from agent.frozen import dataclass
 from agent.handlers.base import AgentControls, CommandContext, HandlerFailed, HandlerRejected, Verified
-from agent.handlers.loaded import LoadedHandler
+from agent.handlers.loaded import InvalidPayload, LoadedHandler
 from agent.handlers.results import ResultTooLarge, copy_result
 from agent.process.bounds import GRACE_S
 from agent.runtime.jobs import Attempt
@@ -18,6 +18,9 @@ from agent.runtime.jobs import Attempt
 _log = logging.getLogger(__name__)
 
 _ERROR_CHARACTERS: Final = 1000
+
+# The default of a handler's unwind_s.
+_UNWIND_S: Final = 1.0
 
 PROCESS_UNWIND_S: Final = GRACE_S + 3.0
 """A handler's process gets SIGTERM, SIGKILL after the grace, and a moment to be gone."""
@@ -29,15 +32,13 @@ class HandlerCannotTell(AgentError):
 
 @dataclass(frozen=True, slots=True)
 class HandlerJob:
-    """One valid payload with its handler.
+    """One payload with its handler.
 
     Attributes:
-        payload: as the handler's model.
-        members: the same as it came, for a process of its own.
+        members: the payload without the member that names the handler. The handler's model checks it in the run.
     """
 
     loaded: LoadedHandler
-    payload: Any
     members: JsonObject
     device_id: str
     controls: AgentControls
@@ -62,10 +63,13 @@ class HandlerJob:
         """How long it may take to end once it was told to, seconds."""
         if self.loaded.isolation == "process":
             return PROCESS_UNWIND_S
-        return self.loaded.handler.unwind_s()
+        try:
+            return self.loaded.handler.unwind_s()
+        except (Exception, SystemExit):  # noqa: BLE001 - a plug-in, or a handler that cannot be imported; its run says so
+            return _UNWIND_S
 
     def run(self, attempt: Attempt) -> Outcome:
-        """Run the handler; whatever it raises becomes an outcome."""
+        """Check the payload and run the handler; whatever they raise becomes an outcome."""
         context = self._context(attempt)
         try:
             result = self._call("handle", context)
@@ -80,7 +84,10 @@ class HandlerJob:
 
     def verify(self, attempt: Attempt) -> Outcome | None:
         """See :meth:`agent.runtime.jobs.Job.verify`."""
-        found = self._call("verify", self._context(attempt))
+        try:
+            found = self._call("verify", self._context(attempt))
+        except HandlerRejected as error:
+            raise HandlerCannotTell(f"{error.code}: {error.message}") from error
         if not isinstance(found, Verified):
             raise HandlerCannotTell("it cannot tell" if found is None else "it returned no Verified")
         if found.outcome is None:
@@ -95,7 +102,10 @@ class HandlerJob:
             from agent.handlers.isolated import run_isolated
 
             return run_isolated(self.loaded, method, self.members, context)
-        return getattr(self.loaded.handler, method)(self.payload, context)
+        payload = self.loaded.validate(self.members)
+        if isinstance(payload, InvalidPayload):
+            raise HandlerRejected(payload.code, payload.message)
+        return getattr(self.loaded.handler, method)(payload, context)
 
     def _context(self, attempt: Attempt) -> CommandContext:
         log = _HandlerLog(_log.getChild(self.handler), {"handler": self.handler, "command": attempt.command_id})

@@ -28,8 +28,9 @@ def command_rules(
     """What triage goes by, out of the registry and the configuration."""
 
     def judge(payload: JsonObject) -> str | None:
-        checked = registry.validate(payload, handler_key)
-        return str(checked) if isinstance(checked, InvalidPayload) else None
+        # Triage holds the store's thread, where no plug-in's code may run: its payload is checked in the run.
+        found = registry.find(payload, handler_key)
+        return str(found) if isinstance(found, InvalidPayload) else None
 
     handlers: dict[str, HandlerRule] = {}
     for name in registry.names():
@@ -71,13 +72,10 @@ class RegistryJobs:
 
     def prepare(self, command: Command) -> HandlerJob | Outcome:
         """See :meth:`agent.runtime.jobs.Jobs.prepare`."""
-        checked = self._registry.validate(command.payload, self._handler_key)
-        if isinstance(checked, InvalidPayload):
-            return Outcome(OutcomeStatus.REJECTED, error=str(checked))
-        loaded = self._registry.get(str(command.payload[self._handler_key]))
-        if loaded is None:
-            return Outcome(OutcomeStatus.REJECTED, error="unknown_command: this device has no such handler")
+        loaded = self._registry.find(command.payload, self._handler_key)
+        if isinstance(loaded, InvalidPayload):
+            return Outcome(OutcomeStatus.REJECTED, error=str(loaded))
         from agent.app.handler_job import HandlerJob  # with the first command
 
         members = {name: value for name, value in command.payload.items() if name != self._handler_key}
-        return HandlerJob(loaded, checked, members, self._device_id, self._controls)
+        return HandlerJob(loaded, members, self._device_id, self._controls)

@@ -5,13 +5,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
-from typing import Any, Final, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from agent.core.commands import OPEN_STATUSES
 from agent.core.values import JsonObject
 from agent.errors import StorageError
 from agent.gateway.board import CommandBoard
-from agent.gateway.ports import Hints, NewReading, OpenCommands, Transport, UnknownDevice
+from agent.gateway.ports import (
+    SHOWN_BYTES,
+    SHOWN_MAX,
+    CommandTexts,
+    Hints,
+    NewReading,
+    OpenCommands,
+    Transport,
+    UnknownDevice,
+)
 from agent.gateway.store.gateway_store import GatewayStore
 from agent.gateway.store.service import StoreService
 from agent.gateway.store.values import Look, Presence, Reconciled, StoredCommand
@@ -22,8 +30,6 @@ from agent.wire.secret import mask, mask_json
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
-
-_SHOWN_MAX: Final = 1000
 
 
 class Desk:
@@ -91,14 +97,13 @@ class Desk:
         """See :class:`agent.gateway.ports.DeviceDesk`."""
         return self._board.devices()
 
-    def commands_of(self, device_id: str) -> Future[tuple[JsonObject, ...]]:
+    def commands_of(self, device_id: str) -> Future[CommandTexts]:
         """See :class:`agent.gateway.ports.DeviceDesk`."""
+        return self._texts(lambda store: store.commands.of_device(device_id, SHOWN_MAX, SHOWN_BYTES))
 
-        def work(store: GatewayStore) -> tuple[JsonObject, ...]:
-            now_s = self._board.service_now()
-            return tuple(_as_of(command, now_s) for command in store.commands.of_device(device_id, _SHOWN_MAX))
-
-        return self._store.submit(work)
+    def command_of(self, device_id: str, command_id: str) -> Future[CommandTexts]:
+        """See :class:`agent.gateway.ports.DeviceDesk`."""
+        return self._texts(lambda store: store.commands.one(device_id, command_id))
 
     def canceled_of(self, device_id: str, command_ids: Collection[str]) -> Future[tuple[JsonObject, ...]]:
         """See :class:`agent.gateway.ports.DeviceDesk`."""
@@ -248,6 +253,14 @@ class Desk:
             else:
                 self._unknown.add(device_id)
 
+    def serve_only(self, device_ids: Collection[str]) -> None:
+        """These devices have a token here; what is remembered of others is forgotten."""
+        with self._lock:
+            for device_id in [each for each in self._presence if each not in device_ids]:
+                del self._presence[device_id]
+            self._unsaved &= self._presence.keys()
+            self._unknown &= set(device_ids)
+
     def unknown_devices(self) -> list[str]:
         """The devices that have a token here and are not known to the service."""
         with self._lock:
@@ -280,7 +293,7 @@ class Desk:
             StorageError: it is tried again with the next call.
         """
         with self._lock:
-            unsaved = {device_id: self._presence[device_id] for device_id in self._unsaved}
+            unsaved = {each: self._presence[each] for each in self._unsaved if each in self._presence}
             self._unsaved.clear()
         if not unsaved:
             return
@@ -292,6 +305,9 @@ class Desk:
             raise
 
     # --- inside ---------------------------------------------------------------------------------------------------
+
+    def _texts(self, read: Callable[[GatewayStore], Sequence[tuple[str, float | None]]]) -> Future[CommandTexts]:
+        return self._store.submit(lambda store: CommandTexts(tuple(read(store)), self._board.service_now()))
 
     def _show(self, store: GatewayStore, device_id: str) -> None:
         now_open = store.commands.open_of(device_id)
@@ -339,11 +355,3 @@ def _then(first: Future[_In], follow: Callable[[_In], _Out]) -> Future[_Out]:
 
     first.add_done_callback(done)
     return second
-
-
-def _as_of(command: StoredCommand, service_now_s: float) -> JsonObject:
-    """The record as it is now: a command that waited beyond its end has expired, also before it is moved."""
-    is_over = command.expires_at is not None and command.expires_at <= service_now_s
-    if is_over and str(command.record.get("status", "")).lower() in OPEN_STATUSES:
-        return {**command.record, "status": "expired"}
-    return command.record

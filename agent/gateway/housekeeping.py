@@ -109,6 +109,7 @@ class Housekeeper(Actor):
                 self._commands.hint(device_id)
         if served != self._served:
             self._served = served
+            self._desk.serve_only(served)
             share = "" if len(own) == len(served) else f", the commands of {len(own)} are fetched here"
             _log.info("devices=%d are served%s", len(served), share)
 

@@ -12,13 +12,14 @@ import hashlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 
+from agent.core.values import JsonObject
 from agent.errors import StorageError
 from agent.frozen import dataclass
 from agent.gateway.http_answers import (
@@ -34,7 +35,16 @@ from agent.gateway.http_answers import (
 )
 from agent.gateway.http_lists import PARAMETERS, Chosen, CommandPage
 from agent.gateway.http_requests import Request, check
-from agent.gateway.ports import DeskFull, DeviceDesk, NewReading, TokenCheck, Transport, UnknownCommand, UnknownDevice
+from agent.gateway.ports import (
+    CommandTexts,
+    DeskFull,
+    DeviceDesk,
+    NewReading,
+    TokenCheck,
+    Transport,
+    UnknownCommand,
+    UnknownDevice,
+)
 from agent.gateway.rate_limit import RateLimit
 from agent.gateway.tokens import looks_like_token
 from agent.runtime.complaints import Complaints
@@ -280,27 +290,16 @@ class GatewayApp:
             records = now.records if chosen.ascending else now.records[::-1]
             tag = now.version.encode()
         else:
-            records = await _stored(self._desk.commands_of(device_id))
-            if chosen.status is not None:
-                records = tuple(record for record in records if record.get("status") == chosen.status)
-            if chosen.ascending:
-                records = records[::-1]
-            tag = b""
-        page, cursor = chosen.page(records)
-        answer = ok({"data": page, "next_cursor": cursor, "has_more": cursor is not None})
-        if not tag or len(page) < len(records) or not chosen.ascending:
-            tag = hashlib.blake2b(answer.body, digest_size=12).hexdigest().encode()
-        headers: list[Header] = [(b"etag", b'"%s"' % tag)]
-        if cursor is not None:
-            headers.append((b"link", chosen.next_link(device_id, cursor)))
-        return CommandPage(200, answer.body, tuple(headers), tuple(str(record.get("id")) for record in page))
+            texts = await _stored(self._desk.commands_of(device_id))
+            # Neither the store nor the other devices wait while they are decoded.
+            return await asyncio.to_thread(_stored_page, device_id, chosen, texts)
+        return _page(device_id, chosen, records, tag)
 
     async def _show_command(self, request: Request) -> Answer:
         request.query(frozenset())
         command_id = request.id_at(3)
-        for record in await _stored(self._desk.commands_of(request.device_id)):
-            if record.get("id") == command_id:
-                return ok(record)
+        for record in (await _stored(self._desk.command_of(request.device_id, command_id))).records():
+            return ok(record)
         raise not_found("command", command_id)
 
     async def _report_result(self, request: Request) -> Answer:
@@ -369,6 +368,25 @@ class GatewayApp:
         self.counts["foreign_device"] += 1
         text = f"http=foreign device {request.device_id} used its token for device {device_id[:80]!r}: refused"
         self._complaints.tell(f"foreign {request.device_id}", text)
+
+
+def _stored_page(device_id: str, chosen: Chosen, texts: CommandTexts) -> CommandPage:
+    records = texts.records()
+    if chosen.status is not None:
+        records = tuple(record for record in records if record.get("status") == chosen.status)
+    return _page(device_id, chosen, records[::-1] if chosen.ascending else records, b"")
+
+
+def _page(device_id: str, chosen: Chosen, records: Sequence[JsonObject], tag: bytes) -> CommandPage:
+    """A page of these records; the whole list, oldest first, has the tag, if it has one."""
+    page, cursor = chosen.page(records)
+    answer = ok({"data": page, "next_cursor": cursor, "has_more": cursor is not None})
+    if not tag or len(page) < len(records) or not chosen.ascending:
+        tag = hashlib.blake2b(answer.body, digest_size=12).hexdigest().encode()
+    headers: list[Header] = [(b"etag", b'"%s"' % tag)]
+    if cursor is not None:
+        headers.append((b"link", chosen.next_link(device_id, cursor)))
+    return CommandPage(200, answer.body, tuple(headers), tuple(str(record.get("id")) for record in page))
 
 
 def _reading(message: PostSensorData, key: str | None) -> NewReading:

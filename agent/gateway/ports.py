@@ -8,16 +8,22 @@ that one held poll costs a front nothing but a coroutine.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import field
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
+from agent.core.commands import OPEN_STATUSES
 from agent.core.values import JsonObject
 from agent.errors import AgentError, StorageError
 from agent.frozen import dataclass
 from agent.wire.commands import CommandResult
+
+SHOWN_MAX: Final = 1000
+SHOWN_BYTES: Final = 4 * 1024 * 1024
+"""So many remembered commands of a device are listed at most, and no more once their records have so many bytes."""
 
 
 class Transport(StrEnum):
@@ -80,6 +86,31 @@ class OpenCommands:
 
 
 @dataclass(frozen=True, slots=True)
+class CommandTexts:
+    """Command records as JSON text, newest first: the store's thread, for which all others wait, does not decode them.
+
+    Attributes:
+        rows: each record's text, and when its command ends, epoch seconds on the service's clock; None when it never
+            does.
+        service_now_s: when they were read out, on the same clock.
+    """
+
+    rows: tuple[tuple[str, float | None], ...] = ()
+    service_now_s: float = 0.0
+
+    def records(self) -> tuple[JsonObject, ...]:
+        """The records as they are now: one that waited beyond its end has expired, also before it is moved."""
+        return tuple(self._record(text, expires_at) for text, expires_at in self.rows)
+
+    def _record(self, text: str, expires_at: float | None) -> JsonObject:
+        record: JsonObject = json.loads(text)
+        is_over = expires_at is not None and expires_at <= self.service_now_s
+        if is_over and str(record.get("status", "")).lower() in OPEN_STATUSES:
+            record["status"] = "expired"
+        return record
+
+
+@dataclass(frozen=True, slots=True)
 class Hints:
     """What the gateway may tell a device about the load.
 
@@ -126,8 +157,15 @@ class DeviceDesk(Protocol):
         """The devices with open commands, from memory."""
         ...
 
-    def commands_of(self, device_id: str) -> Future[tuple[JsonObject, ...]]:
-        """Every command of the device that the gateway remembers, newest first, concluded ones too; from the store."""
+    def commands_of(self, device_id: str) -> Future[CommandTexts]:
+        """The device's commands that the gateway remembers, concluded ones too; from the store.
+
+        The newest :data:`SHOWN_MAX`, or as many of them as have :data:`SHOWN_BYTES` together.
+        """
+        ...
+
+    def command_of(self, device_id: str, command_id: str) -> Future[CommandTexts]:
+        """One of them; nothing when it is not remembered."""
         ...
 
     def canceled_of(self, device_id: str, command_ids: Collection[str]) -> Future[tuple[JsonObject, ...]]:

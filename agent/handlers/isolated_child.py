@@ -217,6 +217,7 @@ def _prepare(job: dict[str, Any]) -> tuple[Handler, Any]:
 
     Raises:
         HandlerFailed: ``handler_error``: here it cannot be what it is in the agent.
+        HandlerRejected: the payload is none for it.
     """
     name = job["handler"]
     try:
@@ -225,9 +226,9 @@ def _prepare(job: dict[str, Any]) -> tuple[Handler, Any]:
     except Exception as error:
         raise HandlerFailed("handler_error", f"it could not be created in its process: {describe(error)}") from error
     loaded = LoadedHandler(name, handler, handler.contract, 0.0, name)
-    payload = loaded.validate(job["payload"], handler_key="")
+    payload = loaded.validate(job["payload"])
     if isinstance(payload, InvalidPayload):
-        raise HandlerFailed("handler_error", f"its payload is another one in its process: {payload}")
+        raise HandlerRejected(payload.code, payload.message)
     return handler, payload
 
 

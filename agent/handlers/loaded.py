@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class InvalidPayload:
-    """Why a payload is rejected before any handler code runs.
+    """Why a payload is rejected before its handler runs.
 
     Attributes:
         code: ``missing_command_name``, ``unknown_command``, ``handler_unusable`` or ``invalid_payload``.
@@ -39,7 +39,7 @@ class LoadedHandler:
     """A handler that is ready to run.
 
     Attributes:
-        handler: the instance; call ``handler.handle(payload, context)`` with what :meth:`validate` returned.
+        handler: the instance; its ``handle(payload, context)`` takes what :meth:`validate` returned.
         contract: what a crash in the middle means.
         timeout_s: after this many seconds ``context.stopping`` is set, by the configuration or the handler's own.
         lane: handlers with the same lane run one after the other.
@@ -61,22 +61,22 @@ class LoadedHandler:
     target: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
 
-    def validate(self, payload: JsonObject, handler_key: str) -> BaseModel | InvalidPayload:
+    def validate(self, members: JsonObject) -> BaseModel | InvalidPayload:
         """The payload as the handler's model, or why it is none. Strict: ``"1"`` is no number.
 
+        Runs code of the handler's package, its validators, which may take as long as it likes.
+
         Args:
-            payload: the whole ``command_payload``.
-            handler_key: its member that names the handler; not part of what the handler sees.
+            members: the ``command_payload`` without the member that names the handler.
         """
-        members = {name: value for name, value in payload.items() if name != handler_key}
         try:
             model = self.handler.Payload
-        except Exception as error:  # noqa: BLE001 - it is imported only now: a disk that fails, a package half removed
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - imported only now: a failing disk, half a package
             return InvalidPayload("handler_unusable", f"handler {self.name!r} could not be loaded: {describe(error)}")
         try:
             # JSON mode, since its strictness knows that a time or an enum travels as text.
             return model.model_validate_json(json.dumps(members), strict=True)
         except ValidationError as error:
             return InvalidPayload("invalid_payload", f"payload of {self.name!r}: {faults_of(error, model)}")
-        except Exception as error:  # noqa: BLE001 - a plug-in's own validator may raise anything
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plug-in's own validator may raise anything
             return InvalidPayload("invalid_payload", f"payload of {self.name!r}: {describe(error)}")

@@ -32,8 +32,6 @@ from agent.plugins import (
 )
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
     from agent.handlers.base import Handler, Isolation
 
 GROUP: Final = "agent.handlers"
@@ -116,8 +114,8 @@ class HandlerRegistry:
         """Every handler that was found or configured, sorted by name, with its status."""
         return list(self._listing)
 
-    def validate(self, payload: JsonObject, handler_key: str) -> BaseModel | InvalidPayload:
-        """The payload as its handler's model, or why the command is rejected; runs no handler code.
+    def find(self, payload: JsonObject, handler_key: str) -> LoadedHandler | InvalidPayload:
+        """The handler that a payload names, or why the command is rejected. Runs no code of a handler or its payload.
 
         Args:
             payload: the whole ``command_payload``.
@@ -130,7 +128,7 @@ class HandlerRegistry:
             return InvalidPayload(_NO_NAME, f"the payload's {handler_key!r} must be the name of a handler")
         loaded = self._handlers.get(name)
         if loaded is not None:
-            return loaded.validate(payload, handler_key)
+            return loaded
         shown = name[:80]
         info = self._unusable.get(name)
         if info is not None:

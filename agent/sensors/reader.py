@@ -21,6 +21,9 @@ from agent.sensors.base import Sensor, SensorFailed
 
 READING_NAME_CHARACTERS: Final = 128
 
+NAMES_MAX: Final = 1000
+"""So many different names may the readings of all sensors have in the life of a process: each is remembered."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -73,6 +76,7 @@ class SensorReader:
         self._running: dict[str, _Read] = {}
         self._owners: dict[str, str] = {}
         self._told: set[tuple[str, str]] = set()
+        self._names: set[tuple[str, str]] = set()
 
     def names(self) -> list[str]:
         """The sensors' names, in the configuration's order."""
@@ -180,13 +184,23 @@ class SensorReader:
             if fault is not None:
                 refused.append(fault)
                 continue
-            values[self._key(loaded, name)] = value
+            key = self._key(loaded, name)
+            if key is None:
+                why = f"the sensors have given more than {NAMES_MAX} names: name what is measured, not each value"
+                refused.append(f"reading {name!r} is left out: {why}")
+                continue
+            values[key] = value
         return values, tuple(refused)
 
-    def _key(self, loaded: LoadedSensor, reading: str) -> str:
-        if loaded.prefixed:
-            return f"{loaded.name}_{reading}"
+    def _key(self, loaded: LoadedSensor, reading: str) -> str | None:
+        """What the reading is called from now on; None when there are too many names."""
         with self._lock:
+            if (loaded.name, reading) not in self._names:
+                if len(self._names) >= NAMES_MAX:
+                    return None
+                self._names.add((loaded.name, reading))
+            if loaded.prefixed:
+                return f"{loaded.name}_{reading}"
             owner = self._owners.setdefault(reading, loaded.name)
             if owner == loaded.name:
                 return reading

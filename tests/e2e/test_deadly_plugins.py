@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.wire.commands import CommandRecord
+
 EXIT = "raise SystemExit(3)\n"
 GOOD = "from agent import handler\n\n@handler\ndef zeta():\n    pass\n"
 HARD_EXIT = "import os\nos._exit(9)\n"
@@ -25,6 +27,34 @@ class Deadly(Sensor):
         print("it says something first", flush=True)
         os._exit(9)
 {rest}
+"""
+
+PAYLOADS = """
+import threading
+from pydantic import BaseModel, field_validator
+from agent import Handler
+
+class Door(Handler):
+    name = "door"
+    description = "Has a payload that judges itself."
+    timeout_s = 2.0
+
+    class Payload(BaseModel):
+        how: str
+
+        @field_validator("how")
+        @classmethod
+        def judge(cls, how):
+            if how == "slow":
+                threading.Event().wait(600)
+            if how == "exits":
+                raise SystemExit(3)
+            if how == "raises":
+                raise ZeroDivisionError("of no use")
+            return how
+
+    def handle(self, payload, context):
+        return {"how": payload.how}
 """
 
 
@@ -85,6 +115,27 @@ def test_a_handler_that_ends_its_process_on_import_is_named_and_hides_no_other(b
     code, text = run(bench, folder, "handlers")
     assert code == 1
     assert how in text
+
+
+def test_a_payload_whose_validator_exits_raises_or_hangs_harms_its_own_command_alone(bench, folder):
+    install(folder, "agent.handlers", "door", "Door", PAYLOADS)
+    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    agent = bench.start(PYTHONPATH=path)
+    exits, raises, good = (bench.send(command="door", how=how) for how in ("exits", "raises", "good"))
+    assert "invalid_payload: payload of 'door': SystemExit" in said(bench.wait_for(exits, "rejected"))
+    assert "invalid_payload: payload of 'door': ZeroDivisionError: of no use" in said(bench.wait_for(raises))
+    assert bench.wait_for(good, "succeeded").result == {"how": "good"}
+    slow = bench.send(command="door", how="slow")
+    agent.wait_for(f"command={slow} handler=door state=started")
+    assert bench.wait_for(bench.send(command="ping"), "succeeded")
+    assert "timeout: 'door' ran longer than 2 s" in said(bench.wait_for(slow, "failed"))
+    assert bench.wait_for(bench.send(command="ping"), "succeeded")
+    assert agent.terminate()[0] == 0
+    assert not [line for line in agent.lines if "store=" in line]
+
+
+def said(record: CommandRecord) -> str:
+    return record.status_reason or record.error or ""
 
 
 @pytest.mark.parametrize("where", ["__init__", "check", "read"])

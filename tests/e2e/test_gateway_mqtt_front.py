@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
 import time
@@ -11,6 +12,7 @@ from typing import Any
 
 import paho.mqtt.client as paho
 import pytest
+from paho.mqtt.reasoncodes import ReasonCode
 
 from agent.adapters.clocks import SystemClock
 from agent.gateway.board import CommandBoard
@@ -273,6 +275,21 @@ def test_a_device_is_told_when_the_quota_is_short_but_not_with_every_message(mak
     bench.wait_until(lambda: bench.stats().readings == 3)
     bench.wait_until(lambda: bench.of(topics.TopicKind.NOTICE))
     assert [notice["retry_after_s"] for notice in bench.of(topics.TopicKind.NOTICE)] == [60]
+
+
+def test_a_device_that_says_online_without_end_leaves_nothing_in_memory(make_bench):
+    bench = make_bench(broker_settings=("allow_anonymous true", "max_queued_messages 0"))
+    before = reason_codes()
+    for _ in range(2000):
+        bench.device.publish(topics.status(DEVICE), b"online", 1)
+    bench.wait_until(lambda: len(bench.of(topics.TopicKind.NOTICE)) >= 2000)
+    assert reason_codes() - before < 200
+
+
+def reason_codes() -> int:
+    """How many acknowledgements are in memory."""
+    gc.collect()
+    return sum(isinstance(each, ReasonCode) for each in gc.get_objects())
 
 
 def test_a_second_gateway_with_the_same_client_id_is_seen_and_told(make_bench, caplog):

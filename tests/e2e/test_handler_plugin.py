@@ -29,7 +29,7 @@ progress = []
 
 def run(payload):
     loaded = handlers.get(payload["command"])
-    model = handlers.validate(payload, "command")
+    model = loaded.validate({name: value for name, value in payload.items() if name != "command"})
     log = logging.LoggerAdapter(logging.getLogger("test"), {})
     return loaded.handler.handle(
         model, CommandContext("c1", "d1", 1, False, threading.Event(), log, None, progress.append)
@@ -40,7 +40,7 @@ print(json.dumps({
     "sensors": {info.name: [info.origin, str(info.status)] for info in sensors.listing()},
     "open_door": run({"command": "open_door", "open_s": 0.01}),
     "disk_free": sorted(run({"command": "disk_free"})),
-    "refused": str(handlers.validate({"command": "open_door", "open_s": "long"}, "command")),
+    "refused": str(handlers.get("open_door").validate({"open_s": "long"})),
     "front": dict(SensorReader(sensors.sensors()).read()["front"].values),
     "progress": progress,
     "unconfigured": [str(i.status) for i in HandlerRegistry.load().listing() if i.name == "open_door"],

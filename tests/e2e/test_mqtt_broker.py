@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -10,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paho.mqtt.reasoncodes import ReasonCode
 
 from agent.adapters.mqtt_connection import MqttConnection
 from agent.adapters.mqtt_probe import probe
-from agent.adapters.mqtt_session import Arrival, Broker, Message, Role, Session, Tls
-from agent.errors import LockedOut, Offline
+from agent.adapters.mqtt_session import POSTED_MAX, Arrival, Broker, Message, Role, Session, Tls
+from agent.errors import LockedOut, Offline, ServiceError
 from agent.runtime.patience import Patience
 from agent.wire import topics
 from agent.wire.secret import Secret
@@ -450,3 +452,46 @@ class TestProbe:
         broker = start_mosquitto(*write_passwords(tmp_path / "users", {"d1": "right"}))
         with pytest.raises(LockedOut):
             probe(Broker("127.0.0.1", broker.port, "d1"), "d1", Secret("wrong"), "auto")
+
+
+class TestMemory:
+    @pytest.mark.parametrize("version", ["5", "3.1.1"])
+    def test_what_needs_no_acknowledgement_leaves_nothing_behind(self, start_mosquitto, connect, version):
+        line = connect(start_mosquitto().port, version=version)
+        line.wait_for_up()
+        before = reason_codes()
+        for _ in range(1000):
+            line.wait_until(lambda: line.connection.post(Message("v1/news", b"{}", qos=0)))
+            line.connection.publish(Message("v1/news", b"{}", qos=0), SOON_S)
+        line.connection.publish(Message("v1/flushed", b""), SOON_S)
+        assert reason_codes() - before < 100
+
+    def test_a_broker_that_reads_nothing_is_sent_no_more_than_the_bound(self, connect):
+        with contextlib.closing(SlowBroker()) as broker:
+            line = connect(broker.port, version="3.1.1", keepalive_s=600)
+            broker.let_in()
+            line.wait_for_up()
+            news = Message("v1/news", b"x" * 10_000, qos=0)
+            for _ in range(5 * POSTED_MAX):
+                if not line.connection.post(news):
+                    break
+            assert not line.connection.post(news)
+            assert not line.connection.post(Message("v1/news", b"{}"))
+
+    def test_a_broker_that_acknowledges_nothing_is_left_instead_of_keeping_ever_more_for_it(self, connect):
+        with contextlib.closing(SlowBroker()) as broker:
+            line = connect(broker.port, version="3.1.1", keepalive_s=600)
+            broker.let_in()
+            line.wait_for_up()
+            for _ in range(100):
+                with pytest.raises(ServiceError) as raised:
+                    line.connection.publish(Message("v1/x", b"{}"), 0.01)
+                if isinstance(raised.value, Offline):
+                    break
+            assert "acknowledges nothing" in str(line.wait_for_trouble("closed"))
+
+
+def reason_codes() -> int:
+    """How many acknowledgements are in memory."""
+    gc.collect()
+    return sum(isinstance(each, ReasonCode) for each in gc.get_objects())

@@ -63,10 +63,26 @@ class CommandRows:
         rows = self._db.execute(f"{_SELECT} WHERE state = 'open' ORDER BY seq")
         return [_command(row) for row in rows]
 
-    def of_device(self, device_id: str, limit: int) -> list[StoredCommand]:
-        """Every command of a device that is remembered, newest first."""
-        rows = self._db.execute(f"{_SELECT} WHERE device_id = ? ORDER BY seq DESC LIMIT ?", (device_id, limit))
-        return [_command(row) for row in rows]
+    def of_device(self, device_id: str, limit: int, max_bytes: int) -> list[tuple[str, float | None]]:
+        """Records of a device as text, each with its command's end, newest first; how many and how long at most."""
+        # The rows one by one: sorted with their records, those beyond the bounds would be read as well.
+        seqs = self._db.execute(
+            "SELECT seq FROM command WHERE device_id = ? ORDER BY seq DESC LIMIT ?", (device_id, limit)
+        ).fetchall()
+        found: list[tuple[str, float | None]] = []
+        for seq in seqs:
+            row = self._db.execute("SELECT record, expires_at FROM command WHERE seq = ?", seq).fetchone()
+            max_bytes -= len(row[0])
+            if found and max_bytes < 0:
+                break
+            found.append(row)
+        return found
+
+    def one(self, device_id: str, command_id: str) -> list[tuple[str, float | None]]:
+        """The record of one command, as :meth:`of_device`; empty when it is not remembered."""
+        return self._db.execute(
+            "SELECT record, expires_at FROM command WHERE device_id = ? AND id = ?", (device_id, command_id)
+        ).fetchall()
 
     def canceled_of(self, device_id: str, command_ids: Collection[str]) -> list[StoredCommand]:
         """Those of these commands that the service has canceled."""

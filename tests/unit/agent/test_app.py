@@ -23,6 +23,7 @@ from agent.app.status_file import StatusFile, read_status, status_path, write_st
 from agent.core.values import Contract, Outcome, OutcomeStatus
 from agent.errors import ConfigurationError
 from agent.handlers.base import Handler, HandlerFailed, HandlerPayload, HandlerRejected, Verified
+from agent.handlers.built_ins import LateHandler
 from agent.handlers.loaded import LoadedHandler
 from agent.handlers.registry import HandlerRegistry
 from agent.runtime.health import Part
@@ -245,11 +246,36 @@ class TestJobs:
     def test_a_long_error_is_cut(self):
         assert len(self.run("raise").error or "") < 1100
 
-    @pytest.mark.parametrize("payload", [{}, {"command": 1}, {"command": "none"}, {"command": "door"}])
-    def test_what_is_no_valid_payload_is_rejected_before_a_handler_runs(self, payload):
+    @pytest.mark.parametrize("payload", [{}, {"command": 1}, {"command": "none"}])
+    def test_what_names_no_handler_is_rejected_before_a_run(self, payload):
         outcome = self.jobs().prepare(make_command("c1", payload))
         assert isinstance(outcome, Outcome)
         assert outcome.status is OutcomeStatus.REJECTED
+
+    def test_a_payload_is_judged_in_the_run_and_not_by_triage(self):
+        payload = {"command": "door", "do": 7}
+        job = self.jobs().prepare(make_command("c1", payload))
+        assert not isinstance(job, Outcome)
+        rules = command_rules(self.registry, handler_key="command", max_payload_bytes=10, first_contact="all")
+        assert rules.judge(payload) is None
+        attempt = Attempt("c1", 1, restarted=False, stopping=threading.Event(), report_progress=lambda result: None)
+        outcome = job.run(attempt)
+        assert outcome.status is OutcomeStatus.REJECTED
+        assert (outcome.error or "").startswith("invalid_payload: payload of 'door': 'do'")
+        with pytest.raises(HandlerCannotTell, match="invalid_payload"):
+            job.verify(attempt)
+
+    def test_a_handler_that_cannot_be_imported_any_more_still_says_how_long_it_takes_to_end(self):
+        def create():
+            raise SystemExit(3)
+
+        loaded = LoadedHandler("door", LateHandler(create), Contract.IDEMPOTENT, 5.0, "door")
+        jobs = RegistryJobs(HandlerRegistry({"door": loaded}, []), device_id="d1", controls=None, handler_key="command")
+        job = jobs.prepare(make_command("c1", {"command": "door"}))
+        assert not isinstance(job, Outcome)
+        assert job.unwind_s == 1.0
+        attempt = Attempt("c1", 1, restarted=False, stopping=threading.Event(), report_progress=lambda result: None)
+        assert "handler_unusable: handler 'door' could not be loaded: SystemExit: 3" in str(job.run(attempt).error)
 
     def test_triage_judges_with_the_same_registry(self):
         self.jobs()

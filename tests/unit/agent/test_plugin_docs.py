@@ -106,5 +106,5 @@ def test_the_reason_for_a_command_without_a_name_is_the_one_that_the_agent_repor
     command = Command(id="c", payload={"name": "ping"}, size_bytes=16, status="queued")
     (decision,) = triage([command], {}, rules, received=moment, service_now_s=None, first_contact=False).decisions
     reported = decision.entry.outcome.error.partition(":")[0]
-    assert reported == REGISTRY.validate({"name": "ping"}, "command").code
+    assert reported == REGISTRY.find({"name": "ping"}, "command").code
     assert f"| `{reported}` |" in HANDLERS

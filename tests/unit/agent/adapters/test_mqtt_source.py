@@ -32,10 +32,10 @@ class Bench:
         first = FirstPush(lambda: self.is_due, lambda: self.is_dated, gather)
         self.source = MqttSource(self.connection, "d1", self.clock, 100_000, first)  # type: ignore[arg-type]
 
-    def push(self, command_id: str, **members: Any) -> None:
+    def push(self, command_id: str, *, mid: int = 1, session: object = None, **members: Any) -> None:
         record = {"id": command_id, "command_payload": {"command": "ping"}, **members}
         topic = topics.command("d1", command_id)
-        self.source.arrived(Arrival(topic, json.dumps(record).encode(), 1, False, None, 1))  # type: ignore[arg-type]
+        self.source.arrived(Arrival(topic, json.dumps(record).encode(), 1, False, session, mid))  # type: ignore[arg-type]
 
     def poll(self) -> list[str] | None:
         """The ids; None while they are held."""
@@ -95,6 +95,29 @@ def test_for_the_latest_of_each_handler_all_that_comes_soon_is_gathered():
     assert bench.poll() is None
     bench.clock.advance(GATHER_S / 2)
     assert bench.poll() == ["c1", "c2"]
+
+
+def test_of_a_command_that_comes_again_and_again_one_message_is_kept_and_the_others_are_acknowledged():
+    bench = Bench()
+    bench.is_due = False
+    for mid in range(1, 101):
+        bench.push("c1", mid=mid)
+    assert [each.mid for each in bench.connection.acknowledged] == list(range(1, 100))
+    assert bench.poll() == ["c1"]
+    bench.push("c1", mid=100)  # the same message once more: it is the one that is kept
+    assert len(bench.connection.acknowledged) == 99
+    bench.source.acknowledge(["c1"])
+    assert [each.mid for each in bench.connection.acknowledged] == list(range(1, 101))
+
+
+def test_a_message_of_an_earlier_connection_is_not_the_same_for_its_number():
+    bench = Bench()
+    bench.is_due = False
+    first, second = object(), object()
+    bench.push("c1", mid=7, session=first)
+    bench.push("c1", mid=7, session=second)
+    bench.source.acknowledge(["c1"])
+    assert [each.session for each in bench.connection.acknowledged] == [first, second]
 
 
 def test_a_connection_that_goes_meanwhile_is_told():

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.app.log_levels import LogLevels
+from agent.app.log_levels import WAITING_MAX, LogLevels
 from agent.app.log_ring import CHARACTERS, LINES, LogRing
 from agent.app.logs import TextFormatter
 from agent.handlers.upkeep import UpkeepRefused
@@ -52,6 +52,17 @@ def test_zero_seconds_take_it_back_at_once(levels, calls):
     assert levels.set("debug", 0.0, "")["level"] == "info"
     calls[0][1]()
     assert logging.getLogger().level == logging.INFO
+
+
+def test_no_more_wait_for_their_end_than_the_bound_and_then_there_is_room_again(levels, calls):
+    for _ in range(WAITING_MAX):
+        levels.set("debug", 60.0, "agent.test_levels")
+    with pytest.raises(UpkeepRefused, match="wait for their end"):
+        levels.set("debug", 60.0, "agent.test_levels")
+    assert levels.set("debug", 0.0, "agent.test_levels")["for_s"] == 0.0
+    for _, end in calls:
+        end()
+    assert levels.set("debug", 60.0, "agent.test_levels")["level"] == "debug"
 
 
 def test_one_logger_alone(levels, calls):

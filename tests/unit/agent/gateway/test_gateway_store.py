@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -13,7 +14,9 @@ import pytest
 
 from agent.core.thinning import ThinningMode, ThinningPolicy
 from agent.errors import ConfigurationError, StorageError
-from agent.gateway.ports import DeskFull, NewReading, UnknownCommand
+from agent.gateway.board import CommandBoard
+from agent.gateway.desk import Desk
+from agent.gateway.ports import DeskFull, Hints, NewReading, UnknownCommand
 from agent.gateway.store import reading_rows
 from agent.gateway.store.command_rows import AGE_UNKNOWN, FORGET_AFTER_S, HELD_MAX_S, STRANGERS_MAX
 from agent.gateway.store.gateway_store import GatewayStore
@@ -289,12 +292,35 @@ class TestCommands:
         assert store(lambda s: s.commands.expire(501.0, NOW_S)) == ["d1"]
         assert [each.id for each in store(lambda s: s.commands.open_ones())] == ["c2"]
 
+    def test_a_list_of_remembered_commands_ends_at_its_bounds_and_none_is_decoded_in_the_stores_thread(
+        self, store, monkeypatch
+    ):
+        note = {"status": "queued", "note": "x" * 1000}
+        store.list(*(StoredCommand("d1", f"c{number}", {"id": f"c{number}", **note}) for number in range(20)))
+        threads: list[str] = []
+        decode = json.loads
+
+        def loads(*arguments: Any, **more: Any) -> Any:
+            threads.append(threading.current_thread().name)
+            return decode(*arguments, **more)
+
+        monkeypatch.setattr(json, "loads", loads)
+        desk = Desk(store.service, CommandBoard(lambda: NOW_S), store.clock, hints=lambda _: Hints(60.0))
+        assert [each["id"] for each in desk.commands_of("d1").result(60).records()][:2] == ["c19", "c18"]
+        assert [each["id"] for each in desk.command_of("d1", "c7").result(60).records()] == ["c7"]
+        assert desk.command_of("d1", "other").result(60).records() == ()
+        assert threads
+        assert "store" not in threads
+        assert len(store(lambda s: s.commands.of_device("d1", 5, 1_000_000))) == 5
+        assert len(store(lambda s: s.commands.of_device("d1", 20, 5_500))) == 5
+        assert len(store(lambda s: s.commands.of_device("d1", 20, 1))) == 1
+
     def test_a_finished_command_is_forgotten_long_after_it_was_listed_last(self, store):
         store.list(command("c1", is_open=False))
         store.list(command("c1", is_open=False), at_s=NOW_S + FORGET_AFTER_S + 1)
-        assert len(store(lambda s: s.commands.of_device("d1", 10))) == 1, "it is still listed"
+        assert len(store(lambda s: s.commands.of_device("d1", 10, 10_000))) == 1, "it is still listed"
         store.list(at_s=NOW_S + FORGET_AFTER_S + 1)
-        assert store(lambda s: s.commands.of_device("d1", 10)) == []
+        assert store(lambda s: s.commands.of_device("d1", 10, 10_000)) == []
 
     def test_results_are_bounded_and_a_repeat_needs_no_room(self, make_bench):
         store = make_bench(Bounds(max_results=1))

@@ -490,7 +490,7 @@ class TestCommands:
         assert shown == [["c2"]]
         (known,) = side.desk.canceled_of("d1", ["c0", "c1", "c2", "c9"]).result(60)
         assert (known["id"], known["status"], known["status_reason"]) == ("c0", "canceled", "by the operator")
-        states = {each["id"]: each["status"] for each in side.desk.commands_of("d1").result(60)}
+        states = {each["id"]: each["status"] for each in side.desk.commands_of("d1").result(60).records()}
         assert states == {"c0": "canceled", "c1": "delivered", "c2": "delivered"}
         side.run(worker, 61)
         asked = [each.url.params["status"] for each in side.requests]
@@ -736,13 +736,22 @@ class TestTheServicesTime:
         list(side.client.devices())
         assert side.board.get("d1").records == ()
 
+    def test_who_has_no_token_any_more_is_forgotten(self, side: Side) -> None:
+        for device_id in ("d1", "d2"):
+            side.desk.seen(device_id, Transport.HTTP)
+            side.desk.set_known(device_id, known=False)
+        side.desk.serve_only({"d2"})
+        assert side.desk.unknown_devices() == ["d2"]
+        assert side.desk.online(60.0) == 1
+        side.desk.save_presence()
+
     def test_a_command_that_ended_is_shown_as_expired_before_it_is_moved(self, side: Side) -> None:
         record = self.record(START_WALL_S + 20)
         command = StoredCommand("d1", "c1", record, START_WALL_S, START_WALL_S + 20)
         side.desk.take_listed("d1", [command], Look(START_WALL_S))
-        assert [one["status"] for one in side.desk.commands_of("d1").result(60)] == ["queued"]
+        assert [one["status"] for one in side.desk.commands_of("d1").result(60).records()] == ["queued"]
         side.clock.advance(21)
-        assert [one["status"] for one in side.desk.commands_of("d1").result(60)] == ["expired"]
+        assert [one["status"] for one in side.desk.commands_of("d1").result(60).records()] == ["expired"]
 
 
 class TestEvents:

@@ -10,6 +10,8 @@ import sys
 import threading
 from pathlib import Path
 
+from pydantic import field_validator
+
 from agent.core.values import Contract
 from agent.handlers.base import CommandContext, Handler, HandlerFailed, HandlerPayload, HandlerRejected, Verified
 from agent.handlers.isolated import LINE_BYTES
@@ -27,6 +29,13 @@ class Isolated(Handler):
     class Payload(HandlerPayload):
         do: str
         path: str = ""
+
+        @field_validator("do")
+        @classmethod
+        def judge(cls, do: str) -> str:
+            if do == "die while judged":
+                os._exit(9)
+            return do
 
     def handle(self, payload: Payload, context: CommandContext):
         return getattr(self, f"_{payload.do}")(payload, context)

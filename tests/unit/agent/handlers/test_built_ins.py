@@ -56,7 +56,7 @@ def test_a_handler_that_cannot_be_imported_any_more_rejects_its_commands():
         raise OSError(5, "Input/output error")
 
     registry.get("ping").handler._create = create
-    reason = str(registry.validate({"command": "ping"}, "command"))
+    reason = str(registry.get("ping").validate({}))
     assert reason.startswith("handler_unusable: handler 'ping' could not be loaded: [Errno 5] Input/output error")
 
 
@@ -67,7 +67,7 @@ from agent.handlers.registry import HandlerRegistry
 registry = HandlerRegistry.load(entry_points=())
 before = set(sys.modules)
 print([name for name in sorted(before) if name.startswith("agent.handlers.")])
-registry.validate({"command": "ping"}, "command")
+registry.get("ping").validate({})
 print(sorted(name for name in set(sys.modules) - before if name.startswith("agent.handlers.")))
 """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)

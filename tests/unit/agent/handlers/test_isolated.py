@@ -69,6 +69,13 @@ def test_whatever_it_does_is_one_failed_command(run, do, raised, error):
     assert str(caught.value).startswith(error)
 
 
+def test_a_payload_is_judged_in_the_process_alone_which_its_validators_may_end(run):
+    with pytest.raises(HandlerRejected, match="payload of 'isolated': 'do'"):
+        run(7)
+    with pytest.raises(HandlerFailed, match="crashed: its process ended without a result, exit code 9"):
+        run("die while judged")
+
+
 def test_the_agents_controls_answer_and_what_is_none_says_so(run, controls):
     result = run("controls")
     assert result["interval_s"] == 5.0

@@ -16,7 +16,7 @@ from agent.handlers.upkeep import UpkeepRefused
 
 def judged(handler, **payload):
     loaded = LoadedHandler(handler.name, handler, handler.contract, handler.timeout_s, handler.name)
-    return loaded.validate({"command": handler.name, **payload}, "command")
+    return loaded.validate(payload)
 
 
 class TestUpdateConfig:

@@ -38,7 +38,7 @@ def write(folder, make_context):
         if text is not None and "base64" not in payload:
             payload["text"] = text
         loaded = LoadedHandler("write_file", handler, handler.contract, 30.0, "write_file")
-        checked = loaded.validate({"command": "write_file", "path": str(path), **payload}, "command")
+        checked = loaded.validate({"path": str(path), **payload})
         if isinstance(checked, InvalidPayload):
             return checked
         return handler.handle(checked, make_context())

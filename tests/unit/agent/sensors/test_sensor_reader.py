@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from agent.sensors.base import Sensor, SensorFailed, SensorSettings
-from agent.sensors.reader import LoadedSensor, SensorReader
+from agent.sensors.reader import NAMES_MAX, LoadedSensor, SensorReader
 
 
 class Given(Sensor):
@@ -180,6 +180,20 @@ def test_the_second_sensor_with_a_reading_of_the_same_name_is_prefixed_and_it_is
     assert dict(outcomes["cellar"].values) == {"cellar_temperature_c": 12.0}
     assert len(caplog.records) == 1
     assert "sensors boiler and cellar both have a reading temperature_c" in caplog.text
+
+
+def test_a_sensor_that_makes_up_a_new_name_with_each_read_is_refused_beyond_the_bound():
+    maker = Given({})
+    reader = reader_of(maker=maker, cellar=Given({"humidity": 40.0}))
+    reader.read(["cellar"])
+    for number in range(NAMES_MAX + 10):
+        maker.values = {f"beacon_{number}": 1.0}
+        outcome = reader.read(["maker"])["maker"]
+    assert not outcome.values
+    assert f"more than {NAMES_MAX} names" in (outcome.error or "")
+    maker.values = {"beacon_0": 2.0}
+    assert dict(reader.read(["maker"])["maker"].values) == {"beacon_0": 2.0}
+    assert dict(reader.read(["cellar"])["cellar"].values) == {"humidity": 40.0}
 
 
 def test_a_name_stays_with_its_sensor_even_while_that_one_fails():
