@@ -104,6 +104,7 @@ class Conducted:
         summaries: the workers' last words, by worker.
         failures: what did not come out as the scenario says.
         troubles: what workers had to tell.
+        broken: which parts of the run itself an error has ended; no figure of it is whole then.
         unreachable: why the target counts as gone; None when it was there.
         interrupted: somebody ended it.
         drained_from_s: when the drain began, since the run's begin; None when there was none.
@@ -116,6 +117,7 @@ class Conducted:
     summaries: dict[int, PlaySummary] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
     unreachable: str | None = None
     interrupted: bool = False
     drained_from_s: float | None = None
@@ -318,7 +320,7 @@ class Conductor:
             case Trouble(_, sentence, fatal):
                 self._done.troubles.append(sentence)
                 if fatal:
-                    self._done.failures.append(sentence)
+                    self._done.broken.append(sentence)
                 self._audience.trouble(sentence)
             case Gone(worker, reason):
                 self._merger.lost(worker, reason)
