@@ -158,9 +158,10 @@ class FleetThread:
     ) -> None:
         closing = self._fleet.close()
         try:
-            if self._thread.is_alive():
+            if self._loop.is_running():
                 asyncio.run_coroutine_threadsafe(closing, self._loop).result()
-            else:
+            else:  # an error has ended it
+                self._thread.join()
                 self._loop.run_until_complete(closing)
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
