@@ -20,7 +20,7 @@ from simulator.fleet.report import making
 from simulator.fleet.report.live import RunView, SilentView
 from simulator.fleet.report.prometheus import MeteredView, MetricsAddress
 from simulator.fleet.report.standing import RunHead
-from simulator.fleet.report.writing import read_record
+from simulator.fleet.report.writing import read_record, read_seconds
 from simulator.fleet.run import performing
 from simulator.fleet.run.hall import Hall
 from simulator.fleet.run.performing import Stage, perform
@@ -138,6 +138,20 @@ def end_suddenly(*_: object) -> None:
 def test_a_run_is_inconclusive_when_what_comes_after_it_ends(function, sentence, service, tmp_path, monkeypatch):
     monkeypatch.setattr(*function, end_suddenly)
     check_inconclusive(run(service, tmp_path), tmp_path, sentence)
+
+
+class Broken(SilentView):
+    def show(self, second: Any, standing: Any) -> None:
+        del second, standing
+        raise Sudden
+
+
+def test_a_run_is_inconclusive_when_what_shows_it_ends_and_its_seconds_are_written_all_the_same(service, tmp_path):
+    record = run(service, tmp_path, lambda _head: Broken())
+    check_inconclusive(record, tmp_path, "what shows the run ended unexpectedly: Sudden")
+    assert record.audit is not None
+    assert record.audit.complete
+    assert [second.second for second in read_seconds(tmp_path / "run")][:4] == [0, 1, 2, 3]
 
 
 class Scraper(SilentView):

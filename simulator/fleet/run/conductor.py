@@ -6,6 +6,7 @@ It decides by the workers' messages and the clock, and does no I/O of its own bu
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,6 +34,9 @@ from simulator.fleet.run.messages import (
 )
 from simulator.fleet.run.watch import TargetWatch
 from simulator.fleet.scenario.conditions import Condition
+from simulator.watched import describe
+
+_log = logging.getLogger(__name__)
 
 _LEAD_S: Final = 0.25
 """Between the word to begin and the begin: every worker has heard it by then."""
@@ -338,6 +342,11 @@ class Conductor:
                     self._full = True
                     self._done.failures.append(f"seconds are missing in the run's folder: {error}")
                     self._audience.trouble(str(error))
+            except Exception as error:  # noqa: BLE001 - a mistake of this program, no reason to lose the run
+                sentence = f"what shows the run ended unexpectedly: {describe(error)}"
+                if sentence not in self._done.broken:
+                    _log.exception("what shows the run ended unexpectedly")
+                    self._done.broken.append(sentence)
             gone = self._watch.see(second, on_purpose=self._is_on_purpose(second.second))
             if gone and self._done.unreachable is None:
                 self._done.unreachable = gone
