@@ -7,7 +7,7 @@ mosquitto is installed, are processes of their own. A console page finds its pla
 from __future__ import annotations
 
 import json
-import signal
+import queue
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -33,9 +33,11 @@ from simulator.fleet.target.standing import StandingService, forget_standing, te
 from simulator.gateway.trial import IDENTIFIERS, Trial, running_trial
 from simulator.interrupts import terminations_as_interrupts
 from simulator.keys import Keys, curl_line, keep_keys, make_keys
+from simulator.watched import PartEnded
 
 _USER_ID: Final = "up-user"
 _DEFAULTS: Final = UpSettings()
+_LOOK_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,8 @@ def up_command(
     """Start service, broker and gateway on this machine, and virtual devices when asked for; Ctrl-C ends everything.
 
     Prints the addresses, the keys, and lines to paste: an agent over MQTT, one over HTTP, and commands to both. Exit
-    codes: 0 ended by Ctrl-C, 2 the settings cannot be used, 5 service, broker or gateway could not be started.
+    codes: 0 ended by Ctrl-C, 1 one of them ended by itself and so all did, 2 the settings cannot be used, 5 service,
+    broker or gateway could not be started.
     """
     settings = UpSettings(
         host, port, data_dir, devices, product, interval_s, rate_limit, seed, gateway, gateway_port, profiles
@@ -165,11 +168,13 @@ def run_up(
     Args:
         settings: what to start.
         on_ready: told once everything stands.
-        wait: returns when it is enough; by default never, so that only an interrupt ends it.
+        wait: returns when it is enough; by default never, so that only an interrupt ends it, or one of the parts.
 
     Raises:
         ConfigurationError: the settings cannot be used.
         AgentError: the devices could not be registered.
+        PartEnded: an error has ended a part of service or devices.
+        ChildFailed: broker or gateway has ended.
     """
     from simulator.service.config import ServiceConfig  # the server's libraries take half a second: not for --help
     from simulator.service.profiles.model import COMPLETE
@@ -191,14 +196,15 @@ def run_up(
         rate_limit=settings.rate_limit,
         profile=COMPLETE,
     )
+    ended: queue.SimpleQueue[PartEnded] = queue.SimpleQueue()
     with ExitStack() as ends:
-        service = ends.enter_context(RunningService(config))
+        service = ends.enter_context(RunningService(config, ended.put))
         base_url = service.base_url
         identities: tuple[DeviceIdentity, ...] = ()
         if settings.devices:
             labels = [(f"virtual-{number:03d}", f"UP-{number:06d}") for number in range(1, settings.devices + 1)]
             identities = _register(base_url, keys, product, labels)
-            ends.enter_context(_make_fleet(base_url, keys, identities, settings)).switch_on()
+            ends.enter_context(_make_fleet(base_url, keys, identities, settings, ended.put)).switch_on()
         trial: Trial | None = None
         if settings.gateway:
             labels = [(f"your-{transport}-device", label) for transport, label in IDENTIFIERS.items()]
@@ -214,7 +220,20 @@ def run_up(
             tell_standing(settings.data_dir, _to_find(settings.data_dir, base_url, trial))
         service.set_profile(profile)
         on_ready(Standing(base_url, keys, identities, trial))
-        (wait or signal.pause)()
+        if wait is not None:
+            wait()
+        else:
+            _wait_for_an_end(ended, trial)
+
+
+def _wait_for_an_end(ended: queue.SimpleQueue[PartEnded], trial: Trial | None) -> None:
+    """Until a part has ended, which it raises; Ctrl-C gets through."""
+    while True:
+        try:
+            raise ended.get(timeout=_LOOK_S)
+        except queue.Empty:
+            if trial is not None:
+                trial.look()
 
 
 def _to_find(folder: Path, base_url: str, trial: Trial | None) -> StandingService:
@@ -252,12 +271,19 @@ def _register(
     return tuple(identities)
 
 
-def _make_fleet(base_url: str, keys: Keys, identities: Sequence[DeviceIdentity], settings: UpSettings) -> FleetThread:
+def _make_fleet(
+    base_url: str,
+    keys: Keys,
+    identities: Sequence[DeviceIdentity],
+    settings: UpSettings,
+    on_failure: Callable[[PartEnded], object],
+) -> FleetThread:
     with ServiceClient(base_url, KeyPair(keys.api_key, keys.secret_key)) as client:
         offers = client.discover()
     headers = {"x-api-key": keys.api_key, "x-secret-key": keys.secret_key.reveal()}
     model = DeviceModel(interval_s=settings.interval_s)
-    return FleetThread(FleetTarget(base_url, headers, offers), identities, model, seed=settings.seed)
+    target = FleetTarget(base_url, headers, offers)
+    return FleetThread(target, identities, model, seed=settings.seed, on_failure=on_failure)
 
 
 def _greet(standing: Standing, settings: UpSettings, *, as_json: bool) -> None:

@@ -118,6 +118,15 @@ class ChildProcess:
                 raise ChildFailed(f"{self.name}: {what} did not happen within {timeout_s:g} s{self._last_words()}")
             time.sleep(_POLL_S)
 
+    def look(self) -> None:
+        """Raise when it has ended.
+
+        Raises:
+            ChildFailed: with its exit code and the last lines of its log.
+        """
+        if not self.running:
+            raise ChildFailed(f"{self.name} ended unexpectedly with {self.exit_code}{self._last_words()}")
+
     def kill(self) -> None:
         """SIGKILL: as if the power went for this process. Returns when it is gone."""
         if self._process is not None:

@@ -27,6 +27,8 @@ LONGEST = {
     "tests/fault/test_disk_faults.py": 33,
     "tests/unit/agent/runtime/test_long_outage.py": 33,
     "tests/e2e/test_fleet_up.py": 30,
+    "tests/e2e/test_sudden_ends_fleet.py": 45,
+    "tests/e2e/test_sudden_ends_service.py": 20,
     "tests/servers/test_express.py": 28,
     "tests/e2e/test_oauth_pages.py": 30,
     "tests/fault/test_verdict.py": 25,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass, field
-from threading import Thread
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 from uuid import uuid4
@@ -18,9 +18,11 @@ from simulator.fleet.device.model import DeviceModel, Fleetwide
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.wheel import LoopClock, Wheel
+from simulator.watched import ENDED, PartEnded, make_thread
 
 # A long poll holds its connection: each device needs one for that, and one for the way out.
 _SOCKETS_PER_DEVICE: Final = 2
+_LOOK_S: Final = 1.0
 
 Result = TypeVar("Result")
 
@@ -126,13 +128,24 @@ class FleetThread:
 
     Args:
         target, identities, model, seed: as for :class:`Fleet`.
+        on_failure: called once when an error has ended its thread or a task in it; from that thread. Every further call
+            raises :class:`~simulator.watched.PartEnded`.
     """
 
     def __init__(
-        self, target: FleetTarget, identities: Sequence[DeviceIdentity], model: DeviceModel, *, seed: int
+        self,
+        target: FleetTarget,
+        identities: Sequence[DeviceIdentity],
+        model: DeviceModel,
+        *,
+        seed: int,
+        on_failure: Callable[[PartEnded], object] = lambda _failure: None,
     ) -> None:
+        self._on_failure = on_failure
+        self._failures: list[PartEnded] = []
         self._loop: asyncio.AbstractEventLoop = asyncio.new_event_loop()
-        self._thread = Thread(target=self._run, name="fleet", daemon=True)
+        self._loop.set_exception_handler(self._look)
+        self._thread = make_thread(self._loop.run_forever, "fleet", self._fail)
         self._make: Callable[[], Fleet] = lambda: Fleet(target, identities, model, seed=seed)
 
     def __enter__(self) -> Self:
@@ -143,8 +156,13 @@ class FleetThread:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        closing = self._fleet.close()
         try:
-            self._call(self._fleet.close())
+            if self._loop.is_running():
+                asyncio.run_coroutine_threadsafe(closing, self._loop).result()
+            else:  # an error has ended it
+                self._thread.join()
+                self._loop.run_until_complete(closing)
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
@@ -171,14 +189,30 @@ class FleetThread:
         """See :meth:`Fleet.settle`."""
         return self._call(self._fleet.settle(timeout_s))
 
-    def _run(self) -> None:
-        self._loop.run_forever()
+    def _look(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if ENDED in context:
+            self._fail(context[ENDED], context["exception"])
+        else:
+            loop.default_exception_handler(context)
+
+    def _fail(self, name: str, error: BaseException) -> None:
+        self._failures.append(PartEnded(name, error))
+        if len(self._failures) == 1:
+            self._on_failure(self._failures[0])
 
     async def _made(self) -> Fleet:
         return self._make()
 
     def _call(self, work: Coroutine[Any, Any, Result]) -> Result:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        if self._failures:
+            work.close()
+            raise self._failures[0]
+        done = asyncio.run_coroutine_threadsafe(work, self._loop)
+        while not wait((done,), _LOOK_S).done:
+            if self._failures:
+                done.cancel()
+                raise self._failures[0]
+        return done.result()
 
 
 async def _soon(work: Callable[[], None]) -> None:

@@ -13,13 +13,14 @@ import re
 import shutil
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from simulator.children import ChildFailed, ChildProcess
+from simulator.watched import describe, make_thread
 
 _log = logging.getLogger(__name__)
 
@@ -49,11 +50,13 @@ class Broker:
         port: on 127.0.0.1.
         name: what it is, in a few words, with its limits.
         shares: it knows shared subscriptions.
+        look: raises :class:`~simulator.children.ChildFailed` when it has ended.
     """
 
     port: int
     name: str
     shares: bool
+    look: Callable[[], None] = lambda: None
 
 
 @contextmanager
@@ -83,11 +86,10 @@ def _started(folder: Path, log: Path, ended: ExitStack) -> Broker:
         port, before = before or _free_port(), 0
         try:
             if program is None:
-                ended.enter_context(_amqtt(port))
-                broker = Broker(port, AMQTT_LIMITS, shares=False)
+                broker = Broker(port, AMQTT_LIMITS, shares=False, look=ended.enter_context(_amqtt(port)))
             else:
-                ended.enter_context(_mosquitto(program, port, folder, log))
-                broker = Broker(port, "mosquitto", shares=True)
+                look = ended.enter_context(_mosquitto(program, port, folder, log))
+                broker = Broker(port, "mosquitto", shares=True, look=look)
         except ChildFailed as error:
             if not left or _TAKEN not in str(error).lower():
                 raise
@@ -98,8 +100,8 @@ def _started(folder: Path, log: Path, ended: ExitStack) -> Broker:
 
 
 @contextmanager
-def _mosquitto(program: str, port: int, folder: Path, log: Path) -> Iterator[None]:
-    """Mosquitto as a child process."""
+def _mosquitto(program: str, port: int, folder: Path, log: Path) -> Iterator[Callable[[], None]]:
+    """Mosquitto as a child process; what raises when it has ended."""
     configuration = folder / "mosquitto.conf"
     lines = [f"listener {port} 127.0.0.1", "allow_anonymous true", *_LIMITS]
     if os.geteuid() == 0:
@@ -111,7 +113,7 @@ def _mosquitto(program: str, port: int, folder: Path, log: Path) -> Iterator[Non
     try:
         # Who listens there may be somebody else: its own word counts, too.
         child.wait_until(lambda: _runs(log, log_begins) and _listens(port), "it listened", _READY_S)
-        yield
+        yield child.look
     finally:
         child.end()
 
@@ -122,22 +124,31 @@ def find_mosquitto() -> str | None:
 
 
 @contextmanager
-def _amqtt(port: int) -> Iterator[None]:
-    """Amqtt on an event loop of its own, in a thread."""
+def _amqtt(port: int) -> Iterator[Callable[[], None]]:
+    """Amqtt on an event loop of its own, in a thread; what raises when that has ended."""
     ready, stop = threading.Event(), threading.Event()
     trouble: list[BaseException] = []
-    thread = threading.Thread(target=_run_amqtt, args=(port, ready, stop, trouble), name="broker", daemon=True)
+
+    def note(_name: str, error: BaseException) -> None:
+        trouble.append(error)
+        ready.set()
+
+    def look() -> None:
+        if trouble:
+            raise ChildFailed(f"the broker amqtt ended unexpectedly: {describe(trouble[0])}")
+
+    thread = make_thread(lambda: _run_amqtt(port, ready, stop), "broker", note)
     thread.start()
     try:
         if not ready.wait(_READY_S) or trouble:
             raise ChildFailed(f"the broker amqtt did not start: {trouble[0] if trouble else 'no answer'}")
-        yield
+        yield look
     finally:
         stop.set()
         thread.join(_READY_S)
 
 
-def _run_amqtt(port: int, ready: threading.Event, stop: threading.Event, trouble: list[BaseException]) -> None:
+def _run_amqtt(port: int, ready: threading.Event, stop: threading.Event) -> None:
     from amqtt.broker import Broker as Amqtt  # half a second: only where it is needed
 
     for name in ("amqtt", "transitions"):
@@ -152,17 +163,15 @@ def _run_amqtt(port: int, ready: threading.Event, stop: threading.Event, trouble
                 "plugins": {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}},
             }
         )
-        await broker.start()
+        try:
+            await broker.start()
+        except Exception as error:
+            raise ChildFailed(str(error)) from error  # told by the thread that waits
         ready.set()
         await asyncio.to_thread(stop.wait)
         await broker.shutdown()
 
-    try:
-        asyncio.run(serve())
-    except Exception as error:  # noqa: BLE001 - told by the thread that waits
-        trouble.append(error)
-    finally:
-        ready.set()
+    asyncio.run(serve())
 
 
 def _port_before(folder: Path) -> int:

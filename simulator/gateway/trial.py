@@ -57,11 +57,22 @@ class Trial:
     Attributes:
         url: where the gateway serves devices over HTTP.
         devices: one of each transport.
+        gateway: its process.
     """
 
     url: str
     broker: Broker
     devices: tuple[TrialDevice, ...]
+    gateway: ChildProcess
+
+    def look(self) -> None:
+        """Raise when broker or gateway has ended.
+
+        Raises:
+            ChildFailed: which one, and how.
+        """
+        self.broker.look()
+        self.gateway.look()
 
     def lines(self, service_url: str, keys: Keys) -> list[tuple[str, str]]:
         """Name and text of what a person may paste; the keys are for the service, a device's token for the gateway."""
@@ -112,6 +123,6 @@ def running_trial(
                 own = folder / f"{transport.lower()}-device"
                 token = gateway.hand_out(device_id, broker if transport == MQTT else None, own)
                 devices.append(TrialDevice(transport, device_id, token, own / "config.yaml"))
-            yield Trial(gateway.base_url, broker, tuple(devices))
+            yield Trial(gateway.base_url, broker, tuple(devices), child)
         finally:
             child.end()

@@ -15,6 +15,7 @@ from agent.wire.secret import Secret
 from simulator.service.config import REFRESH_GRACE_S, ServiceConfig
 from simulator.service.profiles.model import COMPLETE
 from simulator.service.profiles.text import name_of, read_all
+from simulator.watched import PartEnded
 
 if TYPE_CHECKING:
     from simulator.service.service import Service
@@ -175,7 +176,8 @@ def service_command(  # noqa: PLR0917 - click passes all of them by name
 ) -> None:
     """Run the local service: products, devices, commands, sensor data and onboarding over HTTP.
 
-    SIGTERM or Ctrl-C ends it. Exit codes: 0 ended as told, 2 the settings cannot be used.
+    SIGTERM or Ctrl-C ends it. Exit codes: 0 ended as told, 1 an error ended a part of it and so the whole (the log
+    names it), 2 the settings cannot be used.
     """
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for noisy in ("alembic", "asyncio", "uvicorn.error"):
@@ -206,6 +208,9 @@ def service_command(  # noqa: PLR0917 - click passes all of them by name
         for fault in exc.faults:
             click.echo(f"error: {fault}", err=True)
         sys.exit(2)
+    except PartEnded as exc:
+        click.echo(f"error: {exc}", err=True)
+        sys.exit(1)
 
 
 def _read_secret(secret_key: str | None, secret_key_file: Path | None) -> Secret | None:

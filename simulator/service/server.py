@@ -25,6 +25,7 @@ from simulator.service.profiles.model import ServerProfile
 from simulator.service.service import Service
 from simulator.service.storage.clients import NewClient, WantedClient
 from simulator.service.storage.keys import Keys
+from simulator.watched import PartEnded, make_thread
 
 DRAIN_S: Final = 3
 """How long requests that are under way may take when the service ends."""
@@ -32,12 +33,16 @@ _BACKLOG: Final = 2048
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn, which lets held polls go when it ends, and ends with exit code 0 after a signal."""
+    """Uvicorn, which lets held polls go when it ends, ends with its service, and with exit code 0 after a signal."""
 
     def __init__(self, config: uvicorn.Config, service: Service, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._service = service
         self._on_ready = on_ready
+        service.when_failed(self._leave)
+
+    def _leave(self, _failure: PartEnded) -> None:
+        self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -72,12 +77,15 @@ class RunningService:
 
     Args:
         config: its settings; the default is in memory, on any free port, with keys made now.
+        on_failure: called once when an error has ended a part of the service, which then ends; from any thread.
 
     Raises:
         ConfigurationError: the port is in use, or the data folder cannot be used.
     """
 
-    def __init__(self, config: ServiceConfig | None = None) -> None:
+    def __init__(
+        self, config: ServiceConfig | None = None, on_failure: Callable[[PartEnded], object] = lambda _failure: None
+    ) -> None:
         self.config = config or ServiceConfig()
         self._ready = threading.Event()
         self._socket = listen(self.config.host, self.config.port)
@@ -88,7 +96,8 @@ class RunningService:
             raise
         self._service.public_url = self.config.public_url or self.base_url
         self._server = make_server(self._service, self._ready.set)
-        self._thread = threading.Thread(target=self._run, name="service-http", daemon=True)
+        self._service.when_failed(on_failure)
+        self._thread = make_thread(self._run, "service-http", self._service.fail)
         self._stopped = False
 
     def start(self) -> Self:
@@ -120,6 +129,11 @@ class RunningService:
             self._thread.join()
         self._socket.close()
         self._service.close()
+
+    @property
+    def failure(self) -> PartEnded | None:
+        """Which part of it an error has ended; None while all is well."""
+        return self._service.failure
 
     @property
     def base_url(self) -> str:
@@ -198,6 +212,7 @@ def serve(config: ServiceConfig, on_ready: Callable[[Service, str], None]) -> No
 
     Raises:
         ConfigurationError: the port is in use, or the data folder cannot be used.
+        PartEnded: an error has ended a thread or task of the service.
     """
     listener = listen(config.host, config.port)
     with contextlib.closing(listener):
@@ -207,6 +222,8 @@ def serve(config: ServiceConfig, on_ready: Callable[[Service, str], None]) -> No
             make_server(service, lambda: on_ready(service, base_url(listener))).run([listener])
         finally:
             service.close()
+        if service.failure is not None:
+            raise service.failure
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -55,6 +55,7 @@ from simulator.service.storage.stored_answers import RunningKeys
 from simulator.service.storage.writer import Writer
 from simulator.service.time_work import EndsOfCommands, OverdueCommands, TimersOfRules
 from simulator.service.waiting import Waiters
+from simulator.watched import PartEnded, start_task
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +105,16 @@ class Service:
         self.deadline = commands.Deadline()
         self.rules = Rules(self.ids, self.deadline, validate_commands=config.validate_commands)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.writer = Writer(self.database, self._before_commit, self._after_rollback, due_work=OverdueCommands(self))
+        self.failure: PartEnded | None = None
+        """Which of its threads and tasks an error has ended; the server ends then."""
+        self._on_failure: list[Callable[[PartEnded], object]] = []
+        self.writer = Writer(
+            self.database,
+            self._before_commit,
+            self._after_rollback,
+            due_work=OverdueCommands(self),
+            on_failure=self.fail,
+        )
         self.callers: dict[bytes, Caller] = {}
         self.profiles = AccountProfiles()
         self.on_reset: list[Callable[[Connection], None]] = []
@@ -160,6 +170,20 @@ class Service:
 
     def _target(self, caller: Caller, hashes: Hashes) -> Target:
         return Target(caller.manufacturer_seq, self.ids.next, self.clock.now_ms(), hashes)
+
+    def fail(self, name: str, error: BaseException) -> None:
+        """A thread or task without which nothing that is answered is true has ended. From any thread."""
+        if self.failure is None:
+            self.failure = PartEnded(name, error)
+            log.critical("%s: the service ends", self.failure)
+            for call in self._on_failure:
+                call(self.failure)
+
+    def when_failed(self, call: Callable[[PartEnded], object]) -> None:
+        """Have it called with the first failure, in the thread that fails; at once when that has been."""
+        self._on_failure.append(call)
+        if self.failure is not None:
+            call(self.failure)
 
     @property
     def api_key(self) -> str:
@@ -383,14 +407,19 @@ class Service:
     async def running(self, _app: object = None) -> AsyncIterator[None]:
         """What happens between requests, from the server's start to its end."""
         self._loop = asyncio.get_running_loop()
-        ticking = asyncio.create_task(self._tick(), name="service-tick")
+        ticking = start_task(self._tick(), "service-tick", self.fail)
         try:
             yield
+        except BaseException as error:
+            if not self.waiters.closing:  # the server's task of this block has ended, and the server goes on
+                self.fail("service-lifespan", error)
+            raise
         finally:
             ticking.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await ticking
-            await self.flush_presence()
+                await asyncio.wait([ticking])
+            if self.writer.is_alive:
+                await self.flush_presence()
 
     async def _tick(self) -> None:
         while True:

@@ -11,6 +11,7 @@ what is being proven.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import threading
@@ -38,6 +39,7 @@ from simulator.fleet.audit.frames import (
     make_records_frame,
     pack_command,
 )
+from simulator.watched import OnFailure, PartEnded, make_thread
 
 _CHUNK_BYTES: Final = 1024 * 1024
 _WAITING_MAX: Final = 16
@@ -73,12 +75,21 @@ class Ledger:
         path: the file, which must not exist.
         header: whose ledger it is.
         write: writes bytes to a descriptor, :func:`os.write` but in tests.
+        on_failure: called in the writing thread when an error ends it. What it has not written then, and whatever comes
+            later, is a gap, and the file gets no end.
 
     Raises:
         ConfigurationError: the file cannot be made.
     """
 
-    def __init__(self, path: Path, header: LedgerHeader, *, write: Write = os.write) -> None:
+    def __init__(
+        self,
+        path: Path,
+        header: LedgerHeader,
+        *,
+        write: Write = os.write,
+        on_failure: OnFailure = lambda _name, _error: None,
+    ) -> None:
         self._file = _File(path, write)
         self._file.append(make_json_frame(b"H", {"format": LEDGER_FORMAT, **asdict(header)}))
         self._readings = bytearray()
@@ -90,7 +101,10 @@ class Ledger:
         self._by_kind = [0] * (max(CommandKind) + 1)
         self._waiting: queue.Queue[_Chunk | None] = queue.Queue(_WAITING_MAX)
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name=f"ledger-{header.worker}", daemon=True)
+        self._in_hand: _Chunk | None = None
+        self._fault = ""
+        self._on_failure = on_failure
+        self._thread = make_thread(self._run, f"ledger-{header.worker}", self._fail)
         self._thread.start()
 
     def __enter__(self) -> Self:
@@ -204,7 +218,9 @@ class Ledger:
         try:
             self._waiting.put_nowait(chunk)
         except queue.Full:
-            self._file.miss(chunk.from_s, chunk.to_s, chunk.records, "the disk is slower than the run")
+            self._file.miss(chunk.from_s, chunk.to_s, chunk.records, self._fault or "the disk is slower than the run")
+        if self._fault:  # only after it: whatever is put before the thread says so, the thread counts as missed
+            self._miss_waiting()
 
     def close(self) -> tuple[LedgerGap, ...]:
         """Write what is left and the end. Closing again does nothing.
@@ -222,6 +238,11 @@ class Ledger:
             pass
         else:
             self._thread.join(_STOP_S)
+        if self._fault:
+            self._miss_waiting()
+            self._file.append(b"")  # the gaps; without an end nobody takes it for a whole one
+            self._file.close()
+            return self.gaps
         if self._thread.is_alive():
             self._file.miss(self._from_s, self._to_s, 0, "the disk did not take the end of the ledger in time")
             return self.gaps
@@ -255,6 +276,7 @@ class Ledger:
 
     def _run(self) -> None:
         while (chunk := self._waiting.get()) is not None:
+            self._in_hand = chunk
             frames = b""
             if chunk.readings:
                 frames += make_records_frame(b"R", chunk.readings)
@@ -263,6 +285,23 @@ class Ledger:
             fault = self._file.append(frames)
             if fault is not None:
                 self._file.miss(chunk.from_s, chunk.to_s, chunk.records, fault)
+            self._in_hand = None
+
+    def _fail(self, name: str, error: BaseException) -> None:
+        """The last thing that the thread does when an error ends it."""
+        chunk, self._fault = self._in_hand, f"{PartEnded(name, error)}"
+        if chunk is None:  # what it had just taken is not known
+            self._file.miss(self._to_s, self._to_s, 0, self._fault)
+        else:
+            self._file.miss(chunk.from_s, chunk.to_s, chunk.records, self._fault)
+        self._miss_waiting()
+        self._on_failure(name, error)
+
+    def _miss_waiting(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                if (chunk := self._waiting.get_nowait()) is not None:
+                    self._file.miss(chunk.from_s, chunk.to_s, chunk.records, self._fault)
 
 
 class _File:

@@ -60,6 +60,7 @@ from simulator.fleet.signals.base import Individual
 from simulator.fleet.target.asking import Keyring
 from simulator.fleet.target.pool_pages import PoolPages
 from simulator.fleet.target.way import KeyPairFile, read_keys
+from simulator.watched import into_loop, start_task
 
 OPERATION: Final = "http.sensor_data"
 _ASKED: Final = "http.read_back"
@@ -152,7 +153,7 @@ class BackfillPlay:
         self._pages = PoolPages(self._pool, lambda: self._keys.headers(0))
         self._ledger: Ledger | None = None
         if job.ledger_path is not None and job.ledger_header is not None:
-            self._ledger = Ledger(job.ledger_path, job.ledger_header)
+            self._ledger = Ledger(job.ledger_path, job.ledger_header, on_failure=into_loop(asyncio.get_running_loop()))
         self._book: DeviceBook = self._ledger or NoBook()
         self._waiting = iter(range(len(job.device_ids)))
         self._under_way: set[int] = set()
@@ -172,11 +173,8 @@ class BackfillPlay:
         """The first readings leave."""
         self._began_s = self._flushed_s = at_s
         self._lanes = [
-            asyncio.create_task(self._go_on(), name=f"backfill-{lane}")
-            for lane in range(min(self._job.connections, self.devices))
+            start_task(self._go_on(), f"backfill-{lane}") for lane in range(min(self._job.connections, self.devices))
         ]
-        for lane in self._lanes:
-            lane.add_done_callback(_tell_fault)
 
     def enter_phase(self, index: int, at_s: float) -> None:
         """Phases mean nothing to history: it goes as fast as it can."""
@@ -430,12 +428,6 @@ class BackfillPlay:
         if self._ledger is not None and time.monotonic() - self._flushed_s > 1.0:
             self._flushed_s = time.monotonic()
             self._ledger.flush()
-
-
-def _tell_fault(lane: asyncio.Task[None]) -> None:
-    """A lane that fails ends the run at once, instead of when everything else is sent."""
-    if not lane.cancelled() and (error := lane.exception()) is not None:
-        lane.get_loop().call_exception_handler({"message": "a lane of the backfill failed", "exception": error})
 
 
 def window_of(scenario: Scenario, began_s: float) -> tuple[float, float]:

@@ -41,6 +41,7 @@ from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.python_file import Program
 from simulator.fleet.target.asking import Keyring
 from simulator.fleet.target.way import KeyPairFile, read_keys
+from simulator.watched import into_loop, start_task
 
 _AHEAD_S: Final = 2.0
 _KINDS: Final = frozenset(
@@ -130,7 +131,7 @@ class FleetPlay:
         self._fault_settings = read_device_faults(job.scenario)
         self._measurement = Measurement(recorder)
         self._ways = CommandWays(recorder)
-        self._ledger = Ledger(job.ledger.path, job.ledger.header) if job.ledger is not None else None
+        self._ledger = _ledger_of(job)
         kept: DeviceBook = self._ledger or NoBook()
         self._staged = StagedBook(kept, self._ways)
         # Without devices behind them commands get no further than the service.
@@ -206,8 +207,8 @@ class FleetPlay:
             self._troupe = self._afflictions
             self._begin_faults()
         self._operator = self._make_operator(at_s)
-        self._filing = asyncio.create_task(self._file_events(), name="plan")
-        self._flushing = asyncio.create_task(self._flush(), name="ledger")
+        self._filing = start_task(self._file_events(), "plan")
+        self._flushing = start_task(self._flush(), "ledger-flush")
 
     def enter_phase(self, index: int, at_s: float) -> None:
         """The plan moves with the phase where the one before it waited at its barrier."""
@@ -458,3 +459,9 @@ class FleetPlay:
             began_s=began_s,
             on_ordered=lambda command_id, due_s: self._ways.mark(command_id, Stage.PLANNED, due_s),
         )
+
+
+def _ledger_of(job: FleetJob) -> Ledger | None:
+    if job.ledger is None:
+        return None
+    return Ledger(job.ledger.path, job.ledger.header, on_failure=into_loop(asyncio.get_running_loop()))

@@ -20,6 +20,7 @@ from simulator.fleet.target.limiter.asking import OPERATION, LimiterDesk
 from simulator.fleet.target.limiter.trial import LimiterTrial, Pace
 from simulator.fleet.target.limiter.values import CheckResult, LimiterRules, Outcome
 from simulator.fleet.target.way import KeyPairFile, read_keys
+from simulator.watched import start_task
 
 _CONNECTIONS: Final = 64
 
@@ -60,6 +61,7 @@ class LimiterPlay:
         self._pool = HttpPool(job.base_url, {}, connections=_CONNECTIONS, timeout_s=job.timeout_s)
         self._task: asyncio.Task[tuple[CheckResult, ...]] | None = None
         self._step = ""
+        self._troubles: list[str] = []
 
     @property
     def devices(self) -> int:
@@ -72,7 +74,7 @@ class LimiterPlay:
         keys = read_keys(self._job.keys)
         desk = LimiterDesk(self._pool, keys, self._pace.now, self._measure, offers=self._job.offers)
         trial = LimiterTrial(desk.ask, len(keys), self._job.rules, self._pace, self._tell)
-        self._task = asyncio.create_task(trial.run(), name="limiter")
+        self._task = start_task(self._run(trial), "limiter")
 
     def enter_phase(self, index: int, at_s: float) -> None:
         """Phases are windows here; the test finds its own."""
@@ -102,10 +104,8 @@ class LimiterPlay:
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                try:
-                    results = await self._task
-                except TransportError as error:
-                    failures.append(f"the limiter's test ended: {error}")
+                results = await self._task
+            failures += self._troubles
         await self._pool.close()
         failures += [result.sentence for result in results if result.outcome is Outcome.BROKEN]
         told = {
@@ -113,6 +113,13 @@ class LimiterPlay:
             for result in results
         }
         return PlaySummary(failures=tuple(failures), extras={CHECKS: told}, held=_held(results))
+
+    async def _run(self, trial: LimiterTrial) -> tuple[CheckResult, ...]:
+        try:
+            return await trial.run()
+        except TransportError as error:
+            self._troubles.append(f"the limiter's test ended: {error}")
+            return ()
 
     def _tell(self, step: str) -> None:
         self._step = step

@@ -10,6 +10,7 @@ from typing import Final
 
 from simulator.fleet.engine.http.origin import Origin
 from simulator.fleet.engine.mqtt.engine import BrokerAddress
+from simulator.watched import start_task
 
 _HTTP_HEAD: Final = b"POST /sensor-data HTTP/1.1\r\nhost: %s\r\nx-slow: "
 # CONNECT of MQTT 5 (section 3.1) whose client id is so long that its end never comes: what follows are its letters.
@@ -71,7 +72,7 @@ class SlowConnections:
         """Open them all; nothing happens when they are."""
         if self._tasks:
             return
-        self._tasks = [asyncio.create_task(self._hold(), name=f"slow-{number}") for number in range(self._count)]
+        self._tasks = [start_task(self._hold(), f"slow-{number}") for number in range(self._count)]
 
     async def end(self) -> None:
         """Close them all."""

@@ -16,6 +16,7 @@ from simulator.fleet.play.devices import Devices
 from simulator.fleet.play.link_state import LinkFaults
 from simulator.fleet.play.loris import SlowConnections, SlowTarget
 from simulator.fleet.signals.base import Individual
+from simulator.watched import start_task
 
 
 class NetworkFaults:
@@ -103,7 +104,7 @@ class NetworkFaults:
         self._at(fault.end_s, partial(self._end_slow, slow))
 
     def _end_slow(self, slow: SlowConnections) -> None:
-        task = asyncio.get_running_loop().create_task(slow.end())
+        task = start_task(slow.end(), "slow-end")
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 

@@ -31,6 +31,7 @@ from simulator.fleet.target.asking import Keyring, TargetDesk
 from simulator.fleet.target.pool_pages import PoolPages
 from simulator.fleet.target.provisioning import MARK
 from simulator.fleet.target.way import KeyPairFile, read_keys
+from simulator.watched import start_task
 
 SCAN: Final = "http.scan_qr"
 REGISTER: Final = "http.register"
@@ -119,7 +120,7 @@ class StormPlay:
 
     def begin(self, at_s: float) -> None:
         """Labels begin to arrive."""
-        self._arrivals = asyncio.create_task(self._arrive(at_s), name="arrivals")
+        self._arrivals = start_task(self._arrive(at_s), "arrivals")
 
     def enter_phase(self, index: int, at_s: float) -> None:
         """From now on labels arrive as fast as this phase says."""
@@ -138,8 +139,7 @@ class StormPlay:
         """No new label; those under way come to their end."""
         if self._arrivals is not None:
             self._arrivals.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._arrivals
+            await asyncio.wait([self._arrivals])
             self._count_unbegun(from_s)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=max(0.0, until_s - self._now()))
@@ -187,7 +187,7 @@ class StormPlay:
             course = plan_course(job.seed, number, identifier, races=job.races, remove=job.remove)
             journey = Journey(course)
             self._journeys.append(journey)
-            task = asyncio.create_task(self._travel(journey, self._due_s), name=identifier)
+            task = start_task(self._travel(journey, self._due_s), identifier)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             self._due_s += 1.0 / (job.rate_per_s * self._factor)

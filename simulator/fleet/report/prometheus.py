@@ -28,6 +28,7 @@ from simulator.fleet.report.standing import Standing
 from simulator.fleet.report.summary import WRONGS, streams_of
 from simulator.fleet.report.timeline import Totals
 from simulator.report.values import Tone
+from simulator.watched import PartEnded, make_thread
 
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _HEALTH: Final = {
@@ -133,7 +134,15 @@ class MetricsAddress:
             self._server = _Server(("127.0.0.1", port), self.text)
         except OSError as error:
             raise ConfigurationError([f"--metrics-port {port}: {error.strerror}; choose another one, or 0"]) from None
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="metrics", daemon=True)
+        self._ended: list[PartEnded] = []
+        self._restarts = 0
+        self._thread = self._make_thread()
+
+    def _make_thread(self) -> threading.Thread:
+        return make_thread(lambda: self._server.serve_forever(0.05), "metrics", self._note_end)
+
+    def _note_end(self, name: str, error: BaseException) -> None:
+        self._ended.append(PartEnded(name, error))
 
     @property
     def url(self) -> str:
@@ -151,6 +160,18 @@ class MetricsAddress:
         self._thread.join()
         self._server.server_close()
 
+    def go_on(self) -> str:
+        """Serve again where an error has ended that; what a person is told of it, empty when all is well."""
+        if not self._ended:
+            return ""
+        ended = self._ended.pop()
+        self._thread.join()
+        with self._lock:
+            self._restarts += 1
+        self._thread = self._make_thread()
+        self._thread.start()
+        return f"the figures for Prometheus: {ended}; they are served again"
+
     def take(self, second: Second) -> None:
         """Add a second."""
         with self._lock:
@@ -162,15 +183,17 @@ class MetricsAddress:
         with self._lock:
             operations, latest = without_stages(self._totals.operations), self._latest
             intended, sent, undelivered = self._totals.requests
+            text = "How often the serving of these figures was ended by an error and begun again"
+            restarts = CounterMetricFamily("fleet_metrics_restarts", text, value=self._restarts)
         if latest is None:
-            return _text(_operations(operations))
+            return _text([*_operations(operations), restarts])
         health = GeneratorHealth(
             **{name: getattr(latest.health, name) for name in _HEALTH},
             intended=intended,
             sent=sent,
             undelivered=undelivered,
         )
-        return _text([*_operations(operations), *_health(health), _gauges(latest.gauges)])
+        return _text([*_operations(operations), *_health(health), _gauges(latest.gauges), restarts])
 
 
 class MeteredView:
@@ -212,6 +235,8 @@ class MeteredView:
     def show(self, second: Second, standing: Standing) -> None:
         """See :class:`~simulator.fleet.report.live.RunView`."""
         self._address.take(second)
+        if told := self._address.go_on():
+            self._view.note(told, Tone.BAD)
         self._view.show(second, standing)
 
     def end(self, record: RunRecord) -> None:

@@ -6,6 +6,7 @@ It decides by the workers' messages and the clock, and does no I/O of its own bu
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,6 +34,9 @@ from simulator.fleet.run.messages import (
 )
 from simulator.fleet.run.watch import TargetWatch
 from simulator.fleet.scenario.conditions import Condition
+from simulator.watched import describe
+
+_log = logging.getLogger(__name__)
 
 _LEAD_S: Final = 0.25
 """Between the word to begin and the begin: every worker has heard it by then."""
@@ -104,6 +108,7 @@ class Conducted:
         summaries: the workers' last words, by worker.
         failures: what did not come out as the scenario says.
         troubles: what workers had to tell.
+        broken: which parts of the run itself an error has ended; no figure of it is whole then.
         unreachable: why the target counts as gone; None when it was there.
         interrupted: somebody ended it.
         drained_from_s: when the drain began, since the run's begin; None when there was none.
@@ -116,6 +121,7 @@ class Conducted:
     summaries: dict[int, PlaySummary] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
     unreachable: str | None = None
     interrupted: bool = False
     drained_from_s: float | None = None
@@ -318,7 +324,7 @@ class Conductor:
             case Trouble(_, sentence, fatal):
                 self._done.troubles.append(sentence)
                 if fatal:
-                    self._done.failures.append(sentence)
+                    self._done.broken.append(sentence)
                 self._audience.trouble(sentence)
             case Gone(worker, reason):
                 self._merger.lost(worker, reason)
@@ -336,6 +342,11 @@ class Conductor:
                     self._full = True
                     self._done.failures.append(f"seconds are missing in the run's folder: {error}")
                     self._audience.trouble(str(error))
+            except Exception as error:  # noqa: BLE001 - a mistake of this program, no reason to lose the run
+                sentence = f"what shows the run ended unexpectedly: {describe(error)}"
+                if sentence not in self._done.broken:
+                    _log.exception("what shows the run ended unexpectedly")
+                    self._done.broken.append(sentence)
             gone = self._watch.see(second, on_purpose=self._is_on_purpose(second.second))
             if gone and self._done.unreachable is None:
                 self._done.unreachable = gone

@@ -10,6 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,13 +21,14 @@ from typing import Any, Final, Self
 
 from simulator.fleet.run.messages import Finished, FromWorker, ToWorker
 from simulator.interrupts import without_interrupts
+from simulator.watched import describe
 
 SILENCE_S: Final = 15.0
 BIRTH_S: Final = 120.0
 """Until its first word: a process that imports on a busy machine has no thread yet that could say anything."""
 _END_S: Final = 5.0
 
-Work = Callable[[int, Any, Connection], None]
+Work = Callable[[int, Any, Connection], int | None]
 
 
 @dataclass(slots=True)
@@ -150,6 +152,9 @@ class Crew:
                 yield message
         except (EOFError, OSError):
             member.is_ending = True  # how it did is known once it has, which a busy machine takes its time for
+        except Exception as error:  # noqa: BLE001 - what half a message is read as may raise anything
+            member.process.kill()
+            yield self._bury(member, f"what it said could not be read ({describe(error)}), ended")
 
     def _bury(self, member: _Member, reason: str) -> Gone:
         member.gone = reason
@@ -162,4 +167,4 @@ def _main(work: Work, number: int, job: Any, pipe: Connection, parent: int) -> N
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if os.getppid() != parent:
         return  # the conductor died while we started
-    work(number, job, pipe)
+    sys.exit(work(number, job, pipe))

@@ -37,8 +37,10 @@ class Hall:
     def second(self, second: Second, phase: Span | None, waiting_for: str) -> None:
         """See :class:`~simulator.fleet.run.conductor.Audience`."""
         self.saturation.feed(second)
-        self.view.show(second, self._standing(second, self._after_phases(second) or phase, waiting_for))
-        self.folder.append(second)
+        try:
+            self.view.show(second, self._standing(second, self._after_phases(second) or phase, waiting_for))
+        finally:
+            self.folder.append(second)
 
     def phase(self, conducted: Conducted) -> None:
         """See :class:`~simulator.fleet.run.conductor.Audience`."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from agent.errors import AgentError
+from agent.errors import AgentError, StorageError
 from simulator.fleet.audit.findings import AuditSettings, audit_run
 from simulator.fleet.faults.kinds import plans_refusals
 from simulator.fleet.metrics.merging import Merger
@@ -29,6 +30,7 @@ from simulator.fleet.run.crew import Crew
 from simulator.fleet.run.hall import Hall
 from simulator.fleet.run.preparing import Prepared, Setting, prepare
 from simulator.fleet.run.recording import first_record, head_of, last_record, score_of
+from simulator.fleet.run.verdict import doubted
 from simulator.fleet.run.worker import work
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
@@ -38,6 +40,9 @@ from simulator.fleet.target.safety import Permission, is_here
 from simulator.fleet.target.trust import trust
 from simulator.fleet.target.way import Way
 from simulator.report.values import Tone
+from simulator.watched import describe
+
+_log = logging.getLogger(__name__)
 
 _GATEWAY_S: Final = 300.0
 
@@ -100,9 +105,25 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
         conducted, merger = _conduct(scenario, prepared, hall)
         audit, trouble = _audit(setting, prepared, conducted, view)
         record = last_record(hall, conducted, merger, audit, trouble)
-        for sentence in finish_run(folder, record).missing:
-            view.note(sentence, Tone.BAD)
+        record = _report(folder, record, view)
         view.end(record)
+    return record
+
+
+def _report(folder: RunFolder, record: RunRecord, view: RunView) -> RunRecord:
+    """All reports of the record; it passes no more when an error ends the making of them."""
+    try:
+        missing = finish_run(folder, record).missing
+    except AgentError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a mistake of this program's: the record is to say so
+        _log.exception("the reports could not be made")
+        missing = (f"the reports could not be made: {describe(error)}; make them with 'fleet-simulator report'",)
+        record = replace(record, verdict=doubted(record.verdict, missing))
+        with suppress(StorageError):
+            folder.finish(record)
+    for sentence in missing:
+        view.note(sentence, Tone.BAD)
     return record
 
 
@@ -153,6 +174,10 @@ def _audit(
             audit = asyncio.run(read())
     except (AgentError, KeyboardInterrupt) as error:
         return AuditRecord(None, None, complete=False), str(error) or "the audit was ended by hand"
+    except Exception as error:  # noqa: BLE001 - a mistake of this program's: the run's record is to be written
+        _log.exception("reading everything back ended unexpectedly")
+        sentence = f"reading everything back ended unexpectedly: {describe(error)}"
+        return AuditRecord(None, None, complete=False, unjudged=(sentence,)), None
     missed = sum(summary.missed for summary in conducted.summaries.values())
     whole = audit.complete and not missed and len(conducted.summaries) == len(prepared.jobs)
     return replace(audit, complete=whole), None

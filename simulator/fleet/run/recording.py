@@ -177,12 +177,19 @@ def last_record(
             interrupted=conducted.interrupted,
             saturated=assessment.saturated,
             gaps=merger.gaps,
+            broken=_broken(conducted, merger, partial),
             failures=failures,
             partial=partial,
             held=[summary.held for summary in summaries if summary.held],
         )
     )
     return replace(record, thresholds=results, verdict=verdict)
+
+
+def _broken(conducted: Conducted, merger: Merger, partial: str) -> list[str]:
+    """What ended by an error; a worker that was lost after its last second has no gap to be named by."""
+    is_told = conducted.broken or merger.gaps or conducted.interrupted or conducted.unreachable
+    return [partial] if partial and not is_told else conducted.broken
 
 
 def named(fault: Span, names: Mapping[str, str]) -> Span:

@@ -29,6 +29,7 @@ class Findings:
         interrupted: somebody ended the run before its time.
         saturated: why the generator itself was the limit; empty when it was not.
         gaps: seconds that a worker did not report.
+        broken: which parts of the run itself an error has ended.
         failures: what else did not come out as the scenario says, such as a barrier that never opened.
         partial: why the run did not reach its end, and what of it there is; empty for one that did.
         held: what a scenario of its own kind proved, in words; told when all is well.
@@ -40,6 +41,7 @@ class Findings:
     interrupted: bool = False
     saturated: Sequence[str] = ()
     gaps: Sequence[Gap] = ()
+    broken: Sequence[str] = ()
     failures: Sequence[str] = ()
     partial: str = ""
     held: Sequence[str] = ()
@@ -57,7 +59,7 @@ def judge_run(found: Findings) -> Verdict:
         (Word.LOST, _losses(found.audit)),
         (Word.UNREACHABLE, [found.unreachable] if found.unreachable else []),
         (Word.INTERRUPTED, ["ended by hand before its time"] if found.interrupted else []),
-        (Word.INCONCLUSIVE, [*found.saturated, *map(_gap, found.gaps), *_unaudited(found)]),
+        (Word.INCONCLUSIVE, [*found.broken, *found.saturated, *map(_gap, found.gaps), *_unaudited(found)]),
         (
             Word.FAILED,
             [
@@ -73,6 +75,18 @@ def judge_run(found: Findings) -> Verdict:
     if found.partial:
         told.insert(1, _partial(found))
     return Verdict(word, int(_CODES[word]), tuple(told) or (_all_well(found),))
+
+
+def doubted(verdict: Verdict, sentences: Sequence[str]) -> Verdict:
+    """A verdict when something of the run is missing that it was given without: one that passed is inconclusive.
+
+    Args:
+        verdict: as it was.
+        sentences: what is missing, and why.
+    """
+    if verdict.word is not Word.PASSED:
+        return Verdict(verdict.word, verdict.exit_code, (*verdict.sentences, *sentences))
+    return Verdict(Word.INCONCLUSIVE, int(_CODES[Word.INCONCLUSIVE]), (*sentences, *verdict.sentences))
 
 
 def _losses(audit: AuditRecord | None) -> list[str]:

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import os
 import queue
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,9 +38,12 @@ from simulator.fleet.run.messages import (
     ToWorker,
     Trouble,
 )
+from simulator.watched import ENDED, PartEnded, describe, into_loop, make_thread, start_task
 
 _PULSE_S: Final = 1.0
+_FAILED: Final = 1
 _LOST_CONDUCTOR: Final = 70
+_LOST_TELLER: Final = 71
 
 
 class Job(Protocol):
@@ -61,13 +63,16 @@ class _Second:
     cut: Cut
 
 
-def work(number: int, job: Job, pipe: Connection) -> None:
+def work(number: int, job: Job, pipe: Connection) -> int:
     """A worker's whole life.
 
     Args:
         number: of this worker.
         job: what to play.
         pipe: to the conductor.
+
+    Returns:
+        The process's exit code.
     """
     raise_descriptor_limit()
     teller = _Teller(number, pipe)
@@ -75,13 +80,17 @@ def work(number: int, job: Job, pipe: Connection) -> None:
     try:
         uvloop.run(_perform(number, job, pipe, teller))
     except AgentError as error:
-        teller.tell(Trouble(number, str(error), fatal=True))
+        teller.tell(
+            Trouble(number, f"worker {number}: {error}" if isinstance(error, PartEnded) else str(error), fatal=True)
+        )
+        return _FAILED
     except Exception as error:
         # The run tells of it and ends as inconclusive; the traceback is for whoever mends this program.
-        teller.tell(Trouble(number, f"worker {number} failed: {error!r}", fatal=True))
+        teller.tell(Trouble(number, f"worker {number} failed: {describe(error)}", fatal=True))
         raise
     finally:
         teller.end()
+    return 0
 
 
 async def _perform(number: int, job: Job, pipe: Connection, teller: _Teller) -> None:
@@ -89,7 +98,7 @@ async def _perform(number: int, job: Job, pipe: Connection, teller: _Teller) -> 
     orders: asyncio.Queue[ToWorker] = asyncio.Queue()
     recorder = Recorder(number)
     play = job.make(recorder)
-    faults: list[ConfigurationError] = []
+    faults: list[AgentError] = []
     loop.set_exception_handler(partial(_fail, faults, orders))
     probe = HealthProbe(loop)
     teller.watch(probe)
@@ -101,7 +110,7 @@ async def _perform(number: int, job: Job, pipe: Connection, teller: _Teller) -> 
             match order:
                 case Begin(at_s):
                     play.begin(at_s)
-                    seconds = asyncio.create_task(_cut_seconds(play, recorder, at_s, teller), name="seconds")
+                    seconds = start_task(_cut_seconds(play, recorder, at_s, teller), "seconds")
                 case EnterPhase(index, at_s):
                     play.enter_phase(index, at_s)
                 case Drain(from_s, until_s):
@@ -109,27 +118,37 @@ async def _perform(number: int, job: Job, pipe: Connection, teller: _Teller) -> 
                     left = await play.drain(from_s, until_s)
                     teller.tell(Drained(number, left.names, left.count))
     finally:
-        summary = await play.close()
-        if seconds is not None:
-            seconds.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await seconds
-        probe.stop()
+        try:
+            summary = await play.close()
+        except Exception:
+            if not faults:  # else it follows from them
+                raise
+        finally:
+            if seconds is not None:
+                seconds.cancel()
+                await asyncio.wait([seconds])
+            probe.stop()
     if faults:
         raise faults[0]
     teller.tell(Finished(number, summary))
 
 
 def _fail(
-    faults: list[ConfigurationError],
+    faults: list[AgentError],
     orders: asyncio.Queue[ToWorker],
     loop: asyncio.AbstractEventLoop,
     context: dict[str, Any],
 ) -> None:
-    """Something went wrong where nobody waits for it; what a person can mend ends the worker, with its sentence."""
+    """Something went wrong where nobody waits for it.
+
+    What a person can mend ends the worker, with its sentence; so does the end of a thread or task.
+    """
     error = context.get("exception")
     if isinstance(error, ConfigurationError):
         faults.append(error)
+        orders.put_nowait(Stop())
+    elif ENDED in context and isinstance(error, BaseException):
+        faults.append(PartEnded(context[ENDED], error))
         orders.put_nowait(Stop())
     else:
         loop.default_exception_handler(context)
@@ -159,18 +178,19 @@ def _listen(pipe: Connection, loop: asyncio.AbstractEventLoop, take: Callable[[T
     """Hand the conductor's orders to the loop; a conductor that is gone ends this process."""
 
     def read() -> None:
-        try:
-            while True:
+        while True:
+            try:
                 order: ToWorker = pipe.recv()
+            except (EOFError, OSError):
+                os._exit(_LOST_CONDUCTOR)
+            try:
                 loop.call_soon_threadsafe(take, order)
-                if isinstance(order, Stop):
-                    return
-        except (EOFError, OSError):
-            os._exit(_LOST_CONDUCTOR)
-        except RuntimeError:
-            return  # the loop has ended by itself, with a fault that the conductor hears of
+            except RuntimeError:
+                return  # the loop has ended by itself, with a fault that the conductor hears of
+            if isinstance(order, Stop):
+                return
 
-    threading.Thread(target=read, name="orders", daemon=True).start()
+    make_thread(read, "orders", into_loop(loop)).start()
 
 
 class _Teller:
@@ -186,7 +206,7 @@ class _Teller:
         self._pipe = pipe
         self._said: queue.SimpleQueue[FromWorker | _Second | None] = queue.SimpleQueue()
         self._probe: HealthProbe | None = None
-        self._thread = threading.Thread(target=self._run, name="teller", daemon=True)
+        self._thread = make_thread(self._run, "teller", self._fail)
 
     def start(self) -> None:
         """Begin to talk."""
@@ -221,6 +241,12 @@ class _Teller:
                 if said is None:
                     return
                 self._pipe.send(self._measured(said.cut) if isinstance(said, _Second) else said)
+
+    def _fail(self, name: str, error: BaseException) -> None:
+        """Nothing can be told any more but this: the process ends, and its part of the run is a gap."""
+        with contextlib.suppress(Exception):  # it is the pipe that does not work
+            self._pipe.send(Trouble(self._worker, f"worker {self._worker}: {PartEnded(name, error)}", fatal=True))
+        os._exit(_LOST_TELLER)
 
     def _measured(self, cut: Cut) -> Measured:
         process = self._probe.take() if self._probe is not None else ProcessHealth()

@@ -15,6 +15,7 @@ from simulator.fleet.device.answers import HttpAnswer, judge
 from simulator.fleet.device.pages import Pages, Proved, is_proof_answer
 from simulator.fleet.engine.pool import HttpAnswer as PoolAnswer
 from simulator.fleet.engine.pool import HttpPool
+from simulator.watched import start_task
 
 
 class PoolPages:
@@ -56,7 +57,7 @@ class PoolPages:
         return judge(answer, page_is_meant=await found)
 
     def _prove(self, proved: Proved) -> None:
-        self._proof = asyncio.get_running_loop().create_task(self._ask(proved), name="proof")
+        self._proof = start_task(self._ask(proved), "proof")
 
     async def _ask(self, proved: Proved) -> None:
         good = False

@@ -41,8 +41,8 @@ class SeedBody(Sent):
 async def show_health(call: Call) -> Answer:
     """Whether the service can read and write."""
     service = call.service
-    if not service.writer.is_alive:
-        raise ServiceFault(503, "storage_unavailable", "The writing thread has ended; the log says why.")
+    if service.failure is not None:
+        raise ServiceFault(503, "part_ended", f"{service.failure}. The service ends; its log says why.")
     await service.look_up(lambda connection: connection.execute(text("SELECT 1")).scalar_one())
     now_ms = service.clock.now_ms()
     return ok(
@@ -99,7 +99,10 @@ ENDPOINTS: Final = (
         "show_health",
         "Whether the service can read and write",
         _TAG,
-        (Reply(200, "It can", HealthRecord),),
+        (
+            Reply(200, "It can", HealthRecord),
+            Reply(503, "The storage cannot be read, or an error has ended a part of the service", ERROR),
+        ),
         public=True,
     ),
     Endpoint(

@@ -24,6 +24,7 @@ from agent.errors import AgentError
 from simulator.service.complaints import Complaints
 from simulator.service.faults import ServiceFault
 from simulator.service.storage.database import Database
+from simulator.watched import OnFailure, make_thread
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ GROUP_MAX: Final = 1024
 """Jobs in one transaction at most."""
 WAITING_MAX: Final = 20_000
 """Jobs that may wait before the service says that it is busy."""
+_LOOK_S: Final = 1.0
 _ROLLED_BACK: Final = "a group of writes was rolled back"
 _LOST_IN_COMMIT: Final = "the storage was lost during a commit, so a group of writes is there as a whole or not at all"
 
@@ -95,6 +97,8 @@ class Writer:
         before_commit: runs at the end of each group, inside its transaction: small things that ride along.
         after_rollback: runs after a transaction that was rolled back or may be: what is kept in memory of it is wrong.
         due_work: is committed before a group that begins when it is due; while that fails, nothing is written.
+        on_failure: called when an error ends the thread. Nothing is written then: what waits, and whatever is still to
+            come, fails with 503.
     """
 
     def __init__(
@@ -103,6 +107,7 @@ class Writer:
         before_commit: Operation[None],
         after_rollback: Callable[[], None] = lambda: None,
         due_work: DueWork | None = None,
+        on_failure: OnFailure = lambda _name, _error: None,
     ) -> None:
         self._database = database
         self._before_commit = before_commit
@@ -113,7 +118,10 @@ class Writer:
         self._collected: list[_Job] = []
         self._waiting = 0
         self._connection = database.open_writer()
-        self._thread = threading.Thread(target=self._run, name="service-writer", daemon=True)
+        self._in_hand: list[_Job] = []
+        self._has_failed = False
+        self._on_failure = on_failure
+        self._thread = make_thread(self._run, "service-writer", self._fail)
         self.groups = 0
         self.jobs = 0
 
@@ -124,7 +132,7 @@ class Writer:
     def stop(self) -> None:
         """Write what waits, then end. The event loop must have ended, or submit nothing more."""
         self._hand_over()
-        self._queue.put(None)
+        self._put(None)
         self._thread.join()
         self._connection.close()
 
@@ -145,13 +153,17 @@ class Writer:
         """As :meth:`submit`, from a thread that may wait for it."""
         done = threading.Event()
         job = _Job(operation, None, None, done=done)
-        self._queue.put([job])
-        done.wait()
+        self._put([job])
+        while not done.wait(_LOOK_S):
+            if self._has_failed:
+                raise _thread_has_ended()
         if isinstance(job.result, BaseException):
             raise job.result
         return cast("T", job.result)
 
     def _collect(self, job: _Job) -> asyncio.Future[Any]:
+        if self._has_failed:
+            raise _thread_has_ended()
         if self._waiting >= WAITING_MAX:
             raise ServiceFault(
                 503,
@@ -171,16 +183,40 @@ class Writer:
 
     def _hand_over(self) -> None:
         if self._collected:
-            self._queue.put(self._collected)
-            self._collected = []
+            collected, self._collected = self._collected, []
+            self._put(collected)
+
+    def _put(self, jobs: list[_Job] | None) -> None:
+        self._queue.put(jobs)
+        if self._has_failed:  # only after it: whatever is put before the thread says so, the thread refuses
+            self._refuse_waiting()
 
     def _run(self) -> None:
         ending = False
         while not ending:
             jobs, ending = self._next_group()
             if jobs:
+                self._in_hand = jobs
                 self._write(self._connection, jobs)
                 self._resolve(jobs)
+                self._in_hand = []
+
+    def _fail(self, name: str, error: BaseException) -> None:
+        """The last thing that the thread does when an error ends it."""
+        self._has_failed = True
+        self._on_failure(name, error)  # before anybody hears of it: health says so from then on
+        self._refuse(self._in_hand)
+        self._refuse_waiting()
+
+    def _refuse_waiting(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._refuse(self._queue.get_nowait() or [])
+
+    def _refuse(self, jobs: list[_Job]) -> None:
+        for job in jobs:
+            job.result = _thread_has_ended()
+        self._resolve(jobs)
 
     def _next_group(self) -> tuple[list[_Job], bool]:
         group: list[_Job] = []
@@ -309,6 +345,16 @@ def _carry_out(connection: Connection, run: list[_Job]) -> None:
                 first.result = first.operation(connection)
         except ServiceFault as fault:
             first.result = fault
+
+
+def _thread_has_ended() -> ServiceFault:
+    return ServiceFault(
+        503,
+        "storage_unavailable",
+        "The service's writing thread has ended, and the service ends with it; its log says why. What was being written"
+        " was stored as a whole or not at all: look first, or send it again with the same Idempotency-Key.",
+        headers=((b"retry-after", b"1"),),
+    )
 
 
 def _storage_fault(exc: Exception, *, in_doubt: bool) -> Exception:

@@ -17,6 +17,7 @@ from simulator.fleet.engine.http.origin import Origin
 from simulator.fleet.engine.http.pool import ConnectionPool
 from simulator.fleet.engine.ports import Caller
 from simulator.fleet.engine.wheel import LoopClock, Wheel
+from simulator.watched import describe, start_task
 
 CONNECT_TIMEOUT_S: Final = 10.0
 
@@ -122,7 +123,7 @@ class Http1Engine:
         return list(self._pools.values()) if self._everybody is None else [self._everybody]
 
     def _start_attempt(self, pool: ConnectionPool) -> None:
-        attempt = self._loop.create_task(self._attempt(pool))
+        attempt = start_task(self._attempt(pool), "http-connect")
         self._attempts.add(attempt)
         attempt.add_done_callback(self._attempts.discard)
 
@@ -138,6 +139,9 @@ class Http1Engine:
             reason = f"TLS: {getattr(error, 'verify_message', '') or error.reason or error}"
         except OSError as error:
             reason = explain(error)
+        except Exception as error:
+            pool.refused(describe(error))
+            raise
         if not connection.was_made:
             pool.refused(reason)
 

@@ -13,6 +13,7 @@ from simulator.fleet.engine.mqtt import faults
 from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Publisher, SessionListener, Will
 from simulator.fleet.engine.mqtt.session import Ground, Session
 from simulator.fleet.engine.wheel import LoopClock, Wheel
+from simulator.watched import start_task
 
 _WINDOW: Final = 65_535
 
@@ -85,7 +86,7 @@ class MqttSessions:
         self.cut(device)
         self._opened += 1
         session = self._sessions[device] = Session(self._ground, device, self._opened, opening, listener)
-        self._attempts[self._opened] = self._loop.create_task(self._connect(session))
+        self._attempts[self._opened] = start_task(self._connect(session), "mqtt-connect")
 
     def publish(
         self, device: int, topic: str, payload: bytes, publisher: Publisher, timeout_s: float, *, retain: bool = False
@@ -158,6 +159,9 @@ class MqttSessions:
             if isinstance(error, socket.gaierror | UnicodeError):
                 self._address = None
             session.fail(faults.of_network(error, str(broker)))
+        except Exception as error:
+            session.fail(faults.of_network(error, str(broker)))
+            raise
         finally:
             self._attempts.pop(session.number, None)
 

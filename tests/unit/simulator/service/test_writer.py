@@ -10,6 +10,7 @@ from simulator.service.storage import writer as writer_module
 from simulator.service.storage.database import Database
 from simulator.service.storage.tables import users
 from simulator.service.storage.writer import Writer
+from tests.sudden_ends import SuddenExit
 
 
 def _add(name):
@@ -158,3 +159,25 @@ def test_more_waiting_writes_than_the_bound_are_503(database, writer, monkeypatc
 
     asyncio.run(run())
     writer.start()
+
+
+def _end_the_thread(_connection):
+    raise SuddenExit
+
+
+def test_a_thread_that_an_error_ends_is_told_of_and_leaves_nobody_waiting(database):
+    told = []
+    writer = Writer(database, lambda _connection: None, on_failure=lambda *given: told.append(given))
+    results = asyncio.run(_all(writer, [_add("a"), _end_the_thread, _add("b")]))
+    assert [result.status for result in results] == [503, 503, 503]
+    assert [(name, type(error)) for name, error in told] == [("service-writer", SuddenExit)]
+
+    async def write():
+        return writer.submit(_add("c"))
+
+    with pytest.raises(ServiceFault, match="writing thread has ended"):
+        asyncio.run(write())
+    with pytest.raises(ServiceFault, match="writing thread has ended"):
+        writer.call(_add("d"))
+    writer.stop()
+    assert _names(database) == []

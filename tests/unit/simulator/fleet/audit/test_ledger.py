@@ -23,6 +23,7 @@ from simulator.fleet.audit.frames import (
 )
 from simulator.fleet.audit.ledger import Ledger
 from simulator.fleet.audit.records import records_of
+from tests.sudden_ends import SuddenExit
 
 HEADER = LedgerHeader(worker=0, first_device=0, devices=10, began_ms=1_700_000_000_000)
 
@@ -232,3 +233,27 @@ def test_a_digest_tells_every_kind_of_alteration(altered):
 
 def test_a_digest_can_be_made_of_any_json_value():
     assert len({digest_values({"a": value}) for value in (10**400, "\udc80", [1], {"b": 1}, None)}) == 5
+
+
+def test_a_thread_that_an_error_ends_is_told_of_and_everything_from_then_on_is_a_gap(tmp_path):
+    path, told, ended = tmp_path / "a.ledger", [], threading.Event()
+
+    def write(descriptor: int, data: bytes) -> int:
+        if b"R" in data[:1]:
+            raise SuddenExit
+        return os.write(descriptor, data)
+
+    def note(name, error):
+        told.append((name, type(error)))
+        ended.set()
+
+    ledger = Ledger(path, HEADER, write=write, on_failure=note)
+    send(ledger, 1, 1, 2)
+    ledger.flush()
+    assert ended.wait(60)
+    send(ledger, 1, 3)
+    gaps = ledger.close()
+    assert told == [("ledger-0", SuddenExit)]
+    assert [(gap.records, gap.reason) for gap in gaps] == [(3, "ledger-0 ended unexpectedly: SuddenExit")]
+    assert ledger.counts.missed == 3
+    assert kinds(path) == [b"H", b"G"]  # without an end: nobody takes it for a whole one

@@ -1,0 +1,137 @@
+"""Ends threads and tasks by an error from inside; programs that do it to their own, for processes of their own.
+
+A part is what runs beside others: a thread by its name, a task by its name, or by its coroutine's where nobody gave it
+one. What a program ends stands in the environment (:data:`END`), and what it has is written to a file (:data:`LIST`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import re
+import threading
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final
+
+END: Final = "SUDDEN_END"
+LIST: Final = "SUDDEN_LIST"
+AFTER_S: Final = 1.0
+AGAIN_S: Final = 0.05
+DEFAULT_POOL: Final = "the loop's pool"
+
+
+class Sudden(Exception):
+    """What no part expects."""
+
+
+class SuddenExit(BaseException):
+    """As :class:`Sudden`; gets past whoever expects any exception."""
+
+
+def name_of(part: threading.Thread | asyncio.Task[Any]) -> str:
+    """What the tables of the tests call it; numbers of its kind are left out."""
+    name = part.name if isinstance(part, threading.Thread) else part.get_name()
+    if re.fullmatch(r"Task-\d+", name) and isinstance(part, asyncio.Task):
+        return getattr(part.get_coro(), "__qualname__", name)
+    if re.match(r"Thread-\d+ ", name):
+        return name.partition(" ")[2]
+    name = re.sub(r"[-_]\d+$", "", name)
+    return DEFAULT_POOL if name in {"asyncio", "uvloop"} else name
+
+
+def parts() -> dict[str, threading.Thread | asyncio.Task[Any]]:
+    """All threads of this process and all tasks of the running loop, by name."""
+    return {name_of(part): part for part in (*threading.enumerate(), *asyncio.all_tasks())}
+
+
+def end(part: threading.Thread | asyncio.Task[Any]) -> None:
+    """End it by :class:`Sudden`: a task where it waits, a thread as soon as it runs again."""
+    if isinstance(part, asyncio.Task):
+        waited_for = part._fut_waiter  # type: ignore[attr-defined]  # there is no other way in
+        if waited_for is not None and not waited_for.done():
+            waited_for.set_exception(Sudden())
+    else:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(part.ident or 0), ctypes.py_object(Sudden))
+
+
+def _list_and_end(wanted: str) -> None:
+    found = parts()
+    if path := os.environ.get(LIST):
+        Path(path).write_text("\n".join(sorted(found)))
+    if wanted:
+        _end_until_done(found[wanted])
+
+
+def _end_until_done(part: threading.Thread | asyncio.Task[Any]) -> None:
+    """A task survives where it expects any exception, so it is met somewhere else next time."""
+    if isinstance(part, asyncio.Task):
+        if part.done():
+            return
+        asyncio.get_running_loop().call_later(AGAIN_S, _end_until_done, part)
+    end(part)
+
+
+class _Ending:
+    """A fleet's job whose worker has its parts listed and one of them ended, a second after its begin."""
+
+    def __init__(self, job: Any) -> None:
+        self._job = job
+
+    def make(self, recorder: Any) -> Any:
+        play = self._job.make(recorder)
+        begin = play.begin
+
+        def begin_and_end(at_s: float) -> None:
+            begin(at_s)
+            asyncio.get_running_loop().call_later(
+                at_s - time.monotonic() + AFTER_S, _list_and_end, os.environ.get(END, "")
+            )
+
+        play.begin = begin_and_end
+        return play
+
+
+def work(number: int, job: Any, pipe: Connection) -> int:
+    """A fleet's worker; see :class:`_Ending`."""
+    from simulator.fleet.run.worker import work as real_work
+
+    return real_work(number, _Ending(job), pipe)
+
+
+def serve() -> None:
+    """``fleet-simulator service``; each ``SIGUSR1`` has its parts listed and one of them ended."""
+    import signal
+
+    from simulator.service import cli
+
+    greet = cli._greet
+
+    def greet_and_listen(service: Any, base_url: str) -> None:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGUSR1, _end_of_service, service)
+        greet(service, base_url)
+
+    cli._greet = greet_and_listen
+    cli.service_command()
+
+
+def _end_of_service(service: Any) -> None:
+    for wanted in os.environ.get(END, "").split(","):
+        _end_in_service(service, wanted)
+
+
+def _end_in_service(service: Any, wanted: str) -> None:
+    if wanted == "service-writer":  # it waits for work, and an error from inside comes with that
+        service.writer.submit(_raise)
+    elif wanted in {"service-reader", DEFAULT_POOL}:
+        pool = service._readers if wanted == "service-reader" else None
+        asyncio.get_running_loop().run_in_executor(pool, _raise).add_done_callback(lambda done: done.exception())
+    else:
+        _list_and_end(wanted)
+
+
+def _raise(*_: object) -> None:
+    raise SuddenExit
