@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from agent.core.commands import CommandRules, IllegalMove, refuse_at_start
-from agent.core.outcomes import canceled
+from agent.core.outcomes import canceled, indeterminate
 from agent.core.timekeeping import service_time_at_least
-from agent.core.values import CommandState, Contract, JournalEntry, Moment, Outcome
+from agent.core.values import CommandState, Contract, JournalEntry, Moment, Outcome, OutcomeStatus
 from agent.errors import StorageError
 from agent.runtime.cancels import Cancels
 from agent.runtime.errands import LANE_CAPACITY, Errand, LaneParts, tell_outcome
@@ -104,7 +104,8 @@ class Dispatcher:
             verify: its handler is first asked how it ended.
 
         Returns:
-            False when the lane is full: the command waits in the journal and is fetched later.
+            False when the lane is full: the command waits in the journal and is fetched later. True when no thread
+            could be started for its lane, too: it has failed with ``no_thread`` then.
         """
         command_id = entry.command.id
         with self._lock:
@@ -114,12 +115,20 @@ class Dispatcher:
             errand = self._errands.get(command_id) or Errand(entry, lane, verify=verify)
             # Counted here, so that a claimed place is there when its command comes.
             has_room = claimed or self._count(lane) < LANE_CAPACITY
-            if has_room and self._lane(lane).post(errand):
+            is_in, fault = False, ""
+            try:
+                is_in = has_room and self._lane(lane).post(errand)
+            except RuntimeError as error:  # the process is out of threads
+                self._errands.pop(command_id, None)
+                fault = f"no_thread: no thread could be started for its lane: {error}"
+            if is_in:
                 self._errands[command_id] = errand
                 self._behind.pop(command_id, None)
-                return True
-            self._behind[command_id] = lane
-            return False
+            elif not fault:
+                self._behind[command_id] = lane
+        if fault:
+            self._give_up(entry, indeterminate(fault) if verify else Outcome(OutcomeStatus.FAILED, None, fault))
+        return is_in or bool(fault)
 
     def refill(self) -> None:
         """Fetch from the journal what did not fit before."""
@@ -271,6 +280,12 @@ class Dispatcher:
         tell_outcome(command_id, entry.handler, outcome)
         parts.on_finished(finished)
         return True
+
+    def _give_up(self, entry: JournalEntry, outcome: Outcome) -> None:
+        try:
+            self._settle(entry, outcome)
+        except StorageError as error:
+            _log.error("journal=failing: the end of command %s could not be written: %s", entry.command.id, error)
 
     def _lane_of(self, entry: JournalEntry) -> str:
         rule = self._rules.handlers.get(entry.handler)

@@ -172,8 +172,7 @@ class JobRunner:
             self._resting.clear()
 
     def _start(self, run: _Run) -> None:
-        with self._lock:
-            worker = self._resting.pop() if self._resting else None
+        worker = self._rested()
         if worker is None:
             worker = _Worker(self._may_rest)
             try:
@@ -182,6 +181,14 @@ class JobRunner:
                 run.fail(f"no_thread: no thread could be started: {error}")
                 return
         worker.take(run)
+
+    def _rested(self) -> _Worker | None:
+        with self._lock:
+            while self._resting:
+                worker = self._resting.pop()
+                if worker.is_alive():
+                    return worker
+        return None
 
     def _may_rest(self, worker: _Worker) -> bool:
         with self._lock:
@@ -287,6 +294,9 @@ class _Worker:
 
     def start(self) -> None:
         self._thread.start()
+
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
 
     def take(self, run: _Run | None) -> None:
         """Run this; None ends the thread."""

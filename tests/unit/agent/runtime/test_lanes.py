@@ -795,3 +795,62 @@ class TestVerify:
         bench.dispatcher.dispatch(bench.journal.entries["c1"], verify=True)
         bench.process_all()
         assert (bench.outcome("c1").error or "").startswith("indeterminate: invalid_payload: x")
+
+
+# --- a process that is out of threads -------------------------------------------------------------------------------
+
+
+class CrowdedBench(Bench):
+    """No thread can be started for a lane while ``is_full``."""
+
+    is_full = True
+
+    def _start(self, lane: Lane) -> Jig:
+        if self.is_full:
+            raise RuntimeError("can't start new thread")
+        return super()._start(lane)
+
+
+def test_a_command_whose_lane_gets_no_thread_fails_and_the_next_one_runs():
+    bench = CrowdedBench()
+    bench.admit(make_entry("c1"))
+    assert bench.outcome("c1").status is OutcomeStatus.FAILED
+    assert (bench.outcome("c1").error or "").startswith("no_thread: no thread could be started for its lane")
+    assert bench.results == 1
+    assert not bench.dispatcher.is_busy()
+    bench.is_full = False
+    bench.admit(make_entry("c2"))
+    bench.process_all()
+    assert bench.outcome("c2") == DONE
+
+
+def test_a_claimed_command_whose_lane_gets_no_thread_fails():
+    bench = CrowdedBench(contract=Contract.IDEMPOTENT)
+    entry = make_entry("c1")
+    assert bench.dispatcher.claim(entry)
+    bench.journal.admit([start_entry(entry, bench.clock.now())])
+    assert bench.dispatcher.dispatch(entry, claimed=True)
+    assert (bench.outcome("c1").error or "").startswith("no_thread: ")
+    assert not bench.dispatcher.is_busy()
+
+
+def test_an_interrupted_command_whose_lane_gets_no_thread_for_its_look_is_indeterminate():
+    bench = CrowdedBench(verify=lambda attempt: DONE)
+    entry = start_entry(make_entry("c1"), bench.clock.now())
+    bench.journal.admit([entry])
+    bench.dispatcher.dispatch(entry, verify=True)
+    assert (bench.outcome("c1").error or "").startswith("indeterminate: no_thread: ")
+
+
+def test_a_command_that_gets_no_thread_while_the_disk_fails_waits_in_the_journal():
+    bench = CrowdedBench()
+    entry = make_entry("c1")
+    bench.journal.admit([entry])
+    bench.journal.fault = "the disk is full"
+    bench.dispatcher.dispatch(entry)
+    assert bench.state("c1") is CommandState.RECEIVED
+    bench.journal.fault = None
+    bench.is_full = False
+    bench.dispatcher.refill()
+    bench.process_all()
+    assert bench.outcome("c1") == DONE
