@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.errors import ConfigurationError
+from agent.threads import OnCrash, WatchedThread, only_logged
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class MetricsServer:
         host: to listen on.
         path: of the Unix socket; one that was left behind is replaced.
         mode: of that socket.
+        on_crash: see :class:`~agent.threads.WatchedThread`.
 
     Raises:
         ConfigurationError: the port or the path cannot be taken.
@@ -52,6 +54,7 @@ class MetricsServer:
         host: str = "127.0.0.1",
         path: Path | None = None,
         mode: int = 0o660,
+        on_crash: OnCrash = only_logged,
     ) -> None:
         self._path = path
         handler = _handler(render)
@@ -70,7 +73,7 @@ class MetricsServer:
             raise ConfigurationError(
                 [f"{where} cannot be listened on: {error.strerror or error}; {fix}"], "metrics"
             ) from None
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.5,), name="metrics", daemon=True)
+        self._thread = WatchedThread(lambda: self._server.serve_forever(0.5), name="metrics", on_crash=on_crash)
 
     def start(self) -> None:
         """Start the thread."""
@@ -79,8 +82,12 @@ class MetricsServer:
     def stop(self, timeout_s: float = 1.0) -> None:
         """End it; a reader that dawdles is left behind."""
         ending = threading.Thread(target=self._server.shutdown, name="metrics-end", daemon=True)
-        ending.start()
-        ending.join(timeout_s)
+        try:
+            ending.start()
+        except RuntimeError:  # the process is out of threads: the rest of the stop goes on
+            _log.warning("metrics=left_behind no thread could be started to end it")
+        else:
+            ending.join(timeout_s)
         self._server.server_close()
         self._thread.join(0.1)
         if self._path is not None:

@@ -12,6 +12,7 @@ from typing import Final, Literal, Protocol
 from agent.adapters import mqtt_faults
 from agent.adapters.mqtt_session import Arrival, Broker, Message, Role, Session, Version
 from agent.errors import LockedOut, Offline, ServiceError
+from agent.threads import OnCrash, WatchedThread, only_logged
 from agent.wire.secret import Secret
 
 _log = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ class MqttConnection:
         waits: between two attempts.
         first_s: how long after the start the first attempt comes, seconds.
         on_down: called in the connection's thread with the trouble and the wait before the next attempt, seconds.
+        on_crash: see :class:`~agent.threads.WatchedThread`.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class MqttConnection:
         waits: Waits,
         first_s: float = 0.0,
         on_down: Callable[[Offline, float], None] = lambda _error, _wait_s: None,
+        on_crash: OnCrash = only_logged,
     ) -> None:
         self.broker = broker
         self._token = token
@@ -84,7 +87,7 @@ class MqttConnection:
         self._trouble: Offline = Offline("connecting", f"the connection to {broker} is not there yet")
         self._short = 0
         self._unanswered = 0
-        self._thread = threading.Thread(target=self._run, name="mqtt", daemon=True)
+        self._thread = WatchedThread(self._run, name="mqtt", on_crash=on_crash)
 
     # --- any thread ---------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from agent.adapters.mqtt_source import FirstPush, MqttSource
 from agent.adapters.mqtt_uplink import MqttUplink
 from agent.core.values import Moment
 from agent.errors import InvalidMessage, Offline
+from agent.threads import OnCrash, only_logged
 from agent.wire import topics
 from agent.wire.mqtt_messages import Notice, Refusal, StatusMessage, encode, read_notice, read_receipt
 from agent.wire.secret import Secret
@@ -44,6 +45,7 @@ class MqttDevice:
         on_up: the connection stands; called in its thread.
         on_traffic: see :class:`~agent.adapters.mqtt_session.Role`.
         on_down: it does not, with the reason and the wait before the next attempt, seconds; likewise.
+        on_crash: see :class:`~agent.threads.WatchedThread`.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class MqttDevice:
         on_up: Callable[[], None] = lambda: None,
         on_traffic: Callable[[int, int], None] = lambda _sent_bytes, _received_bytes: None,
         on_down: Callable[[Offline, float], None] = lambda _error, _wait_s: None,
+        on_crash: OnCrash = only_logged,
     ) -> None:
         self._on_up = on_up
         self._on_down = on_down
@@ -84,7 +87,14 @@ class MqttDevice:
             will=offline,
         )
         self.connection = MqttConnection(
-            broker, token=token, version=version, role=role, waits=waits, first_s=first_s, on_down=self._went_down
+            broker,
+            token=token,
+            version=version,
+            role=role,
+            waits=waits,
+            first_s=first_s,
+            on_down=self._went_down,
+            on_crash=on_crash,
         )
         self.source = MqttSource(self.connection, device_id, clock, broker.max_packet_bytes, first_push or FirstPush())
         self.uplink = MqttUplink(

@@ -12,7 +12,6 @@ reserve is given back and commands alone are committed until the reserve can be 
 from __future__ import annotations
 
 import logging
-import math
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -32,6 +31,7 @@ from agent.adapters.store.waiting import Buffer, Load, Request, putting
 from agent.core.outbox import Bounds
 from agent.core.values import SendOutcome
 from agent.errors import AgentError, StorageError
+from agent.threads import OnCrash, WatchedThread, only_logged
 
 if TYPE_CHECKING:
     from agent.adapters.store.ports import Rider
@@ -73,6 +73,7 @@ class StoreService:
         on_incident: told each incident, from the writer's thread; by default it is logged as an error.
         on_state: told :data:`OK`, :data:`DEGRADED` or :data:`FULL` when that changes, and a sentence; from the
             writer's thread.
+        on_crash: see :class:`~agent.threads.WatchedThread`.
 
     Attributes:
         progress: grows with each turn of the writer, at least every 10 s while it is healthy.
@@ -95,6 +96,7 @@ class StoreService:
         trusts_wall: bool = True,
         on_incident: Callable[[str], None] | None = None,
         on_state: Callable[[str, str], None] = lambda _state, _detail: None,
+        on_crash: OnCrash = only_logged,
     ) -> None:
         self.path = path
         self.lazy_settle = lazy_settle
@@ -119,6 +121,7 @@ class StoreService:
         self._flush_at = min(_FLUSH_AT, max(1, buffer_max // 2))
         self._on_incident = on_incident or (lambda text: _log.error("store=replaced %s", text))
         self._on_state = on_state
+        self._on_crash = on_crash
         self._state = OK
         self._is_disk_full = False
         self._refused = 0
@@ -130,11 +133,10 @@ class StoreService:
         self._retry_s = 0.0
         self._closing = False
         self._store: SqliteStore | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: WatchedThread | None = None
         self._opened = threading.Event()
         self._opening_errors: list[BaseException] = []
         self._mark_s: float | None = None
-        self._has_crashed = False
         self._gave_up = False
         self.journal = SharedJournal(self)
         self.outbox = SharedOutbox(self)
@@ -151,7 +153,7 @@ class StoreService:
         """
         self._opened.clear()
         self._opening_errors.clear()
-        self._thread = threading.Thread(target=self._run, name="store", daemon=True)
+        self._thread = WatchedThread(self._run, name="store", on_crash=self._on_crash)
         self._thread.start()
         self._opened.wait()
         if self._opening_errors:
@@ -171,8 +173,6 @@ class StoreService:
 
     def stuck_for_s(self, now_s: float) -> float:
         """For how long one turn has lasted beyond patience; 0 when the writer is healthy or waits for work."""
-        if self._has_crashed:
-            return math.inf
         return 0.0 if (mark_s := self._mark_s) is None else max(0.0, now_s - mark_s - _PATIENCE_S)
 
     def _run(self) -> None:
@@ -187,10 +187,9 @@ class StoreService:
         try:
             while self._wait():
                 self._turn(self._store)
-        except Exception as error:  # noqa: BLE001 - it is logged, and the watchdog ends the process
-            _log.exception("store=crashed: nothing more can be stored; the agent must be started anew")
+        except BaseException as error:
             self.fault = f"the store's thread ended: {error}"
-            self._has_crashed = True
+            raise
         finally:
             self._end(self._store)
 

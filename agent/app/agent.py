@@ -270,6 +270,7 @@ class Agent:
             on_connected=self._connected,
             on_server_changed=lambda: self._results.post(ResultReporter.SERVER_CHANGED),
             on_traffic=self._ledger.count,
+            on_crash=self._supervisor.crashed,
         )
         return make_links(self._config, credentials, client, parts)
 
@@ -427,14 +428,19 @@ class Agent:
 
     def _service(self, actor: Actor) -> ServiceThread:
         service = ServiceThread(actor, self._clock, self._supervisor.crashed)
-        self._supervisor.watch(lambda now_s: _stuck(service, now_s))
-        self._supervisor.when_awake(service.nudge)
+        self._watch(service)
         return service
 
+    def _watch(self, service: ServiceThread) -> None:
+        self._supervisor.watch(lambda now_s: _stuck(service, now_s))
+        self._supervisor.when_awake(service.nudge)
+
     def _start_lane(self, actor: Actor) -> ServiceThread:
-        lane = self._service(actor)
-        self._lanes.append(lane)
+        lane = ServiceThread(actor, self._clock, self._supervisor.crashed)
         lane.start()
+        # Only one that runs: a lane whose thread cannot be started leaves nothing behind.
+        self._watch(lane)
+        self._lanes.append(lane)
         return lane
 
     def _post_to_sensing(self, message: object) -> bool:

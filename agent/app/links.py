@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from agent.adapters.discovery import Discovery
     from agent.core.list_watch import ListWatch
     from agent.ports import Clock, CommandSource, Journal, Uplink
+    from agent.threads import OnCrash
     from agent.wire.device_client import DeviceClient
 
 
@@ -43,6 +44,7 @@ class LinkParts:
         on_server_changed: what is known of the server has changed: results that it had no place for are offered again.
             Called from any thread.
         on_traffic: told the bytes that were sent and received.
+        on_crash: see :class:`~agent.threads.WatchedThread`.
     """
 
     clock: Clock
@@ -56,6 +58,7 @@ class LinkParts:
     on_connected: Callable[[], object]
     on_server_changed: Callable[[], object]
     on_traffic: Callable[[int, int], None]
+    on_crash: OnCrash
 
 
 @dataclass(frozen=True, slots=True)

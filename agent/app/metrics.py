@@ -16,6 +16,7 @@ from agent.core.timekeeping import ServiceTime
 from agent.core.values import Moment, OutboxStats, ResultStats
 from agent.errors import ConfigurationError, StorageError
 from agent.runtime.health import Part
+from agent.threads import OnCrash
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -189,13 +190,15 @@ def make_page(sources: Sources) -> Render:
     return render
 
 
-def serve_metrics(config: MetricsConfig, sources: Sources) -> MetricsServer:
-    """Start serving where the configuration says.
+def serve_metrics(config: MetricsConfig, sources: Sources, on_crash: OnCrash) -> MetricsServer:
+    """Start serving where the configuration says; ``on_crash`` as for the server.
 
     Raises:
         ConfigurationError: the port or the socket cannot be taken.
     """
     mode = int(config.socket_mode, 8)
-    server = MetricsServer(make_page(sources), port=config.port, host=config.host, path=config.socket, mode=mode)
+    server = MetricsServer(
+        make_page(sources), port=config.port, host=config.host, path=config.socket, mode=mode, on_crash=on_crash
+    )
     server.start()
     return server

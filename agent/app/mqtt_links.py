@@ -89,6 +89,7 @@ def _mqtt_device(config: AgentConfig, mqtt: MqttConfig, credentials: Credentials
         on_up=up,
         on_traffic=parts.on_traffic,
         on_down=watch.down,
+        on_crash=parts.on_crash,
     )
     device.on_notice = noticed
     parts.when_known(device.uplink.time_is_known)

@@ -35,6 +35,8 @@ from agent.runtime.health import Health
 from agent.runtime.ledger import SETTING as LEDGER
 from agent.runtime.ledger import Ledger
 from agent.runtime.supervisor import (
+    CRASHED,
+    CRASHED_TEXT,
     EXIT_CRASHED,
     EXIT_REPLACE,
     EXIT_RESTART,
@@ -120,7 +122,9 @@ class _Life:
         self._started: Moment = self._clock.now()
         self._notifier: Notifier = make_notifier(environ)
         self._status_path = status_path(self._config.state_dir, environ)
-        self._supervisor = Supervisor(self._notifier, self._clock, on_change=self._changed, asleep_s=asleep_s)
+        self._supervisor = Supervisor(
+            self._notifier, self._clock, on_change=self._changed, on_crash=self._crashed, asleep_s=asleep_s
+        )
         self._health = Health(self._clock, self._supervisor.changed)
         self._ledger = Ledger(self._clock, written_bytes)
         self._figures = self._make_figures()
@@ -182,6 +186,9 @@ class _Life:
                 # It was opened and now refuses; what was acknowledged is on the disk.
                 ending = Ending(f"the store refuses: {error}", EXIT_CRASHED)
                 _log.error("agent=cannot_start %s", error)
+            except Exception as error:
+                ending = Ending(f"{type(error).__name__}: {error}", EXIT_CRASHED)
+                raise
             finally:
                 self._stop(store, ending)
         if ending.exit_code == EXIT_REPLACE:
@@ -241,6 +248,7 @@ class _Life:
             trusts_wall=False,
             on_incident=self._tell_incident,
             on_state=self._tell_store,
+            on_crash=self._supervisor.crashed,
         )
 
     def _is_own(self, store: StoreService) -> bool:
@@ -400,9 +408,12 @@ class _Life:
             service_time=agent.service_time,
             ledger=self._ledger.snapshot,
         )
-        server = serve_metrics(self._config.metrics, sources)
+        server = serve_metrics(self._config.metrics, sources, self._supervisor.crashed)
         _log.info("metrics=%s", server.address)
         return server
+
+    def _crashed(self, thread: str) -> None:
+        self._health.put(thread, CRASHED, CRASHED_TEXT)
 
     def _tell_store(self, state: str, detail: str) -> None:
         if state == "ok":

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Final
 
 from agent.adapters.clocks import SystemClock
+from agent.adapters.metrics_server import MetricsServer
 from agent.adapters.sd_notify import make_notifier
 from agent.app.disk_wait import when_disk_takes
 from agent.app.lock import StateLock
@@ -22,7 +23,7 @@ from agent.errors import ConfigurationError, StorageError
 from agent.gateway.config import GatewayConfig, LoadedGateway
 from agent.gateway.engine import STOP_FRONT_S, Engine
 from agent.gateway.http_front import HttpFront
-from agent.gateway.metrics import GatewayCollector, MetricsServer
+from agent.gateway.metrics import GatewayCollector, serve_metrics
 from agent.gateway.status import WHO
 from agent.gateway.store.schema import FILE_NAME
 from agent.gateway.store.service import StoreService
@@ -30,7 +31,7 @@ from agent.gateway.store.values import Bounds
 from agent.gateway.token_file import FILE_NAME as TOKENS_FILE_NAME
 from agent.gateway.token_table import TokenTable
 from agent.runtime.health import Health
-from agent.runtime.supervisor import EXIT_CRASHED, Ending, Supervisor
+from agent.runtime.supervisor import CRASHED, CRASHED_TEXT, EXIT_CRASHED, Ending, Supervisor
 
 _log = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ class _Life:
         self._started = self._clock.now()
         self._notifier = make_notifier(environ)
         self._status_path = status_path(config.state_dir, environ)
-        self._supervisor = Supervisor(self._notifier, self._clock, on_change=self._changed)
+        self._supervisor = Supervisor(self._notifier, self._clock, on_change=self._changed, on_crash=self._crashed)
         self._health = Health(self._clock, self._supervisor.changed)
         self._wants_reload = threading.Event()
         self._tokens: TokenTable | None = None
@@ -90,6 +91,7 @@ class _Life:
             clock=self._clock,
             bounds=Bounds(bounds.max_rows, bounds.max_bytes, bounds.max_age_s, bounds.max_results),
             on_incident=self._tell_incident,
+            on_crash=self._supervisor.crashed,
         )
         with self._supervisor.signals(), self._hangups():
             early = self._open(store)
@@ -110,7 +112,11 @@ class _Life:
         config = self._config
         self._supervisor.watch(lambda now_s: "the store does not answer" if store.stuck_for_s(now_s) else None)
         ending = Ending("never started", EXIT_CRASHED)
-        self._tokens = TokenTable(config.state_dir / TOKENS_FILE_NAME)
+        self._tokens = TokenTable(
+            config.state_dir / TOKENS_FILE_NAME,
+            tell=lambda state, detail: self._health.put("tokens", state, detail),
+            on_crash=self._supervisor.crashed,
+        )
         self._tokens.start()
         metrics: MetricsServer | None = None
         try:
@@ -125,8 +131,8 @@ class _Life:
             )
             self._engine = engine
             if config.metrics.enabled:
-                collector = GatewayCollector(engine, self._health)
-                metrics = MetricsServer(config.metrics.host, config.metrics.port, collector)
+                collector = GatewayCollector(engine, self._health, self._started.wall_s)
+                metrics = serve_metrics(config.metrics.host, config.metrics.port, collector, self._supervisor.crashed)
                 _log.info("metrics=%s", metrics.address)
             engine.start()
             _log.info("gateway=ready version=%s service=%s", VERSION, config.service.base_url)
@@ -134,6 +140,9 @@ class _Life:
         except (StorageError, OSError) as error:
             ending = Ending(f"cannot start: {error}", EXIT_CRASHED)
             _log.error("gateway=cannot_start %s", error)
+        except Exception as error:
+            ending = Ending(f"{type(error).__name__}: {error}", EXIT_CRASHED)
+            raise
         finally:
             self._notifier.stopping()
             _log.info("gateway=stopping reason=%r", ending.reason)
@@ -202,6 +211,9 @@ class _Life:
             _log.info("reload=done tokens, certificate and log level are as in the files")
 
     # --- telling --------------------------------------------------------------------------------------------------
+
+    def _crashed(self, thread: str) -> None:
+        self._health.put(thread, CRASHED, CRASHED_TEXT)
 
     def _tell_incident(self, text: str) -> None:
         _log.error("store=replaced %s", text)

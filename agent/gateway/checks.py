@@ -63,8 +63,10 @@ def _check_tokens(config: GatewayConfig) -> Finding:
         table = TokenTable(path)
     except ConfigurationError as error:
         return Finding("devices", Verdict.FAILED, error.faults[0])
-    count = len(table.device_ids())
+    count, damage = len(table.device_ids()), table.damage
     table.close()
+    if damage:
+        return Finding("devices", Verdict.FAILED, damage)
     return Finding("devices", Verdict.OK, f"{count} have a valid token")
 
 

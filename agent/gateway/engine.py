@@ -221,10 +221,12 @@ class Engine:
             self._add("events", events)
 
     def _build_fronts(self, tokens: TokenCheck) -> list[Front]:
-        config = self._config
+        config, crashed = self._config, self._supervisor.crashed
         fronts: list[Front] = []
         if config.http.enabled:
-            fronts.append(HttpFront(http_settings(config.http), self.desk, tokens, wall=self._service_now))
+            fronts.append(
+                HttpFront(http_settings(config.http), self.desk, tokens, wall=self._service_now, on_crash=crashed)
+            )
         if config.mqtt.enabled:
             fronts.append(
                 MqttFront(
@@ -236,6 +238,7 @@ class Engine:
                     service_now=self._service_now,
                     fraction=self._fraction,
                     repeat_after_s=config.logging.repeat_after_s,
+                    on_crash=crashed,
                 )
             )
         return fronts

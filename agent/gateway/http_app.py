@@ -276,12 +276,13 @@ class GatewayApp:
 
     def _sweep(self) -> None:
         """A token that is revoked ends the polls that it holds."""
-        for changed, token in self._waiting.items():
-            if self._tokens.device_of(token) is None:
-                changed.set()
+        # First, so that nothing that is raised below ends it.
         self._sweeping = bool(self._waiting) and not self._closing
         if self._sweeping:
             asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
+        for changed, token in self._waiting.items():
+            if self._tokens.device_of(token) is None:
+                changed.set()
 
     async def _listed(self, request: Request, chosen: Chosen) -> CommandPage:
         device_id = request.device_id

@@ -24,6 +24,7 @@ from agent.gateway.http_app import GatewayApp, Limits
 from agent.gateway.http_protocol import HttpProtocol
 from agent.gateway.ports import DeviceDesk, FrontStatus, TokenCheck
 from agent.runtime.complaints import Complaints
+from agent.threads import OnCrash, WatchedThread, only_logged
 
 _log = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ class HttpFront:
         desk: takes and gives what devices send and get.
         tokens: says whose token it is.
         wall: epoch seconds, for the ``Date`` of answers: the service's clock, which commands are dated by.
+        on_crash: see :class:`~agent.threads.WatchedThread`.
 
     Raises:
         ConfigurationError: the certificate or its key cannot be used.
@@ -70,14 +72,22 @@ class HttpFront:
     name = "http"
 
     def __init__(
-        self, settings: HttpSettings, desk: DeviceDesk, tokens: TokenCheck, *, wall: Callable[[], float] = time.time
+        self,
+        settings: HttpSettings,
+        desk: DeviceDesk,
+        tokens: TokenCheck,
+        *,
+        wall: Callable[[], float] = time.time,
+        on_crash: OnCrash = only_logged,
     ) -> None:
         self._settings = settings
         self._app = GatewayApp(desk, tokens, settings.limits, wall=wall)
         self._tls = tls_context(settings)
+        self._on_crash = on_crash
         self._server: _Server | None = None
         self._socket: socket.socket | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: WatchedThread | None = None
+        self._is_stopping = False
         self._trouble = ""
 
     @property
@@ -92,9 +102,7 @@ class HttpFront:
         """See :meth:`agent.gateway.ports.Front.start`."""
         self._socket = _listen(self._settings.host, self._settings.port)
         self._server = _Server(self._app, self._tls, self._settings.connections)
-        self._thread = threading.Thread(
-            target=self._server.run, args=([self._socket],), name="gateway-http", daemon=True
-        )
+        self._thread = WatchedThread(self._serve, name="gateway-http", on_crash=self._on_crash)
         self._thread.start()
         self._server.wait_until_ready()
         if not self._server.started:
@@ -106,6 +114,7 @@ class HttpFront:
     def stop(self, timeout_s: float) -> bool:
         """See :meth:`agent.gateway.ports.Front.stop`."""
         ended = True
+        self._is_stopping = True
         if self._server is not None and self._thread is not None:
             self._server.should_exit = True
             self._thread.join(timeout_s)
@@ -129,6 +138,14 @@ class HttpFront:
         """See :meth:`agent.gateway.ports.Front.status`."""
         listening = self._thread is not None and self._thread.is_alive()
         return FrontStatus("listening" if listening else "stopped", self._trouble, dict(self._app.counts))
+
+    def _serve(self) -> None:
+        server, listener = self._server, self._socket
+        if server is None or listener is None:
+            return
+        server.run([listener])
+        if server.started and not self._is_stopping:
+            raise RuntimeError("the server of the HTTP front ended by itself")
 
     def _check_certificate(self) -> None:
         if self._settings.certificate is None:

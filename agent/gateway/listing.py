@@ -54,7 +54,7 @@ def listed(tokens: Iterable[StoredToken], now_s: float, share: Share, *, show_al
         tokens: by device, oldest first.
         now_s: epoch seconds.
         share: this gateway's.
-        show_all: also devices without a valid token.
+        show_all: also devices that have neither a valid token nor a damaged one.
     """
     by_device: dict[str, list[StoredToken]] = {}
     for token in tokens:
@@ -62,7 +62,7 @@ def listed(tokens: Iterable[StoredToken], now_s: float, share: Share, *, show_al
     found = []
     for device_id, own in by_device.items():
         newest = own[-1]
-        if not show_all and not any(token.is_valid(now_s) for token in own):
+        if not show_all and not any(token.is_valid(now_s) or token.state(now_s) == "damaged" for token in own):
             continue
         used = [token.last_used_at for token in own if token.last_used_at is not None]
         old = [token.ends_at for token in own[:-1] if token.is_valid(now_s) and token.ends_at is not None]

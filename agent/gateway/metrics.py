@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from agent.adapters.metrics_server import MetricsServer
 from agent.app.version import VERSION
-from agent.errors import ConfigurationError
 from agent.gateway.engine import Engine
 from agent.runtime.health import Health
+from agent.threads import OnCrash
 from agent.wire.limits import ONLINE_WITHIN_S
 
 _PREFIX = "device_gateway"
@@ -25,15 +25,18 @@ class GatewayCollector(Collector):
     Args:
         engine: the gateway.
         health: how its parts are.
+        started_s: when this process began, epoch seconds.
     """
 
-    def __init__(self, engine: Engine, health: Health) -> None:
+    def __init__(self, engine: Engine, health: Health, started_s: float) -> None:
         self._engine = engine
         self._health = health
+        self._started_s = started_s
 
     def collect(self) -> Iterator[Metric]:
         """All figures; nothing here names a device."""
         yield InfoMetricFamily(_PREFIX, "The program", {"version": VERSION})
+        yield GaugeMetricFamily(f"{_PREFIX}_start_timestamp_seconds", "When this process began", self._started_s)
         yield from self._store()
         yield from self._devices()
         yield from self._quota()
@@ -89,30 +92,25 @@ class GatewayCollector(Collector):
             yield GaugeMetricFamily(f"{_PREFIX}_quota_left", "Left in this window", state.left or 0)
 
 
-class MetricsServer:
-    """Serves the figures in a thread of its own.
+def serve_metrics(host: str, port: int, collector: Collector, on_crash: OnCrash) -> MetricsServer:
+    """Start serving.
 
     Args:
-        host, port: where; port 0 takes a free one.
+        host: where.
+        port: 0 takes a free one.
         collector: the figures.
+        on_crash: see :class:`~agent.threads.WatchedThread`.
 
     Raises:
         ConfigurationError: the address cannot be bound.
     """
+    registry = CollectorRegistry()
+    registry.register(collector)
 
-    def __init__(self, host: str, port: int, collector: Collector) -> None:
-        registry = CollectorRegistry()
-        registry.register(collector)
-        try:
-            started: tuple[WSGIServer, threading.Thread] = start_http_server(port, host, registry)
-        except OSError as error:
-            fault = f"metrics: cannot listen on {host}:{port}: {error.strerror}; set metrics.port, or enabled: false"
-            raise ConfigurationError([fault], "metrics") from None
-        self._server, self._thread = started
-        self.address = f"http://{host}:{self._server.server_port}/metrics"
+    def render(accept: str) -> tuple[bytes, str]:
+        encode, kind = choose_encoder(accept)
+        return encode(registry), kind
 
-    def stop(self) -> None:
-        """End it."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    server = MetricsServer(render, port=port, host=host, on_crash=on_crash)
+    server.start()
+    return server

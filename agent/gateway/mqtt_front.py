@@ -28,6 +28,7 @@ from agent.gateway.ports import DeviceDesk, FrontStatus, NewReading, Transport, 
 from agent.ports import Clock
 from agent.runtime.complaints import Complaints
 from agent.runtime.patience import Patience
+from agent.threads import OnCrash, WatchedThread, only_logged
 from agent.wire import topics
 from agent.wire.commands import CommandResult
 from agent.wire.mqtt_messages import Receipt, Refusal, read_readings, read_result, read_status
@@ -87,6 +88,7 @@ class MqttFront:
         fraction: random numbers in [0, 1), for back-off.
         service_now: the service's clock, seconds since the epoch, which devices are sent; None takes this machine's.
         repeat_after_s: how soon the same complaint may be told again, seconds.
+        on_crash: see :class:`~agent.threads.WatchedThread`.
     """
 
     name = "mqtt"
@@ -102,6 +104,7 @@ class MqttFront:
         fraction: Callable[[], float],
         service_now: Callable[[], float] | None = None,
         repeat_after_s: float = 300.0,
+        on_crash: OnCrash = only_logged,
     ) -> None:
         self._settings = settings
         self._desk = desk
@@ -125,6 +128,7 @@ class MqttFront:
             ),
             waits=Patience(fraction, cap_s=_RECONNECT_MAX_S),
             on_down=self._went_down,
+            on_crash=on_crash,
         )
         self._notices = NoticeSender(desk, self._post, clock, service_now)
         self._publisher = CommandPublisher(
@@ -133,9 +137,12 @@ class MqttFront:
             lambda: self._connection.is_up,
             service_now or (lambda: clock.now().wall_s),
             self._notices.tell,
+            on_crash=on_crash,
         )
-        self._receipts = ReceiptSender(self._post, self._connection.acknowledge, lambda: self._connection.is_up)
-        self._thread = threading.Thread(target=self._run, name="mqtt-retry", daemon=True)
+        self._receipts = ReceiptSender(
+            self._post, self._connection.acknowledge, lambda: self._connection.is_up, on_crash
+        )
+        self._thread = WatchedThread(self._run, name="mqtt-retry", on_crash=on_crash)
 
     # --- Front ----------------------------------------------------------------------------------------------------
 

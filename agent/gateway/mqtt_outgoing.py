@@ -14,6 +14,7 @@ from agent.adapters.mqtt_session import Message
 from agent.core.values import JsonObject
 from agent.errors import AgentError, InvalidMessage
 from agent.gateway.ports import DeviceDesk, UnknownDevice
+from agent.threads import OnCrash, WatchedThread, only_logged
 from agent.wire import topics
 from agent.wire.json_text import encode_json
 from agent.wire.times import parse_time
@@ -31,6 +32,7 @@ class CommandPublisher:
         is_up: there is a connection.
         service_now: epoch seconds on the service's clock, for what is left of a command's time.
         notify: sends a device the time: before its commands, which it can then tell from history.
+        on_crash: see :class:`~agent.threads.WatchedThread`.
     """
 
     def __init__(
@@ -40,6 +42,8 @@ class CommandPublisher:
         is_up: Callable[[], bool],
         service_now: Callable[[], float],
         notify: Callable[[str], None] = lambda _device_id: None,
+        *,
+        on_crash: OnCrash = only_logged,
     ) -> None:
         self._notify = notify
         self._desk = desk
@@ -52,7 +56,7 @@ class CommandPublisher:
         self._published: dict[str, set[str]] = {}
         self._stopping = False
         self._end_watch: Callable[[], None] = lambda: None
-        self._thread = threading.Thread(target=self._run, name="mqtt-commands", daemon=True)
+        self._thread = WatchedThread(self._run, name="mqtt-commands", on_crash=on_crash)
 
     def start(self) -> None:
         """Begin."""

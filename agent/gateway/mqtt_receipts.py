@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from agent.adapters.mqtt_session import Arrival, Message
+from agent.threads import OnCrash, WatchedThread, only_logged
 from agent.wire import topics
 from agent.wire.limits import BATCH_MAX
 from agent.wire.mqtt_messages import Receipt, encode
@@ -31,6 +32,7 @@ class ReceiptSender:
         post: hands a message to the broker; False when it cannot now.
         acknowledge: tells the broker that a message is safe.
         is_up: there is a connection.
+        on_crash: see :class:`~agent.threads.WatchedThread`.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class ReceiptSender:
         post: Callable[[Message], bool],
         acknowledge: Callable[[Arrival], None],
         is_up: Callable[[], bool],
+        on_crash: OnCrash = only_logged,
     ) -> None:
         self._post = post
         self._acknowledge = acknowledge
@@ -45,7 +48,7 @@ class ReceiptSender:
         self._changed = threading.Condition()
         self._waiting: dict[str, deque[tuple[Receipt, Arrival]]] = {}
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="mqtt-receipts", daemon=True)
+        self._thread = WatchedThread(self._run, name="mqtt-receipts", on_crash=on_crash)
 
     def start(self) -> None:
         """Begin."""

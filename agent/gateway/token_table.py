@@ -19,11 +19,13 @@ from agent.errors import ConfigurationError
 from agent.gateway.token_file import StoredToken, TokenFile
 from agent.gateway.tokens import digest_of
 from agent.runtime.complaints import HOURLY_S, Complaints
+from agent.threads import OnCrash, WatchedThread, only_logged
 
 _log = logging.getLogger(__name__)
 
 LOOK_EVERY_S: Final = 0.5
 _NOTE_EVERY_S: Final = 60.0
+_OK: Final = "ok"
 
 
 class TokenTable:
@@ -33,18 +35,33 @@ class TokenTable:
         path: the file; it is made where there is none.
         wall: epoch seconds.
         monotonic: seconds on the monotonic clock.
+        tell: called with a state and a sentence when that changes: ``stale`` while the file cannot be read, so that
+            nothing that is revoked counts; ``damaged`` while it holds tokens that are refused for their row's fault;
+            ``ok`` afterwards.
+        on_crash: see :class:`~agent.threads.WatchedThread`.
 
     Raises:
         ConfigurationError: the file cannot be used.
     """
 
     def __init__(
-        self, path: Path, *, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic
+        self,
+        path: Path,
+        *,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        tell: Callable[[str, str], None] = lambda _state, _detail: None,
+        on_crash: OnCrash = only_logged,
     ) -> None:
         self._path = path
         self._wall = wall
         self._monotonic = monotonic
+        self._tell = tell
+        self._on_crash = on_crash
         self._complaints = Complaints(_log, monotonic, HOURLY_S)
+        self._state = _OK
+        # Digest -> what is wrong with its row, of the tokens that are refused for that.
+        self._damaged: dict[bytes, str] = {}
         # Digest -> device of every token that is good; device -> its newest. A hundred thousand devices fit, since a
         # device without a rotation under way costs two entries and nothing else.
         self._devices: dict[bytes, str] = {}
@@ -64,12 +81,12 @@ class TokenTable:
         self._version = -1
         self._noted_at_s = monotonic()
         self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread: WatchedThread | None = None
         self.reload()
 
     def start(self) -> None:
         """Begin to look for changes."""
-        self._thread = threading.Thread(target=self._run, name="gateway-tokens", daemon=True)
+        self._thread = WatchedThread(self._run, name="gateway-tokens", on_crash=self._on_crash)
         self._thread.start()
 
     def close(self) -> None:
@@ -121,16 +138,30 @@ class TokenTable:
             self._take_over()
         except (sqlite3.Error, OSError) as error:
             raise ConfigurationError([f"{self._path} cannot be read: {_one_line(error)}"], "device tokens") from None
+        self._tell_damage()
+
+    @property
+    def damage(self) -> str:
+        """How many tokens are refused since their rows are damaged, the first one's fault and the way out; or empty."""
+        with self._lock:
+            faults = list(self._damaged.values())
+        if not faults:
+            return ""
+        fix = "revoke and add the device, or restore the file from a backup"
+        return f"{self._path} has damaged rows, whose tokens are refused ({len(faults)}): {faults[0]}; {fix}"
 
     def look(self) -> None:
         """Take over what changed, and write down what was used; the thread calls it every half second."""
         try:
             self._take_over()
         except (ConfigurationError, sqlite3.Error, OSError) as error:
-            text = f"tokens=stale {self._path} cannot be read, so the tokens from before stay in force"
-            self._complaints.tell("read", f"{text}: {_one_line(error)}")
+            text = f"{self._path} cannot be read, so the tokens from before stay in force, revoked ones too"
+            text += f": {_one_line(error)}"
+            self._complaints.tell("read", f"tokens=stale {text}", level=logging.ERROR)
+            self._put_state("stale", text)
         else:
             self._complaints.settle("read", "tokens=fresh the file of the tokens can be read again")
+            self._tell_damage()
             if self._ended or self._monotonic() - self._noted_at_s >= _NOTE_EVERY_S:
                 self._note_use()
 
@@ -145,35 +176,48 @@ class TokenTable:
             version = self._file.data_version() if self._file is not None else -1
             if self._file is not None and version != self._version:
                 self._version = version
-                self._put_all(list(self._file.changed_since(self._revision)))
+                changed = list(self._file.changed_since(self._revision))
+                if self._damaged or any(token.fault for token in changed):
+                    # Nothing is certain of a damaged file: not even that a change has a revision of its own.
+                    self._put_whole(list(self._file.tokens()))
+                else:
+                    self._put_all(changed)
 
     def _open_anew(self) -> None:
         """Another file is there now: at the start, or after a backup was put back."""
         fresh = TokenFile(self._path)
         try:
-            version, tokens = fresh.data_version(), list(fresh.changed_since(0))
+            version, tokens = fresh.data_version(), list(fresh.tokens())
         except BaseException:
             fresh.close()
             raise
         if self._file is not None:
             self._file.close()
         self._file, self._file_id, self._version = fresh, _identity(self._path), version
+        self._revision = 0
+        self._put_whole(tokens)
+
+    def _put_whole(self, tokens: list[StoredToken]) -> None:
+        """All rows of the file: what is in none of them is known no more."""
         known = {token.digest for token in tokens}
         with self._lock:
             for digest in [digest for digest in self._devices if digest not in known]:
                 self._drop(digest)
-        self._revision = 0
+            self._damaged.clear()
         self._put_all(tokens)
 
     def _put_all(self, tokens: list[StoredToken]) -> None:
         now_s = self._wall()
         with self._lock:
             for token in tokens:
-                self._revision = token.revision
+                self._revision = max(self._revision, token.revision)
                 self._put(token, now_s)
             self._drop_ended()
 
     def _put(self, token: StoredToken, now_s: float) -> None:
+        self._damaged.pop(token.digest, None)
+        if token.fault and token.revoked_at is None:
+            self._damaged[token.digest] = f"device {token.device_id[:80]}: {token.fault}"
         if not token.is_valid(now_s):
             self._drop(token.digest)
             return
@@ -209,6 +253,18 @@ class TokenTable:
                 self._drop(digest)
             self._ended.append((device_id, newest, now_s))
         _log.info("tokens=rotated device %s uses its new token, so the old one ended", device_id)
+
+    def _tell_damage(self) -> None:
+        damage = self.damage
+        if damage:
+            # Another number of them is another line.
+            self._complaints.tell(f"damaged {len(self._damaged)}", f"tokens=damaged {damage}", level=logging.ERROR)
+        self._put_state("damaged" if damage else _OK, damage)
+
+    def _put_state(self, state: str, detail: str) -> None:
+        if state != _OK or state != self._state:
+            self._tell(state, detail)
+        self._state = state
 
     def _note_use(self) -> None:
         self._noted_at_s = self._monotonic()

@@ -153,10 +153,17 @@ class SensingService(Actor):
 
     def _begin_read(self, name: str) -> None:
         def read() -> None:
-            result = self._reader.read([name])[name]
-            if not self._post(SensorRead(name, self._clock.now(), result)):
-                # Stopped, or the mailbox is full: the next instant reads again.
-                self._sensors[name].is_reading = False
+            is_posted = False
+            try:
+                result = self._reader.read([name])[name]
+                is_posted = self._post(SensorRead(name, self._clock.now(), result))
+            except BaseException as error:  # noqa: BLE001 - logged with its traceback, and the sensor is read again
+                _log.exception("sensor=%s state=failing: a fault of the program ended its read", name)
+                self._health.put(f"sensor:{name}", "failing", f"a fault of the program ended its read: {error!r}")
+            finally:
+                if not is_posted:
+                    # Failed, stopped, or the mailbox is full: the next instant reads again.
+                    self._sensors[name].is_reading = False
 
         try:
             self._submit(read, f"read:{name}")

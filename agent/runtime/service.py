@@ -7,18 +7,17 @@ runs in tests under :class:`~agent.runtime.jig.Jig`, without a thread.
 
 from __future__ import annotations
 
-import logging
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from agent.threads import OnCrash, WatchedThread, reporting_crash
+
 if TYPE_CHECKING:
     from agent.ports import Clock
 
-
-_log = logging.getLogger(__name__)
 
 # A wait is cut into pieces of this length at most: a clock that jumps cannot make a service sleep for ever.
 _LONGEST_WAIT_S: Final = 300.0
@@ -111,16 +110,16 @@ class ServiceThread:
     Args:
         actor: what to do.
         clock: the clock that ``due_at`` speaks of.
-        on_crash: told the name of this service when its actor raised; the process then ends. Nothing is restarted
-            in silence.
+        on_crash: called with the name of this service when its actor raised; the process then ends. Nothing is
+            restarted in silence.
     """
 
-    def __init__(self, actor: Actor, clock: Clock, on_crash: Callable[[str], None]) -> None:
+    def __init__(self, actor: Actor, clock: Clock, on_crash: OnCrash) -> None:
         self.actor = actor
         self._clock = clock
         self._on_crash = on_crash
         self._mailbox = Mailbox(actor.capacity)
-        self._thread = threading.Thread(target=self._run, name=actor.name, daemon=True)
+        self._thread = WatchedThread(self._run, name=actor.name, on_crash=on_crash)
         # Since when it works, or until when it waits; None before and after its life. Read by the supervisor.
         self._mark_s: float | None = None
 
@@ -162,18 +161,12 @@ class ServiceThread:
 
     def _run(self) -> None:
         try:
-            self._work(self.actor.begin)
-            while not self._mailbox.closed:
-                self._turn()
-        except Exception:  # noqa: BLE001 - told with its traceback, and it ends the process
-            _log.exception("service=%s state=crashed: the agent ends, so that it is started anew", self.name)
-            self._on_crash(self.name)
+            with reporting_crash(self.name, self._on_crash):
+                self._work(self.actor.begin)
+                while not self._mailbox.closed:
+                    self._turn()
+            self.actor.finish()
         finally:
-            try:
-                self.actor.finish()
-            except Exception:  # noqa: BLE001 - likewise
-                _log.exception("service=%s could not finish in order", self.name)
-                self._on_crash(self.name)
             self._mark_s = None
 
     def _turn(self) -> None:

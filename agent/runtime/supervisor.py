@@ -21,6 +21,10 @@ from agent.frozen import dataclass
 if TYPE_CHECKING:
     from agent.ports import Clock, Notifier
 
+CRASHED: Final = "crashed"
+"""A part's state in the health, in the moment between its crash and the end of the process."""
+CRASHED_TEXT: Final = "an error ended this thread, so the process ends, to be started anew: report the log's traceback"
+
 EXIT_STOPPED: Final = 0
 EXIT_CRASHED: Final = 1
 EXIT_RESTART: Final = 75
@@ -54,6 +58,7 @@ class Supervisor:
         clock: for the probes.
         probes: what must make progress; the watchdog is fed only while all of them do.
         on_change: called in the main thread after :meth:`changed`, to write the status down; returns the status line.
+        on_crash: called with the name of a thread that has crashed, from that thread.
         asleep_s: how long this machine has been suspended since its boot, seconds.
     """
 
@@ -64,12 +69,14 @@ class Supervisor:
         *,
         probes: Iterable[Probe] = (),
         on_change: Callable[[], str],
+        on_crash: Callable[[str], object] = lambda _name: None,
         asleep_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._notifier = notifier
         self._clock = clock
         self._probes = list(probes)
         self._on_change = on_change
+        self._on_crash = on_crash
         self._asleep_s = asleep_s
         self._slept_s = asleep_s()
         self._wakers: list[Callable[[], object]] = []
@@ -86,19 +93,22 @@ class Supervisor:
         self._lock = threading.Lock()
 
     def watch(self, probe: Probe) -> None:
-        """Add something that must make progress. Before :meth:`run`."""
-        self._probes.append(probe)
+        """Add something that must make progress. From any thread."""
+        with self._lock:
+            self._probes.append(probe)
 
     def when_awake(self, wake: Callable[[], object]) -> None:
-        """Call this soon after the machine was suspended: the clock counts sleep, and waits do not."""
-        self._wakers.append(wake)
+        """Call this soon after the machine was suspended: the clock counts sleep, and waits do not. From any thread."""
+        with self._lock:
+            self._wakers.append(wake)
 
     def end(self, reason: str, exit_code: int) -> None:
         """Ask for the end; the first one counts. From any thread and from signal handlers."""
         self._put(Ending(reason, exit_code))
 
     def crashed(self, service: str) -> None:
-        """A service raised: the process ends and is started anew, since half an agent looks healthy and is not."""
+        """A thread was ended by an exception: the process ends and is started anew. From that thread."""
+        self._on_crash(service)
         self.end(f"service {service} crashed", EXIT_CRASHED)
 
     def changed(self) -> None:
@@ -200,11 +210,15 @@ class Supervisor:
         if asleep_s - self._slept_s > _NAP_S:
             _log.info("machine=awake it slept for %.0f s", asleep_s - self._slept_s)
             self._slept_s = asleep_s
-            for wake in self._wakers:
+            with self._lock:
+                wakers = list(self._wakers)
+            for wake in wakers:
                 wake()
             return True  # nobody makes progress asleep
         now_s = self._clock.now().monotonic_s
-        stuck = [reason for probe in self._probes if (reason := probe(now_s)) is not None]
+        with self._lock:
+            probes = list(self._probes)
+        stuck = [reason for probe in probes if (reason := probe(now_s)) is not None]
         if stuck and not self._was_stuck:
             _log.error("watchdog=not_fed reason=%r: the service manager restarts the agent if this lasts", stuck[0])
         self._was_stuck = bool(stuck)

@@ -19,6 +19,7 @@ from agent.gateway.ports import DeskFull
 from agent.gateway.store.gateway_store import GatewayStore
 from agent.gateway.store.values import Bounds
 from agent.ports import Clock
+from agent.threads import OnCrash, WatchedThread, only_logged
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -56,6 +57,7 @@ class StoreService:
         clock: for the name of a damaged file and the watchdog.
         bounds: how much may wait.
         on_incident: told what happened to a damaged file.
+        on_crash: see :class:`~agent.threads.WatchedThread`.
 
     Attributes:
         fault: why the last commit failed; None when it went well.
@@ -68,6 +70,7 @@ class StoreService:
         clock: Clock,
         bounds: Bounds | None = None,
         on_incident: Callable[[str], None] = lambda text: _log.error("store=replaced %s", text),
+        on_crash: OnCrash = only_logged,
     ) -> None:
         self.path = path
         self.fault: str | None = None
@@ -78,9 +81,8 @@ class StoreService:
         self._requests: deque[_Request] = deque()
         self._closing = False
         self._store: GatewayStore | None = None
-        self._thread = threading.Thread(target=self._run, name="store", daemon=True)
+        self._thread = WatchedThread(self._run, name="store", on_crash=on_crash)
         self._mark_s: float | None = None
-        self._has_crashed = False
 
     def start(self) -> None:
         """Open the store and start its thread. After a failure it may be called again.
@@ -106,8 +108,6 @@ class StoreService:
 
     def stuck_for_s(self, now_s: float) -> float:
         """For how long one turn has lasted beyond patience; 0 when the thread is healthy or waits for work."""
-        if self._has_crashed:
-            return float("inf")
         mark_s = self._mark_s
         return 0.0 if mark_s is None else max(0.0, now_s - mark_s - _PATIENCE_S)
 
@@ -144,10 +144,9 @@ class StoreService:
         try:
             while (requests := self._take()) is not None:
                 store = self._store = self._turn(store, requests)
-        except Exception as error:  # noqa: BLE001 - it is logged, and the watchdog ends the process
-            _log.exception("store=crashed: nothing more can be stored; the gateway must be started anew")
+        except BaseException as error:
             self.fault = f"the store's thread ended: {error}"
-            self._has_crashed = True
+            raise
         finally:
             with self._changed:
                 self._closing = True

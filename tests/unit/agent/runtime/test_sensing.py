@@ -249,3 +249,21 @@ def test_other_rules_count_from_the_next_reading_on():
     bench.run(300)
     assert before >= 2
     assert bench.outbox.stats().accepted == before
+
+
+def test_a_read_that_is_ended_by_a_fault_of_the_program_is_told_and_the_sensor_is_read_again(caplog):
+    bench = Bench(board=Result({"t": 1.0}))
+    whole = bench.reader.read
+
+    def broken(names):
+        raise SystemExit("a fault of the program")
+
+    bench.reader.read = broken
+    bench.run(130)
+    assert bench.health.parts()["sensor:board"].state == "failing"
+    assert "sensor=board state=failing" in caplog.text
+    assert bench.accepted == 0
+    bench.reader.read = whole
+    bench.run(130)
+    assert bench.health.parts()["sensor:board"].state == "ok"
+    assert bench.accepted > 0

@@ -129,3 +129,28 @@ def test_what_is_scheduled_is_called_in_the_main_thread_when_its_time_has_come()
     clock.advance(25.0)
     assert supervisor.run().reason == "done"
     assert called == [("first", "MainThread"), ("second", "MainThread")]
+
+
+def test_what_is_watched_may_grow_while_the_probes_are_asked():
+    asked: list[int] = []
+
+    def probe(_now_s: float) -> str | None:
+        # As a lane that starts meanwhile does: each look adds one to what is watched.
+        supervisor.watch(lambda _now_s: asked.append(1))
+        supervisor.when_awake(asked.clear)
+        if len(asked) >= 2:
+            supervisor.end("enough", EXIT_STOPPED)
+        supervisor.changed()
+        return None
+
+    supervisor = make(FakeNotifier(), probes=[probe])
+    assert supervisor.run().reason == "enough"
+
+
+def test_a_crash_is_told_in_the_health_before_the_process_ends():
+    seen: list[str] = []
+    supervisor = make(FakeNotifier(), on_crash=seen.append)
+    supervisor.crashed("mqtt-receipts")
+    ending = supervisor.run()
+    assert (ending.reason, ending.exit_code) == ("service mqtt-receipts crashed", EXIT_CRASHED)
+    assert seen == ["mqtt-receipts"]
