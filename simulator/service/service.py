@@ -355,6 +355,7 @@ class Service:
         """Delete everything but the accounts and their keys; what one account has when a caller is given."""
         account = None if caller is None else caller.manufacturer_seq
         await self.writer.submit(lambda connection: self._delete(connection, account))
+        self.presence.forget_written()
         if account is None:
             self.clock.follow_base()  # a clock that somebody left standing would outlive everything that it was set for
         if self.quota is not None:
