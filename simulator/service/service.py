@@ -69,7 +69,7 @@ LOOK_UP_S: Final = 5.0
 READ_S: Final = 30.0
 """How long it may take for a page or a summary."""
 SUMMARIES: Final = max(1, min(READERS, (os.cpu_count() or 1) // 2))
-"""Summaries at once. Each keeps a core busy, a PostgreSQL server's often on this machine: half are left for the rest."""
+"""Summaries at once. Each keeps a core busy, a PostgreSQL server's often on this machine: half are for the rest."""
 
 
 class Service:
