@@ -65,7 +65,7 @@ class Standing:
     "data_dir",
     type=click.Path(file_okay=False, path_type=Path),
     envvar="FLEET_SIMULATOR_UP_DATA",
-    help="Folder that keeps everything; without it all is in memory and gone at the end.",
+    help="Folder that keeps everything; without it all is in a temporary one and gone at the end.",
 )
 @click.option(
     "--devices", type=click.IntRange(0, DEVICES_MAX), default=0, show_default=True, help="How many virtual devices."
@@ -317,7 +317,7 @@ def _greet(standing: Standing, settings: UpSettings, *, as_json: bool) -> None:
         return
     lines = [
         ("service", standing.base_url),
-        ("data", str(settings.data_dir or "in memory, gone at the end")),
+        ("data", str(settings.data_dir or "in a temporary folder, gone at the end")),
         ("api key", keys.api_key),
         ("secret key", keys.secret_key.reveal()),
         ("devices", f"{len(standing.devices)} virtual ones" if device_id else "none; --devices 10 adds some"),

@@ -87,7 +87,7 @@ def stored_on(cluster: Cluster) -> Iterator[None]:
 def running(**settings: Any) -> Iterator[Bench]:
     """A service for the length of the block.
 
-    It is stored in memory, or where :func:`stored_on` says; ``data_dir`` and ``database`` say otherwise.
+    It is stored in a temporary folder, or where :func:`stored_on` says; ``data_dir`` and ``database`` say otherwise.
     """
     clock = ManualClock(T0_MS)
     with contextlib.ExitStack() as stack:

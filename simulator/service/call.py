@@ -133,8 +133,12 @@ class Call:
         return done.answer
 
     async def read(self, query: Callable[[Connection], T]) -> T:
-        """A read that may take a while, beside the event loop."""
+        """A read of a page."""
         return await self.service.read(query)
+
+    async def summarise(self, query: Callable[[Connection], T]) -> T:
+        """A read that looks at as many rows as there are."""
+        return await self.service.summarise(query)
 
     def request_key(self) -> RequestKey | None:
         """The ``Idempotency-Key`` of a POST, with what it stands for; the body must have been read."""

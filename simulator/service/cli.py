@@ -48,7 +48,7 @@ _LEVELS = ("debug", "info", "warning", "error")
     type=click.Path(file_okay=False, path_type=Path),
     envvar="FLEET_SIMULATOR_DATA",
     show_envvar=True,
-    help="Folder that keeps everything; without it all is in memory and gone at the end.",
+    help="Folder that keeps everything; without it all is in a temporary one and gone at the end.",
 )
 @click.option(
     "--database",

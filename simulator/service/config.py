@@ -29,7 +29,7 @@ class ServiceConfig:
     Attributes:
         host: address to listen on.
         port: port to listen on; 0 takes any free one.
-        data_dir: where the SQLite file lives; None keeps everything in memory.
+        data_dir: where the SQLite file lives; None takes a temporary folder, removed at the end.
         database: URL of a PostgreSQL database, used instead of ``data_dir``.
         seed_file: YAML of products, devices and users that are there from the start.
         api_key: the first account's public key, begins with ``mk_``; made on the first start when None.

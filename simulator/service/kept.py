@@ -13,6 +13,8 @@ from simulator.service.answers import Answer
 
 KEPT_MAX: Final = 50_000
 """Answers kept at most; then the one that was kept first goes."""
+KEPT_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of their bodies at most; most are empty lists, and few devices have much to do at once."""
 _Key = tuple[int, str]
 
 
@@ -37,6 +39,7 @@ class KeptPolls:
     def __init__(self) -> None:
         self._polls: dict[_Key, KeptPoll] = {}
         self._keys: dict[int, _Key] = {}
+        self._bytes = 0
 
     def find(self, manufacturer_seq: int, device_id: str, now_ms: int) -> KeptPoll | None:
         """The answer; None when it has to be made."""
@@ -45,19 +48,22 @@ class KeptPolls:
 
     def keep(self, manufacturer_seq: int, device_id: str, poll: KeptPoll) -> None:
         """Keep it. Nothing of the device may have changed since it was read."""
+        self.forget(poll.device_seq)
         key = (manufacturer_seq, device_id)
         self._polls[key] = poll
         self._keys[poll.device_seq] = key
-        if len(self._polls) > KEPT_MAX:
+        self._bytes += len(poll.answer.body)
+        while len(self._polls) > KEPT_MAX or self._bytes > KEPT_BYTES:
             self.forget(next(iter(self._keys)))
 
     def forget(self, device_seq: int) -> None:
         """The device's commands have changed, or it is gone."""
         key = self._keys.pop(device_seq, None)
         if key is not None:
-            del self._polls[key]
+            self._bytes -= len(self._polls.pop(key).answer.body)
 
     def clear(self) -> None:
         """Everything may have changed."""
         self._polls.clear()
         self._keys.clear()
+        self._bytes = 0

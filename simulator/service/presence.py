@@ -33,8 +33,11 @@ class Presence:
         self._pending[device_seq] = now_ms
 
     def last_seen(self, device_seq: int, stored_ms: int | None) -> int | None:
-        """When the device was last seen, written or not."""
-        return self._pending.get(device_seq, stored_ms)
+        """When the device was last seen, written or not.
+
+        Of a flush that is under way a reader sees the rows from before, so what it writes counts as well.
+        """
+        return self._pending.get(device_seq, self._written.get(device_seq, stored_ms))
 
     def is_due(self, now_ms: int) -> bool:
         """Whether to write now. A clock that was set back makes it due too."""
@@ -48,8 +51,8 @@ class Presence:
 
     def flush(self, connection: Connection, now_ms: int) -> None:
         """Write what is pending; :meth:`restore` takes it back when the transaction was rolled back."""
-        pending, self._pending = self._pending, {}  # the event loop adds, the writing thread takes away
-        self._written = pending
+        pending = self._written = self._pending
+        self._pending = {}  # the event loop adds, the writing thread takes away
         self._flushed_ms = now_ms
         if pending:
             rows = [{"device_seq": seq, "seen_ms": seen_ms} for seq, seen_ms in list(pending.items())]
@@ -59,6 +62,10 @@ class Presence:
         """The last flush may not be stored: it is pending again, where nothing newer is."""
         for device_seq, seen_ms in list(self._written.items()):
             self._pending.setdefault(device_seq, seen_ms)
+
+    def forget_written(self) -> None:
+        """The last flush is committed, and devices of it were deleted: their row numbers may be given out again."""
+        self._written = {}
 
     def clear(self) -> None:
         """Forget everything."""

@@ -76,7 +76,7 @@ class RunningService:
     """A service that runs for as long as the ``with`` block, in a thread of its own.
 
     Args:
-        config: its settings; the default is in memory, on any free port, with keys made now.
+        config: its settings; the default is in a temporary folder, on any free port, with keys made now.
         on_failure: called once when an error has ended a part of the service, which then ends; from any thread.
 
     Raises:

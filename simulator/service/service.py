@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -67,6 +68,8 @@ LOOK_UP_S: Final = 5.0
 """How long PostgreSQL may take for a few rows by key."""
 READ_S: Final = 30.0
 """How long it may take for a page or a summary."""
+SUMMARIES: Final = max(1, min(READERS, (os.cpu_count() or 1) // 2))
+"""Summaries at once. Each keeps a core busy, a PostgreSQL server's often on this machine: half are for the rest."""
 
 
 class Service:
@@ -123,10 +126,12 @@ class Service:
         self.made_keys: Keys | None = None
         self.public_url = config.public_url or f"http://{config.host}:{config.port}"
         """The address that partners know it by, without a slash at the end; a server that listens elsewhere says so."""
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="service-reader")
         self._is_remote = self.database.kind == "postgresql"
-        # Of their own, so that no device's poll waits behind four long lists; threads begin when they are needed.
+        # Of their own, so that no device's poll waits behind four long lists, and no list behind four summaries;
+        # threads begin when they are needed.
         self._looking_up = ThreadPoolExecutor(READERS, thread_name_prefix="service-look-up")
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="service-reader")
+        self._summing = ThreadPoolExecutor(SUMMARIES, thread_name_prefix="service-summary")
         self._pruned_ms = 0
         self.writer.start()
         try:
@@ -280,27 +285,26 @@ class Service:
         now_ms = self.clock.now_ms()
         return await self.look_up(lambda connection: tokens.find_bearer(connection, token, now_ms))
 
-    async def read(self, query: Callable[[Connection], T]) -> T:
-        """A read beside the event loop.
+    async def look_up(self, query: Callable[[Connection], T]) -> T:
+        """A read of a few rows by key. Like every read it runs in a thread: the event loop's serves all requests.
 
         Raises:
             ServiceFault: 503, PostgreSQL did not answer in time.
         """
-        if not self._is_remote:
-            return await asyncio.get_running_loop().run_in_executor(self._readers, self.read_now, query)
+        return await self._read_within(LOOK_UP_S, self._looking_up, query)
+
+    async def read(self, query: Callable[[Connection], T]) -> T:
+        """A read of a page; as :meth:`look_up`."""
         return await self._read_within(READ_S, self._readers, query)
 
-    async def look_up(self, query: Callable[[Connection], T]) -> T:
-        """A read of a few rows by key: right here where that takes microseconds, elsewhere as :meth:`read`.
-
-        A server that does not answer must not hold the event loop, and with it every other request.
-        """
-        if not self._is_remote:
-            return self.read_now(query)
-        return await self._read_within(LOOK_UP_S, self._looking_up, query)
+    async def summarise(self, query: Callable[[Connection], T]) -> T:
+        """A read that looks at as many rows as there are; as :meth:`look_up`. Few run at once, the others wait."""
+        return await self._read_within(READ_S, self._summing, query)
 
     async def _read_within(self, timeout_s: float, threads: ThreadPoolExecutor, query: Callable[[Connection], T]) -> T:
         reading = asyncio.get_running_loop().run_in_executor(threads, self.read_now, query)
+        if not self._is_remote:
+            return await reading
         try:
             return await asyncio.wait_for(reading, timeout_s)
         except TimeoutError:
@@ -351,6 +355,7 @@ class Service:
         """Delete everything but the accounts and their keys; what one account has when a caller is given."""
         account = None if caller is None else caller.manufacturer_seq
         await self.writer.submit(lambda connection: self._delete(connection, account))
+        self.presence.forget_written()
         if account is None:
             self.clock.follow_base()  # a clock that somebody left standing would outlive everything that it was set for
         if self.quota is not None:
@@ -476,6 +481,6 @@ class Service:
     def close(self) -> None:
         """Write what waits and close the storage. Called after the server has ended."""
         self.writer.stop()
-        self._readers.shutdown()
-        self._looking_up.shutdown()
+        for threads in (self._looking_up, self._readers, self._summing):
+            threads.shutdown()
         self.database.close()

@@ -357,6 +357,13 @@ def test_a_reset_of_one_account_leaves_the_others_as_they_were(bench):
     assert bench.http.post("/_emulator/reset", params={"api_key": "mk_nobody"}).status_code == 404
 
 
+def test_a_device_registered_after_a_reset_was_never_seen(bench):
+    bench.poll(bench.device())
+    assert bench.http.post("/_emulator/reset", params={"api_key": bench.service.api_key}).status_code == 204
+    record = bench.http.get(f"/devices/{bench.device()}").json()  # SQLite gives it the row number of the other one
+    assert (record["status"], record["last_seen_at"]) == ("never_seen", None)
+
+
 def test_an_identifier_that_no_index_can_keep_is_400_on_every_database(bench):
     product_id = bench.product()
     for length, status in ((512, 201), (513, 400)):

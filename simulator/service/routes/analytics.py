@@ -56,7 +56,7 @@ async def show_analytics(call: Call) -> Answer:
             }
         )
 
-    return await call.read(count)
+    return await call.summarise(count)
 
 
 def _read_time(query: dict[str, str], name: str, default_ms: int) -> int:

@@ -107,24 +107,23 @@ async def _no_chunks() -> AsyncGenerator[bytes]:
 async def _read_events(service: Service, account: int, place: _Place) -> bytes | None:
     """The next events; empty when there are none, None when the storage fails: the caller comes back with its place."""
 
-    def read(connection: Connection) -> list[tuple[int, commands.CommandRecord]]:
+    def read(connection: Connection) -> tuple[_Place, bytes]:
         after = place.seq
         if place.command_id is not None and commands.place_of(connection, account, place.command_id) != after:
             after = 0  # all was deleted, and numbers begin anew
-        return commands.list_sent(connection, account, after, PAGE)
+        sent = commands.list_sent(connection, account, after, PAGE)
+        events = [b"id: %s\nevent: command\ndata: %s\n\n" % (one.id.encode(), to_json(one)) for _, one in sent]
+        return (_Place(sent[-1][0], sent[-1][1].id) if sent else place), b"".join(events)
 
     try:
-        sent = await service.read(read)
+        reached, events = await service.read(read)
     except SQLAlchemyError as exc:
         service.complaints.tell("an event stream could not read the storage and ends", exc)
         return None
     except ServiceFault:  # as above, and told already
         return None
-    if sent:
-        place.seq, place.command_id = sent[-1][0], sent[-1][1].id
-    return b"".join(
-        b"id: %s\nevent: command\ndata: %s\n\n" % (command.id.encode(), to_json(command)) for _, command in sent
-    )
+    place.seq, place.command_id = reached.seq, reached.command_id
+    return events
 
 
 async def _wait(news: asyncio.Event, gone: asyncio.Future[None], timeout_s: float) -> bool:

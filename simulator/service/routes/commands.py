@@ -74,8 +74,7 @@ async def list_device_commands(call: Call) -> Answer:
         change = service.waiters.join(device.seq)
         try:
             await service.settle_due()
-            listed, until_ms = await _list(call, device, statuses, page, polled=polled)
-            answer = _tagged(listed)
+            answer, until_ms = await _list(call, device, statuses, page, polled=polled)
             if call.scope["query_string"] == _PLAIN_POLL and polled and not change.done():
                 service.waiters.kept.keep(account, device_id, KeptPoll(device.seq, answer, until_ms))
             if answer.headers[0][1] not in known and b"*" not in known:
@@ -109,10 +108,9 @@ def _answer_kept(call: Call) -> Answer | None:
 async def _list(
     call: Call, device: Row[Any], statuses: tuple[str, ...] | None, page: Page, *, polled: bool
 ) -> tuple[Answer, int | None]:
-    """The page, and when the first of its commands ends, milliseconds since the epoch; None without any."""
+    """The page with its tag, and when the first of its commands ends, milliseconds since the epoch, or None."""
     after = None if page.after is None else page.after[0]
-
-    clock = call.service.clock
+    service = call.service
 
     def find(connection: Connection) -> Sequence[Row[Any]]:
         return commands.list_page(
@@ -122,21 +120,28 @@ async def _list(
             ascending=page.ascending,
             after=after,
             limit=page.limit,
-            ends_after_ms=clock.now_ms() if polled else None,
+            ends_after_ms=service.clock.now_ms() if polled else None,
         )
 
-    rows = await call.service.look_up(find) if polled else await call.read(find)
-    if polled and any(row.status == CommandStatus.QUEUED for row in rows[: page.limit]):
+    def show(rows: Sequence[Row[Any]]) -> tuple[Answer, int | None]:
+        shown = rows[: page.limit]
+        data = [commands.show(row, device.id) for row in shown]
+        until_ms = min((row.expires_at for row in shown), default=None)
+        return _tagged(envelope(data, page, (shown[-1].seq,) if len(rows) > len(shown) else None)), until_ms
 
-        def deliver(connection: Connection) -> Sequence[Row[Any]]:
-            commands.deliver(connection, find(connection)[: page.limit], clock.now_ms())
-            return find(connection)
+    def find_delivered(connection: Connection) -> tuple[Answer, int | None] | None:
+        """None when some have to be delivered first."""
+        rows = find(connection)
+        if polled and any(row.status == CommandStatus.QUEUED for row in rows[: page.limit]):
+            return None
+        return show(rows)
 
-        rows = await call.service.writer.submit(deliver)
-    shown = rows[: page.limit]
-    data = [commands.show(row, device.id) for row in shown]
-    until_ms = min((row.expires_at for row in shown), default=None)
-    return envelope(data, page, (shown[-1].seq,) if len(rows) > len(shown) else None), until_ms
+    def deliver(connection: Connection) -> tuple[Answer, int | None]:
+        commands.deliver(connection, find(connection)[: page.limit], service.clock.now_ms())
+        return show(find(connection))
+
+    listed = await (service.look_up(find_delivered) if polled else service.read(find_delivered))
+    return await service.writer.submit(deliver) if listed is None else listed
 
 
 async def show_command(call: Call) -> Answer:

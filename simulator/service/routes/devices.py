@@ -85,10 +85,14 @@ async def change_device(call: Call) -> Answer:
 async def list_filtered(call: Call, narrow: DeviceFilter, page: Page) -> Answer:
     """One page of registered devices."""
     service, now_ms = call.service, call.service.clock.now_ms()
-    rows = await call.read(lambda c: devices.list_page(c, call.caller.manufacturer_seq, narrow, page, now_ms))
-    shown = rows[: page.limit]
-    data = [devices.show(row, service.presence, now_ms) for row in shown]
-    return envelope(data, page, (shown[-1].seq,) if len(rows) > len(shown) else None)
+
+    def find(connection: Connection) -> Answer:
+        rows = devices.list_page(connection, call.caller.manufacturer_seq, narrow, page, now_ms)
+        shown = rows[: page.limit]
+        data = [devices.show(row, service.presence, now_ms) for row in shown]
+        return envelope(data, page, (shown[-1].seq,) if len(rows) > len(shown) else None)
+
+    return await call.read(find)
 
 
 _INVALID: Final = Reply(400, "`validation_error`", ERROR)

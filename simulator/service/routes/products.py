@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
+from sqlalchemy import Connection
 
 from agent.wire import paths
 from agent.wire.products import NewCommandDefinition, NewProduct, ProductChange
@@ -24,9 +25,14 @@ _TAG: Final = "products"
 async def list_products(call: Call) -> Answer:
     """Products owned by the caller's account."""
     page = read_page(call, call.query(PAGE_PARAMETERS), default_order="asc", sort_values=1)
-    rows = await call.read(lambda c: products.list_page(c, call.caller.manufacturer_seq, page))
-    shown = rows[: page.limit]
-    return envelope([products.show(row) for row in shown], page, (shown[-1].seq,) if len(rows) > len(shown) else None)
+
+    def find(connection: Connection) -> Answer:
+        rows = products.list_page(connection, call.caller.manufacturer_seq, page)
+        shown = rows[: page.limit]
+        last = (shown[-1].seq,) if len(rows) > len(shown) else None
+        return envelope([products.show(row) for row in shown], page, last)
+
+    return await call.read(find)
 
 
 async def create_product(call: Call) -> Answer:
@@ -59,7 +65,7 @@ async def delete_product(call: Call) -> Answer:
     """Delete a product that no device has."""
     service, account, product_id = call.service, call.caller.manufacturer_seq, call.path("product_id")
 
-    def remove(connection: Any) -> Done:
+    def remove(connection: Connection) -> Done:
         products.remove(connection, account, product_id)
         service.rules.have_changed()
         return Done(NO_CONTENT)

@@ -1,9 +1,8 @@
-"""The database: one place for what depends on which one it is, SQLite in memory or as a file, or PostgreSQL."""
+"""The database: one place for what depends on which one it is, a SQLite file or PostgreSQL."""
 
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final
@@ -14,8 +13,11 @@ from sqlalchemy.exc import DBAPIError
 from agent.errors import ConfigurationError
 from simulator.service.storage import postgresql, sqlite
 from simulator.service.storage.migrate import migrate
+from simulator.service.storage.temporary import TemporaryFolder
 
 READERS: Final = 4
+"""Reads of one kind at once, at most: look-ups, pages, summaries."""
+_CONNECTIONS: Final = 3 * READERS
 """Reading connections that stay open."""
 
 
@@ -23,31 +25,32 @@ class Database:
     """Connections to one database whose schema is up to date.
 
     Attributes:
-        kind: ``memory``, ``file`` or ``postgresql``.
+        kind: ``temporary``, ``file`` or ``postgresql``.
     """
 
     def __init__(self, data_dir: Path | None = None, url: str | None = None) -> None:
         """Open it, make what is not there, and bring its schema up to date.
 
         Args:
-            data_dir: the folder of the SQLite file; None and no URL keeps everything in memory.
+            data_dir: the folder of the SQLite file; None and no URL takes a temporary one, removed at the end.
             url: of a PostgreSQL database, instead of the folder.
 
         Raises:
             ConfigurationError: it cannot be reached or used, another service uses it, or a newer release wrote it.
         """
         self._lock_file: IO[bytes] | None = None
-        self._memory_lock = threading.RLock()
+        self._temporary: TemporaryFolder | None = None
         if url is not None:
             self.kind = "postgresql"
-            self._write_engine, self._read_engine = postgresql.engines(url, READERS)
+            self._write_engine, self._read_engine = postgresql.engines(url, _CONNECTIONS)
         elif data_dir is not None:
             self.kind = "file"
             self._lock_file = sqlite.lock_folder(data_dir)
-            self._write_engine, self._read_engine = sqlite.file_engines(data_dir, READERS)
+            self._write_engine, self._read_engine = sqlite.engines(data_dir, _CONNECTIONS)
         else:
-            self.kind = "memory"
-            self._write_engine = self._read_engine = sqlite.memory_engine()
+            self.kind = "temporary"
+            self._temporary = TemporaryFolder()
+            self._write_engine, self._read_engine = sqlite.engines(self._temporary.path, _CONNECTIONS, lasting=False)
         self._writer: Connection | None = None
         try:
             self._writer = self._open()
@@ -82,15 +85,10 @@ class Database:
             postgresql.compare_by_bytes(connection)
 
     @property
-    def in_memory(self) -> bool:
-        """Whether all is gone when the service ends."""
-        return self.kind == "memory"
-
-    @property
     def where(self) -> str:
         """Where everything is kept, for a person: a folder, or a URL without its password."""
-        if self.in_memory:
-            return "in memory, gone when the service ends"
+        if self._temporary is not None:
+            return "in a temporary folder, gone when the service ends"
         url = self._write_engine.url
         if self.kind == "postgresql":
             return url.set(drivername="postgresql").render_as_string(hide_password=True)
@@ -99,13 +97,8 @@ class Database:
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
         """A connection for a short read, seeing all that was committed before."""
-        if self.in_memory:
-            # One connection for all: the lock lets readers see whole groups of writes only.
-            with self._memory_lock, self._read_engine.connect() as connection:
-                yield connection
-        else:
-            with self._read_engine.connect() as connection:
-                yield connection
+        with self._read_engine.connect() as connection:
+            yield connection
 
     def open_writer(self) -> Connection:
         """The writing connection. One thread has it, and there is only one.
@@ -120,12 +113,11 @@ class Database:
     @contextlib.contextmanager
     def writing(self, connection: Connection) -> Iterator[None]:
         """One transaction on the writing connection: committed at the end, rolled back by an exception."""
-        guard = self._memory_lock if self.in_memory else contextlib.nullcontext()
-        with guard, connection.begin():
+        with connection.begin():
             yield
 
     def close(self) -> None:
-        """Close all connections and let go of the folder."""
+        """Close all connections and let go of the folder; a temporary one is removed."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -134,3 +126,6 @@ class Database:
         if self._lock_file is not None:
             self._lock_file.close()
             self._lock_file = None
+        if self._temporary is not None:
+            self._temporary.close()
+            self._temporary = None

@@ -1,7 +1,7 @@
 """SQLite: engines whose connections begin transactions where they are asked to.
 
-As a file: one writing connection and a pool of reading ones; WAL, so that neither waits for the other, and
-``synchronous=FULL``, so that a committed row survives a power cut. In memory: one connection for both.
+One writing connection and a pool of reading ones; WAL, so that neither waits for the other. In a folder that was given,
+``synchronous=FULL``: a committed row survives a power cut. In a temporary one nothing is flushed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.pool import NullPool, QueuePool, StaticPool
+from sqlalchemy.pool import NullPool, QueuePool
 
 from agent.errors import ConfigurationError
 from simulator.file_lock import lock_file
@@ -20,10 +20,13 @@ FILE_NAME: Final = "service.db"
 _LOCK_NAME: Final = "service.lock"
 _FILE_MODE: Final = 0o600
 
-_PRAGMAS: Final = (
-    "journal_mode=WAL",
+_LASTING: Final = (
     "synchronous=FULL",
     "fullfsync=ON",  # macOS: without it a flush ends in the drive's cache
+)
+_PASSING: Final = ("synchronous=OFF",)
+_PRAGMAS: Final = (
+    "journal_mode=WAL",
     "temp_store=MEMORY",  # what savepoints need for their undoing would otherwise go through temporary files
     "cache_size=-16000",
     "wal_autocheckpoint=4000",
@@ -58,27 +61,27 @@ def lock_folder(data_dir: Path) -> IO[bytes]:
     return file
 
 
-def memory_engine() -> Engine:
-    """One connection, for readers and the writer alike."""
-    engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
-    _set_up(engine, "BEGIN", ())
-    return engine
+def engines(data_dir: Path, readers: int, *, lasting: bool = True) -> tuple[Engine, Engine]:
+    """The writer's engine and the readers'.
 
-
-def file_engines(data_dir: Path, readers: int) -> tuple[Engine, Engine]:
-    """The writer's engine and the readers'."""
+    Args:
+        data_dir: the folder of the file.
+        readers: reading connections that stay open.
+        lasting: what is committed survives a power cut.
+    """
     url = f"sqlite:///{data_dir / FILE_NAME}"
+    pragmas = (*_PRAGMAS, *(_LASTING if lasting else _PASSING))
     return (
-        _file_engine(url, "BEGIN IMMEDIATE", NullPool),
-        _file_engine(url, "BEGIN", QueuePool, pool_size=readers, max_overflow=readers),
+        _file_engine(url, "BEGIN IMMEDIATE", pragmas, NullPool),
+        _file_engine(url, "BEGIN", pragmas, QueuePool, pool_size=readers, max_overflow=readers),
     )
 
 
-def _file_engine(url: str, begin: str, poolclass: Any, **options: int) -> Engine:
+def _file_engine(url: str, begin: str, pragmas: tuple[str, ...], poolclass: Any, **options: int) -> Engine:
     engine = create_engine(
         url, poolclass=poolclass, connect_args={"check_same_thread": False, "timeout": 10}, **options
     )
-    _set_up(engine, begin, _PRAGMAS)
+    _set_up(engine, begin, pragmas)
     return engine
 
 

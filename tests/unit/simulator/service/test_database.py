@@ -135,6 +135,22 @@ def test_presence_is_written_along_and_bounded():
     assert presence.is_due(10_001)
 
 
+def test_who_is_being_written_as_seen_stays_seen_for_a_reader_of_the_rows_from_before():
+    database, presence = Database(), Presence()
+    presence.touch(1, 10_000)
+    writer = database.open_writer()
+    with database.writing(writer):
+        presence.flush(writer, 10_000)
+        assert presence.last_seen(1, None) == 10_000  # no reader sees the row before the commit
+    assert presence.last_seen(1, 10_000) == 10_000
+    presence.touch(1, 9_000)  # the clock was set back
+    assert presence.last_seen(1, 10_000) == 9_000
+    presence.clear()
+    assert presence.last_seen(1, None) is None
+    writer.close()
+    database.close()
+
+
 def test_old_answers_and_firings_are_pruned():
     clock = ManualClock(0)
     service = Service(ServiceConfig(clock=clock))
