@@ -206,11 +206,6 @@ def _strings(value: Any) -> Iterator[str]:
 
 _BOTH: Final = ("configuration", "unit_text")
 CHECKS: Final = (
-    Check(
-        "unit_text",
-        "the unit's file and drop-ins can be read",
-        lambda subject: ok("they can be read") if subject.unit_text else skipped("there is no unit that can be read"),
-    ),
     Check("unit_program", "the program that the unit starts", _program, ("unit_text",)),
     Check("unit_user", "the user as whom the unit runs", _user, ("unit_text",)),
     Check("unit_restart", "whether the agent is started again", _restart, ("unit_text",)),

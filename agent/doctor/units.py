@@ -7,12 +7,13 @@ from typing import Final
 
 from agent.doctor.findings import Check, Finding, failed, ok, skipped, warning
 from agent.doctor.subject import HELPER, UNIT, Subject
-from agent.doctor.unit_files import assignments
+from agent.doctor.unit_files import settings_of
 from agent.handlers.registry import BUILT_IN
 
 _NO_SYSTEMD: Final = "this machine was not booted with systemd"
 _INSTALL: Final = "copy systemd/device-agent.service to /etc/systemd/system, then: systemctl enable --now device-agent"
 
+_RUNS: Final = frozenset({"active", "reloading"})
 _STARTED_AT_BOOT: Final = frozenset({"enabled", "enabled-runtime", "static", "generated"})
 
 
@@ -27,13 +28,21 @@ def _unit(subject: Subject) -> Finding:
         return warning(f"{UNIT} is {unit.get('LoadState', 'not there')}", cause, _INSTALL)
     state = f"{unit.get('ActiveState')} ({unit.get('SubState')})"
     seen = f"{unit.get('FragmentPath')}: {unit.get('UnitFileState')}, {state}"
-    if unit.get("ActiveState") not in {"active", "reloading"}:
+    if unit.get("ActiveState") not in _RUNS:
         cause = f"it does not run; the last run ended with {unit.get('Result', 'no result')}"
         start = "systemctl start" if unit.get("UnitFileState") in _STARTED_AT_BOOT else "systemctl enable --now"
         return failed(seen, cause, f"journalctl -u device-agent -n 50 says why; then: {start} device-agent")
     if unit.get("UnitFileState") not in _STARTED_AT_BOOT:
         return warning(seen, "it runs now, but is not started at boot", "systemctl enable device-agent")
     return ok(seen)
+
+
+def _unit_text(subject: Subject) -> Finding:
+    if not subject.has_systemd:
+        return skipped(_NO_SYSTEMD)
+    if not subject.unit_text:
+        return skipped("there is no unit that can be read")
+    return ok("they can be read")
 
 
 def _unit_drop_ins(subject: Subject) -> Finding:
@@ -49,10 +58,9 @@ def _unit_drop_ins(subject: Subject) -> Finding:
 def _unit_watchdog(subject: Subject) -> Finding:
     unit = subject.unit
     watchdog = unit.get("WatchdogUSec", "")
-    if unit.get("ActiveState") in {"inactive", "failed"}:
-        # systemd prints the watchdog of a running service only, and "infinity" else.
-        values = [value for _, key, value in assignments(subject.unit_text) if key == "WatchdogSec"]
-        watchdog = values[-1] if values else ""
+    if unit.get("ActiveState") not in _RUNS:
+        # systemd prints the watchdog of a running service only: of others "infinity", or that of the last run.
+        watchdog = settings_of(subject.unit_text).get("WatchdogSec", [""])[-1]
     if unit.get("Type") != "notify" or watchdog in {"", "0", "infinity"}:
         cause = "systemd would not notice an agent that hangs"
         seen = f"Type={unit.get('Type')}, WatchdogSec={watchdog or '0'}"
@@ -102,8 +110,10 @@ def judge_helper(helper: Mapping[str, str]) -> Finding:
 
 CHECKS: Final = (
     Check("unit", f"{UNIT}: installed, enabled, active", _unit),
-    Check("unit_drop_ins", "local changes to the unit", _unit_drop_ins, ("unit",)),
-    Check("unit_watchdog", "the watchdog of the unit", _unit_watchdog, ("unit",)),
-    Check("unit_credentials", "the credentials that the unit hands over", _unit_credentials, ("unit",)),
+    # What the files say holds also for a unit that does not run.
+    Check("unit_text", "the unit's file and drop-ins can be read", _unit_text),
+    Check("unit_drop_ins", "local changes to the unit", _unit_drop_ins, ("unit_text",)),
+    Check("unit_watchdog", "the watchdog of the unit", _unit_watchdog, ("unit_text",)),
+    Check("unit_credentials", "the credentials that the unit hands over", _unit_credentials, ("unit_text",)),
     Check("helper_unit", f"{HELPER}, which the handler reboot needs", _helper_unit, ("configuration",), timeout_s=60.0),
 )
