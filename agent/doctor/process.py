@@ -9,7 +9,8 @@ from typing import Final
 
 from agent.app.start_notes import FILE_NAME as STARTS
 from agent.doctor.findings import Check, Finding, cause_and_fix, failed, ok, skipped, warning
-from agent.doctor.subject import Subject, words_of
+from agent.doctor.installed import words_of
+from agent.doctor.subject import Subject
 
 _LOW: Final = 0.05
 _LOW_KB: Final = 32 * 1024

@@ -214,7 +214,7 @@ class TestFiles:
         is_ok(device.look("key_files"))
         device.keys["api_key"].chmod(0o640)
         finding = device.look("key_files")
-        is_bad(finding, "warning", "neither root's nor the agent's", "chmod g-r")
+        is_bad(finding, "warning", "neither root's nor the unit's", "chmod g-r")
         assert finding.mend is None
 
     def test_what_the_unit_hands_over_stands_in_for_files_that_are_not_named(self, device):
@@ -510,8 +510,9 @@ class TestRealSystemd:
         checks = [check for check in all_checks() if check.id in names]
 
         def verdicts() -> dict[str, str]:
-            results = examine(device.subject(), checks=checks)
-            return {result.check.id: result.finding.verdict.value for result in results}
+            return {
+                result.check.id: result.finding.verdict.value for result in examine(device.subject(), checks=checks)
+            }
 
         device.boot_as_recorded(systemd, "token_missing", unit="token_drop_in")
         missing = dict.fromkeys(names, "ok") | {"unit": "failed", "unit_credentials": "failed"}
