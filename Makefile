@@ -16,6 +16,8 @@ STEADY_OUT ?= steady-output
 TEST_JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 # Further options of pytest, such as PYTEST_FLAGS="-k outbox -x"
 PYTEST_FLAGS ?=
+# The releases of Debian that `make systemd` boots, such as SYSTEMD_RELEASES=13 PYTEST_FLAGS="-k doctor"
+SYSTEMD_RELEASES ?= 13 12
 # One parser for `make fuzz`, by its name in tests/fuzz/targets.py; all of them when empty.
 FUZZ ?=
 # `make lock UPGRADE=--upgrade` takes newer versions; without it only what pyproject.toml forces changes.
@@ -58,7 +60,9 @@ servers: $(VENV)/.installed-dev ## every consumer at servers of every single cho
 		$(PYTEST_FLAGS) tests/servers
 
 systemd: $(VENV)/.installed-dev ## the agent under the systemd of Debian 13, then of Debian 12 (needs root; a quarter of an hour)
-	@for release in 13 12; do SYSTEMD_RELEASE=$$release $(BIN)/python -m pytest --numprocesses 0 tests/e2e/test_systemd.py || exit; done
+	@for release in $(SYSTEMD_RELEASES); do \
+		SYSTEMD_RELEASE=$$release $(BIN)/python -m pytest --numprocesses 0 $(PYTEST_FLAGS) tests/e2e/test_systemd.py || exit; \
+	done
 
 systemd-records: $(VENV)/.installed-dev ## record what the systemd of Debian 12 and 13 prints, for the tests of doctor (needs root)
 	@$(BIN)/python -m tests.systemd_records

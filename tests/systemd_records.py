@@ -8,10 +8,11 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from agent.doctor.subject import UNIT, unit_cat, unit_show
+from agent.doctor.installed import unit_cat, unit_show
 from tests.debian_tree import REPOSITORY, SUITES, copy_bare_debian
 from tests.nspawn import Container
 
+UNIT = "device-agent.service"
 RECORDS = REPOSITORY / "tests/unit/agent/doctor/systemd_records"
 SYSTEMD = {"12": "252", "13": "257"}
 _PROGRAM = "#!/bin/sh\nsystemd-notify --ready\nexec sleep infinity\n"

@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -17,6 +17,8 @@ from agent.cli.options import EXIT_CHECK_FAILED, EXIT_UNREACHABLE, config_option
 
 if TYPE_CHECKING:
     from agent.doctor.examination import Result
+    from agent.doctor.findings import Check
+    from agent.doctor.installed import InstalledProgram
 
 
 @click.command()
@@ -49,12 +51,28 @@ def doctor(config_path: Path, *, as_json: bool, offline: bool, fix: bool, quiet:
     Exit code 0 when nothing failed (warnings count as good), 2 when the configuration is wrong, 5 when the service or
     the broker cannot be reached, else 1.
     """
-    from agent.doctor.examination import examine
+    from agent.doctor.examination import all_checks
     from agent.doctor.subject import Subject
+
+    subject = Subject(lambda: load(config_path), os.environ)
+    end_with_examination(subject, all_checks(), as_json=as_json, offline=offline, fix=fix, quiet=quiet)
+
+
+def end_with_examination(
+    subject: InstalledProgram,
+    checks: Sequence[Check[Any]],
+    *,
+    as_json: bool,
+    offline: bool,
+    fix: bool,
+    quiet: bool,
+) -> NoReturn:
+    """Examine, show each check's line as it comes, and end with the exit code; see :func:`doctor`."""
+    from agent.doctor.examination import examine
 
     logging.disable(logging.CRITICAL)  # the list says it better
     results: list[Result] = []
-    for result in examine(Subject(lambda: load(config_path), os.environ), offline=offline, fix=fix):
+    for result in examine(subject, checks=checks, offline=offline, fix=fix):
         results.append(result)
         if not as_json and not (quiet and result.finding.verdict in {"ok", "skipped"} and not result.fixed):
             _print(result)

@@ -14,6 +14,7 @@ _COMMANDS: Final = {
     "certificates": "agent.cli.gateway_broker:certificates",
     "check": "agent.cli.gateway_run:check",
     "devices": "agent.cli.gateway_devices:devices",
+    "doctor": "agent.cli.gateway_doctor:doctor",
     "init": "agent.cli.gateway_init:init",
     "run": "agent.cli.gateway_run:run",
     "status": "agent.cli.gateway_run:status",

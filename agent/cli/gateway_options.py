@@ -50,10 +50,20 @@ def load_without_keys(config_path: Path) -> GatewayConfig:
     Raises:
         ConfigurationError: every fault of it.
     """
-    from agent.gateway.config import PREFIX, GatewayConfig
+    return load_whole_without_keys(config_path).config
 
-    config, _ = load_model(GatewayConfig, _file(config_path), os.environ, PREFIX, lambda _values, _environ: [])
-    return config
+
+def load_whole_without_keys(config_path: Path) -> LoadedGateway:
+    """As :func:`load_without_keys`, with the place that it came from.
+
+    Raises:
+        ConfigurationError: every fault of it.
+    """
+    from agent.gateway.config import PREFIX, GatewayConfig, LoadedGateway
+
+    path = _file(config_path)
+    config, _ = load_model(GatewayConfig, path, os.environ, PREFIX, lambda _values, _environ: [])
+    return LoadedGateway(config, path)
 
 
 def _file(config_path: Path) -> Path | None:

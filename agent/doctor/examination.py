@@ -6,11 +6,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from agent.doctor.findings import Check, Finding, Verdict, failed, skipped
-from agent.doctor.subject import Subject, words_of
+from agent.doctor.installed import InstalledProgram, words_of
 from agent.frozen import dataclass
+
+if TYPE_CHECKING:
+    from agent.doctor.subject import Subject
 
 GROUPS: Final = (
     *("setup", "clock", "files", "store", "units", "installation", "plugins", "process"),
@@ -28,21 +31,21 @@ class Result:
         duration_s: how long looking took.
     """
 
-    check: Check
+    check: Check[Any]
     finding: Finding
     duration_s: float
     fixed: str = ""
 
 
-def all_checks() -> tuple[Check, ...]:
+def all_checks() -> tuple[Check[Subject], ...]:
     """Every check, in order."""
     return tuple(check for group in GROUPS for check in import_module(f"agent.doctor.{group}").CHECKS)
 
 
 def examine(
-    subject: Subject,
+    subject: InstalledProgram,
     *,
-    checks: Iterable[Check] | None = None,
+    checks: Iterable[Check[Any]] | None = None,
     offline: bool = False,
     fix: bool = False,
     monotonic: Callable[[], float] = time.monotonic,
@@ -51,7 +54,7 @@ def examine(
 
     Args:
         subject: what is looked at.
-        checks: which; all by default.
+        checks: which; all of the agent's by default.
         offline: ask nobody outside this machine.
         fix: mend what can be mended safely, and look again.
         monotonic: measures the durations.
@@ -67,7 +70,7 @@ def examine(
         yield Result(check, finding, monotonic() - begun_s, done)
 
 
-def _excused(check: Check, verdicts: dict[str, Verdict], *, offline: bool) -> Finding | None:
+def _excused(check: Check[Any], verdicts: dict[str, Verdict], *, offline: bool) -> Finding | None:
     if offline and check.online:
         return skipped("--offline: nobody outside this machine is asked")
     for earlier in check.after:
@@ -77,7 +80,7 @@ def _excused(check: Check, verdicts: dict[str, Verdict], *, offline: bool) -> Fi
     return None
 
 
-def _look(check: Check, subject: Subject) -> Finding:
+def _look(check: Check[Any], subject: InstalledProgram) -> Finding:
     """Look in a thread of its own: a name server or a disk that hangs must not hang the doctor."""
     found: list[Finding] = []
 
@@ -97,7 +100,7 @@ def _look(check: Check, subject: Subject) -> Finding:
     return failed("given up", cause, "look whether the disk, the name server or a sensor hangs (dmesg, top)")
 
 
-def _mend(check: Check, subject: Subject, finding: Finding) -> tuple[str, Finding]:
+def _mend(check: Check[Any], subject: InstalledProgram, finding: Finding) -> tuple[str, Finding]:
     assert finding.mend is not None  # noqa: S101 - the caller looked
     try:
         done = finding.mend()

@@ -12,7 +12,8 @@ from agent.adapters.files import give_to
 from agent.app.checks import Verdict as CheckVerdict
 from agent.app.checks import check_state_dir
 from agent.doctor.findings import Check, Finding, cause_and_fix, failed, ok, skipped, warning
-from agent.doctor.subject import Subject, words_of
+from agent.doctor.installed import InstalledProgram, words_of
+from agent.doctor.subject import Subject
 from agent.errors import ConfigurationError
 
 _AGENT_USER: Final = "device-agent"
@@ -26,12 +27,12 @@ _LEAST_INODES: Final = 1000
 _MB: Final = 1_000_000
 
 
-def _key_files(subject: Subject) -> Finding:
+def _key_files(subject: InstalledProgram) -> Finding:
     paths = _named_keys(subject)
     loose = [path for path in paths if _mode(path) & _TOO_MUCH]
     mend = _tighten(loose) if loose else None
     if not all(map(subject.may_read, paths)):
-        return skipped("only root and the agent's user may read them: run the doctor as root")
+        return skipped("only root and the unit's user may read them: run the doctor as root")
     try:
         subject.credentials  # noqa: B018 - reading them is the check
     except ConfigurationError as error:
@@ -44,50 +45,49 @@ def _key_files(subject: Subject) -> Finding:
         cause = "others than its owner may open or change it"
         return warning(seen, cause, f"chmod o=,g-wx {' '.join(map(str, loose))}", mend)
     return (
-        _hidden_from_agent(subject)
+        _hidden_from_user(subject)
         or _owned_by_strangers(subject, paths)
         or ok(f"{', '.join(map(str, paths)) or 'the credentials'}: nobody else can open them")
     )
 
 
-def _hidden_from_agent(subject: Subject) -> Finding | None:
+def _hidden_from_user(subject: InstalledProgram) -> Finding | None:
     """A file that only root reads, and that the unit does not hand over."""
     handed_over = {each.name for each in subject.unit_credentials if not each.paths or subject.credential_files(each)}
     for name, path in _auth_files(subject).items():
-        if path is not None and name not in handed_over and path.is_file() and not subject.agent_may_read(path):
+        if path is not None and name not in handed_over and path.is_file() and not subject.user_may_read(path):
             user = subject.unit.get("User")
             cause = f"{user} may not read {path}, and the unit does not hand it over as the credential {name}"
-            fix = f"chown {user} {path}, or add LoadCredential={name}:{path} to the unit: systemctl edit device-agent"
-            return failed(f"the agent runs as {user}", cause, fix)
+            fix = f"chown {user} {path}, or add LoadCredential={name}:{path} to the unit: systemctl edit {subject.name}"
+            return failed(f"the unit runs as {user}", cause, fix)
     return None
 
 
-def _owned_by_strangers(subject: Subject, paths: list[Path]) -> Finding | None:
+def _owned_by_strangers(subject: InstalledProgram, paths: list[Path]) -> Finding | None:
     state = _status(subject.config.state_dir)
     users = {0, subject.user_id, *([state.st_uid] if state else ())}
     groups = {0, os.getegid(), *([state.st_gid] if state else ())}
     for path in paths:
         status = path.stat()
         if status.st_uid not in users:
-            cause = "it belongs neither to root nor to the agent's user, so its owner can replace the key"
+            cause = "it belongs neither to root nor to the unit's user, so its owner can replace the key"
             return warning(f"{path} belongs to user {status.st_uid}", cause, f"chown root {path}")
         if status.st_mode & stat.S_IRGRP and status.st_gid not in groups:
-            # Not mended: perhaps that group is how the agent reads it.
-            cause = "a group that is neither root's nor the agent's may read it"
+            # Not mended: perhaps that group is how the program reads it.
+            cause = "a group that is neither root's nor the unit's may read it"
             return warning(f"{path} belongs to group {status.st_gid}", cause, f"chmod g-r {path}, or chgrp it")
     return None
 
 
-def _named_keys(subject: Subject) -> list[Path]:
-    mqtt = subject.config.mqtt
-    named = [*_auth_files(subject).values(), mqtt.key_file if mqtt is not None else None]
+def _named_keys(subject: InstalledProgram) -> list[Path]:
+    named = [*_auth_files(subject).values(), *subject.further_keys]
     given = [path for credential in subject.unit_credentials for path in subject.credential_files(credential)[:1]]
     return list(dict.fromkeys(path for path in (*named, *given) if path is not None and path.is_file()))
 
 
-def _auth_files(subject: Subject) -> dict[str, Path | None]:
+def _auth_files(subject: InstalledProgram) -> dict[str, Path | None]:
     """The name of each credential that the configuration needs -> its file."""
-    auth = subject.config.auth
+    auth = subject.auth
     if auth.mode == "bearer":
         return {"token": auth.token_file, "client_secret": auth.client_secret_file}
     return {"api_key": auth.api_key_file, "secret_key": auth.secret_key_file}
@@ -235,8 +235,9 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 _CONFIGURED: Final = ("configuration",)
+KEY_FILES: Final = Check("key_files", "modes and owners of the files with keys and tokens", _key_files, _CONFIGURED)
 CHECKS: Final = (
-    Check("key_files", "modes and owners of the files with keys and tokens", _key_files, _CONFIGURED),
+    KEY_FILES,
     Check("state_dir", "the state directory: there, writable, closed to others", _state_dir, _CONFIGURED),
     Check("state_dir_durable", "the file system under the state directory", _state_dir_durable, _CONFIGURED),
     Check("disk_space", "free space for the store", _disk_space, _CONFIGURED),

@@ -6,12 +6,11 @@ import re
 from collections.abc import Callable
 from dataclasses import field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final, Generic, TypeVar
 
 from agent.frozen import dataclass
 
-if TYPE_CHECKING:
-    from agent.doctor.subject import Subject
+Subject_contra = TypeVar("Subject_contra", contravariant=True)
 
 
 class Verdict(StrEnum):
@@ -44,8 +43,8 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """One check.
+class Check(Generic[Subject_contra]):
+    """One check of what ``Subject_contra`` is.
 
     Attributes:
         id: stable; in the table of docs/operations.md.
@@ -58,7 +57,7 @@ class Check:
 
     id: str
     looks_at: str
-    look: Callable[[Subject], Finding]
+    look: Callable[[Subject_contra], Finding]
     after: tuple[str, ...] = ()
     online: bool = False
     timeout_s: float = 10.0

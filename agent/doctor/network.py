@@ -11,7 +11,8 @@ from typing import Any, Final
 from agent.config.section import is_this_machine
 from agent.doctor.clock import shown
 from agent.doctor.findings import Check, Finding, Verdict, failed, ok, unreachable, warning
-from agent.doctor.subject import NETWORK_TIMEOUT_S, Endpoint, Subject, words_of
+from agent.doctor.installed import words_of
+from agent.doctor.subject import NETWORK_TIMEOUT_S, Endpoint, Subject
 from agent.wire.connection import trust_store
 
 _EXPIRED: Final = 10  # X509_V_ERR_CERT_HAS_EXPIRED

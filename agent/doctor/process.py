@@ -9,7 +9,8 @@ from typing import Final
 
 from agent.app.start_notes import FILE_NAME as STARTS
 from agent.doctor.findings import Check, Finding, cause_and_fix, failed, ok, skipped, warning
-from agent.doctor.subject import Subject, words_of
+from agent.doctor.installed import words_of
+from agent.doctor.subject import Subject
 
 _LOW: Final = 0.05
 _LOW_KB: Final = 32 * 1024
@@ -37,7 +38,7 @@ def _agent(subject: Subject) -> Finding:
 
 def _restarts(subject: Subject) -> Finding:
     unit = subject.unit
-    if not unit.get("NRestarts", "").isdigit():
+    if unit.get("LoadState") != "loaded" or not unit.get("NRestarts", "").isdigit():
         return skipped("nobody counts the starts: there is no unit")
     count = int(unit["NRestarts"])
     seen = f"systemd started it again {count} times since it was started by hand"
@@ -145,7 +146,7 @@ def _metrics(subject: Subject) -> Finding:
 
 CHECKS: Final = (
     Check("agent", "the agent's process and its parts", _agent, ("configuration",)),
-    Check("restarts", "how often the agent had to be started again", _restarts, ("unit",)),
+    Check("restarts", "how often the agent had to be started again", _restarts),
     Check("safe_mode", "starts that came to nothing", _safe_mode, ("configuration",)),
     Check("memory", "free memory", _memory),
     Check("oom_kills", "processes that the kernel killed for lack of memory", _oom_kills),

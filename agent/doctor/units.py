@@ -6,64 +6,72 @@ from collections.abc import Mapping
 from typing import Final
 
 from agent.doctor.findings import Check, Finding, failed, ok, skipped, warning
-from agent.doctor.subject import HELPER, UNIT, Subject
-from agent.doctor.unit_files import assignments
+from agent.doctor.installed import InstalledProgram
+from agent.doctor.subject import HELPER, Subject
+from agent.doctor.unit_files import settings_of
 from agent.handlers.registry import BUILT_IN
 
 _NO_SYSTEMD: Final = "this machine was not booted with systemd"
-_INSTALL: Final = "copy systemd/device-agent.service to /etc/systemd/system, then: systemctl enable --now device-agent"
 
+_RUNS: Final = frozenset({"active", "reloading"})
 _STARTED_AT_BOOT: Final = frozenset({"enabled", "enabled-runtime", "static", "generated"})
 
 
-def _unit(subject: Subject) -> Finding:
+def _unit(subject: InstalledProgram) -> Finding:
     if not subject.has_systemd:
         return skipped(_NO_SYSTEMD)
     unit = subject.unit
     if not unit:
         return skipped("systemctl does not answer")
     if unit.get("LoadState") != "loaded":
-        cause = "without a unit nobody starts the agent at boot and after a crash"
-        return warning(f"{UNIT} is {unit.get('LoadState', 'not there')}", cause, _INSTALL)
+        cause = "without a unit nobody starts it at boot and after a crash"
+        fix = f"copy systemd/{subject.unit_name} to /etc/systemd/system, then: systemctl enable --now {subject.name}"
+        return warning(f"{subject.unit_name} is {unit.get('LoadState', 'not there')}", cause, fix)
     state = f"{unit.get('ActiveState')} ({unit.get('SubState')})"
     seen = f"{unit.get('FragmentPath')}: {unit.get('UnitFileState')}, {state}"
-    if unit.get("ActiveState") not in {"active", "reloading"}:
+    if unit.get("ActiveState") not in _RUNS:
         cause = f"it does not run; the last run ended with {unit.get('Result', 'no result')}"
         start = "systemctl start" if unit.get("UnitFileState") in _STARTED_AT_BOOT else "systemctl enable --now"
-        return failed(seen, cause, f"journalctl -u device-agent -n 50 says why; then: {start} device-agent")
+        return failed(seen, cause, f"journalctl -u {subject.name} -n 50 says why; then: {start} {subject.name}")
     if unit.get("UnitFileState") not in _STARTED_AT_BOOT:
-        return warning(seen, "it runs now, but is not started at boot", "systemctl enable device-agent")
+        return warning(seen, "it runs now, but is not started at boot", f"systemctl enable {subject.name}")
     return ok(seen)
 
 
-def _unit_drop_ins(subject: Subject) -> Finding:
+def _unit_text(subject: InstalledProgram) -> Finding:
+    if not subject.has_systemd:
+        return skipped(_NO_SYSTEMD)
+    if not subject.unit_text:
+        return skipped("there is no unit that can be read")
+    return ok("they can be read")
+
+
+def _unit_drop_ins(subject: InstalledProgram) -> Finding:
     paths = subject.unit.get("DropInPaths", "").split()
     if subject.unit.get("NeedDaemonReload") == "yes":
         cause = "the unit or a drop-in was changed, and systemd still goes by the old one"
-        return warning(
-            "the files are newer than what systemd knows", cause, "systemctl daemon-reload, then restart device-agent"
-        )
+        fix = f"systemctl daemon-reload, then restart {subject.name}"
+        return warning("the files are newer than what systemd knows", cause, fix)
     return ok(f"{len(paths)} drop-ins: {', '.join(paths)}" if paths else "no drop-ins: the unit as it was delivered")
 
 
-def _unit_watchdog(subject: Subject) -> Finding:
+def _unit_watchdog(subject: InstalledProgram) -> Finding:
     unit = subject.unit
     watchdog = unit.get("WatchdogUSec", "")
-    if unit.get("ActiveState") in {"inactive", "failed"}:
-        # systemd prints the watchdog of a running service only, and "infinity" else.
-        values = [value for _, key, value in assignments(subject.unit_text) if key == "WatchdogSec"]
-        watchdog = values[-1] if values else ""
+    if unit.get("ActiveState") not in _RUNS:
+        # systemd prints the watchdog of a running service only: of others "infinity", or that of the last run.
+        watchdog = settings_of(subject.unit_text).get("WatchdogSec", [""])[-1]
     if unit.get("Type") != "notify" or watchdog in {"", "0", "infinity"}:
-        cause = "systemd would not notice an agent that hangs"
+        cause = "systemd would not notice when it hangs"
         seen = f"Type={unit.get('Type')}, WatchdogSec={watchdog or '0'}"
-        return warning(seen, cause, "take Type=notify and WatchdogSec=90 over from systemd/device-agent.service")
-    return ok(f"an agent that says nothing for {watchdog} is started again")
+        return warning(seen, cause, f"take Type=notify and WatchdogSec=90 over from systemd/{subject.unit_name}")
+    return ok(f"one that says nothing for {watchdog} is started again")
 
 
-def _unit_credentials(subject: Subject) -> Finding:
+def _unit_credentials(subject: InstalledProgram) -> Finding:
     given = subject.unit_credentials
     if not given:
-        return ok("the unit hands over no credentials: the agent reads the files that its configuration names")
+        return ok("the unit hands over no credentials: the files are read that the configuration names")
     names = ", ".join(credential.name for credential in given)
     there = {credential.name for credential in given if not credential.paths or subject.credential_files(credential)}
     for credential in given:
@@ -71,7 +79,7 @@ def _unit_credentials(subject: Subject) -> Finding:
             name, path = credential.name, subject.path(credential.paths[0])
             fix = (
                 f"create it (mode 600, root), or take LoadCredential={name} out in a drop-in: "
-                "systemctl edit device-agent"
+                f"systemctl edit {subject.name}"
             )
             cause = f"{path} does not exist, and systemd does not start the unit without it"
             return failed(f"it hands over {names}", cause, fix)
@@ -100,10 +108,17 @@ def judge_helper(helper: Mapping[str, str]) -> Finding:
     return warning(seen, cause, fix)
 
 
+UNIT_CHECKS: Final = (
+    Check("unit", "the unit: installed, enabled, active", _unit),
+    # What the files say holds also for a unit that does not run.
+    Check("unit_text", "the unit's file and drop-ins can be read", _unit_text),
+    Check("unit_drop_ins", "local changes to the unit", _unit_drop_ins, ("unit_text",)),
+    Check("unit_watchdog", "the watchdog of the unit", _unit_watchdog, ("unit_text",)),
+    Check("unit_credentials", "the credentials that the unit hands over", _unit_credentials, ("unit_text",)),
+)
+"""Those of any installed program."""
+
 CHECKS: Final = (
-    Check("unit", f"{UNIT}: installed, enabled, active", _unit),
-    Check("unit_drop_ins", "local changes to the unit", _unit_drop_ins, ("unit",)),
-    Check("unit_watchdog", "the watchdog of the unit", _unit_watchdog, ("unit",)),
-    Check("unit_credentials", "the credentials that the unit hands over", _unit_credentials, ("unit",)),
+    *UNIT_CHECKS,
     Check("helper_unit", f"{HELPER}, which the handler reboot needs", _helper_unit, ("configuration",), timeout_s=60.0),
 )

@@ -44,16 +44,17 @@ def check_gateway(load: Callable[[], LoadedGateway], environ: Mapping[str, str],
     except ConfigurationError as error:
         findings += [Finding("configuration", Verdict.FAILED, fault) for fault in error.faults]
     findings.append(check_state_dir(config.state_dir, "gateway"))
-    findings.append(_check_tokens(config))
-    findings += _check_http(config)
+    findings.append(check_tokens(config))
+    findings += check_http(config)
     if online:
-        findings += _check_broker(config)
+        findings += check_broker(config)
         if credentials is not None:
-            findings.append(_check_service(config, credentials))
+            findings.append(check_service(config, credentials))
     return findings
 
 
-def _check_tokens(config: GatewayConfig) -> Finding:
+def check_tokens(config: GatewayConfig) -> Finding:
+    """The device tokens."""
     path = config.state_dir / TOKENS_FILE_NAME
     if not path.exists():
         return Finding(
@@ -70,7 +71,8 @@ def _check_tokens(config: GatewayConfig) -> Finding:
     return Finding("devices", Verdict.OK, f"{count} have a valid token")
 
 
-def _check_http(config: GatewayConfig) -> list[Finding]:
+def check_http(config: GatewayConfig) -> list[Finding]:
+    """Address and certificate of the front for HTTP; nothing where there is none."""
     if not config.http.enabled:
         return []
     try:
@@ -83,7 +85,8 @@ def _check_http(config: GatewayConfig) -> list[Finding]:
     ]
 
 
-def _check_broker(config: GatewayConfig) -> list[Finding]:
+def check_broker(config: GatewayConfig) -> list[Finding]:
+    """A connection to the broker, unless the gateway runs; nothing where there is none."""
     if not config.mqtt.enabled:
         return []
     holder = holder_of(config.state_dir)
@@ -98,7 +101,8 @@ def _check_broker(config: GatewayConfig) -> list[Finding]:
     return [Finding("mqtt", Verdict.UNREACHABLE, trouble)]
 
 
-def _check_service(config: GatewayConfig, credentials: Credentials) -> Finding:
+def check_service(config: GatewayConfig, credentials: Credentials) -> Finding:
+    """The service's answer to a request that changes nothing."""
     meter = Meter(Budget(), time.monotonic)
     try:
         with make_client(config.service, credentials, meter, 1) as client:

@@ -53,7 +53,9 @@ class _Backend(httpcore.NetworkBackend):
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
         try:
-            addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            # Bytes, here and below: for a str Python loads its codec of international names, 0.3 MB, though httpx has
+            # written every name in ASCII already.
+            addresses = socket.getaddrinfo(host.encode("ascii"), port, type=socket.SOCK_STREAM)
         except OSError as exc:
             raise httpcore.ConnectError(str(exc)) from exc
         fault: Exception = httpcore.ConnectError(f"{host} has no address")
@@ -61,7 +63,8 @@ class _Backend(httpcore.NetworkBackend):
             scope = f"%{place[3]}" if len(place) > 3 and place[3] else ""  # noqa: PLR2004 - IPv6, link-local
             try:
                 limit_s = _left(timeout, httpcore.ConnectTimeout)
-                stream = self._inner.connect_tcp(f"{place[0]}{scope}", port, limit_s, local_address, socket_options)
+                address: Any = f"{place[0]}{scope}".encode("ascii")  # create_connection takes both
+                stream = self._inner.connect_tcp(address, port, limit_s, local_address, socket_options)
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as exc:
                 fault = exc
             else:

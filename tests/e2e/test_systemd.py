@@ -1,6 +1,7 @@
 """The agent under a real systemd: a Debian that boots, installed as docs/operations.md says.
 
 ``SYSTEMD_RELEASE=13`` boots Debian 13 (systemd 257) instead of Debian 12 (systemd 252); ``make systemd`` does both.
+On CI all of them run on Debian 12, and those of the doctor on Debian 13 too.
 
 Each test has a machine of its own, made from one tree, and talks to a service on this machine's loopback.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -34,6 +36,7 @@ from tests.nspawn import Container
 pytestmark = pytest.mark.timeout(900)
 
 UNIT = "device-agent.service"
+PROGRAM = "/opt/device-agent/bin/device-agent"
 HELPER = "device-agent-helper.service"
 REQUEST = "/run/device-agent/request.json"
 STATE = "/var/lib/device-agent"
@@ -193,8 +196,7 @@ def test_the_unit_as_shipped_takes_a_token_and_doctor_sees_what_is_wrong_with_it
     machine.run("rm", "/etc/device-agent/api_key", "/etc/device-agent/secret_key")
 
     def finding(check: str) -> dict[str, str]:
-        program = "/opt/device-agent/bin/device-agent"
-        return next(each for each in json.loads(machine.ask(program, "doctor", "--json")) if each["id"] == check)
+        return next(each for each in json.loads(machine.ask(PROGRAM, "doctor", "--json")) if each["id"] == check)
 
     # Without a token it says so and is not started again and again; systemd itself has no fault to find.
     machine.ask("systemctl", "start", UNIT)
@@ -219,56 +221,80 @@ def test_the_unit_as_shipped_takes_a_token_and_doctor_sees_what_is_wrong_with_it
     assert finding("key_files")["verdict"] == "ok"
 
 
-FAULTS = {
-    # What somebody does to the machine -> the check that finds it, and how.
-    "rm /opt/device-agent/bin/device-agent": ("unit_program", "failed"),
-    "chmod 644 /opt/device-agent/bin/device-agent": ("unit_program", "failed"),
-    "drop-in User=nobody-of-that-name": ("unit_user", "failed"),
-    "drop-in Restart=no": ("unit_restart", "warning"),
-    "drop-in ExecStart=\nExecStart=/opt/device-agent/bin/device-agent run --config /etc/other.yaml": (
-        "unit_config",
-        "warning",
+SITE = "/opt/device-agent/lib/python3*/site-packages"
+DEADLY_PLUGIN = f"""cd {SITE} && mkdir deadly-1.dist-info && echo 'raise SystemExit(3)' > deadly.py &&
+printf 'Name: deadly\\nVersion: 1\\n' > deadly-1.dist-info/METADATA &&
+printf '[agent.handlers]\\ndeadly = deadly:x\\n' > deadly-1.dist-info/entry_points.txt"""
+
+# What somebody does to the machine, the check that finds it, its verdict, and some of its words. What begins as a line
+# of a unit goes into a drop-in. Faults of one round do not touch each other: one examination finds them all.
+ROUNDS = (
+    (
+        ("Restart=no", "unit_restart", "warning", "does not come back"),
+        ("WatchdogSec=0", "unit_watchdog", "warning", "hangs"),
+        (f"ExecStart=\nExecStart={PROGRAM} run --config /etc/x.yaml", "unit_config", "warning", "/etc/x.yaml"),
+        ("Environment=DEVICE_AGENT_SERVICE__TIMEOUT_S=1", "unit_environment", "warning", "SERVICE__TIMEOUT_S"),
+        ("StateDirectory=", "sandbox_state", "failed", "ReadWritePaths="),
+        ("PrivateNetwork=yes", "sandbox_network", "failed", "PrivateNetwork=no"),
+        (f"mkdir -p {STATE} && touch {STATE}/left-by-root", "state_owner", "failed", "chown -R device-agent:"),
+        ("sed -i 's|/sys/x|/dev/i2c-1|' /etc/device-agent/config.yaml", "sandbox_devices", "failed", "DeviceAllow="),
+        ("chmod 666 /etc/device-agent/config.yaml", "config_file", "failed", "chmod go-w"),
+        ("chmod 644 /etc/device-agent/secret_key", "key_files", "failed", "everybody on this machine"),
+        (f"chmod 644 {PROGRAM}", "unit_program", "failed", "not executable"),
+        ("systemctl disable device-agent", "unit", "failed", "systemctl enable --now"),
     ),
-    "drop-in Environment=DEVICE_AGENT_SERVICE__TIMEOUT_S=1": ("unit_environment", "warning"),
-    "drop-in EnvironmentFile=/etc/missing.env": ("unit_environment", "failed"),
-    "mkdir -p /var/lib/device-agent && touch /var/lib/device-agent/left-by-root": ("state_owner", "failed"),
-    "drop-in StateDirectory=": ("sandbox_state", "failed"),
-    "sed -i 's|path: /sys/x|path: /dev/i2c-1|' /etc/device-agent/config.yaml": ("sandbox_devices", "failed"),
-    "sed -i 's|path: /sys/x|path: /run/user/0/x|' /etc/device-agent/config.yaml": ("sandbox_home", "failed"),
-    "drop-in PrivateNetwork=yes": ("sandbox_network", "failed"),
-    "systemctl disable device-agent": ("unit", "failed"),
-    "chmod 666 /etc/device-agent/config.yaml": ("config_file", "failed"),
-    "chmod 644 /etc/device-agent/secret_key": ("key_files", "failed"),
-    "mv /etc/device-agent/secret_key /etc/device-agent/gone": ("key_files", "failed"),
-}
+    (
+        ("User=nobody-of-that-name", "unit_user", "failed", "217/USER"),
+        ("EnvironmentFile=/etc/missing.env", "unit_environment", "failed", "/etc/missing.env does not exist"),
+        ("SetCredential=", "unit_credentials", "failed", "/etc/device-agent/secret_key does not exist"),
+        (f"rm {PROGRAM}", "unit_program", "failed", "is not there"),
+        ("sed -i 's|/sys/x|/run/user/0/x|' /etc/device-agent/config.yaml", "sandbox_home", "failed", "ProtectHome="),
+        ("mv /etc/device-agent/secret_key /etc/device-agent/gone", "key_files", "failed", "auth.secret_key_file"),
+        (f"mkdir {STATE} && mount -t tmpfs -o size=64k tmpfs {STATE}", "disk_space", "failed", "the disk is full"),
+        (DEADLY_PLUGIN, "handlers", "warning", "deadly"),
+    ),
+    (
+        # Only stopped: it need not be enabled.
+        ("true", "unit", "failed", "then: systemctl start"),
+        (f"echo >> /etc/systemd/system/{UNIT}", "unit_drop_ins", "warning", "daemon-reload"),
+        ("sed -i 's|http://|https://|' /etc/device-agent/config.yaml", "tls", "failed", "does not speak TLS"),
+    ),
+)
 
 
 def test_doctor_finds_what_somebody_did_to_an_installation(device):
     machine = device.machine
     device.install(sensors=[{"name": "t", "type": "file", "settings": {"path": "/sys/x"}}])
-    machine.run("cp", "--archive", "/opt/device-agent/bin/device-agent", "/opt/device-agent/bin/doctor")
+    # The one that is looked at may be gone.
+    machine.run("cp", "--archive", PROGRAM, "/opt/device-agent/bin/doctor")
     device.drop_in("")
     machine.run("systemctl", "enable", UNIT)
 
-    def verdicts() -> dict[str, str]:
-        text = machine.ask("/opt/device-agent/bin/doctor", "doctor", "--offline", "--json")
-        return {each["id"]: each["verdict"] for each in json.loads(text)}
+    def findings() -> dict[str, dict[str, str]]:
+        text = machine.ask("/opt/device-agent/bin/doctor", "doctor", "--json")
+        return {each["id"]: each for each in json.loads(text)}
 
     kept = "/etc/device-agent /etc/systemd/system /opt/device-agent/bin"
     machine.run("sh", "-c", f"tar -cpf /kept.tar {kept}")
-    checks = {check for check, _ in FAULTS.values()} - {"unit"}  # nobody has started it
-    before = verdicts()
-    assert {check for check in checks if before[check] != "ok"} <= {"state_owner"}  # nothing is there yet
-    for fault, (check, verdict) in FAULTS.items():
-        word, _, text = fault.partition(" ")
-        if word == "drop-in":
-            device.drop_in(text)
-        else:
-            machine.run("sh", "-c", fault)
-        assert verdicts()[check] == verdict, fault
-        machine.run(
-            "sh", "-c", f"rm -rf {kept} /var/lib/device-agent && tar -xpf /kept.tar -C / && systemctl daemon-reload"
-        )
+    before = findings()
+    for faults in ROUNDS:
+        checks = {check for _, check, _, _ in faults}
+        # Nobody has started it, and so there is no state directory either.
+        assert {check for check in checks if before[check]["verdict"] != "ok"} <= {"unit", "state_owner", "tls"}
+        lines = [fault for fault, *_ in faults if re.match(r"[A-Z]\w+=", fault)]
+        if lines:
+            device.drop_in("\n".join(lines))
+        for fault, *_ in faults:
+            if fault not in lines:
+                machine.run("sh", "-c", fault)
+        found = findings()
+        for fault, check, verdict, word in faults:
+            finding = found[check]
+            assert finding["verdict"] == verdict, (fault, finding)
+            assert word in f"{finding['seen']} {finding['cause']} {finding['fix']}", (fault, finding)
+        gone = f"{kept} {STATE} {SITE}/deadly*"
+        machine.ask("umount", STATE)
+        machine.run("sh", "-c", f"rm -rf {gone} && tar -xpf /kept.tar -C / && systemctl daemon-reload")
 
 
 def test_an_agent_that_hangs_is_ended_by_the_watchdog_and_goes_on(device):

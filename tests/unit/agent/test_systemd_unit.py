@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -133,3 +134,20 @@ def test_the_agents_unit_takes_any_credential_and_needs_none():
 def test_no_core_dump_holds_a_key(unit):
     assert settings(unit)["LimitCORE"] == "0"
     assert settings(unit)["UMask"] == "0077"
+
+
+def test_with_the_environment_of_the_unit_python_keeps_less_in_memory():
+    lines = re.findall(r"^Environment=(.*)$", UNIT.read_text(), flags=re.MULTILINE)
+    variables = dict(word.split("=", 1) for line in lines for word in line.split())
+    code = (
+        "import sys, zoneinfo; column = next(sys._getframe().f_code.co_positions())[2];"
+        "print(any(name.startswith('_sysconfigdata') for name in sys.modules), column is None, *zoneinfo.TZPATH)"
+    )
+
+    def run(environ: dict[str, str]) -> list[str]:
+        command = [sys.executable, "-S", "-c", code]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=environ)
+        return done.stdout.split()
+
+    assert run({})[:2] == ["True", "False"]
+    assert run(variables) == ["False", "True", "/usr/share/zoneinfo"]

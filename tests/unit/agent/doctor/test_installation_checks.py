@@ -71,7 +71,7 @@ def test_a_user_that_does_not_exist_or_is_root(machine):
     [
         ("Service", "Restart=no", "does not come back"),
         ("Service", "Restart=on-failure", "does not come back"),
-        ("Unit", "StartLimitIntervalSec=10", "gives the agent up"),
+        ("Unit", "StartLimitIntervalSec=10", "gives it up"),
     ],
 )
 def test_an_agent_that_is_not_started_again(machine, section, text, cause):
@@ -132,7 +132,7 @@ def test_a_program_in_a_home_directory_that_the_sandbox_hides(machine):
 )
 def test_a_sandbox_without_network(machine, text):
     drop_in(machine, text)
-    is_bad(machine.look("sandbox_network"), "failed", "keeps the agent from the network", "drop-in")
+    is_bad(machine.look("sandbox_network"), "failed", "closes the network", "drop-in")
 
 
 def test_the_records_are_of_the_units_that_are_recorded():

@@ -24,6 +24,7 @@ from agent.config.load import load_config
 from agent.core.outbox import Bounds
 from agent.core.values import CommandState, SendOutcome
 from agent.doctor import process, setup, units
+from agent.doctor.examination import all_checks, examine
 from agent.doctor.findings import Finding, Verdict
 from agent.runtime.health import Part
 from tests.factories import make_entry, make_outcome, make_reading
@@ -213,7 +214,7 @@ class TestFiles:
         is_ok(device.look("key_files"))
         device.keys["api_key"].chmod(0o640)
         finding = device.look("key_files")
-        is_bad(finding, "warning", "neither root's nor the agent's", "chmod g-r")
+        is_bad(finding, "warning", "neither root's nor the unit's", "chmod g-r")
         assert finding.mend is None
 
     def test_what_the_unit_hands_over_stands_in_for_files_that_are_not_named(self, device):
@@ -503,6 +504,36 @@ class TestRealSystemd:
         is_bad(device.look("unit_drop_ins"), "warning", "was changed", "daemon-reload")
         device.boot_as_recorded(systemd, "not_installed")
         is_bad(device.look("unit"), "warning", "at boot", "enable --now")
+
+    def test_what_the_files_of_a_unit_say_is_judged_also_when_it_does_not_run(self, device, systemd):
+        names = ("unit", "unit_text", "unit_drop_ins", "unit_watchdog", "unit_credentials", "restarts")
+        checks = [check for check in all_checks() if check.id in names]
+
+        def verdicts() -> dict[str, str]:
+            return {
+                result.check.id: result.finding.verdict.value for result in examine(device.subject(), checks=checks)
+            }
+
+        device.boot_as_recorded(systemd, "token_missing", unit="token_drop_in")
+        missing = dict.fromkeys(names, "ok") | {"unit": "failed", "unit_credentials": "failed"}
+        assert verdicts() == missing
+        device.boot_as_recorded(systemd, "disabled", unit="token_drop_in")
+        assert verdicts() == missing
+        device.put("/etc/device-agent/token", "dat_1").chmod(0o600)
+        device.programs["systemctl cat device-agent.service"] += "\n# /etc/x.conf\n[Service]\nWatchdogSec=\n"
+        assert verdicts() == dict.fromkeys(names, "ok") | {"unit": "failed", "unit_watchdog": "warning"}
+        show = device.programs["systemctl show device-agent.service"]
+        device.programs["systemctl show device-agent.service"] = show.replace("Reload=no", "Reload=yes")
+        assert verdicts()["unit_drop_ins"] == "warning"
+        device.boot_as_recorded(systemd, "not_installed")
+        device.programs["systemctl cat device-agent.service"] = None
+        assert verdicts() == dict.fromkeys(names, "skipped") | {"unit": "warning"}
+
+    def test_a_watchdog_of_the_last_run_is_not_that_of_the_files(self, device, systemd):
+        device.boot_as_recorded(systemd, "token_missing", unit="token_drop_in")
+        is_ok(device.look("unit_watchdog"), "90")
+        device.programs["systemctl cat device-agent.service"] += "\n# /etc/x.conf\n[Service]\nWatchdogSec=0\n"
+        is_bad(device.look("unit_watchdog"), "warning", "hangs", "WatchdogSec=90")
 
     def test_a_token_of_root_that_the_unit_does_not_hand_over_is_found(self, device, systemd):
         device.options["find_user"] = lambda name: (54321, frozenset({54321})) if name == "device-agent" else None

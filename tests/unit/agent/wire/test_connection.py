@@ -361,6 +361,21 @@ def test_the_client_brings_no_event_loop_and_nothing_else_that_is_heavy():
     assert not {"asyncio", "paho", "sqlite3", "yaml", "importlib.metadata"} & loaded
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+def test_a_connection_does_without_the_codec_of_international_names(host):
+    code = (
+        "import sys; from agent.errors import TransportError; from agent.wire.connection import Connection\n"
+        f"connection = Connection('http://{host}:{free_port()}')\n"
+        "try: connection.request('GET', '/devices')\n"
+        "except TransportError as error: print(error)\n"
+        "print('loaded' if {'encodings.idna', 'stringprep'} & set(sys.modules) else 'spared')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    trouble, verdict = done.stdout.splitlines()
+    assert "cannot connect" in trouble
+    assert verdict == "spared"
+
+
 # --- TLS --------------------------------------------------------------------------------------------------------
 
 
