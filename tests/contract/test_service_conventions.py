@@ -186,6 +186,18 @@ def test_lists_are_cut_into_pages_that_a_link_joins():
         assert foreign.status_code == 400
 
 
+def test_a_page_of_a_held_poll_leads_on_to_pages_that_are_not_held():
+    with running() as bench:
+        device_id = bench.device()
+        sent = [bench.send(device_id) for _ in range(5)]
+        first = bench.http.get(f"/devices/{device_id}/commands?status=open&limit=3&wait=20")
+        cursor = first.json()["next_cursor"]
+        rest = bench.http.get(f"/devices/{device_id}/commands?status=open&limit=3&cursor={cursor}").json()
+        assert [each["id"] for each in first.json()["data"] + rest["data"]] == sent
+        assert bench.http.get(first.links["next"]["url"]).json() == rest
+        assert "wait" not in first.links["next"]["url"]
+
+
 def test_the_quota_is_a_calendar_minute_and_tells_where_it_stands():
     with running(rate_limit=3) as bench:
         bench.clock.advance(20)

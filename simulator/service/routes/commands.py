@@ -60,7 +60,9 @@ async def list_device_commands(call: Call) -> Answer:
             return kept
     query = call.query(PAGE_PARAMETERS | {"status", "wait"})
     polled = query.get("status") == OPEN and call.scope["method"] == "GET"  # HEAD changes nothing
-    page = read_page(call, query, default_order="asc" if polled else "desc", sort_values=1)
+    # How long an answer may be held is no filter: the pages after it are the same, and are read without it.
+    filters = {name: value for name, value in query.items() if name != "wait"}
+    page = read_page(call, filters, default_order="asc" if polled else "desc", sort_values=1)
     statuses = _read_statuses(query.get("status"))
     wait_s = _read_wait(query.get("wait"))
     service, account, device_id = call.service, call.caller.manufacturer_seq, call.path("device_id")
