@@ -234,15 +234,19 @@ def play_agent(play: AgentPlay, fronts: Fronts, wanted: Expectations, *, killed:
         if whole:
             play.wait(lambda: expected <= set(play.runs()))
         held: set[int] = set()
+        last_before = 0
         if killed:
             play.kill()
             held = play.held()
+            last_before = max(play.made(), default=0)
         play.send(AFTER)
         if killed:
             play.start()
         expected |= set(AFTER)
         if whole:
             play.wait(lambda: expected <= set(play.runs()))
+        # The last one before a kill may be lost; one that was made after it may not.
+        play.wait(lambda: max(play.made(), default=0) > last_before)
         made = play.made()
         newest = max(made, default=0)
         play.wait(lambda: newest in _numbers(play.stored()))
