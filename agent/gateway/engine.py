@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import uuid
 from collections.abc import Callable
 from typing import Any, Final
@@ -37,6 +38,8 @@ from agent.runtime.supervisor import Supervisor
 
 _CLIENT_ID: Final = "mqtt.client_id"
 STOP_FRONT_S: Final = 5.0
+FIRST_ANSWER_S: Final = 3.0
+"""So long the first answer of the service, which brings its clock, is waited for before devices are served."""
 """How long each front may take to end."""
 
 
@@ -78,6 +81,8 @@ class Engine:
         shares = Shares(quota.commands, quota.results, quota.readings, quota.upkeep)
         self._meter = Meter(Budget(shares), self._now_s)
         self._service_clock = ServiceClock(clock, trust_wall=True)
+        self._time_settled = threading.Event()
+        self._service_clock.when_known(self._time_settled.set)
         self.board = CommandBoard(self._service_now)
         self.roster = Roster(tokens.device_ids, self._now_s, config.share.value())
         self._clients = [make_client(config.service, credentials, self._meter, config.connections) for _ in range(3)]
@@ -112,6 +117,9 @@ class Engine:
         for threads in self._threads.values():
             for thread in threads:
                 thread.start()
+        # Devices are sent the service's clock, and a new one tells history from work by it. This machine's own clock
+        # stands in for it only where the service cannot be reached or sends no time.
+        self._time_settled.wait(FIRST_ANSWER_S)
         for front in self.fronts:
             front.start()
 
@@ -164,6 +172,7 @@ class Engine:
             dialect=config.service.dialect.dialect(),
             store=self._store,
             tell=lambda text: self._health.put("service", "ok", text),
+            on_unreachable=self._time_settled.set,
         )
         intervals = FairIntervals(config.commands.fast_s, config.commands.idle_s, config.commands.reconcile_s)
         commands_trouble = self._trouble("commands")

@@ -36,9 +36,12 @@ class PlainServer:
         readings: bodies of what came.
         looks: how often the list was asked for, and the queries that came with it.
         has_table: False refuses results with 500.
+
+    Args:
+        date_off_s: how far its ``Date`` is ahead of the time of its commands.
     """
 
-    def __init__(self, *, once: bool = False, word: str | None = None) -> None:
+    def __init__(self, *, once: bool = False, word: str | None = None, date_off_s: float = 0.0) -> None:
         self.once = once
         self.word = word
         self.has_table = True
@@ -63,6 +66,9 @@ class PlainServer:
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 self._send(*server.take(self.path, body))
+
+            def date_time_string(self, timestamp: float | None = None) -> str:
+                return super().date_time_string((timestamp or time.time()) + date_off_s)
 
             def _send(self, status: int, value: Any) -> None:
                 data = json.dumps(value).encode()
@@ -211,6 +217,22 @@ def test_a_fresh_device_runs_nothing_of_a_list_that_never_shrinks(make_bench, fi
     server.wait_until(lambda: server.looks >= time_of_contact + 8, "the list came again and again")
     assert server.results == ["new"]
     assert server.queries == {""}, "nothing beyond the specification was asked for"
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("first", ["gateway", "agent"])
+def test_history_is_none_of_a_new_devices_work_where_the_server_has_two_clocks(make_bench, first):
+    bench = make_bench(date_off_s=-3600.0)  # of its Date; commands have the time of another machine
+    server = bench.server
+    server.send("old", age_s=5.0)
+    for start in (bench.start_gateway, bench.start_agent)[:: 1 if first == "gateway" else -1]:
+        start()
+    bench.agents[0].wait_for("commands=skipped")
+    server.send("new")
+    server.wait_until(lambda: "new" in server.results, "the new command ran")
+    seen = server.looks
+    server.wait_until(lambda: server.looks >= seen + 3, "the list came again and again")
+    assert server.results == ["new"]
 
 
 @pytest.mark.timeout(240)

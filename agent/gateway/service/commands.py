@@ -190,7 +190,7 @@ class CommandErrands(Errands[str]):
             etag = self._etags.get(device_id)
         holds_history = self._offer.dialect.command_lists not in {CommandLists.OPEN, CommandLists.ONCE}
         began_s = self._now_s()
-        look = Look(None, is_truth, holds_history)
+        look = Look(is_truth=is_truth, holds_history=holds_history)
         listing = _Listing(device_id, look, partial(self._offer.state_of, is_refused=is_refused))
         parts = self._client.device_command_parts(device_id, status=status, etag=etag)
         for part in parts:
@@ -201,7 +201,7 @@ class CommandErrands(Errands[str]):
             # The first answer may be what the service's clock is learned from.
             service_now_s = self._service_clock.now()
             at_s = None if service_now_s is None else service_now_s - (self._now_s() - began_s)
-            listing.look = replace(look, at_s=at_s)
+            listing.look = replace(look, at_s=at_s, until_s=service_now_s)
             self._take_part(listing, part, parts)
         if listing.omitted:
             # What was not read may be open.

@@ -28,7 +28,10 @@ OPEN_MAX: Final = 1_000
 there is room; else the oldest give way, since a list that never shrinks would leave no room for a new one."""
 
 AGE_UNKNOWN: Final = "1970-01-01T00:00:00.000Z"
-"""``listed_at`` of a command without ``created_at`` that was on the first list of its device: it may be of any age."""
+"""``listed_at`` of a command without a usable ``created_at`` on the first list of its device: it may be of any age."""
+
+# The clock that a service dates its commands by may be so far ahead of the one in its Date.
+_AHEAD_S: Final = 10.0
 
 _OPEN: Final = CommandState.OPEN
 _LOOKED: Final = "listed:"
@@ -438,11 +441,16 @@ def _state_of(command: StoredCommand) -> CommandState:
     return _OPEN if command.is_open else CommandState.GONE
 
 
+def _is_comparable(created_at: float | None, look: Look) -> bool:
+    """A command's time says how old it is; not one that is later than the service's own clock in ``Date``."""
+    return created_at is not None and (look.until_s is None or created_at <= look.until_s + _AHEAD_S)
+
+
 def _dated(command: StoredCommand, look: Look, *, is_old: bool) -> StoredCommand:
     """The command with the time of the look in its record; nothing is added to what is over."""
     if not command.is_open:
         return command
-    if is_old and command.created_at is None:
+    if is_old and not _is_comparable(command.created_at, look):
         return replace(command, record={**command.record, "listed_at": AGE_UNKNOWN})
     at = None if look.at_s is None else to_rfc3339(look.at_s)
     return replace(command, record={**command.record, "listed_at": at})

@@ -85,13 +85,15 @@ class Look:
     """One look at the service's list of a device's commands.
 
     Attributes:
-        at_s: when, seconds since the epoch on the service's clock; None when nobody can say.
+        at_s: when it began, seconds since the epoch on the service's clock; None when nobody can say.
+        until_s: when what is taken of it was read, on the same clock.
         is_truth: the list holds the open commands and no others, so one that is missing has ended. Else a list says
             nothing about what is not on it.
         holds_history: commands on it may be of any age; False where the configuration says that all of them are to do.
     """
 
     at_s: float | None = None
+    until_s: float | None = None
     is_truth: bool = True
     holds_history: bool = True
 

@@ -466,6 +466,19 @@ class TestWhenACommandWasSeen:
             found = store(lambda s, name=name: s.commands.take_listed("d1", [command(name)], NOW_S, look))
         assert {each.record["listed_at"] for each in found.open} == {AGE_UNKNOWN}
 
+    def test_a_time_beyond_the_services_own_clock_says_nothing_about_the_age(self, store):
+        look = Look(NOW_S, until_s=NOW_S + 60)
+        known = command("known", created_at=NOW_S + 65)  # sent while the list was read, page by page
+        found = store(
+            lambda s: s.commands.take_listed("d1", [known, command("c1", created_at=NOW_S + 3600)], NOW_S, look)
+        )
+        dates = {each.id: each.record["listed_at"] for each in found.open}
+        assert dates == {"known": to_rfc3339(NOW_S), "c1": AGE_UNKNOWN}
+        store(lambda s: s.commands.finish_list("d1", {"known", "c1"}, NOW_S, [], look))
+        new = command("c2", created_at=NOW_S + 3700)
+        found = store(lambda s: s.commands.take_listed("d1", [new], NOW_S, Look(NOW_S + 100, NOW_S + 100)))
+        assert {each.record["listed_at"] for each in found.open if each.id == "c2"} == {to_rfc3339(NOW_S + 100)}
+
     def test_what_an_event_brings_was_sent_just_now(self, store):
         found = store(lambda s: s.commands.admit(command("c1"), NOW_S, NOW_S + 3))
         assert found.open[0].record["listed_at"] == to_rfc3339(NOW_S + 3)
