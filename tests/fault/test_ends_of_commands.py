@@ -70,13 +70,18 @@ class Harsh(World):
         if self.mode == "500":
             return httpx.Response(500, json={"error": "broken", "message": "no"})
         if self.mode == "lost" and request.method == "GET":
-            self.elapsed_s += self.stall_s
+            self._stand_still()
             raise httpx.ReadError("cut")
         answer = super().answer(request)
         if self.mode == "late":  # made before the service stood still
-            self.elapsed_s += self.stall_s
+            self._stand_still()
         self.certainty.answered(self.now(), answer.headers["date"])
         return answer
+
+    def _stand_still(self) -> None:
+        """Once: a device whose every request took longer than its interval would never have done what is due."""
+        self.elapsed_s += self.stall_s
+        self.stall_s = 0.0
 
 
 class Effects(list[str]):
@@ -112,6 +117,7 @@ class Agent(Device):
         def slow(*arguments: Any, **named: Any) -> Any:
             found = write(*arguments, **named)
             self.harsh.elapsed_s += self.slow_s[name]
+            self.slow_s[name] = 0.0
             return found
 
         return slow
