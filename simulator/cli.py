@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 import click
 
 from agent.errors import AgentError
+from agent.umask import close_umask
 from simulator.exit_codes import ExitCode, exit_code_of
 
 _PREFIX: Final = "FLEET_SIMULATOR"
@@ -124,6 +125,7 @@ def main(arguments: list[str] | None = None) -> Any:
         arguments: without the program's name; None takes the process's own.
     """
     code: object
+    close_umask()
     try:
         code = program.main(args=arguments, prog_name="fleet-simulator", standalone_mode=False)
     except click.exceptions.Abort:

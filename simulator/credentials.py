@@ -1,12 +1,15 @@
-"""Credentials from the options of a command: a key pair, or a bearer token."""
+"""What commands that talk to a server share: a key pair or a bearer token, and whom they trust over TLS."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import click
+
 from agent.errors import ConfigurationError
 from agent.wire.auth import BearerToken, KeyPair
 from agent.wire.secret import Secret
+from agent.wire.trust import trust_store
 
 
 def read_credential(
@@ -28,6 +31,27 @@ def read_credential(
     if token_file is None and api_key is not None and secret_key_file is not None:
         return KeyPair(api_key, _read_secret(secret_key_file, "--secret-key-file"))
     raise ConfigurationError(["give --api-key and --secret-key-file, or --token-file alone"], command)
+
+
+def _check_ca_file(_context: click.Context, _option: click.Parameter, ca_file: Path | None) -> Path | None:
+    if ca_file is None:
+        return None
+    try:
+        trust_store(ca_file)
+    except OSError as error:
+        text = f"{ca_file} cannot be used ({error.strerror or error}); give a PEM file with certificates"
+        raise click.BadParameter(text) from None
+    return ca_file.absolute()
+
+
+takes_ca_file = click.option(
+    "--ca-file",
+    type=click.Path(path_type=Path),
+    callback=_check_ca_file,
+    show_envvar=True,
+    help="PEM file with the authorities that alone are trusted over TLS.  [default: the system's]",
+)
+"""Add the option that says whom to trust; no other environment variable adds to it."""
 
 
 def _read_secret(path: Path, option_name: str) -> Secret:

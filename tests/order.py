@@ -48,6 +48,8 @@ LONGEST = {
     "tests/fault/test_wrong_clock_of_a_real_agent.py": 13,
     "tests/e2e/test_broker_rules.py": 12,
     "tests/unit/simulator/labels/test_resume.py": 12,
+    "tests/e2e/test_modes_of_files.py": 60,
+    "tests/e2e/test_processes_that_stand_still.py": 20,
     "tests/e2e/test_agent_cancel.py": 10,
     "tests/e2e/test_gateway_mqtt_front.py": 10,
     "tests/e2e/test_labels_print.py": 10,

@@ -29,6 +29,7 @@ from agent.adapters import mqtt_faults
 from agent.errors import Offline, TransportError
 from agent.frozen import dataclass
 from agent.wire.secret import Secret
+from agent.wire.trust import trust_store
 
 Version = Literal["5", "3.1.1"]
 
@@ -75,7 +76,7 @@ class Tls:
         Raises:
             OSError: a file cannot be read or does not hold what it should (:class:`ssl.SSLError` is one).
         """
-        context = ssl.create_default_context(cafile=None if self.ca_file is None else str(self.ca_file))
+        context = trust_store(self.ca_file)
         context.sslsocket_class = _TidySocket
         if self.cert_file is not None:
             # The empty password keeps OpenSSL from asking for one on the terminal.

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from agent.app.client import make_credential
 from agent.config import AgentConfig, read_credentials
 from agent.errors import ConfigurationError
-from agent.wire.connection import trust_store
 from agent.wire.probe.line import ProbeLine
 from agent.wire.probe.look import look
 from agent.wire.probe.report import ProbeReport
+from agent.wire.trust import service_trust
 
 
 def probe_server(config: AgentConfig, environ: Mapping[str, str]) -> ProbeReport:
@@ -28,11 +28,7 @@ def probe_server(config: AgentConfig, environ: Mapping[str, str]) -> ProbeReport
     if service is None:
         raise ConfigurationError(["service: there is none to look at; commands and readings go through the broker"])
     credential = make_credential(config, service, read_credentials(config.auth, environ))
-    try:
-        trust = None if service.ca_file is None else trust_store(service.ca_file)
-    except OSError as error:
-        text = f"service.ca_file: {service.ca_file} cannot be used ({error.strerror or error}); mend it"
-        raise ConfigurationError([text]) from None
+    trust = None if service.ca_file is None else service_trust(service.ca_file)
     with ProbeLine(service.base_url, credential, timeout_s=service.timeout_s, trust=trust) as line:
         notes = look(line, device_id=config.device.device_id, dialect=service.dialect.dialect())
         return notes.report(may_write=False)

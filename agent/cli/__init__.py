@@ -7,12 +7,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from agent.umask import close_umask
+
 CONFIG_VARIABLE = "DEVICE_AGENT_CONFIG"
 """Environment variable: stands for ``--config FILE``."""
 
 
 def main() -> None:
     """The program."""
+    close_umask()
     try:
         config_path = plain_run(sys.argv[1:], os.environ)
         if config_path is None:

@@ -13,7 +13,7 @@ from agent.doctor.clock import shown
 from agent.doctor.findings import Check, Finding, Verdict, failed, ok, unreachable, warning
 from agent.doctor.installed import words_of
 from agent.doctor.subject import NETWORK_TIMEOUT_S, Endpoint, Subject
-from agent.wire.connection import trust_store
+from agent.wire.trust import trust_store
 
 _EXPIRED: Final = 10  # X509_V_ERR_CERT_HAS_EXPIRED
 _NOT_YET: Final = 9  # X509_V_ERR_CERT_NOT_YET_VALID

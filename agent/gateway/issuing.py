@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from pathlib import Path
@@ -22,8 +21,8 @@ from agent.gateway.tokens import Randomness
 from agent.wire import topics
 from agent.wire.auth import KeyPair
 from agent.wire.client import ServiceClient
-from agent.wire.connection import trust_store
 from agent.wire.network import open_transport
+from agent.wire.trust import service_trust
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,9 +213,7 @@ def service_client(service: ServiceConfig, credentials: Credentials) -> ServiceC
     Raises:
         ConfigurationError: the address, the keys or the certificate file cannot be used.
     """
-    if service.ca_file is not None and not os.access(service.ca_file, os.R_OK):
-        raise ConfigurationError([f"service.ca_file: {service.ca_file} cannot be read; mend the path or its mode"])
-    trust = trust_store(service.ca_file) if service.base_url.startswith("https:") else None
+    trust = service_trust(service.ca_file) if service.base_url.startswith("https:") else None
     return ServiceClient(
         service.base_url,
         KeyPair(credentials.api_key, credentials.secret),

@@ -214,9 +214,20 @@ class Dispatcher:
         """See :meth:`agent.runtime.lanes.Desk.begin`."""
         with self._lock:
             if errand.settled is None and not errand.verify:
-                errand.settled = self._too_late(errand.entry)
+                errand.settled = self.too_late(errand.entry)
             errand.began = errand.settled is None
             return errand.settled
+
+    def too_late(self, entry: JournalEntry) -> Outcome | None:
+        """See :meth:`agent.runtime.lanes.Desk.too_late`."""
+        rule = self._rules.handlers.get(entry.handler)
+        start_timeout_s = rule.start_timeout_s if rule is not None else None
+        now, service_now_s = self._parts.clock.now(), self._parts.service_now()
+        if service_now_s is None:
+            service_now_s = service_time_at_least(entry.command, entry.received, now)
+        # Across a reboot the wait goes by true times, or by none.
+        waiting = replace(entry, received=self._dated(entry.received))
+        return refuse_at_start(waiting, service_now_s, self._dated(now), start_timeout_s)
 
     def look(self) -> None:
         """See :meth:`agent.runtime.lanes.Desk.look`."""
@@ -225,7 +236,7 @@ class Dispatcher:
             for errand in self._errands.values():
                 if errand.began or errand.verify or errand.is_started or errand.settled is not None:
                     continue
-                errand.settled = self._too_late(errand.entry)
+                errand.settled = self.too_late(errand.entry)
                 if errand.settled is not None:
                     late.append((errand.entry, errand.settled))
         for entry, outcome in late:
@@ -251,16 +262,6 @@ class Dispatcher:
             self.refill()
 
     # --- inside -----------------------------------------------------------------------------------------------------
-
-    def _too_late(self, entry: JournalEntry) -> Outcome | None:
-        rule = self._rules.handlers.get(entry.handler)
-        start_timeout_s = rule.start_timeout_s if rule is not None else None
-        now, service_now_s = self._parts.clock.now(), self._parts.service_now()
-        if service_now_s is None:
-            service_now_s = service_time_at_least(entry.command, entry.received, now)
-        # Across a reboot the wait goes by true times, or by none.
-        waiting = replace(entry, received=self._dated(entry.received))
-        return refuse_at_start(waiting, service_now_s, self._dated(now), start_timeout_s)
 
     def _dated(self, moment: Moment) -> Moment:
         return replace(moment, wall_s=self._parts.wall_of(moment) or 0.0)

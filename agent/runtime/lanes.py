@@ -32,6 +32,10 @@ class Desk(Protocol):
         """It is its turn: None when it shall run now, else how it ended without a run."""
         ...
 
+    def too_late(self, entry: JournalEntry) -> Outcome | None:
+        """How a command ends whose time is over now; None while it may start."""
+        ...
+
     def look(self) -> None:
         """Conclude those that have waited too long. Called again and again while a lane makes others wait."""
         ...
@@ -96,8 +100,14 @@ class Lane(Actor):
             self._run(errand, job, entry)
 
     def _run(self, errand: Errand, job: Job, entry: JournalEntry) -> None:
-        if not errand.is_started and not self._start(entry):
-            return
+        if not errand.is_started:
+            if not self._start(entry):
+                return
+            # The commit may have waited for a full disk, or the process stood still.
+            late = self._desk.too_late(entry)
+            if late is not None:
+                self._conclude(entry, late)
+                return
         _log.info("command=%s handler=%s state=started attempt=%d", entry.command.id, job.handler, entry.attempts + 1)
         self._take_end(entry, job, self._run_job(job, entry, errand.switch))
 

@@ -1,8 +1,8 @@
 """One service, one origin, one HTTP client: the only place where requests are made.
 
 Redirects are never followed and the environment's proxies and netrc never read: either would carry the secret key to
-somebody else. Either the authorities of one file are trusted and nobody else, whatever the environment says, or those
-of the system's trust store (``SSL_CERT_FILE`` replaces it); none is loaded for ``http://``.
+somebody else. Either the authorities of one file are trusted and nobody else, or those of the system's trust store,
+whatever the environment says (:mod:`agent.wire.trust`); none is loaded for ``http://``.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from agent.wire.limits import ANSWER_BYTES
 from agent.wire.lists import Page, Params, iterate_pages
 from agent.wire.secret import redact
 from agent.wire.time_budget import TimeBudget
+from agent.wire.trust import service_trust
 
 _CONNECT_MAX_S: Final = 5.0
 _PORT_MAX: Final = 65_535
@@ -105,7 +106,7 @@ class Connection:
         self._is_closed = False
         # One for both clients. Over http:// it is never asked, and without authorities it would trust nobody.
         is_secure = self.base_url.scheme == "https"
-        self._trust = _trust(ca_file) if is_secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self._trust = service_trust(ca_file) if is_secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._client = self._open_client()
         self._held: httpx.Client | None = None
         _quiet_loggers()
@@ -446,32 +447,6 @@ def check_base_url(base_url: str) -> httpx.URL:
     if url.scheme not in {"http", "https"} or not has_address or url.userinfo or url.query or url.fragment:
         raise ConfigurationError([fault], "base_url")
     return url
-
-
-def trust_store(ca_file: Path | None = None) -> ssl.SSLContext:
-    """The system's authorities, or those of the file; where there are none, the ones that come with httpx.
-
-    Raises:
-        ssl.SSLError: the file holds no certificate.
-    """
-    context = ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
-    paths = ssl.get_default_verify_paths()
-    if ca_file is None and not (paths.cafile or paths.capath) and not context.get_ca_certs():
-        import certifi  # only here: a system with a trust store never pays for it
-
-        context.load_verify_locations(cafile=certifi.where())
-    return context
-
-
-def _trust(ca_file: Path | None) -> ssl.SSLContext:
-    try:
-        return trust_store(ca_file)
-    except (OSError, ssl.SSLError) as error:
-        if ca_file is None:
-            raise
-        reason = getattr(error, "strerror", None) or "it holds no certificate"
-        fault = f"service.ca_file: {ca_file} cannot be used ({reason}); mend the path, its mode or the file"
-        raise ConfigurationError([fault], "service") from None
 
 
 def _quiet_loggers() -> None:

@@ -68,5 +68,5 @@ def _certificate_fault(error: ssl.SSLCertVerificationError) -> str:
         return f"{reason}: write a name that the certificate shows into base_url, or have one issued for this name"
     return (
         f"{reason}: nobody whom this machine trusts has signed it; name the authority's PEM file in service.ca_file "
-        "(fleet-simulator: in the environment's SSL_CERT_FILE)"
+        "(fleet-simulator: --ca-file)"
     )

@@ -16,7 +16,7 @@ from agent.wire.commands import CommandRecord
 from agent.wire.limits import TTL_DEFAULT_S, TTL_MAX_S
 from simulator.command.counter import CounterFile
 from simulator.command.sending import KeySigner, read_payload, send, wait_for_end
-from simulator.credentials import read_credential
+from simulator.credentials import read_credential, takes_ca_file
 from simulator.exit_codes import ExitCode, exit_code_of
 
 option = partial(click.option, show_default=True, show_envvar=True)
@@ -32,6 +32,7 @@ def command_group() -> None:
 @option("--api-key", help="The public key, mk_...; with --secret-key-file.")
 @option("--secret-key-file", type=click.Path(path_type=Path), help="File with the secret key, msk_...")
 @option("--token-file", type=click.Path(path_type=Path), help="File with a bearer token, instead of the two keys.")
+@takes_ca_file
 @option("--device", "device_id", required=True, help="The device's id.")
 @option("--payload", required=True, help="The command_payload: a JSON object, @FILE, or @- for standard input.")
 @option(
@@ -65,6 +66,7 @@ def send_command(
     api_key: str | None,
     secret_key_file: Path | None,
     token_file: Path | None,
+    ca_file: Path | None,
     device_id: str,
     payload: str,
     ttl_s: int | None,
@@ -90,9 +92,8 @@ def send_command(
             counter = CounterFile(counter_file or key_file.with_name(f"{key_file.name}.counter"), time.time_ns)
             signer = KeySigner(key_file, counter, lifetime_s or ttl_s or TTL_DEFAULT_S)
         members = read_payload(payload, _read_input)
-        with ServiceClient(
-            base_url, read_credential("command send", api_key, secret_key_file, token_file), timeout_s=timeout_s
-        ) as client:
+        credential = read_credential("command send", api_key, secret_key_file, token_file)
+        with ServiceClient(base_url, credential, timeout_s=timeout_s, ca_file=ca_file) as client:
             record = send(client, device_id, members, signer=signer, ttl_s=ttl_s)
             ended = wait_for_end(client, device_id, record.id or "", wait_s) if wait_s and record.id else None
     except AgentError as error:

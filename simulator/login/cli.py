@@ -14,6 +14,7 @@ import click
 from agent.errors import ConfigurationError, ServiceError
 from agent.wire.secret import Secret
 from agent.wire.tokens import TokenSet
+from simulator.credentials import takes_ca_file
 from simulator.exit_codes import ExitCode
 from simulator.login.flow import SignIn, Wanted
 from simulator.login.listener import HOST, PATH, Listener
@@ -43,6 +44,7 @@ class WrongUse(click.ClickException):
 @option(
     "--scope", default=DEFAULT_SCOPE, help="What to ask for, with spaces between; the default is what a device needs."
 )
+@takes_ca_file
 @option(
     "--redirect-port",
     type=click.IntRange(1, 65535),
@@ -60,6 +62,7 @@ def login_command(
     client_id: str,
     client_secret_file: Path | None,
     scope: str,
+    ca_file: Path | None,
     redirect_port: int,
     out: Path,
     browser: bool,
@@ -74,7 +77,8 @@ def login_command(
     try:
         secret = None if client_secret_file is None else _read_secret(client_secret_file)
         redirect_uri = f"http://{HOST}:{redirect_port}{PATH}"
-        with SignIn.begun(Wanted(base_url, auth_url, client_id, secret, scope, redirect_uri, out)) as sign_in:
+        wanted = Wanted(base_url, auth_url, client_id, secret, scope, redirect_uri, out, ca_file)
+        with SignIn.begun(wanted) as sign_in:
             if paste:
                 tokens = sign_in.finish(_ask_for_query(sign_in.url))
             else:

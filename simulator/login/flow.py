@@ -31,6 +31,7 @@ class Wanted:
         client_secret: of a confidential client; a public one proves itself by PKCE.
         redirect_uri: one that is registered for the client.
         out: the file for the tokens.
+        ca_file: the authorities that alone are trusted; None trusts the system's.
     """
 
     base_url: str
@@ -40,6 +41,7 @@ class Wanted:
     scope: str
     redirect_uri: str
     out: Path
+    ca_file: Path | None = None
 
 
 class SignIn:
@@ -68,7 +70,9 @@ class SignIn:
         scope = " ".join(wanted.scope.split())
         request = begin(wanted.client_id, wanted.redirect_uri, scope, random_bytes, is_public=is_public)
         kept_out = Unsent(request.verifier, wanted.client_secret)
-        with Connection(wanted.base_url, kept_out, max_answer_bytes=MAX_TOKEN_FILE_BYTES) as connection:
+        with Connection(
+            wanted.base_url, kept_out, max_answer_bytes=MAX_TOKEN_FILE_BYTES, ca_file=wanted.ca_file
+        ) as connection:
             yield cls(wanted, connection, find_endpoints(connection, wanted.auth_url), request, kept_out)
 
     @property

@@ -29,6 +29,7 @@ class Way:
         base_url: of the service; a token file knows its own.
         api_key, secret_key_file: the key pair.
         token_file, client_secret_file: the tokens, and the secret of a confidential client to renew them with.
+        ca_file: the authorities that alone are trusted; None trusts the system's.
         timeout_s: patience with one request.
         max_wait_s: longest wait of one step for the quota.
         prefix: of the options' names, for complaints.
@@ -39,6 +40,7 @@ class Way:
     secret_key_file: Path | None
     token_file: Path | None = None
     client_secret_file: Path | None = None
+    ca_file: Path | None = None
     timeout_s: float = 10.0
     max_wait_s: float = 120.0
     prefix: str = "--"
@@ -88,7 +90,7 @@ def connected(
     credential, base_url = _credential(way)
     timing = Timing(time.monotonic, lambda seconds: _sleep(sleep, seconds), way.max_wait_s)
     gate = QuotaGate(timing)
-    witness = Witness(connections=connections)
+    witness = Witness(connections=connections, ca_file=way.ca_file)
     with ServiceClient(base_url, credential, timeout_s=way.timeout_s, transport=witness) as client:
         backstage = Backstage(client, Asker(gate, timing), name)
         yield Connected(base_url, client, Account(client, gate, witness, name), backstage, timing)
@@ -118,7 +120,8 @@ def _credential(way: Way) -> tuple[Credential, str]:
         )
     if way.token_file is not None:
         secret = None if way.client_secret_file is None else read_secret(way.client_secret_file, "--client-secret-file")
-        bearer = RefreshingBearer(TokenFile(way.token_file), client_secret=secret, timeout_s=way.timeout_s)
+        tokens = TokenFile(way.token_file)
+        bearer = RefreshingBearer(tokens, client_secret=secret, timeout_s=way.timeout_s, ca_file=way.ca_file)
         return bearer, way.base_url or bearer.base_url
     if way.api_key is None or way.secret_key_file is None:
         missing = "api-key" if way.api_key is None else "secret-key-file"

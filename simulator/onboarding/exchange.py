@@ -9,15 +9,16 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
 
 from agent.wire.answers import one_line, read_retry_after
-from agent.wire.connection import trust_store
 from agent.wire.network import open_transport
 from agent.wire.rate_limit import RateLimit, read_rate_limit
 from agent.wire.secret import redact
+from agent.wire.trust import trust_store
 
 _BODY_BYTES: Final = 1 << 20
 _DEPTH: Final = 8
@@ -66,6 +67,7 @@ class Witness(httpx.BaseTransport):
     Args:
         inner: makes the requests; by default the network, as :class:`agent.wire.connection.Connection` would.
         connections: how many may be open at once.
+        ca_file: the authorities that alone are trusted; None trusts the system's.
         clock: monotonic seconds.
         wall: seconds since the epoch.
     """
@@ -75,11 +77,12 @@ class Witness(httpx.BaseTransport):
         inner: httpx.BaseTransport | None = None,
         *,
         connections: int = 16,
+        ca_file: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
-        self._inner = inner or open_transport(trust_store(), limits)
+        self._inner = inner or open_transport(trust_store(ca_file), limits)
         self._clock = clock
         self._wall = wall
         self._local = threading.local()

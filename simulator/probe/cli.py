@@ -10,12 +10,12 @@ from typing import Final
 import click
 
 from agent.errors import AgentError, ConfigurationError
-from agent.wire.auth import Credential
 from agent.wire.probe.line import ProbeLine
 from agent.wire.probe.look import look
 from agent.wire.probe.report import ProbeReport, Standing
 from agent.wire.probe.text import report_lines
-from simulator.credentials import read_credential
+from agent.wire.trust import trust_store
+from simulator.credentials import read_credential, takes_ca_file
 from simulator.exit_codes import ExitCode, exit_code_of
 from simulator.probe.writing import announce, write
 
@@ -32,6 +32,7 @@ _CODES: Final = {
 @option("--api-key", help="The public key, mk_...; with --secret-key-file.")
 @option("--secret-key-file", type=click.Path(path_type=Path), help="File with the secret key, msk_...")
 @option("--token-file", type=click.Path(path_type=Path), help="File with a bearer token, instead of the two keys.")
+@takes_ca_file
 @option("--device-id", default="", help="A test device of the account; needed with --may-write.")
 @option("--may-write", is_flag=True, help="Also send readings, two commands and a result for the test device.")
 @option("--html", "html_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the report as a page.")
@@ -43,6 +44,7 @@ def probe_command(
     api_key: str | None,
     secret_key_file: Path | None,
     token_file: Path | None,
+    ca_file: Path | None,
     device_id: str,
     may_write: bool,
     html_path: Path | None,
@@ -62,7 +64,9 @@ def probe_command(
         if may_write and not device_id:
             raise ConfigurationError(["--may-write needs --device-id: a test device whose data may change"], "probe")
         auth = read_credential("probe", api_key, secret_key_file, token_file)
-        report = _probe(url, auth, device_id=device_id, may_write=may_write, timeout_s=timeout_s)
+        trust = None if ca_file is None else trust_store(ca_file)
+        with ProbeLine(url, auth, timeout_s=timeout_s, trust=trust) as server:
+            report = _probe(server, device_id=device_id, may_write=may_write)
         if html_path is not None:
             _write_page(html_path, report)
     except AgentError as error:
@@ -76,14 +80,13 @@ def probe_command(
     click.get_current_context().exit(_CODES[report.standing])
 
 
-def _probe(url: str, auth: Credential, *, device_id: str, may_write: bool, timeout_s: float) -> ProbeReport:
-    with ProbeLine(url, auth, timeout_s=timeout_s) as line:
-        notes = look(line, device_id=device_id)
-        if may_write and not notes.is_gateway:
-            for sentence in announce(device_id):
-                click.echo(f"writes {sentence}", err=True)
-            write(notes, device_id)
-        return notes.report(may_write=may_write and not notes.is_gateway)
+def _probe(line: ProbeLine, *, device_id: str, may_write: bool) -> ProbeReport:
+    notes = look(line, device_id=device_id)
+    if may_write and not notes.is_gateway:
+        for sentence in announce(device_id):
+            click.echo(f"writes {sentence}", err=True)
+        write(notes, device_id)
+    return notes.report(may_write=may_write and not notes.is_gateway)
 
 
 def _write_page(path: Path, report: ProbeReport) -> None:

@@ -19,7 +19,7 @@ from tests.fault.rig import Rig
 
 SOON_S = 60.0
 YEAR_S = 365.25 * 86_400.0
-_TRUE = """import json, sys, time
+TRUE = """import json, sys, time
 print(json.dumps({'true_s': time.time()}))
 with open(sys.argv[1], 'a') as reads:
     reads.write('.')
@@ -31,7 +31,7 @@ class _ShiftedRig(Rig):
 
     def _configure(self) -> None:
         super()._configure()
-        (self.folder / "true_time.py").write_text(_TRUE)
+        (self.folder / "true_time.py").write_text(TRUE)
         path = self.folder / "agent.yaml"
         settings = yaml.safe_load(path.read_text())
         argv = [sys.executable, "-I", "-S", str(self.folder / "true_time.py"), str(self.folder / "reads")]

@@ -41,7 +41,7 @@ SHIFTS = {
 }
 
 
-class _World:
+class World:
     """True time, the device's clocks in it, and the service."""
 
     def __init__(self, shift_s: float) -> None:
@@ -120,10 +120,10 @@ class _Times:
         self.learn = store.learn_time
 
 
-class _Device:
+class Device:
     """One process of the device after the other, on one store."""
 
-    def __init__(self, world: _World, folder: Path) -> None:
+    def __init__(self, world: World, folder: Path) -> None:
         self.world = world
         self.effects: list[str] = []
         self.numbers: list[float] = []
@@ -192,11 +192,11 @@ class _Device:
 
 
 @pytest.fixture
-def begin(tmp_path) -> Iterator[Callable[..., _Device]]:
+def begin(tmp_path) -> Iterator[Callable[..., Device]]:
     with ExitStack() as stack:
 
-        def start(shift_s: float) -> _Device:
-            return stack.enter_context(closing(_Device(_World(shift_s), tmp_path)))
+        def start(shift_s: float) -> Device:
+            return stack.enter_context(closing(Device(World(shift_s), tmp_path)))
 
         yield start
 
@@ -356,7 +356,7 @@ def test_a_clock_that_is_decades_ahead_drops_no_reading_for_its_age(begin):
     assert device.judge()[1] == 0
 
 
-def entry_before_power_cut(device: _Device) -> None:
+def entry_before_power_cut(device: Device) -> None:
     """The journal has the command as received, and its lane had not come to it."""
     record = device.world.commands["c1"]
     command = make_command(

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-
 import httpx
 
 from agent.app.version import VERSION
 from agent.config.credentials import Credentials
 from agent.config.model import ServiceConfig
-from agent.errors import ConfigurationError
 from agent.gateway.service.meter import Meter, MeteredTransport
 from agent.wire.auth import KeyPair
-from agent.wire.connection import trust_store
 from agent.wire.device_client import DeviceClient
 from agent.wire.network import open_transport
+from agent.wire.trust import service_trust
 
 
 def make_client(service: ServiceConfig, credentials: Credentials, meter: Meter, connections: int) -> DeviceClient:
@@ -29,10 +26,8 @@ def make_client(service: ServiceConfig, credentials: Credentials, meter: Meter, 
     Raises:
         ConfigurationError: the address, the keys or the certificate file cannot be used.
     """
-    if service.ca_file is not None and not os.access(service.ca_file, os.R_OK):
-        raise ConfigurationError([f"service.ca_file: {service.ca_file} cannot be read; mend the path or its mode"])
     network = open_transport(
-        trust_store(service.ca_file) if service.base_url.startswith("https:") else None,
+        service_trust(service.ca_file) if service.base_url.startswith("https:") else None,
         httpx.Limits(max_connections=connections, max_keepalive_connections=connections, keepalive_expiry=60.0),
     )
     return DeviceClient(

@@ -19,11 +19,12 @@ from agent.errors import AgentError, TransportError, UnexpectedAnswer
 from agent.frozen import dataclass
 from agent.wire.answers import Answer, one_line, read_body, read_retry_after
 from agent.wire.auth import Credential, origin_of
-from agent.wire.connection import check_base_url, trust_store
+from agent.wire.connection import check_base_url
 from agent.wire.faults import FAULTS, explain
 from agent.wire.identity import is_page
 from agent.wire.json_text import encode_json
 from agent.wire.lists import Params
+from agent.wire.trust import trust_store
 
 REQUESTS_MAX: Final = 45
 """So many requests are sent at most, waits for the quota and repeats included."""

@@ -75,7 +75,7 @@ def audit_command(
 async def _audit(run: Path, way: Way, settings: AuditSettings) -> AuditRecord:
     with show_progress("devices read back") as told:
         offers = offers_of(run)
-        async with open_desk(way.base_url, Keyring(way.keys), offers=offers) as desk:
+        async with open_desk(way.base_url, Keyring(way.keys), offers=offers, ca_file=way.ca_file) as desk:
             # Wrong keys and wrong addresses are told at once.
             await desk.ask("GET", f"{paths.DEVICES}?limit=1" if LIST_PARAMETERS in offers else paths.DEVICES)
             return await audit_run(run, desk.pages, settings, told)

@@ -46,5 +46,5 @@ def cleanup_command(
 
 async def _clean(way: Way, *, dry_run: bool) -> CleanupCount:
     with show_progress("removed") as told:
-        async with open_desk(way.base_url, Keyring(way.keys), offers=find_offers(way)) as desk:
+        async with open_desk(way.base_url, Keyring(way.keys), offers=find_offers(way), ca_file=way.ca_file) as desk:
             return await clean_up(desk, told, dry_run=dry_run)

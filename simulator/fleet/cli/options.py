@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from agent.errors import ConfigurationError
+from simulator.credentials import takes_ca_file
 from simulator.fleet.scenario.reading import ScenarioFile, read_scenario_file
 from simulator.fleet.target.way import TargetOptions
 from simulator.labels.terminal import WrongUse
@@ -22,6 +23,7 @@ _TARGET = (
         type=click.Path(path_type=Path),
         help="File with the secret key, msk_...; never given on the command line, where other users see it.",
     ),
+    takes_ca_file,
     click.option(
         "--up",
         type=click.Path(file_okay=False, path_type=Path),
@@ -43,7 +45,7 @@ def takes_target(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def wrapper(**given: Any) -> Any:
-        names = ("base_url", "api_key", "secret_key_file", "up")
+        names = ("base_url", "api_key", "secret_key_file", "up", "ca_file")
         return command(target=TargetOptions(**{name: given.pop(name) for name in names}), **given)
 
     return functools.reduce(lambda made, add: add(made), reversed(_TARGET), wrapper)

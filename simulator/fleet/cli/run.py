@@ -96,4 +96,5 @@ def run_command(
 def _find(target: TargetOptions, file: ScenarioFile) -> Way:
     settings = file.scenario.target
     keys = [KeyPairFile(pair.api_key, file.folder / pair.secret_key_file) for pair in settings.keys]
-    return find_way(target, settings.base_url, keys)
+    ca_file = None if settings.tls is None or settings.tls.ca_file is None else file.folder / settings.tls.ca_file
+    return find_way(target, settings.base_url, keys, ca_file)

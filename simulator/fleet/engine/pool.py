@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from agent.errors import ConfigurationError, ServiceError, TransportError, UnexpectedAnswer
@@ -42,6 +43,7 @@ class HttpPool:
         headers: sent with every request, such as the two keys.
         connections: how many may be open at once; further requests wait their turn.
         timeout_s: for one request as a whole, beside the wait that the caller names.
+        ca_file: the authorities that alone are trusted there; None trusts the system's.
 
     Attributes:
         base_url: as it was given.
@@ -51,10 +53,16 @@ class HttpPool:
     """
 
     def __init__(
-        self, base_url: str, headers: Mapping[str, str], *, connections: int = 64, timeout_s: float = 10.0
+        self,
+        base_url: str,
+        headers: Mapping[str, str],
+        *,
+        connections: int = 64,
+        timeout_s: float = 10.0,
+        ca_file: Path | None = None,
     ) -> None:
         self.base_url = base_url
-        origin = read_origin(base_url)
+        origin = read_origin(base_url, ca_file)
         fixed = {"host": origin.authority, "accept-encoding": "identity", "user-agent": "fleet-simulator", **headers}
         self._fixed = _header_lines(fixed)
         self._prefix = origin.prefix

@@ -83,6 +83,7 @@ class BackfillJob:
         folder: of the scenario's file: relative paths in it start there.
         from_s, to_s: the history's ends, seconds since the epoch.
         offers: the service's extensions.
+        ca_file: the authorities that alone are trusted there; None trusts the system's.
         ledger_path, ledger_header: this worker's book; None keeps none.
         connections: requests under way at once.
         program: gives the readings; None where the signals do.
@@ -104,6 +105,7 @@ class BackfillJob:
     ledger_header: LedgerHeader | None = None
     connections: int = 16
     program: Program | None = None
+    ca_file: Path | None = None
 
     def make(self, recorder: Recorder) -> BackfillPlay:
         """See :class:`~simulator.fleet.run.worker.Job`."""
@@ -149,7 +151,13 @@ class BackfillPlay:
         self._plan = Plan(scenario)
         self._first_number = first_number_of(history_name(scenario, job.from_s, job.to_s))
         self._keys = Keyring(read_keys(job.keys))
-        self._pool = HttpPool(job.base_url, {}, connections=job.connections, timeout_s=scenario.target.timeout_s)
+        self._pool = HttpPool(
+            job.base_url,
+            {},
+            connections=job.connections,
+            timeout_s=scenario.target.timeout_s,
+            ca_file=job.ca_file,
+        )
         self._pages = PoolPages(self._pool, lambda: self._keys.headers(0))
         self._ledger: Ledger | None = None
         if job.ledger_path is not None and job.ledger_header is not None:

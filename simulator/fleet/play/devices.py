@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Protocol
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
+from agent.wire.trust import trust_store
 from simulator.fleet.device.driver import Driver, Member
 from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.load import Load, LoadOptions
@@ -44,7 +44,8 @@ class Address:
         keys: the devices are dealt out over them by their number; unused where there are tokens.
         tokens: file with the device tokens by device id, JSON; None where devices use the keys.
         broker_host, broker_port: for MQTT.
-        broker_ca_file: whom to trust there over TLS; None trusts whom the system trusts.
+        broker_ca_file: the authorities that alone are trusted there; None trusts the system's.
+        ca_file: the same for ``base_url``.
     """
 
     base_url: str
@@ -53,6 +54,7 @@ class Address:
     broker_host: str | None = None
     broker_port: int | None = None
     broker_ca_file: Path | None = None
+    ca_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,7 @@ def make_devices(scenario: Scenario, address: Address, cast: Cast, ground: Groun
 
 def _http_engine(target: TargetSettings, address: Address, ground: Ground) -> Http1Engine:
     options = HttpOptions(
-        read_origin(address.base_url),
+        read_origin(address.base_url, address.ca_file),
         per_device=target.connections == "per_device",
         pool=ground.connections,
         sources=_sources(target),
@@ -182,7 +184,7 @@ def _read_tokens(path: Path) -> dict[str, Secret]:
 
 def _letterheads(address: Address, cast: Cast) -> list[Letterhead]:
     """One for each key pair, or one for each device that has a token; dealt out by the device's number."""
-    origin = read_origin(address.base_url)
+    origin = read_origin(address.base_url, address.ca_file)
     if address.tokens is None:
         return [Letterhead(origin, headers_of(pair)) for pair in read_keys(address.keys)]
     tokens, count = _read_tokens(address.tokens), len(cast.members)
@@ -255,7 +257,7 @@ def _broker(scenario: Scenario, address: Address) -> BrokerAddress:
     settings, tls = scenario.target.broker, None
     if settings is not None and settings.tls:
         try:
-            tls = ssl.create_default_context(cafile=address.broker_ca_file)
+            tls = trust_store(address.broker_ca_file)
         except OSError as error:
             source = f"target.broker.ca_file {address.broker_ca_file}"
             raise ConfigurationError([f"it is no file with an authority to trust: {error}"], source) from None
@@ -279,7 +281,7 @@ def slow_target(scenario: Scenario, address: Address) -> SlowTarget:
     """Where the slow connections of a slow loris go: where the devices go."""
     if scenario.target.transport == "mqtt":
         return over_mqtt(_broker(scenario, address))
-    return over_http(read_origin(address.base_url))
+    return over_http(read_origin(address.base_url, address.ca_file))
 
 
 class MqttDevices(_CoreDevices):

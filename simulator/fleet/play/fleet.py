@@ -66,6 +66,7 @@ class FleetJob:
         address: where devices talk to, and as whom.
         keys: of the run, for the operator.
         operator_url: where commands are sent.
+        operator_ca_file: the authorities that alone are trusted there; None trusts the system's.
         worker: its number.
         devices: the range of this worker, in the fleet.
         device_ids, names: of those devices.
@@ -98,6 +99,7 @@ class FleetJob:
     ledger: LedgerTarget | None
     connections: int
     program: Program | None = None
+    operator_ca_file: Path | None = None
 
     def make(self, recorder: Recorder) -> FleetPlay:
         """See :class:`~simulator.fleet.run.worker.Job`."""
@@ -144,7 +146,9 @@ class FleetPlay:
         self._flushing: asyncio.Task[None] | None = None
         self._troupe: Devices | None = None
         self._operator: Operator | None = None
-        self._operator_engine = Http1Engine(HttpOptions(read_origin(job.operator_url), pool=8), self._wheel)
+        self._operator_engine = Http1Engine(
+            HttpOptions(read_origin(job.operator_url, job.operator_ca_file), pool=8), self._wheel
+        )
         self._afflictions: Afflictions | None = None
         self._network: NetworkFaults | None = None
         self._faults: tuple[DeviceFault[Any], ...] = ()
@@ -442,7 +446,7 @@ class FleetPlay:
         job = self._job
         way = Way(
             self._operator_engine,
-            Letterhead(read_origin(job.operator_url), Keyring(self._keys).headers(job.worker)),
+            Letterhead(read_origin(job.operator_url, job.operator_ca_file), Keyring(self._keys).headers(job.worker)),
             self._wheel,
             time.monotonic,
             job.scenario.target.timeout_s,

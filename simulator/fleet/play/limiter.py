@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from agent.errors import TransportError
@@ -32,6 +33,7 @@ class LimiterJob:
     Attributes:
         keys: one of them storms, the others stay below their quota meanwhile.
         offers: the service's extensions.
+        ca_file: the authorities that alone are trusted there; None trusts the system's.
     """
 
     base_url: str
@@ -39,6 +41,7 @@ class LimiterJob:
     rules: LimiterRules
     timeout_s: float
     offers: frozenset[str] = NONE
+    ca_file: Path | None = None
 
     def make(self, recorder: Recorder) -> LimiterPlay:
         """See :class:`~simulator.fleet.run.worker.Job`."""
@@ -58,7 +61,7 @@ class LimiterPlay:
         self._pace = pace or Pace(time.monotonic, time.time, asyncio.sleep)
         self._job = job
         self._recorder = recorder
-        self._pool = HttpPool(job.base_url, {}, connections=_CONNECTIONS, timeout_s=job.timeout_s)
+        self._pool = HttpPool(job.base_url, {}, connections=_CONNECTIONS, timeout_s=job.timeout_s, ca_file=job.ca_file)
         self._task: asyncio.Task[tuple[CheckResult, ...]] | None = None
         self._step = ""
         self._troubles: list[str] = []

@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
@@ -67,6 +68,7 @@ class StormJob:
         rate_factors: of the scenario's phases: how much faster labels arrive in each.
         races, remove: shares of the labels.
         offers: the service's extensions.
+        ca_file: the authorities that alone are trusted there; None trusts the system's.
     """
 
     base_url: str
@@ -83,6 +85,7 @@ class StormJob:
     connections: int = 256
     timeout_s: float = 10.0
     offers: frozenset[str] = NONE
+    ca_file: Path | None = None
 
     def make(self, recorder: Recorder) -> StormPlay:
         """See :class:`~simulator.fleet.run.worker.Job`."""
@@ -103,7 +106,9 @@ class StormPlay:
         self._keys = Keyring(read_keys(job.keys))
         self._recorder = recorder
         self._now = now
-        self._pool = HttpPool(job.base_url, {}, connections=job.connections, timeout_s=job.timeout_s)
+        self._pool = HttpPool(
+            job.base_url, {}, connections=job.connections, timeout_s=job.timeout_s, ca_file=job.ca_file
+        )
         self._pages = PoolPages(self._pool, lambda: self._keys.headers(0))
         self._journeys: list[Journey] = []
         self._tasks: set[asyncio.Task[None]] = set()

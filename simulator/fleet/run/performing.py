@@ -37,7 +37,6 @@ from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.asking import Keyring, open_desk
 from simulator.fleet.target.gateway_tokens import wait_until_handed_on
 from simulator.fleet.target.safety import Permission, is_here
-from simulator.fleet.target.trust import trust
 from simulator.fleet.target.way import Way
 from simulator.report.values import Tone
 from simulator.watched import describe
@@ -76,8 +75,6 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
         ServiceError: the target could not be prepared; no load was made, and there is no folder of a run.
     """
     scenario, plan = stage.file.scenario, plan_of(stage.file)
-    if scenario.target.tls is not None and scenario.target.tls.ca_file is not None:
-        trust(stage.file.folder / scenario.target.tls.ca_file)
     workers = count_workers(scenario)
     _check_caps(stage, plan)
     needs = check_capacity(scenario, workers, target_is_here=is_here(stage.way.base_url))
@@ -157,7 +154,9 @@ def _audit(
 
     async def read() -> AuditRecord:
         timeout_s = setting.file.scenario.target.timeout_s
-        async with open_desk(way.base_url, Keyring(way.keys), timeout_s=timeout_s, offers=prepared.offers) as desk:
+        async with open_desk(
+            way.base_url, Keyring(way.keys), timeout_s=timeout_s, offers=prepared.offers, ca_file=way.ca_file
+        ) as desk:
             return await audit_run(
                 setting.folder,
                 desk.pages,

@@ -109,7 +109,9 @@ async def prepare(setting: Setting, told: Told) -> Prepared:
         )
     is_storm = scenario.kind == "onboarding_storm"
     wanted = Wanted(product, scenario.scenario, scenario.fleet.identities.user_id, [] if is_storm else identifiers)
-    async with open_desk(way.base_url, Keyring(way.keys), timeout_s=scenario.target.timeout_s, offers=offers) as desk:
+    async with open_desk(
+        way.base_url, Keyring(way.keys), timeout_s=scenario.target.timeout_s, offers=offers, ca_file=way.ca_file
+    ) as desk:
         provisioned = await provision(desk, wanted, told)
     began_ms = round(time.time() * 1000)
     if is_storm:
@@ -141,7 +143,7 @@ def _product_path(file: ScenarioFile) -> Path | None:
 def _limiter_job(scenario: Scenario, way: Way, offers: frozenset[str]) -> LimiterJob:
     settings = scenario.limiter or LimiterSettings()
     rules = LimiterRules(settings.quota, settings.window_s, settings.over, settings.tolerance)
-    return LimiterJob(way.base_url, way.key_files, rules, scenario.target.timeout_s, offers)
+    return LimiterJob(way.base_url, way.key_files, rules, scenario.target.timeout_s, offers, way.ca_file)
 
 
 def _storm_job(
@@ -153,6 +155,7 @@ def _storm_job(
     user = scenario.fleet.identities.user_id
     return StormJob(
         base_url=way.base_url,
+        ca_file=way.ca_file,
         keys=way.key_files,
         product_id=provisioned.product_id,
         scenario=scenario.scenario,
@@ -185,6 +188,7 @@ def _fleet_jobs(setting: Setting, prepared: Prepared, provisioned: Provisioned) 
             address=address,
             keys=way.key_files,
             operator_url=way.base_url,
+            operator_ca_file=way.ca_file,
             worker=worker,
             devices=devices,
             device_ids=tuple(device.device_id for device in ours),
@@ -222,6 +226,7 @@ def _backfill_jobs(setting: Setting, prepared: Prepared, provisioned: Provisione
         yield BackfillJob(
             scenario=scenario,
             base_url=way.base_url,
+            ca_file=way.ca_file,
             keys=way.key_files,
             devices=devices,
             device_ids=tuple(device.device_id for device in ours),
@@ -253,7 +258,7 @@ def _address(setting: Setting, provisioned: Provisioned) -> tuple[Address, froze
     """
     way, target = setting.way, setting.file.scenario.target
     if target.transport != "mqtt" and target.through != "gateway":
-        return Address(way.base_url, way.key_files), None
+        return Address(way.base_url, way.key_files, ca_file=way.ca_file), None
     if way.gateway_url is None or way.gateway_folder is None:
         raise ConfigurationError(
             ["devices that go through a gateway need its tokens: give --local, or --up of a 'fleet-simulator up'"],

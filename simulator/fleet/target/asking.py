@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
@@ -145,7 +146,12 @@ class TargetDesk:
 
 @asynccontextmanager
 async def open_desk(
-    base_url: str, keys: Keyring, *, timeout_s: float = PATIENCE_S, offers: frozenset[str] = NONE
+    base_url: str,
+    keys: Keyring,
+    *,
+    timeout_s: float = PATIENCE_S,
+    offers: frozenset[str] = NONE,
+    ca_file: Path | None = None,
 ) -> AsyncIterator[TargetDesk]:
     """A desk with connections of its own, for the length of the block.
 
@@ -155,11 +161,13 @@ async def open_desk(
         offers: as for :class:`TargetDesk`.
         timeout_s: the devices' patience. The desk has more, since a page that a hurried client gives up is one that
             nobody has looked at.
+        ca_file: the authorities that alone are trusted there; None trusts the system's.
 
     Raises:
         ConfigurationError: the address is none.
     """
-    pool = HttpPool(base_url, {}, connections=_CONCURRENCY, timeout_s=max(timeout_s, PATIENCE_S))
+    patience_s = max(timeout_s, PATIENCE_S)
+    pool = HttpPool(base_url, {}, connections=_CONCURRENCY, timeout_s=patience_s, ca_file=ca_file)
     try:
         yield TargetDesk(pool, keys, offers)
     finally:

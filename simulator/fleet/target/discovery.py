@@ -23,7 +23,7 @@ def find_offers(way: Way, dialect: Dialect | None = None) -> frozenset[str]:
     if dialect is not None and dialect.extensions is not None:
         return dialect.extensions
     keys = way.keys[0]
-    with ServiceClient(way.base_url, KeyPair(keys.api_key, keys.secret_key)) as client:
+    with ServiceClient(way.base_url, KeyPair(keys.api_key, keys.secret_key), ca_file=way.ca_file) as client:
         return ask_offers(client)
 
 

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
+from agent.wire.trust import trust_store
 from simulator.fleet.target.standing import StandingService, find_standing
 from simulator.keys import Keys
 from simulator.onboarding.connecting import read_secret
@@ -25,12 +26,14 @@ class TargetOptions:
         base_url: address of the service.
         api_key, secret_key_file: one key pair.
         up: the folder that ``fleet-simulator up --data`` was given.
+        ca_file: the authorities that alone are trusted over TLS.
     """
 
     base_url: str | None = None
     api_key: str | None = None
     secret_key_file: Path | None = None
     up: Path | None = None
+    ca_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,7 @@ class Way:
         gateway_folder: a gateway on this machine whose tokens may be made here; None for any other.
         broker_host, broker_port: where devices speak MQTT; None without one.
         broker: its name, where it is known.
+        ca_file: the authorities that alone are trusted at ``base_url``; None trusts the system's.
     """
 
     base_url: str
@@ -60,6 +64,7 @@ class Way:
     broker_host: str | None = None
     broker_port: int | None = None
     broker: str | None = None
+    ca_file: Path | None = None
 
     @property
     def addresses(self) -> frozenset[str]:
@@ -86,20 +91,23 @@ def read_keys(files: Sequence[KeyPairFile]) -> tuple[Keys, ...]:
     return pairs
 
 
-def find_way(options: TargetOptions, base_url: str | None = None, keys: Sequence[KeyPairFile] = ()) -> Way:
+def find_way(
+    options: TargetOptions, base_url: str | None = None, keys: Sequence[KeyPairFile] = (), ca_file: Path | None = None
+) -> Way:
     """The way in; what the command line says goes before what the scenario says.
 
     Args:
         options: from the command line.
         base_url: from the scenario.
         keys: from the scenario.
+        ca_file: from the scenario: the authorities that alone are trusted.
 
     Raises:
         ConfigurationError: something is missing or cannot be read; every fault with its fix.
     """
     if options.up is not None:
-        if options.base_url or options.api_key or options.secret_key_file:
-            fix = "--up knows address and keys: leave out --base-url, --api-key and --secret-key-file"
+        if options.base_url or options.api_key or options.secret_key_file or options.ca_file:
+            fix = "--up knows address and keys: leave out --base-url, --api-key, --secret-key-file and --ca-file"
             raise ConfigurationError([fix], "target")
         return way_to(find_standing(options.up))
     address = options.base_url or base_url
@@ -119,9 +127,12 @@ def find_way(options: TargetOptions, base_url: str | None = None, keys: Sequence
         pairs = [_pair(pair, faults) for pair in keys]
         if not pairs:
             faults.append("no keys: give --api-key and --secret-key-file, or target.keys in the scenario")
+    if ca_file is not None and options.ca_file is None:
+        faults += _faults_of(ca_file)
     if faults or not address:
         raise ConfigurationError(faults, "target")
-    return Way(address.rstrip("/"), tuple(pairs))
+    trusted = options.ca_file or (None if ca_file is None else ca_file.absolute())
+    return Way(address.rstrip("/"), tuple(pairs), ca_file=trusted)
 
 
 def way_to(standing: StandingService) -> Way:
@@ -148,6 +159,14 @@ def way_to(standing: StandingService) -> Way:
         standing.broker_port,
         standing.broker,
     )
+
+
+def _faults_of(ca_file: Path) -> list[str]:
+    try:
+        trust_store(ca_file)
+    except OSError as error:
+        return [f"target.tls.ca_file {ca_file}: write a PEM file with certificates ({error})"]
+    return []
 
 
 def _pair(pair: KeyPairFile, faults: list[str]) -> Keys:

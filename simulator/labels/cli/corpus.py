@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.errors import AgentError, ConfigurationError, ErrorAnswer, TransportError
+from simulator.credentials import takes_ca_file
 from simulator.exit_codes import ExitCode
 from simulator.labels.corpus.report import as_json as answers_as_json
 from simulator.labels.corpus.report import as_table, sentences
@@ -29,6 +30,7 @@ _LINES = 20
 @option("--against", help="Send all of them to this server, such as http://127.0.0.1:8080, and compare.")
 @option("--api-key", help="The server's public key, mk_...; with --against.")
 @option("--secret-key-file", type=click.Path(path_type=Path), help="File with the secret key, msk_...; with --against.")
+@takes_ca_file
 @option("--product-id", help="A product without label_key.  [default: made up; with --against, made on the server]")
 @option("--signed-product-id", help="A product whose label_key is that of --sign-key-file; the two go together.")
 @option(

@@ -34,6 +34,7 @@ class CorpusOptions:
     against: str | None = None
     api_key: str | None = None
     secret_key_file: Path | None = None
+    ca_file: Path | None = None
     product_id: str | None = None
     signed_product_id: str | None = None
     sign_key_file: Path | None = None
@@ -146,4 +147,5 @@ def _client(options: CorpusOptions) -> ServiceClient:
     except (OSError, UnicodeDecodeError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else "it is not ASCII text"
         raise ConfigurationError([f"--secret-key-file {path} cannot be read: {reason}"], _WHERE) from None
-    return ServiceClient(options.against, KeyPair(options.api_key, Secret(secret)), timeout_s=options.timeout_s)
+    keys = KeyPair(options.api_key, Secret(secret))
+    return ServiceClient(options.against, keys, timeout_s=options.timeout_s, ca_file=options.ca_file)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import click
 
 from agent.errors import AgentError, ConfigurationError, ErrorAnswer, Forbidden, SignInEnded, Unauthorized
+from simulator.credentials import takes_ca_file
 from simulator.exit_codes import ExitCode
 from simulator.labels.errors import LabelError
 from simulator.labels.terminal import CheckFailed, Unreachable, WrongUse
@@ -37,6 +39,7 @@ _WAY = (
         type=click.Path(path_type=Path),
         help="With --token-file: the secret of a confidential client, to renew its tokens.",
     ),
+    takes_ca_file,
     option("--timeout-s", type=click.FloatRange(min=0.1), default=10.0, help="Patience with one request."),
     option("--max-wait-s", type=click.FloatRange(min=0), default=120.0, help="Longest wait of one step for the quota."),
 )
@@ -58,6 +61,7 @@ def takes_way(command: Callable[..., None]) -> Callable[..., None]:
             "secret_key_file",
             "token_file",
             "client_secret_file",
+            "ca_file",
             "timeout_s",
             "max_wait_s",
         )
@@ -72,7 +76,9 @@ def takes_other(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def wrapper(*, way: Way, **given: Any) -> None:
         key, secret, tokens = (given.pop(f"other_{name}") for name in ("api_key", "secret_key_file", "token_file"))
-        other = Way(way.base_url, key, secret, tokens, None, way.timeout_s, way.max_wait_s, "--other-")
+        other = replace(
+            way, api_key=key, secret_key_file=secret, token_file=tokens, client_secret_file=None, prefix="--other-"
+        )
         command(way=way, other=other, **given)
 
     return functools.reduce(lambda made, add: add(made), reversed(_OTHER), wrapper)

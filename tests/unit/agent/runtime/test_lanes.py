@@ -9,7 +9,7 @@ import pytest
 
 from agent.core.commands import CommandRules, HandlerRule, start_entry
 from agent.core.run_limits import RunLimits
-from agent.core.values import Command, CommandState, Contract, JournalEntry, Outcome, OutcomeStatus, Report
+from agent.core.values import Command, CommandState, Contract, JournalEntry, Moment, Outcome, OutcomeStatus, Report
 from agent.runtime import jobs
 from agent.runtime.dispatcher import Dispatcher
 from agent.runtime.errands import Errand, LaneParts
@@ -180,6 +180,28 @@ def test_a_command_that_expired_while_it_waited_is_rejected_without_a_run():
     bench = Bench()
     bench.service_now = 2000.0
     bench.admit(make_entry(command=make_command("c1", expires_at=1990.0)))
+    bench.process_all()
+    assert bench.runs == []
+    assert (bench.outcome("c1").error or "").startswith("expired:")
+
+
+@pytest.mark.parametrize("is_verified", [False, True])
+def test_a_command_that_expired_while_its_start_was_written_does_not_run(is_verified):
+    """The disk is full for an hour, or the process stands still between the two."""
+    bench = Bench(verify=lambda _attempt: None) if is_verified else Bench()
+    bench.service_now = 1980.0
+    write = bench.journal.start
+
+    def slow(command_id: str, at: Moment) -> None:
+        write(command_id, at)
+        bench.service_now = 2000.0
+
+    entry = make_entry(command=make_command("c1", expires_at=1990.0))
+    bench.journal.admit([entry])
+    if is_verified:
+        bench.journal.start("c1", bench.clock.now())
+    bench.journal.start = slow  # type: ignore[method-assign]
+    bench.dispatcher.dispatch(bench.journal.entries["c1"], verify=is_verified)
     bench.process_all()
     assert bench.runs == []
     assert (bench.outcome("c1").error or "").startswith("expired:")

@@ -407,10 +407,9 @@ def tls_server(certificate) -> Iterator[HoldingServer]:
         yield held
 
 
-def test_a_held_poll_over_tls_ends_at_once_too(tls_server, certificate, monkeypatch):
-    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+def test_a_held_poll_over_tls_ends_at_once_too(tls_server, certificate):
     url = f"https://127.0.0.1:{tls_server.server_port}"
-    with ServiceClient(url, None) as client:
+    with ServiceClient(url, None, ca_file=certificate) as client:
         client.device_commands("d")
         with in_thread(lambda: client.device_commands("d", wait_s=25)) as poll:
             hold(tls_server)

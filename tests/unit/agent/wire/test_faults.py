@@ -53,10 +53,13 @@ def authority(tmp_path_factory) -> Authority:
     return Authority(tmp_path_factory.mktemp("authority"))
 
 
-def refusal(authority: Authority, pair: Pair, monkeypatch: pytest.MonkeyPatch, *, is_trusted: bool = True) -> str:
-    if is_trusted:
-        monkeypatch.setenv("SSL_CERT_FILE", str(authority.certificate))
-    with serving(pair) as url, ServiceClient(url, None) as client, pytest.raises(TransportError) as caught:
+def refusal(authority: Authority, pair: Pair, *, is_trusted: bool = True) -> str:
+    ca_file = authority.certificate if is_trusted else None
+    with (
+        serving(pair) as url,
+        ServiceClient(url, None, ca_file=ca_file) as client,
+        pytest.raises(TransportError) as caught,
+    ):
         list(client.devices())
     text = str(caught.value)
     assert "\n" not in text
@@ -64,31 +67,31 @@ def refusal(authority: Authority, pair: Pair, monkeypatch: pytest.MonkeyPatch, *
     return text
 
 
-def test_a_good_certificate_is_taken(authority, monkeypatch):
-    monkeypatch.setenv("SSL_CERT_FILE", str(authority.certificate))
-    with serving(authority.issue("good")) as url, ServiceClient(url, None) as client:
+def test_a_good_certificate_is_taken(authority):
+    ca_file = authority.certificate
+    with serving(authority.issue("good")) as url, ServiceClient(url, None, ca_file=ca_file) as client:
         assert list(client.devices()) == []
 
 
-def test_another_host_name_speaks_of_base_url_and_not_of_clock_or_authority(authority, monkeypatch):
-    text = refusal(authority, authority.issue("other", host="other.example"), monkeypatch)
+def test_another_host_name_speaks_of_base_url_and_not_of_clock_or_authority(authority):
+    text = refusal(authority, authority.issue("other", host="other.example"))
     assert "base_url" in text
-    assert not [word for word in ("clock", "ca_file", "SSL_CERT_FILE") if word in text]
+    assert not [word for word in ("clock", "ca_file", "ca-file") if word in text]
 
 
-def test_an_unknown_authority_names_service_ca_file_and_not_the_clock(authority, monkeypatch):
-    text = refusal(authority, authority.issue("unknown"), monkeypatch, is_trusted=False)
+def test_an_unknown_authority_names_service_ca_file_and_not_the_clock(authority):
+    text = refusal(authority, authority.issue("unknown"), is_trusted=False)
     assert "service.ca_file" in text
     assert "clock" not in text
 
 
-def test_an_expired_certificate_is_to_be_renewed(authority, monkeypatch):
-    text = refusal(authority, authority.issue("over", expired=True), monkeypatch)
+def test_an_expired_certificate_is_to_be_renewed(authority):
+    text = refusal(authority, authority.issue("over", expired=True))
     assert "expired: renew it on the server" in text
     assert "ca_file" not in text
 
 
-def test_a_certificate_that_is_not_valid_yet_speaks_of_the_clock(authority, monkeypatch):
-    text = refusal(authority, authority.issue("early", not_yet=True), monkeypatch)
+def test_a_certificate_that_is_not_valid_yet_speaks_of_the_clock(authority):
+    text = refusal(authority, authority.issue("early", not_yet=True))
     assert "not yet valid: set this machine's clock" in text
     assert "ca_file" not in text

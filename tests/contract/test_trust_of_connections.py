@@ -1,0 +1,376 @@
+"""Each connection over TLS trusts the authorities of its own setting alone, and no environment variable changes that.
+
+A row for every place where a connection over TLS is opened; a test below finds the places in the source.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from agent.app.checks import try_broker
+from agent.app.client import make_client
+from agent.app.server_probe import probe_server
+from agent.config import AgentConfig, Credentials
+from agent.core.budget import Budget
+from agent.doctor.network import _tls
+from agent.doctor.subject import Endpoint
+from agent.errors import AgentError
+from agent.gateway.config import GatewayConfig
+from agent.gateway.front_settings import mqtt_settings
+from agent.gateway.issuing import service_client
+from agent.gateway.mqtt_front import look_at_broker
+from agent.gateway.service.client import make_client as make_gateway_client
+from agent.gateway.service.meter import Meter
+from agent.token_store import TokenFile
+from agent.wire.auth import KeyPair
+from agent.wire.client import ServiceClient
+from agent.wire.refreshing import RefreshingBearer
+from agent.wire.secret import Secret
+from agent.wire.token_calls import renew
+from agent.wire.tokens import TokenSet
+from simulator.cli import program
+from simulator.fleet.engine.pool import HttpPool
+from simulator.fleet.play.devices import Address, _broker
+from simulator.fleet.target.discovery import find_offers
+from simulator.fleet.target.way import KeyPairFile, TargetOptions, find_way
+from tests.certificates import Authority
+
+KEYS = Credentials("mk_1", Secret("msk_1"))
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Peer:
+    """A server that only shakes hands.
+
+    Attributes:
+        trusted: whether the last client took its certificate; None before the first.
+    """
+
+    def __init__(self, authority: Authority) -> None:
+        pair = authority.issue("peer")
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(pair.certificate, pair.key)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.trusted: bool | None = None
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listener.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                plain, _ = self._listener.accept()
+            except OSError:
+                return
+            plain.settimeout(60)
+            with plain, contextlib.suppress(OSError):
+                try:
+                    served = self._context.wrap_socket(plain, server_side=True)
+                except OSError:  # with TLS 1.3 it has an end only once the client has judged the certificate
+                    self.trusted = False if self.trusted is None else self.trusted
+                else:
+                    self.trusted = True
+                    served.close()
+
+
+class Try:
+    """One attempt: where to connect to, and the connection's own setting."""
+
+    def __init__(self, folder: Path, port: int, ca_file: Path | None) -> None:
+        self.folder = folder
+        self.port = port
+        self.ca_file = ca_file
+        self.url = f"https://127.0.0.1:{port}"
+        self.secret = folder / "secret_key"
+        self.secret.write_text("msk_1")
+        self.token = folder / "token"
+        self.token.write_text("dat_" + "a" * 32)
+        for path in (self.secret, self.token):
+            path.chmod(0o600)
+
+    @property
+    def option(self) -> list[str]:
+        return [] if self.ca_file is None else [f"--ca-file={self.ca_file}"]
+
+    @property
+    def keys(self) -> list[str]:
+        return ["--api-key=mk_1", f"--secret-key-file={self.secret}", *self.option]
+
+    @property
+    def service(self) -> dict[str, Any]:
+        return {"base_url": self.url, "timeout_s": 20} | self._own
+
+    @property
+    def mqtt(self) -> dict[str, Any]:
+        return {"host": "127.0.0.1", "port": self.port, "tls": True} | self._own
+
+    def agent(self, **sections: Any) -> AgentConfig:
+        return AgentConfig.model_validate(
+            {"device": {"device_id": "d1"}, "auth": {"allow_secret_key_on_device": True}, **sections}
+        )
+
+    def gateway(self, **sections: Any) -> GatewayConfig:
+        return GatewayConfig.model_validate({"service": self.service, **sections})
+
+    def cli(self, *arguments: str) -> None:
+        CliRunner().invoke(program, [*arguments])
+
+    @property
+    def _own(self) -> dict[str, Any]:
+        return {} if self.ca_file is None else {"ca_file": str(self.ca_file)}
+
+
+def agent_service(one: Try) -> None:
+    config = one.agent(service=one.service)
+    assert config.service is not None
+    with make_client(config, config.service, KEYS, "0") as client:
+        list(client.devices())
+
+
+def agent_broker(one: Try) -> None:
+    config = one.agent(mqtt=one.mqtt, auth={"mode": "bearer", "token_file": str(one.token)})
+    assert config.mqtt is not None
+    try_broker(config, config.mqtt, Credentials("", Secret("t")))
+
+
+def agent_renewal(one: Try) -> None:
+    tokens = TokenSet(base_url=one.url, client_id="c", access_token=Secret("a" * 20))
+    renew(tokens, Secret("r" * 20), None, timeout_s=20, ca_file=one.ca_file, transport=None)
+
+
+def agent_look_at_server(one: Try) -> None:
+    keys = {"api_key_file": str(one.secret), "secret_key_file": str(one.secret)}
+    (one.folder / "api_key").write_text("mk_1")
+    (one.folder / "api_key").chmod(0o600)
+    keys["api_key_file"] = str(one.folder / "api_key")
+    config = one.agent(service=one.service, auth={"allow_secret_key_on_device": True, **keys})
+    probe_server(config, {})
+
+
+def doctor_service(one: Try) -> None:
+    _tls(_subject(), Endpoint("service", "127.0.0.1", one.port, True, one.ca_file, True, one.url))
+
+
+def doctor_broker(one: Try) -> None:
+    _tls(_subject(), Endpoint("broker", "127.0.0.1", one.port, True, one.ca_file, False, "127.0.0.1"))
+
+
+def _subject() -> Any:
+    return SimpleNamespace(wall=time.time, config=SimpleNamespace(mqtt=None))
+
+
+def gateway_service(one: Try) -> None:
+    service = one.gateway().service
+    list(make_gateway_client(service, KEYS, Meter(Budget(), time.monotonic), 1).devices())
+
+
+def gateway_registrar(one: Try) -> None:
+    with service_client(one.gateway().service, KEYS) as client:
+        list(client.devices())
+
+
+def gateway_broker(one: Try) -> None:
+    config = one.gateway(mqtt={"enabled": True, **one.mqtt})
+    look_at_broker(mqtt_settings(config.mqtt, "gateway"))
+
+
+def service_client_of_a_program(one: Try) -> None:
+    with ServiceClient(one.url, KeyPair("mk_1", Secret("msk_1")), ca_file=one.ca_file) as client:
+        list(client.devices())
+
+
+def refreshing_bearer(one: Try) -> None:
+    store = TokenFile(one.folder / "tokens.json")
+    over = TokenSet(
+        base_url=one.url, client_id="c", access_token=Secret("a" * 20), refresh_token=Secret("r" * 20), expires_at=0
+    )
+    store.write(over)
+    bearer = RefreshingBearer(store, ca_file=one.ca_file)
+    with ServiceClient(one.url, bearer, ca_file=one.ca_file) as client:
+        list(client.devices())
+
+
+def probe(one: Try) -> None:
+    one.cli("probe", one.url, *one.keys)
+
+
+def command_send(one: Try) -> None:
+    one.cli("command", "send", "--base-url", one.url, *one.keys, "--device=d1", '--payload={"command":"ping"}')
+
+
+def onboard(one: Try) -> None:
+    one.cli("onboard", "cases", "--base-url", one.url, *one.keys, f"--out={one.folder / 'cases'}")
+
+
+def corpus(one: Try) -> None:
+    one.cli("labels", "corpus", "--against", one.url, *one.keys)
+
+
+def login(one: Try) -> None:
+    one.cli("login", "--base-url", one.url, "--client-id=c", *one.option, "--paste", f"--out={one.folder / 't.json'}")
+
+
+def fleet_cleanup(one: Try) -> None:
+    one.cli("cleanup", "--base-url", one.url, *one.keys)
+
+
+def fleet_discovery(one: Try) -> None:
+    find_offers(find_way(TargetOptions(), one.url, [KeyPairFile("mk_1", one.secret)], one.ca_file))
+
+
+def fleet_devices(one: Try) -> None:
+    async def story() -> None:
+        pool = HttpPool(one.url, {}, ca_file=one.ca_file)
+        try:
+            await pool.request("GET", "/")
+        finally:
+            await pool.close()
+
+    asyncio.run(story())
+
+
+def fleet_sessions(one: Try) -> None:
+    scenario: Any = SimpleNamespace(target=SimpleNamespace(broker=SimpleNamespace(tls=True)))
+    broker = _broker(scenario, Address("http://127.0.0.1:1", (), None, "127.0.0.1", one.port, one.ca_file))
+    assert broker.tls is not None
+    with (
+        socket.create_connection(("127.0.0.1", one.port)) as plain,
+        broker.tls.wrap_socket(plain, server_hostname="127.0.0.1"),
+    ):
+        pass
+
+
+ROWS: tuple[Callable[[Try], None], ...] = (
+    agent_service,
+    agent_broker,
+    agent_renewal,
+    agent_look_at_server,
+    doctor_service,
+    doctor_broker,
+    gateway_service,
+    gateway_registrar,
+    gateway_broker,
+    service_client_of_a_program,
+    refreshing_bearer,
+    probe,
+    command_send,
+    onboard,
+    corpus,
+    login,
+    fleet_cleanup,
+    fleet_discovery,
+    fleet_devices,
+    fleet_sessions,
+)
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """It signed the peer's certificate."""
+    return Authority(tmp_path_factory.mktemp("theirs"))
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("ours"))
+
+
+@pytest.fixture
+def environment(theirs: Authority, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An administrator has named the peer's authority, in every way that libraries look at."""
+    hashed = tmp_path / "hashed"
+    hashed.mkdir()
+    command = ["openssl", "x509", "-hash", "-noout", "-in", str(theirs.certificate)]
+    name = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+    (hashed / f"{name}.0").write_bytes(theirs.certificate.read_bytes())
+    for variable in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.setenv(variable, str(theirs.certificate))
+    monkeypatch.setenv("SSL_CERT_DIR", str(hashed))
+
+
+def attempt(connect: Callable[[Try], None], folder: Path, theirs: Authority, ca_file: Path | None) -> bool | None:
+    """Whether the peer's certificate was taken; None when nobody connected."""
+    peer = Peer(theirs)
+    with contextlib.suppress(AgentError, OSError):
+        connect(Try(folder, peer.port, ca_file))
+    peer.close()
+    return peer.trusted
+
+
+@pytest.mark.usefixtures("environment")
+@pytest.mark.parametrize("connect", ROWS)
+@pytest.mark.parametrize("setting", ["the peer's", "another's", "none"])
+def test_a_connection_trusts_its_own_setting_alone(connect, setting, tmp_path, theirs, ours):
+    ca_file = {"the peer's": theirs.certificate, "another's": ours.certificate, "none": None}[setting]
+    assert attempt(connect, tmp_path, theirs, ca_file) is (setting == "the peer's")
+
+
+@pytest.mark.parametrize(
+    ("service", "broker"),
+    [(agent_service, agent_broker), (gateway_service, gateway_broker), (fleet_devices, fleet_sessions)],
+)
+def test_the_services_authority_is_not_the_brokers(service, broker, tmp_path, theirs):
+    """Both in one process, the service first."""
+    taken = []
+    for connect, ca_file in ((service, theirs.certificate), (broker, None)):
+        (folder := tmp_path / connect.__name__).mkdir()
+        taken.append(attempt(connect, folder, theirs, ca_file))
+    assert taken == [True, False]
+
+
+PLACES = {
+    "agent/adapters/mqtt_session.py": {agent_broker, gateway_broker},
+    "agent/app/server_probe.py": {agent_look_at_server},
+    "agent/doctor/network.py": {doctor_service, doctor_broker},
+    "agent/gateway/issuing.py": {gateway_registrar},
+    "agent/gateway/service/client.py": {gateway_service},
+    "agent/wire/connection.py": {
+        agent_service,
+        agent_renewal,
+        service_client_of_a_program,
+        command_send,
+        corpus,
+        login,
+    },
+    "agent/wire/probe/line.py": {probe},
+    "simulator/credentials.py": {probe, command_send, onboard, corpus, login, fleet_cleanup},
+    "simulator/fleet/engine/http/origin.py": {fleet_devices},
+    "simulator/fleet/play/devices.py": {fleet_sessions},
+    "simulator/fleet/target/way.py": {fleet_discovery},
+    "simulator/onboarding/exchange.py": {onboard},
+    "simulator/probe/cli.py": {probe},
+}
+"""Who reads authorities, and which rows come by there."""
+
+
+def test_every_place_that_reads_authorities_has_its_row():
+    makes = re.compile(r"create_default_context\(|load_verify_locations\(|load_default_certs\(|tls_set\(|cert_reqs")
+    reads = re.compile(r"(?<!def )(?:trust_store|service_trust)\(")
+    found: dict[str, str] = {
+        str(path.relative_to(ROOT)): path.read_text()
+        for room in ("agent", "simulator")
+        for path in (ROOT / room).rglob("*.py")
+    }
+    assert {name for name, text in found.items() if reads.search(text)} - {"agent/wire/trust.py"} == PLACES.keys()
+    assert {name for name, text in found.items() if makes.search(text)} == {"agent/wire/trust.py"}
+    assert all(row in ROWS for rows in PLACES.values() for row in rows)
+    assert not [name for name, text in found.items() if re.search(r"environ\[.SSL_|setdefault\(.SSL_", text)]
