@@ -126,8 +126,8 @@ def _end_of_service(service: Any) -> None:
 def _end_in_service(service: Any, wanted: str) -> None:
     if wanted == "service-writer":  # it waits for work, and an error from inside comes with that
         service.writer.submit(_raise)
-    elif wanted in {"service-reader", DEFAULT_POOL}:
-        pool = service._readers if wanted == "service-reader" else None
+    elif wanted in {"service-look-up", "service-reader", DEFAULT_POOL}:
+        pool = {"service-look-up": service._looking_up, "service-reader": service._readers}.get(wanted)
         asyncio.get_running_loop().run_in_executor(pool, _raise).add_done_callback(lambda done: done.exception())
     else:
         _list_and_end(wanted)

@@ -187,11 +187,12 @@ class Story:
         told.fleet.switch_off([cast.switched_off.device_id])
         screen.tell(cast.switched_off.name, "switched off", Tone.WARN)
         book.send(cast.switched_off, Order("ping while it is off", {"command": "ping", "echo": "are you there?"}))
-        book.send(cast.switched_off, _NOW_OR_NEVER)
         caught = {
             device.name: [book.send(device, order) for order in _CAUGHT] for device in (cast.real, cast.power_cut)
         }
         self._wait_begun(told, set(caught[cast.real.name]), caught[cast.power_cut.name])
+        # By now the poll that the device left behind has ended: it would have taken the command with it.
+        book.send(cast.switched_off, _NOW_OR_NEVER)
         cut_s = screen.elapsed_s()
         told.fleet.switch_off([cast.power_cut.device_id])
         screen.tell(cast.power_cut.name, "power cut in the middle of two commands", Tone.BAD)

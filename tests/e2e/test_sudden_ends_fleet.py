@@ -184,6 +184,6 @@ def test_the_address_for_prometheus_is_served_again_and_the_conductor_has_no_oth
     scraper = Scraper(address)
     record = run(service, tmp_path, lambda _head: MeteredView(scraper, address))
     assert record.verdict.word is Word.PASSED, record.verdict
-    assert scraper.threads - before <= {"metrics", "service-reader"}
+    assert scraper.threads - before <= {"metrics", "service-reader", "service-look-up"}
     assert any("metrics ended unexpectedly: Sudden; they are served again" in note for note in scraper.notes)
     assert scraper.restarts == "fleet_metrics_restarts_total 1.0"

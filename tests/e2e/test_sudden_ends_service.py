@@ -31,6 +31,7 @@ ENDS: Final = {
 
 GOES_ON: Final = {
     "service-reader": "a pool of the standard library, which gives an error to the request that waits for it",
+    "service-look-up": "a pool like the one above",
     DEFAULT_POOL: "of the standard library too, for passwords and seeds: as above",
     "RequestResponseCycle.run_asgi": "a request: the server logs its error; its caller gets 500 or loses the stream",
     "_wait_for_disconnect": "belongs to a held request, which ends with its error",
