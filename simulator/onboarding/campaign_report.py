@@ -38,6 +38,7 @@ def campaign_json(
             "missing": list(report.audited.missing),
             "doubled": list(report.audited.doubled),
             "left": list(report.audited.left),
+            "contradicted": list(report.audited.contradicted),
             "problem": report.audited.problem or None,
         },
         "stopped_by": str(report.stopped_by) if report.stopped_by else None,
@@ -94,7 +95,12 @@ def _audit_line(report: CampaignReport) -> str:
         return f"could not be read: {audited.problem}"
     if audited.is_clean:
         return "agrees: each device exactly once"
-    named = (("missing", audited.missing), ("doubled", audited.doubled), ("not removed", audited.left))
+    named = (
+        ("missing", audited.missing),
+        ("doubled", audited.doubled),
+        ("contradicted", audited.contradicted),
+        ("not removed", audited.left),
+    )
     return "; ".join(f"{word}: {_some(names)}" for word, names in named if names)
 
 

@@ -172,7 +172,8 @@ class _Walk:
     def __init__(self, desk: Desk, subjects: Sequence[Subject], labels: Sequence[Label], timing: Timing) -> None:
         self._same_as = [0 if label is Label.COPY else index for index, label in enumerate(labels)]
         self._states = [frozenset({BEGINNING[label]}) for label in labels]
-        self._sessions = [LabelSession(desk, subject, timing.clock) for subject in subjects]
+        ids: dict[str, LabelSession] = {}
+        self._sessions = [LabelSession(desk, subject, timing.clock, ids) for subject in subjects]
         self._steps: list[StepReport] = []
         self._stopped_by: AgentError | None = None
 

@@ -79,7 +79,8 @@ class Stage:
         text = LabelText(product_id, identifier)
         if label is Label.RESIGNED:
             text = self._before.sign(text)
-        return Subject(encode_label(text), product_id, identifier, device_name=f"{MARK}{self._run}:{identifier}")
+        name = f"{MARK}{self._run}:{identifier}"
+        return Subject(encode_label(text), product_id, identifier, device_name=name, is_new=True)
 
     def _product(self, label: Label) -> str:
         if label not in self._products:
