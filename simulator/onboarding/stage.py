@@ -62,8 +62,8 @@ class Stage:
         if product_id is not None:
             self._products[Label.FRESH] = product_id
 
-    def labels_of(self, case: Case, number: int) -> list[Subject]:
-        """The case's labels; a copy is the same label again.
+    def labels_of(self, case: Case, tag: str) -> list[Subject]:
+        """The case's labels, ``tag`` in their identifiers; a copy is the same label again.
 
         Raises:
             NotStaged: something that the case needs cannot be had.
@@ -71,7 +71,7 @@ class Stage:
         """
         if case.needs_stranger and self._stranger is None:
             raise NotStaged("it needs a second account: give --other-api-key and --other-secret-key-file")
-        identifier = f"OB-{self._run}-{number:03d}"
+        identifier = f"OB-{self._run}-{tag}"
         return [self._label(label, identifier, case.labels) for label in case.labels]
 
     def _label(self, label: Label, identifier: str, labels: tuple[Label, ...]) -> Subject:

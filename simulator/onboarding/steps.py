@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -100,6 +100,17 @@ class Account:
     def noting(self) -> contextlib.AbstractContextManager[list[Exchange]]:
         """The exchanges of this thread for the length of the block."""
         return contextlib.nullcontext([]) if self.witness is None else self.witness.noting()
+
+    @contextlib.contextmanager
+    def holding(self, wait: Callable[[], object] | None) -> Iterator[None]:
+        """Call ``wait`` before this thread's next request leaves; before the block where nobody takes note."""
+        if wait is not None and self.witness is not None:
+            with self.witness.holding(wait):
+                yield
+            return
+        if wait is not None:
+            wait()
+        yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +218,22 @@ class LabelSession:
         known, told = self.device_id if self._is_known else "", observed.device_id
         return observed.answer is Answer.LINKED and bool(known and told) and known != told
 
-    def ask(self, action: Action, *, attempt: int = 1, intended_at: float | None = None) -> Observed:
-        """Do one action; several threads may at once, since nothing is remembered before :meth:`learn`."""
+    def ask(
+        self,
+        action: Action,
+        *,
+        attempt: int = 1,
+        intended_at: float | None = None,
+        wait: Callable[[], object] | None = None,
+    ) -> Observed:
+        """Do one action; several threads may at once, since nothing is remembered before :meth:`learn`.
+
+        Args:
+            action: who does what.
+            attempt: 1 for the first.
+            intended_at: when it was due, seconds since the epoch; now by default.
+            wait: called once, right before the first request is sent; it holds this one back for the others of a race.
+        """
         account = self._account(action)
         intended_at = self._desk.wall() if intended_at is None else intended_at
         waited_s, limit = 0.0, RateLimited(429, "", "the quota of this key is used up")
@@ -221,11 +246,12 @@ class LabelSession:
             started = self._clock()
             result: _Result = (Answer.NONE, "", "")
             error: AgentError | None = None
-            with account.noting() as exchanges:
+            with account.noting() as exchanges, account.holding(wait):
                 try:
                     result = self._requests()[action](account)
                 except (ServiceError, InvalidMessage) as problem:
                     error = problem
+            wait = None
             duration_s = self._clock() - started
             self._tell(action, attempt, intended_at, exchanges)
             for exchange in exchanges:

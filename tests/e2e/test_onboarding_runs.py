@@ -105,7 +105,7 @@ def test_a_bearer_of_the_token_file_may_do_the_same_and_is_never_written_down(fr
     chosen = ["--only", "round_trip", "--only", "expired_label", "--only", "race_two_users"]
     result = onboard("cases", "--token-file", file, *chosen, "--out", out)
     assert code(result) == 0, result.output
-    assert "3 cases: 3 passed" in result.stdout
+    assert "3 cases: 3 fit" in result.stdout
     assert not any(token in path.read_text() for path in out.iterdir())
 
 
