@@ -79,7 +79,9 @@ def test_every_case_passes_at_the_local_service_and_leaves_nothing_behind(fresh,
     (tmp_path / "other").write_text(other.secret_key.reveal())
     out = tmp_path / "cases"
     strangers = ["--other-api-key", other.api_key, "--other-secret-key-file", tmp_path / "other"]
-    result = onboard("cases", "--base-url", fresh.service.base_url, *keys, *strangers, "--out", out, "--json")
+    result = onboard(
+        "cases", "--base-url", fresh.service.base_url, *keys, *strangers, "--repeat", 2, "--out", out, "--json"
+    )
     assert code(result) == 0, result.output
     report = json.loads(result.stdout)
     assert {case["verdict"] for case in report["cases"]} == {"passed"}
