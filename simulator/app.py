@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -35,6 +35,9 @@ from simulator.interrupts import terminations_as_interrupts
 from simulator.keys import Keys, curl_line, keep_keys, make_keys
 from simulator.watched import PartEnded
 
+if TYPE_CHECKING:
+    from simulator.service.server import RunningService
+
 _USER_ID: Final = "up-user"
 _DEFAULTS: Final = UpSettings()
 _LOOK_S: Final = 1.0
@@ -47,12 +50,14 @@ class Standing:
     Attributes:
         devices: the virtual ones.
         trial: broker and gateway; None without them.
+        others: the keys of the accounts beside the first one.
     """
 
     base_url: str
     keys: Keys
     devices: tuple[DeviceIdentity, ...]
     trial: Trial | None = None
+    others: tuple[Keys, ...] = ()
 
 
 @click.command("up", short_help="Service, gateway and devices on this machine, until Ctrl-C.")
@@ -114,6 +119,13 @@ class Standing:
     help="Answer as another server would, once the devices are registered: as for service --profile.",
 )
 @click.option(
+    "--accounts",
+    type=click.IntRange(1, 9),
+    default=_DEFAULTS.accounts,
+    show_default=True,
+    help="Accounts with keys of their own; those of the second are in DATA/keys-2. Onboarding cases use two.",
+)
+@click.option(
     "--json",
     "as_json",
     is_flag=True,
@@ -133,6 +145,7 @@ def up_command(
     gateway: bool,
     gateway_port: int,
     profiles: tuple[str, ...],
+    accounts: int,
     as_json: bool,
 ) -> int:
     """Start service, broker and gateway on this machine, and virtual devices when asked for; Ctrl-C ends everything.
@@ -142,7 +155,7 @@ def up_command(
     broker or gateway could not be started.
     """
     settings = UpSettings(
-        host, port, data_dir, devices, product, interval_s, rate_limit, seed, gateway, gateway_port, profiles
+        host, port, data_dir, devices, product, interval_s, rate_limit, seed, gateway, gateway_port, profiles, accounts
     )
     try:
         with terminations_as_interrupts():
@@ -200,6 +213,7 @@ def run_up(
     with ExitStack() as ends:
         service = ends.enter_context(RunningService(config, ended.put))
         base_url = service.base_url
+        others = _add_accounts(service, settings)
         identities: tuple[DeviceIdentity, ...] = ()
         if settings.devices:
             labels = [(f"virtual-{number:03d}", f"UP-{number:06d}") for number in range(1, settings.devices + 1)]
@@ -219,11 +233,23 @@ def run_up(
             ends.callback(forget_standing, settings.data_dir)
             tell_standing(settings.data_dir, _to_find(settings.data_dir, base_url, trial))
         service.set_profile(profile)
-        on_ready(Standing(base_url, keys, identities, trial))
+        on_ready(Standing(base_url, keys, identities, trial, others))
         if wait is not None:
             wait()
         else:
             _wait_for_an_end(ended, trial)
+
+
+def _add_accounts(service: RunningService, settings: UpSettings) -> tuple[Keys, ...]:
+    """The accounts beside the first one, with the keys of an earlier start where the data folder has them."""
+    from simulator.service.storage.keys import Keys as ServiceKeys  # lazily, as in run_up
+
+    added = []
+    for number in range(2, settings.accounts + 1):
+        keys = keep_keys(settings.data_dir / f"keys-{number}") if settings.data_dir else make_keys()
+        service.add_account(f"account-{number}", ServiceKeys(keys.api_key, keys.secret_key))
+        added.append(keys)
+    return tuple(added)
 
 
 def _wait_for_an_end(ended: queue.SimpleQueue[PartEnded], trial: Trial | None) -> None:
@@ -295,6 +321,9 @@ def _greet(standing: Standing, settings: UpSettings, *, as_json: bool) -> None:
             "api_key": keys.api_key,
             "secret_key": keys.secret_key.reveal(),
             "device_ids": [device.device_id for device in standing.devices],
+            "other_accounts": [
+                {"api_key": other.api_key, "secret_key": other.secret_key.reveal()} for other in standing.others
+            ],
         }
         if standing.trial is not None:
             trial = standing.trial
@@ -320,6 +349,10 @@ def _greet(standing: Standing, settings: UpSettings, *, as_json: bool) -> None:
         ("data", str(settings.data_dir or "in a temporary folder, gone at the end")),
         ("api key", keys.api_key),
         ("secret key", keys.secret_key.reveal()),
+        *(
+            (f"account {number}", f"api key {other.api_key}, secret key {other.secret_key.reveal()}")
+            for number, other in enumerate(standing.others, 2)
+        ),
         ("devices", f"{len(standing.devices)} virtual ones" if device_id else "none; --devices 10 adds some"),
         ("products", curl_line(standing.base_url, keys, "/products")),
     ]

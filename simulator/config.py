@@ -28,6 +28,7 @@ class UpSettings:
         gateway: start a broker and a gateway too, with a device ready to be played.
         gateway_port: where the gateway listens for devices that speak HTTP; 0 takes any free one.
         profiles: how the service answers once the devices are registered, as ``service --profile`` takes it.
+        accounts: manufacturer accounts, each with keys of its own.
     """
 
     host: str = "127.0.0.1"
@@ -41,6 +42,7 @@ class UpSettings:
     gateway: bool = True
     gateway_port: int = DEFAULT_GATEWAY_PORT
     profiles: tuple[str, ...] = ()
+    accounts: int = 1
 
 
 def quota_needed(devices: int, interval_s: float, wait_s: float) -> int:

@@ -105,6 +105,10 @@ class Page(bytes):
     """A body of type text/html, which may be empty."""
 
 
+class Raw(bytes):
+    """A body of type JSON, as these bytes."""
+
+
 Answered = tuple[int, Any]
 Quirk = Callable[[str, str, Any, Answered], Answered]
 """Method, path, body and the right answer in; what is answered instead out."""
@@ -188,7 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"null")
         status, value = self.server.answer(self.command, self.path, body)
         is_page = isinstance(value, Page)
-        raw = value if is_page else b"" if value is None else json.dumps(value).encode()
+        raw = value if isinstance(value, bytes) else b"" if value is None else json.dumps(value).encode()
         self.send_response(status)
         self.send_header("Content-Type", "text/html; charset=utf-8" if is_page else "application/json")
         if status != 204:

@@ -89,7 +89,9 @@ def read_record(model: type[Record], answer: Answer, word: str, sent: JsonObject
         return _receive(model, _unwrap(model, value, word) if isinstance(value, dict) else value, answer)
     if isinstance(value, dict):
         with suppress(InvalidMessage):
-            return model.receive({**sent, **_unwrap(model, value, word)})
+            found = model.receive(_unwrap(model, value, word))
+            said = {name: getattr(found, name) for name in found.model_fields_set}  # under whichever of its names
+            return _receive(model, sent, answer).model_copy(update=said)
     return _receive(model, sent, answer)
 
 

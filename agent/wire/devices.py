@@ -23,8 +23,10 @@ class Device(Received):
     device_id: str = Field(default="", validation_alias=AliasChoices("device_id", "deviceId", "id"))
     product_id: str | None = Field(default=None, validation_alias=AliasChoices("product_id", "productId"))
     user_id: str | None = Field(default=None, validation_alias=AliasChoices("user_id", "userId"))
-    device_name: str | None = Field(default=None, validation_alias=AliasChoices("device_name", "name"))
-    device_identifier: str | None = None
+    device_name: str | None = Field(default=None, validation_alias=AliasChoices("device_name", "deviceName", "name"))
+    device_identifier: str | None = Field(
+        default=None, validation_alias=AliasChoices("device_identifier", "deviceIdentifier")
+    )
     status: str | None = None
     last_seen_at: LooseTime = None
     firmware_version: str | None = None

@@ -27,6 +27,8 @@ class OnboardingCalls(Calls):
         """``GET /onboarding/user/{userId}/devices``."""
         return self._list(Device, paths.user_devices(user_id), limit=limit)
 
-    def remove_device(self, device_id: str) -> None:
-        """``DELETE /onboarding/device/{deviceId}``."""
-        self._write("DELETE", paths.onboarding_device(device_id))
+    def remove_device(self, device_id: str) -> Device | None:
+        """``DELETE /onboarding/device/{deviceId}``; what the answer says of the device, None when it says nothing."""
+        answer = self._write("DELETE", paths.onboarding_device(device_id))
+        record = read_record(Device, answer, "device", {})
+        return record if record.model_fields_set else None

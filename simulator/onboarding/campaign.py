@@ -105,7 +105,7 @@ class Campaign:
         if is_gone:
             audited = Audited(problem=str(self._stopped_by))
         else:
-            audited, ordered = hold_against_list(ordered, self._lister)
+            audited, ordered = hold_against_list(ordered, self._lister, self._plan.user_id)
         return CampaignReport(
             tuple(ordered),
             len(subjects) - len(ordered),
@@ -175,6 +175,7 @@ class Campaign:
                 result = self._removed(session, place, result)
         except ServiceError as error:  # the list could not be read
             result = self._unsettled(subject, error, f"list: {error}")
+        result = replace(result, is_new=session.is_new)
         self._note(place, result)
         return result
 
@@ -271,7 +272,8 @@ class Campaign:
             return LabelResult(subject, Outcome.UNSETTLED, detail=detail)
         if observed.answer in _LOST or observed.answer is Answer.RATE_LIMITED:
             return self._unsettled(subject, observed.error, detail)
-        return LabelResult(subject, Outcome.REFUSED, detail=detail)
+        is_wrong = observed.answer in {Answer.CONTRADICTED, Answer.SHOWN_ANOTHER}
+        return LabelResult(subject, Outcome.CONTRADICTED if is_wrong else Outcome.REFUSED, detail=detail)
 
     def _unsettled(self, subject: Subject, error: AgentError | None, detail: str) -> LabelResult:
         """No clear answer; as many in a row as may be in flight, and the service is taken for gone."""

@@ -38,6 +38,7 @@ def campaign_json(
             "missing": list(report.audited.missing),
             "doubled": list(report.audited.doubled),
             "left": list(report.audited.left),
+            "contradicted": list(report.audited.contradicted),
             "problem": report.audited.problem or None,
         },
         "stopped_by": str(report.stopped_by) if report.stopped_by else None,
@@ -73,6 +74,8 @@ def campaign_lines(report: CampaignReport, document: dict[str, Any]) -> list[tup
         ("quota", f"429 came {document['quota_refusals']} time(s)"),
         ("list", _audit_line(report)),
     ]
+    if not report.audited.is_clean:
+        lines.insert(0, lines.pop())  # what was found stands first
     if document["settled_earlier"]:
         lines.insert(1, ("resumed", f"{document['settled_earlier']} labels were settled by an earlier start"))
     return lines
@@ -94,7 +97,12 @@ def _audit_line(report: CampaignReport) -> str:
         return f"could not be read: {audited.problem}"
     if audited.is_clean:
         return "agrees: each device exactly once"
-    named = (("missing", audited.missing), ("doubled", audited.doubled), ("not removed", audited.left))
+    named = (
+        ("missing", audited.missing),
+        ("doubled", audited.doubled),
+        ("contradicted", audited.contradicted),
+        ("not removed", audited.left),
+    )
     return "; ".join(f"{word}: {_some(names)}" for word, names in named if names)
 
 
@@ -107,9 +115,15 @@ def campaign_faults(report: CampaignReport) -> list[str]:
     """One sentence for each label that did not end well."""
     return [
         f"{one.subject.device_identifier}: {one.outcome.value}" + (f": {one.detail}" if one.detail else "")
-        for one in report.results
+        for one in _worst_first(report)
         if not one.outcome.is_good
     ]
+
+
+def _worst_first(report: CampaignReport) -> list[LabelResult]:
+    """What the service did wrong, then what it refused or left open, then the rest, each in the labels' order."""
+    order = (Outcome.CONTRADICTED, Outcome.TAKEN, Outcome.REFUSED, Outcome.UNSETTLED)
+    return sorted(report.results, key=lambda one: order.index(one.outcome) if one.outcome in order else len(order))
 
 
 def checks_of_campaign(report: CampaignReport, document: dict[str, Any], base_url: str, began_at: str) -> CheckRun:
@@ -131,7 +145,7 @@ def checks_of_campaign(report: CampaignReport, document: dict[str, Any], base_ur
             Fact("lost answers", str(report.ambiguous), f"{document['settled_by_list']} settled by the list"),
             Fact("429", str(document["quota_refusals"])),
         ),
-        tuple(_check(one) for one in report.results),
+        tuple(_check(one) for one in _worst_first(report)),
         tuple(problems),
         began_at,
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.errors import ConfigurationError, Conflict, NotFound, ServiceError
+from agent.errors import ConfigurationError, Conflict, NotFound, ServiceError, TransportError
 from agent.wire.devices import Device
 from simulator.onboarding import journal as journal_files
 from simulator.onboarding.journal import Journal, Leftovers, Place, leftovers, read_journal
@@ -28,6 +28,8 @@ class CleanupReport:
     products: list[str] = field(default_factory=list)
     gone: int = 0
     problems: list[str] = field(default_factory=list)
+    is_lost: bool = False
+    """The service did not answer at last; what is left is named and not asked for."""
 
     def add(self, other: CleanupReport) -> None:
         """Take another cleanup's work into this report."""
@@ -61,6 +63,8 @@ def clean_up(
             report.problems.append(
                 f"{kind} {its_id} belongs to the other account: give its credentials, --other-api-key"
             )
+        elif report.is_lost:
+            report.problems.append(f"{kind} {its_id} is left, since the service does not answer")
         elif _remove(account, kind, its_id, report):
             event, name = ("removed", "device_id") if kind == "device" else ("deleted", "product_id")
             journal.add(event, account=account.name, **{name: its_id})
@@ -143,6 +147,7 @@ def _remove(account: Backstage, kind: str, its_id: str, report: CleanupReport) -
         report.problems.append(f"{kind} {its_id} is kept, since it is in use: {conflict}")
         return False
     except ServiceError as error:
+        report.is_lost = isinstance(error, TransportError)
         report.problems.append(f"{kind} {its_id} could not be removed: {error}")
         return False
     return True
@@ -158,10 +163,14 @@ def _settle(journal: Journal, accounts: Mapping[str, Backstage], report: Cleanup
             report.problems.append(f"{place.device_identifier} of the other account is in doubt: give its credentials")
             continue
         key = (place.account, place.user_id)
+        if report.is_lost:
+            report.problems.append(f"{place.device_identifier} is in doubt, and the service does not answer")
+            continue
         try:
             if key not in listed:
                 listed[key] = user_devices(account, place.user_id)
         except ServiceError as error:
+            report.is_lost = isinstance(error, TransportError)
             report.problems.append(f"{place.device_identifier}: the list of {place.user_id} cannot be read: {error}")
             continue
         note_outcome(journal, place, listed[key])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
-from agent.errors import AgentError, UnexpectedAnswer
+from agent.errors import AgentError, Forbidden, TransportError, Unauthorized, UnexpectedAnswer
 from simulator.onboarding.cases import BEGINNING, KEEP, ROUND_TRIP, Case, Label, Step, Together, actions_of
 from simulator.onboarding.exchange import Exchange
 from simulator.onboarding.journey import (
@@ -21,6 +23,11 @@ from simulator.onboarding.journey import (
 from simulator.onboarding.quota import QuotaGate, Timing
 from simulator.onboarding.steps import Account, Desk, LabelSession, Observed, OnboardingService, Subject, ends_the_run
 
+LOST: Final = (TransportError, UnexpectedAnswer)
+"""No answer, or none of the service: the next request may be answered all the same."""
+_LOST_IN_A_ROW: Final = 3
+_TOGETHER_S: Final = 1.0
+"""How long the requests of a race wait for each other; they are ready within milliseconds."""
 _KNOWN = {State.REGISTERED, State.TAKEN, State.REMOVED}
 
 
@@ -73,7 +80,7 @@ class JourneyReport:
         device_id: as the service named it; empty when it never did.
         steps: in order.
         state: what the service last told us about the device.
-        stopped_by: the error after which going on makes no sense, for this label and any other.
+        stopped_by: what its last request came to, when that was refused credentials or no answer.
     """
 
     subject: Subject
@@ -86,6 +93,35 @@ class JourneyReport:
     def passed(self) -> bool:
         """Whether each step got a good answer."""
         return all(step.verdict.is_good for step in self.steps)
+
+
+class Outage:
+    """Decides after each journey whether the service is gone: one lost answer costs one journey, not the run.
+
+    Args:
+        was_answered: the service has answered something before.
+    """
+
+    def __init__(self, *, was_answered: bool = False) -> None:
+        self._was_answered = was_answered
+        self._in_a_row = 0
+
+    def is_over(self, journey: JourneyReport) -> bool:
+        """Whether going on makes no sense after this journey."""
+        return self.ends_with(journey.stopped_by, answered=any(step.verdict.is_good for step in journey.steps))
+
+    def ends_with(self, error: AgentError | None, *, answered: bool = False) -> bool:
+        """Whether going on makes no sense: credentials refused, never an answer, or 3 times in a row none at last.
+
+        Args:
+            error: what the last request came to; None when it was answered.
+            answered: whether a request before it was.
+        """
+        self._was_answered = self._was_answered or answered or error is None
+        self._in_a_row = 0 if error is None else self._in_a_row + 1
+        if isinstance(error, (Unauthorized, Forbidden)):
+            return True
+        return error is not None and (not self._was_answered or self._in_a_row >= _LOST_IN_A_ROW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +163,8 @@ def drive_labels(
     """Drive every label through scan, register, list and, when asked, remove.
 
     A step that fails does not stop the journey: what still makes sense is done, so a device that was registered is
-    removed. The run stops when the service cannot be reached or does not take the keys.
+    removed. The run stops when the service does not take the keys, or cannot be reached: at once when it never was,
+    else after three labels in a row.
 
     Args:
         subjects: the labels.
@@ -139,12 +176,13 @@ def drive_labels(
     """
     desk = service if isinstance(service, Desk) else Desk(Account(service, QuotaGate(timing)), user_id)
     journeys: list[JourneyReport] = []
+    outage = Outage()
     for index, subject in enumerate(subjects):
         journey = drive_label(subject, desk, steps=ROUND_TRIP if remove else KEEP, timing=timing)
         journeys.append(journey)
         if on_journey:
             on_journey(journey, index + 1, len(subjects))
-        if journey.stopped_by:
+        if outage.is_over(journey):
             return OnboardingReport(user_id, tuple(journeys), tuple(subjects[index + 1 :]), journey.stopped_by)
     return OnboardingReport(user_id, tuple(journeys), (), None)
 
@@ -172,9 +210,11 @@ class _Walk:
     def __init__(self, desk: Desk, subjects: Sequence[Subject], labels: Sequence[Label], timing: Timing) -> None:
         self._same_as = [0 if label is Label.COPY else index for index, label in enumerate(labels)]
         self._states = [frozenset({BEGINNING[label]}) for label in labels]
-        self._sessions = [LabelSession(desk, subject, timing.clock) for subject in subjects]
+        ids: dict[str, LabelSession] = {}
+        self._sessions = [LabelSession(desk, subject, timing.clock, ids) for subject in subjects]
         self._steps: list[StepReport] = []
         self._stopped_by: AgentError | None = None
+        self._is_over = False
 
     def go(self, steps: Sequence[Step | Together]) -> JourneyReport:
         for step in steps:
@@ -187,8 +227,8 @@ class _Walk:
 
     def _reason_to_skip(self, step: Step | Together) -> str:
         """After a failure only a device that is known is looked after; anything else would be a second guess."""
-        if self._stopped_by:
-            return "the run was stopped"
+        if self._is_over:
+            return "not asked: the credentials were refused, or there was no answer twice in a row"
         states = self._states[self._index(step)]
         if any(done.verdict is Verdict.FAILED for done in self._steps) and not states <= _KNOWN:
             return f"not asked: a step before failed, and the device is {_names(states)} for all that is known"
@@ -208,10 +248,13 @@ class _Walk:
         if wants and not wants >= {answer for _, answer in answered}:
             judgement = Judgement(Verdict.FAILED, states)
         if judgement.verdict is Verdict.FAILED:
-            self._stopped_by = self._reason_to_stop(seen, states)
+            lost = self._reason_to_stop(seen, states)
+            self._is_over = lost is not None and (self._stopped_by is not None or not isinstance(lost, LOST))
+            self._stopped_by = lost
             # One wrong answer changes nothing that was known; after a race that nothing explains, nothing is known.
             self._states[index] = frozenset({State.UNKNOWN}) if isinstance(step, Together) else states
         else:
+            self._stopped_by = None
             self._states[index] = judgement.states
         expected = tuple(wants) or expected_answers(states, actions[0])
         return StepReport(
@@ -243,8 +286,16 @@ def _race(session: LabelSession, actions: Sequence[Action]) -> list[Observed]:
     start = threading.Barrier(len(actions))
 
     def run(index: int) -> None:
-        start.wait()
-        seen[index] = session.ask(actions[index])
+        came = threading.Event()
+
+        def wait() -> None:
+            came.set()
+            with contextlib.suppress(threading.BrokenBarrierError):  # one is kept by the quota: go without it
+                start.wait(_TOGETHER_S)
+
+        seen[index] = session.ask(actions[index], wait=wait)
+        if not came.is_set():
+            start.abort()
 
     threads = [threading.Thread(target=run, args=(index,), name=f"race-{index}") for index in range(len(actions))]
     for thread in threads:

@@ -98,9 +98,22 @@ class Witness(httpx.BaseTransport):
         finally:
             self._local.notes = before
 
+    @contextlib.contextmanager
+    def holding(self, wait: Callable[[], object]) -> Iterator[None]:
+        """Call ``wait`` once within the block: when this thread's next request is ready, right before it is sent."""
+        self._local.wait = wait
+        try:
+            yield
+        finally:
+            self._local.wait = None
+
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """See :class:`httpx.BaseTransport`."""
         request.headers["accept-encoding"] = "identity"  # so that the bytes on the way are the body
+        wait: Callable[[], object] | None = getattr(self._local, "wait", None)
+        if wait is not None:
+            self._local.wait = None
+            wait()
         noted: list[Exchange] | None = getattr(self._local, "notes", None)
         notes: list[Exchange] = [] if noted is None else noted
         path = request.url.raw_path.decode("ascii")

@@ -70,6 +70,8 @@ class Answer(StrEnum):
     SHOWN_SILENT = "product alone shown"
     """Nothing is said about whether it is registered."""
     SHOWN_ANOTHER = "another label shown"
+    CONTRADICTED = "a contradiction"
+    """To the label, the user or an earlier answer, in a member that the answer need not have had."""
     LINKED = "device linked"
     LINKED_AGAIN = "device linked a second time, under another id"
     LISTED = "device listed"

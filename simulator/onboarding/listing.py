@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from agent.errors import ServiceError
 from agent.wire.devices import Device
+from simulator.onboarding.agreement import Known, contradictions, is_same, near_miss
 from simulator.onboarding.outcomes import Audited, LabelResult, Outcome
 
 
@@ -40,8 +41,10 @@ class Lister:
             return self._listed
 
 
-def hold_against_list(results: Sequence[LabelResult], lister: Lister) -> tuple[Audited, list[LabelResult]]:
-    """Read the list once more: each device exactly once, and whose the ones are that were there before.
+def hold_against_list(
+    results: Sequence[LabelResult], lister: Lister, user_id: str
+) -> tuple[Audited, list[LabelResult]]:
+    """Read the list once more: each device exactly once, as it was registered for this user.
 
     Returns:
         What the list says, and the results with what it says about whose the ones are that were there before.
@@ -50,21 +53,40 @@ def hold_against_list(results: Sequence[LabelResult], lister: Lister) -> tuple[A
         listed = lister.read()
     except ServiceError as error:
         return Audited(problem=str(error)), list(results)
-    found: dict[tuple[str, str], int] = {}
-    for device in listed:
-        key = (device.product_id or "", device.device_identifier or "")
-        found[key] = found.get(key, 0) + 1
-    missing, doubled, left, judged = [], [], [], []
+    by_id, by_identifier = _groups(listed)
+    of_labels = {one.device_id for one in results if one.device_id}
+    missing, doubled, left, contradicted, judged = [], [], [], [], []
     for one in results:
-        name = one.subject.device_identifier
-        count = found.get((one.subject.product_id, name), 0) or found.get(("", name), 0)
-        if one.outcome is Outcome.FOUND and not count:
+        known, name = _known(one, user_id), one.subject.device_identifier
+        near = {id(device): device for device in (*by_id.get(one.device_id, ()), *by_identifier.get(name, ()))}
+        found = [device for device in near.values() if is_same(known, device, of_labels)]
+        if one.outcome is Outcome.FOUND and not found:
             one = replace(one, outcome=Outcome.TAKEN, detail="it is registered, and not to this user")  # noqa: PLW2901
         judged.append(one)
-        if one.outcome in {Outcome.REGISTERED, Outcome.FOUND} and not count:
+        if one.outcome in {Outcome.REGISTERED, Outcome.FOUND} and not found:
             missing.append(name)
-        if count > 1:
+        if len(found) > 1:
             doubled.append(name)
-        if one.outcome is Outcome.REMOVED and count:
+        if one.outcome is Outcome.REMOVED and found:
             left.append(name)
-    return Audited(tuple(missing), tuple(doubled), tuple(left)), judged
+        wrong = contradictions(known, found[0]) if found else ()
+        wrong = wrong or tuple(filter(None, (near_miss(known, near.values(), of_labels),)))
+        if wrong and one.outcome in {Outcome.REGISTERED, Outcome.FOUND}:
+            contradicted.append(f"{name}: {'; '.join(wrong)}")
+    return Audited(tuple(missing), tuple(doubled), tuple(left), tuple(contradicted)), judged
+
+
+def _groups(listed: Sequence[Device]) -> tuple[dict[str, list[Device]], dict[str, list[Device]]]:
+    by_id: dict[str, list[Device]] = {}
+    by_identifier: dict[str, list[Device]] = {}
+    for device in listed:
+        if device.device_id:
+            by_id.setdefault(device.device_id, []).append(device)
+        by_identifier.setdefault(device.device_identifier or "", []).append(device)
+    return by_id, by_identifier
+
+
+def _known(one: LabelResult, user_id: str) -> Known:
+    subject = one.subject
+    name = (subject.device_name or subject.device_identifier) if one.is_new else ""
+    return Known(subject.device_identifier, subject.product_id, user_id, one.device_id, name)

@@ -18,6 +18,8 @@ class Outcome(StrEnum):
     FOUND = "registered before"
     """By our user, before this run began."""
     TAKEN = "another user's"
+    CONTRADICTED = "contradicted"
+    """An answer said another label, user, name or id than was sent or answered before."""
     REFUSED = "refused"
     UNSETTLED = "unsettled"
     """No clear answer yet; the same command again goes on with it."""
@@ -38,6 +40,7 @@ class LabelResult:
         begun_late_s: how long after it was due, since too many were in flight.
         took_s: from its beginning to its end, waits included.
         settled_by: ``answer``, ``list`` (the answer was lost) or ``journal`` (an earlier start of this run).
+        is_new: the scan said that it was not registered, so that it has the name that this run gave it.
     """
 
     subject: Subject
@@ -47,6 +50,7 @@ class LabelResult:
     begun_late_s: float = 0.0
     took_s: float = 0.0
     settled_by: str = "answer"
+    is_new: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +82,20 @@ class Audited:
         missing: labels that should be in it and are not.
         doubled: labels that are in it more than once.
         left: labels that were removed and are in it.
+        contradicted: a text for each label of which it says something else than was answered before.
         problem: why it could not be read; empty when it was.
     """
 
     missing: tuple[str, ...] = ()
     doubled: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    contradicted: tuple[str, ...] = ()
     problem: str = ""
 
     @property
     def is_clean(self) -> bool:
         """Whether the list agrees with the answers."""
-        return not (self.missing or self.doubled or self.left or self.problem)
+        return not (self.missing or self.doubled or self.left or self.contradicted or self.problem)
 
 
 @dataclass(frozen=True, slots=True)

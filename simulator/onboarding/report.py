@@ -91,18 +91,27 @@ def faults(report: OnboardingReport) -> list[str]:
         f"{journey.subject.device_identifier}: {_sentence(step)}"
         for journey in report.journeys
         for step in journey.steps
-        if step.verdict is Verdict.FAILED and not (journey.stopped_by and step.detail == str(journey.stopped_by))
+        if step.verdict is Verdict.FAILED
+        and not (journey is report.journeys[-1] and report.stopped_by and step is _last_asked(journey))
     ]
+
+
+def _last_asked(journey: JourneyReport) -> StepReport | None:
+    return next((step for step in reversed(journey.steps) if step.verdict is not Verdict.SKIPPED), None)
 
 
 def cases_json(report: CasesReport) -> dict[str, Any]:
     """The report over all cases as JSON members."""
+    counts = {verdict.value: report.count(verdict) for verdict in Verdict}
     return {
-        "passed": report.passed,
         "cases": [_case_json(one) for one in report.cases],
         "not_begun": [case.name for case in report.not_begun],
         "stopped_by": str(report.stopped_by) if report.stopped_by else None,
-        **{verdict.value: report.count(verdict) for verdict in Verdict},
+        "counts": counts,
+        **counts,
+        "passed": report.passed,
+        "headline": headline(report),
+        "races": races_line(report) or None,
     }
 
 
@@ -113,6 +122,8 @@ def _case_json(report: CaseReport) -> dict[str, Any]:
         "labels": [label.value for label in report.case.labels],
         "verdict": report.verdict.value,
         "skipped": report.skipped or None,
+        "problem": report.problem or None,
+        "plays": report.plays,
         "device_id": report.journey.device_id or None if report.journey else None,
         "steps": [_step_json(step) for step in report.journey.steps] if report.journey else [],
     }
@@ -124,7 +135,7 @@ def cases_table(report: CasesReport, *, everything: bool) -> Table:
     table.add_column("case", overflow="fold")
     table.add_column("", no_wrap=True)
     table.add_column("what was not as chosen", overflow="fold")
-    for one in report.cases:
+    for one in worst_first(report.cases):
         if everything or one.verdict in {Verdict.FAILED, Verdict.ALLOWED}:
             mark, style = _MARKS[one.verdict]
             reasons = one.skipped or "; ".join(case_faults(one))
@@ -133,14 +144,62 @@ def cases_table(report: CasesReport, *, everything: bool) -> Table:
 
 
 def case_faults(report: CaseReport) -> list[str]:
-    """One sentence for each step that was not as docs/service.md has it."""
-    steps = report.journey.steps if report.journey else ()
-    return [_sentence(step) for step in steps if step.verdict in {Verdict.FAILED, Verdict.ALLOWED}]
+    """One sentence for each step that was not as docs/service.md has it, the failed ones first."""
+    if report.problem:
+        return [report.problem]
+    found = [_sentence(step) for verdict in _WORST for step in _steps(report) if step.verdict is verdict]
+    if report.is_race and report.verdict is Verdict.FAILED:
+        found.insert(0, f"found in play {report.plays}")
+    return found
+
+
+_WORST: Final = (Verdict.FAILED, Verdict.ALLOWED)
+
+
+def worst_first(cases: Sequence[CaseReport]) -> list[CaseReport]:
+    """Failed cases, then those that are allowed or skipped, then the rest, each in the order of the run."""
+    order = (Verdict.FAILED, Verdict.ALLOWED, Verdict.SKIPPED, Verdict.PASSED)
+    return sorted(cases, key=lambda one: order.index(one.verdict))
+
+
+def headline(report: CasesReport) -> str:
+    """How many cases failed, fit, were skipped, and were not begun; a skipped one is never said to fit."""
+    failed, skipped = report.count(Verdict.FAILED), report.count(Verdict.SKIPPED)
+    allowed = report.count(Verdict.ALLOWED)
+    fit = f"{report.count(Verdict.PASSED) + allowed} fit" + (f" ({allowed} allowed)" if allowed else "")
+    reasons = dict.fromkeys(one.skipped for one in report.cases if one.skipped)
+    why = f": {'; '.join(reasons)}" if reasons else ""
+    parts = [
+        f"{failed} failed" if failed else "",
+        fit,
+        f"{len(report.not_begun)} not begun" if report.not_begun else "",
+        f"{skipped} skipped{why}" if skipped else "",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+_CONFIDENCE: Final = 0.95
+_WINDOW_S: Final = 0.0002
+
+
+def races_line(report: CasesReport) -> str:
+    """What the races that fit do not exclude, in plain words; empty without any."""
+    races = [one for one in report.cases if one.is_race and one.verdict.is_good]
+    if not races:
+        return ""
+    plays = min(one.plays for one in races)
+    share = 1 - (1 - _CONFIDENCE) ** (1 / plays)
+    gaps_s = sorted(gap for one in races for gap in one.gaps_s)
+    near = sum(gap <= _WINDOW_S for gap in gaps_s)
+    sent = f"; in {near} of {len(gaps_s)} plays two requests were sent within 0.2 ms of each other" if gaps_s else ""
+    missed = "any" if plays == 1 else f"one that shows in fewer than {share:.0%} of the plays"
+    times = "once" if plays == 1 else f"{plays} times"
+    return f"{len(races)} race(s) found no fault, each played {times}{sent}; not excluded: {missed} (--repeat)"
 
 
 def _sentence(step: StepReport) -> str:
     detail = f" ({step.detail})" if step.detail else ""
-    return f"{step.action}: expected {step.expected}, answered {step.answered}{detail}"
+    return f"{step.action}: answered {step.answered}{detail}; expected {step.expected}"
 
 
 _CHECK_MARKS: Final = {
@@ -154,14 +213,14 @@ _CHECK_MARKS: Final = {
 def checks_of_cases(report: CasesReport, base_url: str, began_at: str, problems: Sequence[str] = ()) -> CheckRun:
     """The cases as a run of checks."""
     failed, allowed = report.count(Verdict.FAILED), report.count(Verdict.ALLOWED)
+    races = races_line(report)
     stopped = [f"stopped: {report.stopped_by}"] if report.stopped_by else []
     return CheckRun(
         "Onboarding cases",
-        ("1 case is" if failed == 1 else f"{failed} cases are") + " not as specified."
-        if failed
-        else "Every answer fits the specification.",
+        f"{headline(report)}.",
         f"Every state and action of the onboarding journey, and what an adversary does, against {base_url}. "
-        "Allowed is what the specification leaves open and docs/service.md chose otherwise.",
+        "Allowed is what the specification leaves open and docs/service.md chose otherwise."
+        + (f" Of races: {races}." if races else ""),
         (
             Fact("passed", str(report.count(Verdict.PASSED))),
             Fact("allowed", str(allowed), "the specification is silent"),
@@ -169,7 +228,7 @@ def checks_of_cases(report: CasesReport, base_url: str, began_at: str, problems:
             Fact("skipped", str(report.count(Verdict.SKIPPED))),
             Fact("requests", str(sum(len(step.asked) for one in report.cases for step in _steps(one)))),
         ),
-        tuple(_check_of_case(one) for one in report.cases),
+        tuple(_check_of_case(one) for one in worst_first(report.cases)),
         (*stopped, *problems),
         began_at,
     )
@@ -212,7 +271,7 @@ def checks_of_labels(report: OnboardingReport, unread: Sequence[str], base_url: 
             sum(step.duration_s for step in journey.steps),
             tuple(_check_step(step) for step in journey.steps),
         )
-        for journey in report.journeys
+        for journey in sorted(report.journeys, key=lambda journey: journey.passed)
     ]
     checks += [
         Check("labels", subject.device_identifier, subject.source, Mark.SKIPPED, "the run was stopped before it")

@@ -62,8 +62,8 @@ class Stage:
         if product_id is not None:
             self._products[Label.FRESH] = product_id
 
-    def labels_of(self, case: Case, number: int) -> list[Subject]:
-        """The case's labels; a copy is the same label again.
+    def labels_of(self, case: Case, tag: str) -> list[Subject]:
+        """The case's labels, ``tag`` in their identifiers; a copy is the same label again.
 
         Raises:
             NotStaged: something that the case needs cannot be had.
@@ -71,7 +71,7 @@ class Stage:
         """
         if case.needs_stranger and self._stranger is None:
             raise NotStaged("it needs a second account: give --other-api-key and --other-secret-key-file")
-        identifier = f"OB-{self._run}-{number:03d}"
+        identifier = f"OB-{self._run}-{tag}"
         return [self._label(label, identifier, case.labels) for label in case.labels]
 
     def _label(self, label: Label, identifier: str, labels: tuple[Label, ...]) -> Subject:
@@ -79,7 +79,8 @@ class Stage:
         text = LabelText(product_id, identifier)
         if label is Label.RESIGNED:
             text = self._before.sign(text)
-        return Subject(encode_label(text), product_id, identifier, device_name=f"{MARK}{self._run}:{identifier}")
+        name = f"{MARK}{self._run}:{identifier}"
+        return Subject(encode_label(text), product_id, identifier, device_name=name, is_new=True)
 
     def _product(self, label: Label) -> str:
         if label not in self._products:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -21,10 +21,12 @@ from agent.errors import (
     TransportError,
     Unauthorized,
 )
+from agent.wire.answers import one_line
 from agent.wire.base import JsonObject
 from agent.wire.devices import Device
 from agent.wire.identity import PROOF_PATH
 from agent.wire.onboarding import RegisterDevice, ScanAnswer
+from simulator.onboarding.agreement import Known, contradictions, is_same, near_miss, scan_contradictions
 from simulator.onboarding.exchange import Exchange, Witness
 from simulator.onboarding.journal import Journal
 from simulator.onboarding.journey import STRANGERS, Action, Answer
@@ -54,7 +56,7 @@ class OnboardingService(Protocol):
         ...
 
     def remove_device(self, device_id: str, /) -> object:
-        """``DELETE /onboarding/device/{deviceId}``; the answer's content says nothing more."""
+        """``DELETE /onboarding/device/{deviceId}``; a :class:`Device` where the answer says something of it."""
         ...
 
 
@@ -68,6 +70,7 @@ class Subject:
         device_identifier: from the label.
         source: where it came from, for reports.
         device_name: what the device is to be called; its identifier when empty.
+        is_new: nobody has used the identifier before, so that the device has the name that it is registered with.
     """
 
     text: str
@@ -75,6 +78,7 @@ class Subject:
     device_identifier: str
     source: str = ""
     device_name: str = ""
+    is_new: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,17 @@ class Account:
     def noting(self) -> contextlib.AbstractContextManager[list[Exchange]]:
         """The exchanges of this thread for the length of the block."""
         return contextlib.nullcontext([]) if self.witness is None else self.witness.noting()
+
+    @contextlib.contextmanager
+    def holding(self, wait: Callable[[], object] | None) -> Iterator[None]:
+        """Call ``wait`` before this thread's next request leaves; before the block where nobody takes note."""
+        if wait is not None and self.witness is not None:
+            with self.witness.holding(wait):
+                yield
+            return
+        if wait is not None:
+            wait()
+        yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +173,22 @@ class LabelSession:
         desk: who acts.
         subject: the label.
         clock: monotonic seconds.
+        ids: the device ids that answers gave so far, each with its session; shared by the sessions of one walk.
     """
 
-    def __init__(self, desk: Desk, subject: Subject, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        subject: Subject,
+        clock: Callable[[], float],
+        ids: dict[str, LabelSession] | None = None,
+    ) -> None:
         self._desk = desk
         self._subject = subject
         self._clock = clock
+        self._ids = {} if ids is None else ids
+        self._owner = ""
+        self.is_new = subject.is_new
         self._qr_info: JsonObject = {}
         self._is_known = False
         self._was_there = False
@@ -183,7 +208,8 @@ class LabelSession:
         """Do one action and remember what it told; never raises for what the service or the network does."""
         observed = self.ask(action, attempt=attempt, intended_at=intended_at)
         if action in {Action.REGISTER, Action.REGISTER_OTHER} and self._is_another(observed):
-            observed = replace(observed, answer=Answer.LINKED_AGAIN)
+            detail = "; ".join(contradictions(self._known("", ""), Device(device_id=observed.device_id)))
+            observed = replace(observed, answer=Answer.LINKED_AGAIN, detail=detail)
         self.learn(action, observed)
         return observed
 
@@ -192,8 +218,22 @@ class LabelSession:
         known, told = self.device_id if self._is_known else "", observed.device_id
         return observed.answer is Answer.LINKED and bool(known and told) and known != told
 
-    def ask(self, action: Action, *, attempt: int = 1, intended_at: float | None = None) -> Observed:
-        """Do one action; several threads may at once, since nothing is remembered before :meth:`learn`."""
+    def ask(
+        self,
+        action: Action,
+        *,
+        attempt: int = 1,
+        intended_at: float | None = None,
+        wait: Callable[[], object] | None = None,
+    ) -> Observed:
+        """Do one action; several threads may at once, since nothing is remembered before :meth:`learn`.
+
+        Args:
+            action: who does what.
+            attempt: 1 for the first.
+            intended_at: when it was due, seconds since the epoch; now by default.
+            wait: called once, right before the first request is sent; it holds this one back for the others of a race.
+        """
         account = self._account(action)
         intended_at = self._desk.wall() if intended_at is None else intended_at
         waited_s, limit = 0.0, RateLimited(429, "", "the quota of this key is used up")
@@ -206,11 +246,12 @@ class LabelSession:
             started = self._clock()
             result: _Result = (Answer.NONE, "", "")
             error: AgentError | None = None
-            with account.noting() as exchanges:
+            with account.noting() as exchanges, account.holding(wait):
                 try:
                     result = self._requests()[action](account)
                 except (ServiceError, InvalidMessage) as problem:
                     error = problem
+            wait = None
             duration_s = self._clock() - started
             self._tell(action, attempt, intended_at, exchanges)
             for exchange in exchanges:
@@ -222,8 +263,8 @@ class LabelSession:
                 continue
             last = next((exchange for exchange in reversed(exchanges) if not _is_proof(exchange)), None)
             if error is not None:
-                return Observed(classify(error), str(error), duration_s, waited_s, error, last=last)
-            return Observed(result[0], result[1], duration_s, waited_s, None, result[2], last)
+                return Observed(classify(error), one_line(str(error)), duration_s, waited_s, error, last=last)
+            return Observed(result[0], one_line(result[1]), duration_s, waited_s, None, result[2], last)
 
     def learn(self, action: Action, observed: Observed) -> None:
         """Remember what an action told about this label's device."""
@@ -233,10 +274,14 @@ class LabelSession:
         if answer in {Answer.LINKED, Answer.LINKED_AGAIN} and action is not Action.REGISTER_CHANGED:
             self._is_known = True
             self.device_id = device_id
+            self._owner = self._desk.other_user_id if action is Action.REGISTER_OTHER else self._desk.user_id
+            self._ids[device_id] = self
         elif answer in {Answer.LISTED, Answer.LISTED_TWICE} and device_id:
             self._is_known, self.device_id = True, device_id
+            self._ids[device_id] = self
         elif answer is Answer.REMOVED:
             self._is_known = False
+            self._ids.pop(self.device_id, None)  # a service may give the id to another device now
         elif answer is Answer.SHOWN_REGISTERED and not self._is_known:
             self._was_there = self._is_known = True
 
@@ -265,18 +310,14 @@ class LabelSession:
 
     def _scan(self, account: Account) -> _Result:
         shown = account.service.scan_qr(self._subject.text)
-        expected = (self._subject.product_id, self._subject.device_identifier)
-        # A plain server may leave either out; what it does say must be the label's.
-        answered = (
-            shown.product.product_id or self._subject.product_id,
-            shown.device_identifier or self._subject.device_identifier,
-        )
-        if answered != expected:
-            return Answer.SHOWN_ANOTHER, f"product {answered[0]!r}, identifier {answered[1]!r}", ""
+        label = Known(self._subject.device_identifier, self._subject.product_id)
+        if wrong := scan_contradictions(label, shown):  # a plain server may leave any member out
+            return Answer.SHOWN_ANOTHER, "; ".join(wrong), ""
         self._qr_info = shown.qr_info
         detail = shown.product.name or ""
         if shown.already_registered is None:
             return Answer.SHOWN_SILENT, detail, ""
+        self.is_new = self.is_new or not shown.already_registered
         return (Answer.SHOWN_REGISTERED if shown.already_registered else Answer.SHOWN), detail, ""
 
     def _register(self, account: Account, user_id: str, suffix: str = "") -> _Result:
@@ -309,6 +350,13 @@ class LabelSession:
             if makes_it and not isinstance(error, ServerFault):
                 self._desk.journal.add("unregistered", **place)
             raise
+        registered = Known(identifier, subject.product_id, user_id, device_name=name if self.is_new else "")
+        taken = {*self._of_others(), *([self.device_id] if suffix and self._is_known and self.device_id else ())}
+        wrong = contradictions(registered, device)
+        if device.device_id in taken:
+            wrong = (*wrong, f"device_id: expected one of its own, found {device.device_id!r} of another device")
+        if wrong:  # the id may be anybody's: the intent stays in the journal, and the list says what was made
+            return Answer.CONTRADICTED, "; ".join(wrong), ""
         if makes_it and name.startswith(MARK) and not (device.device_name or MARK).startswith(MARK):
             self._desk.journal.add("unregistered", **place)  # it was there before, under another name
         elif makes_it and device.device_id:
@@ -317,13 +365,27 @@ class LabelSession:
         return Answer.LINKED, detail, device.device_id
 
     def _list(self, account: Account, user_id: str) -> _Result:
-        found = [device for device in account.service.user_devices(user_id) if self._is_ours(device)]
+        listed = list(account.service.user_devices(user_id))
+        known, of_others = self._known(user_id, self.device_id), self._of_others()
+        found = [device for device in listed if is_same(known, device, of_others)]
         if not found:
-            return Answer.NOT_LISTED, "", ""
-        if len({device.device_id or str(index) for index, device in enumerate(found)}) > 1:
+            return Answer.NOT_LISTED, near_miss(self._known(user_id, ""), listed, of_others), ""
+        if len(found) > 1:
             names = ", ".join(device.device_id or "without an id" for device in found)
             return Answer.LISTED_TWICE, f"devices {names}", found[0].device_id
+        if wrong := contradictions(self._known(user_id, ""), found[0]):
+            return Answer.CONTRADICTED, "; ".join(wrong), ""
         return Answer.LISTED, f"device {found[0].device_id}", found[0].device_id
+
+    def _known(self, user_id: str, device_id: str) -> Known:
+        """What is known of this label's device; without ``device_id`` the id that it has while it is registered."""
+        subject = self._subject
+        current = self.device_id if self._is_known else ""
+        name = (subject.device_name or subject.device_identifier) if self.is_new else ""
+        return Known(subject.device_identifier, subject.product_id, user_id, device_id or current, name)
+
+    def _of_others(self) -> set[str]:
+        return {device_id for device_id, session in self._ids.items() if device_id and session is not self}
 
     def _listed_devices(self) -> list[Device]:
         """This label's device in the lists of both users of our account."""
@@ -331,16 +393,9 @@ class LabelSession:
         for user_id in filter(None, (self._desk.user_id, self._desk.other_user_id)):
             with contextlib.suppress(NotFound):  # a user to whom nothing is linked
                 devices = self._desk.account.service.user_devices(user_id)
-                found += [device for device in devices if self._is_ours(device)]
+                known, of_others = self._known(user_id, self.device_id), self._of_others()
+                found += [device for device in devices if is_same(known, device, of_others)]
         return found
-
-    def _is_ours(self, device: Device) -> bool:
-        if self.device_id and device.device_id == self.device_id:
-            return True
-        return (
-            device.device_identifier == self._subject.device_identifier
-            and (device.product_id or self._subject.product_id) == self._subject.product_id
-        )
 
     def _remove(self, account: Account) -> _Result:
         device_id = self.device_id
@@ -350,7 +405,9 @@ class LabelSession:
             if not device_id:
                 return Answer.NONSENSE, "neither the registration nor the list named a device_id to remove", ""
         device_id = device_id or NEVER_MADE
-        account.service.remove_device(device_id)
+        told = account.service.remove_device(device_id)
+        if isinstance(told, Device) and (wrong := contradictions(self._known(self._owner, device_id), told)):
+            return Answer.CONTRADICTED, "; ".join(wrong), ""
         self._desk.journal.add("removed", account=account.name, device_id=device_id)
         return Answer.REMOVED, f"device {device_id}", device_id
 

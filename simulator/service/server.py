@@ -154,9 +154,9 @@ class RunningService:
         """
         return self._service.secret_key
 
-    def add_account(self, name: str) -> Keys:
-        """A further manufacturer, with keys of its own."""
-        return self._service.add_account(name)
+    def add_account(self, name: str, made: Keys | None = None) -> Keys:
+        """A further manufacturer, with keys of its own: these, or fresh ones."""
+        return self._service.add_account(name, made)
 
     def set_profile(self, profile: ServerProfile, api_key: str | None = None) -> None:
         """Answer an account by this profile from now on; the first account when no key is given.

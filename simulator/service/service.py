@@ -214,9 +214,16 @@ class Service:
             [f"the secret key of {self.api_key} was shown on the first start and is not kept: give it again"], "service"
         )
 
-    def add_account(self, name: str) -> Keys:
-        """A further manufacturer with keys of its own. Called from any thread but the event loop's."""
-        made = keys.make_keys()
+    def add_account(self, name: str, made: Keys | None = None) -> Keys:
+        """A further manufacturer with keys of its own. Called from any thread but the event loop's.
+
+        Args:
+            name: of the account.
+            made: its keys, fresh ones by default; an account that has them already stays as it is.
+        """
+        made = made or keys.make_keys()
+        if made.api_key.encode() in self.callers:
+            return made
         caller = self.writer.call(
             lambda connection: keys.add_account(connection, name, self.ids.next(), made, self.clock.now_ms())
         )

@@ -66,18 +66,21 @@ def test_up_brings_a_service_and_devices_and_ctrl_c_ends_both():
 
 
 def test_a_data_folder_keeps_keys_and_devices_over_two_starts(tmp_path):
-    process, first = start("--devices=2", f"--data={tmp_path / 'data'}")
+    process, first = start("--devices=2", "--accounts=2", f"--data={tmp_path / 'data'}")
     assert end(process) == 0
-    process, second = start("--devices=2", f"--data={tmp_path / 'data'}")
+    process, second = start("--devices=2", "--accounts=2", f"--data={tmp_path / 'data'}")
     try:
         assert second["device_ids"] == first["device_ids"]
         assert second["secret_key"] == first["secret_key"]
         owns = [[own["device_id"] for own in told["own_devices"]] for told in (first, second)]
         assert owns[0] == owns[1]
+        assert second["other_accounts"] == first["other_accounts"]
+        assert devices_of(second | second["other_accounts"][0]) == [], "a second account has devices of its own"
         assert len(devices_of(second)) == 4, "two virtual ones and one's own two"
     finally:
         end(process)
-    assert (tmp_path / "data" / "keys" / "secret_key").stat().st_mode & 0o077 == 0
+    for folder in ("keys", "keys-2"):
+        assert (tmp_path / "data" / folder / "secret_key").stat().st_mode & 0o077 == 0
 
 
 def refused(*options: str) -> str:

@@ -10,12 +10,13 @@ from simulator.onboarding.cli.cases import cases_command, profile_command
 from simulator.onboarding.cli.cleanup import cleanup_command
 from simulator.onboarding.cli.compare import compare_command
 from simulator.onboarding.cli.labels import labels_command
+from simulator.onboarding.cli.options import PREFIX
 
 __all__ = ["onboard_group"]
 
 
 # The prefix is what the program gives it anyway; said here, it also holds when the group is used on its own.
-@click.group("onboard", context_settings={"auto_envvar_prefix": "FLEET_SIMULATOR_ONBOARD"})
+@click.group("onboard", context_settings={"auto_envvar_prefix": PREFIX})
 def onboard_group() -> None:
     """Onboarding: labels one by one or by the thousand, and every order of events against any server."""
 

@@ -8,14 +8,16 @@ from pathlib import Path
 import click
 
 from simulator.exit_codes import ExitCode
-from simulator.onboarding.cli.options import end, option, told_in_one_line
+from simulator.onboarding.cli.options import PREFIX, end, option, told_in_one_line
 from simulator.onboarding.trail import read_trail
 
 
 @click.command("audit")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.argument("identifier")
-@option("--json", "as_json", is_flag=True, help="Print the lines as they are in the file.")
+@option(
+    "--json", "as_json", envvar=f"{PREFIX}_AUDIT_JSON", is_flag=True, help="Print the lines as they are in the file."
+)
 def audit_command(*, folder: Path, identifier: str, as_json: bool) -> None:
     """Show every request that a run made for one device.
 

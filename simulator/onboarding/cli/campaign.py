@@ -18,7 +18,7 @@ from simulator.labels.terminal import WrongUse, show_progress
 from simulator.onboarding.asking import ATTEMPTS
 from simulator.onboarding.campaign import Campaign, key_of
 from simulator.onboarding.campaign_report import campaign_faults, campaign_json, campaign_lines, checks_of_campaign
-from simulator.onboarding.cli.options import advice, end, option, stop_code, takes_way, told_in_one_line
+from simulator.onboarding.cli.options import PREFIX, advice, end, option, stop_code, takes_way, told_in_one_line
 from simulator.onboarding.connecting import Connected, Way, connected
 from simulator.onboarding.folder import open_run, write_reports
 from simulator.onboarding.outcomes import CampaignReport, Plan
@@ -50,7 +50,7 @@ class Wanted:
 @option("--attempts", type=click.IntRange(1, 100), default=ATTEMPTS, help="Requests for one step; 429 does not count.")
 @option("--remove/--keep", default=False, help="Remove each device again, or keep it.")
 @option("--pictures/--manifest", default=False, help="Read a folder's pictures, or take its manifest.json at its word.")
-@option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@option("--json", "as_json", envvar=f"{PREFIX}_CAMPAIGN_JSON", is_flag=True, help="Print the report as JSON.")
 def campaign_command(
     *,
     labels: tuple[Path, ...],

@@ -7,6 +7,7 @@ import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import click
 from rich.console import Console
@@ -18,15 +19,27 @@ from simulator.exit_codes import ExitCode
 from simulator.labels.terminal import WrongUse, show_progress
 from simulator.onboarding.cases import CASES, Case, actions_of
 from simulator.onboarding.cleanup import CleanupReport, clean_up
-from simulator.onboarding.cli.options import advice, end, option, stop_code, takes_other, takes_way, told_in_one_line
+from simulator.onboarding.cli.options import (
+    PREFIX,
+    advice,
+    end,
+    option,
+    stop_code,
+    takes_other,
+    takes_way,
+    told_in_one_line,
+)
 from simulator.onboarding.connecting import Connected, Way, connected, connected_if_given
 from simulator.onboarding.folder import OpenRun, open_run, write_reports, write_whole
 from simulator.onboarding.journey import Verdict
 from simulator.onboarding.profile import make_profile, profile_text
-from simulator.onboarding.report import cases_json, cases_table, checks_of_cases
+from simulator.onboarding.report import cases_json, cases_table, checks_of_cases, headline, races_line
 from simulator.onboarding.running import CasesReport, Users, run_cases
 from simulator.onboarding.stage import Stage
 from simulator.onboarding.steps import Desk
+
+REPEAT: Final = 10
+"""Plays of each race: see docs/onboarding.md, "Races", for what is found with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +50,7 @@ class Wanted:
     product_id: str | None
     users: Users
     remove: bool = True
+    repeat: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +77,20 @@ class Played:
 @takes_way
 @takes_other
 @option("--only", multiple=True, help="Names of cases, * and ? stand for anything; can be given again.")
-@option("--list", "as_list", is_flag=True, help="Print the cases and their steps, and ask no service.")
+@option(
+    "--list",
+    "as_list",
+    envvar=f"{PREFIX}_CASES_LIST",
+    is_flag=True,
+    help="Print the cases and their steps, and ask no service.",
+)
 @option("--product-id", help="Use this product for most labels, where none can be made.")
 @option("--user-id", help="An existing user, where the service does not make users up.")
 @option("--other-user-id", help="A second existing user of the same account.")
+@option("--repeat", type=click.IntRange(1, 10_000), default=REPEAT, help="How often each race is played.")
 @option("--remove/--keep", default=True, help="Take back everything that was made, or leave it for a look.")
 @option("--out", type=click.Path(path_type=Path), help="Folder for reports, profile.json, journal and audit.")
-@option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@option("--json", "as_json", envvar=f"{PREFIX}_CASES_JSON", is_flag=True, help="Print the report as JSON.")
 def cases_command(
     *,
     way: Way,
@@ -79,6 +100,7 @@ def cases_command(
     product_id: str | None,
     user_id: str | None,
     other_user_id: str | None,
+    repeat: int,
     remove: bool,
     out: Path | None,
     as_json: bool,
@@ -86,14 +108,15 @@ def cases_command(
     """Try every order of events: each action in each state of a label, clones, races, foreign and expired labels.
 
     Makes products, labels and users of its own, marked with onboard: in their names. A second account is needed for
-    the cases in which strangers take part; they are skipped without one. Exit code 0: nothing was against the
+    the cases in which strangers take part; they are skipped without one. A race is played --repeat times. A lost answer
+    costs its case; three cases in a row without one end the run. Exit code 0: nothing that was played was against the
     specification. 1: something was, or something could not be taken back. 2: usage, or the keys were refused.
     5: the service cannot be reached.
     """
     chosen = _chosen(only)
     if as_list:
         return _print_cases(chosen)
-    wanted = Wanted(chosen, product_id, Users(user_id or "", other_user_id or ""), remove)
+    wanted = Wanted(chosen, product_id, Users(user_id or "", other_user_id or ""), remove, repeat)
     with told_in_one_line():
         played = _play(wanted, way, other, out)
         document = cases_json(played.report)
@@ -143,7 +166,7 @@ def profile_command(
 def _play(wanted: Wanted, way: Way, other: Way, out: Path | None) -> Played:
     began_at = to_rfc3339(time.time())
     with connected(way) as home, connected_if_given(other, "other") as stranger:
-        extensions = home.backstage.asker.ask_once(lambda: ask_offers(home.client))
+        extensions = home.backstage.asker.ask(lambda: ask_offers(home.client))
         header = {"kind": "cases", "base_url": home.base_url}
         with open_run(out, header, resumable=False) as run:
             report = _run(wanted, home, stranger, run)
@@ -160,7 +183,16 @@ def _run(wanted: Wanted, home: Connected, stranger: Connected | None, run: OpenR
     behind = None if stranger is None else stranger.backstage
     stage = Stage(run.run, home.backstage, behind, run.journal, wanted.product_id)
     with show_progress("cases played") as on_progress:
-        return run_cases(wanted.cases, desk, stage, home.timing, run=run.run, users=wanted.users, on_case=on_progress)
+        return run_cases(
+            wanted.cases,
+            desk,
+            stage,
+            home.timing,
+            run=run.run,
+            users=wanted.users,
+            repeat=wanted.repeat,
+            on_case=on_progress,
+        )
 
 
 def _chosen(only: tuple[str, ...]) -> list[Case]:
@@ -180,11 +212,11 @@ def _print_report(report: CasesReport) -> None:
     console = Console(highlight=False)
     if report.count(Verdict.FAILED) + report.count(Verdict.ALLOWED):
         console.print(cases_table(report, everything=False))
-    counts = ", ".join(f"{report.count(verdict)} {verdict.value}" for verdict in Verdict if report.count(verdict))
-    console.print(Text(f"{len(report.cases)} cases: {counts}", style="bold green" if report.passed else "bold red"))
-    for reason in dict.fromkeys(one.skipped for one in report.cases if one.skipped):
-        count = sum(one.skipped == reason for one in report.cases)
-        console.print(Text(f"{count} skipped: {reason}", style="dim"))
+    is_whole = report.passed and not report.count(Verdict.SKIPPED)
+    style = "bold green" if is_whole else "bold yellow" if report.passed else "bold red"
+    console.print(Text(f"{len(report.cases) + len(report.not_begun)} cases: {headline(report)}", style=style))
+    if races := races_line(report):
+        console.print(Text(races, style="dim"))
 
 
 def _end_with(played: Played, *, judging: bool = True) -> None:

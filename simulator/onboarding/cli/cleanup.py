@@ -9,7 +9,7 @@ import click
 from simulator.exit_codes import ExitCode
 from simulator.labels.terminal import WrongUse, show_progress
 from simulator.onboarding.cleanup import CleanupReport, clean_up_file, find_marked, remove_marked
-from simulator.onboarding.cli.options import end, option, takes_other, takes_way, told_in_one_line
+from simulator.onboarding.cli.options import PREFIX, end, option, takes_other, takes_way, told_in_one_line
 from simulator.onboarding.connecting import Way, connected, connected_if_given
 from simulator.onboarding.stage import Backstage
 
@@ -19,7 +19,12 @@ from simulator.onboarding.stage import Backstage
 @takes_way
 @takes_other
 @option("--marked", is_flag=True, help="Without a journal: whatever has onboard: in front of its name.")
-@option("--run", "run_id", help="With --marked: only what this run made, by the id in the names.")
+@option(
+    "--run",
+    "run_id",
+    envvar=f"{PREFIX}_CLEANUP_RUN",
+    help="With --marked: only what this run made, by the id in the names.",
+)
 @option("--yes", is_flag=True, help="With --marked: remove it; without it the list is only printed.")
 def cleanup_command(
     *, journals: tuple[Path, ...], way: Way, other: Way, marked: bool, run_id: str | None, yes: bool

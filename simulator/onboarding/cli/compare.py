@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from simulator.exit_codes import ExitCode
-from simulator.onboarding.cli.options import end, option, told_in_one_line
+from simulator.onboarding.cli.options import PREFIX, end, option, told_in_one_line
 from simulator.onboarding.profile import Difference, compare_profiles, grouped, read_profile
 
 _SHOWN = 160
@@ -21,7 +21,7 @@ _SHOWN = 160
 @click.command("compare")
 @click.argument("one", type=click.Path(path_type=Path))
 @click.argument("other", type=click.Path(path_type=Path))
-@option("--json", "as_json", is_flag=True, help="Print the differences as JSON.")
+@option("--json", "as_json", envvar=f"{PREFIX}_COMPARE_JSON", is_flag=True, help="Print the differences as JSON.")
 def compare_command(*, one: Path, other: Path, as_json: bool) -> None:
     """Show what two servers answer differently.
 

@@ -15,7 +15,7 @@ from rich.text import Text
 from agent.wire.times import to_rfc3339
 from simulator.exit_codes import ExitCode
 from simulator.labels.terminal import WrongUse, show_progress
-from simulator.onboarding.cli.options import advice, end, option, stop_code, takes_way, told_in_one_line
+from simulator.onboarding.cli.options import PREFIX, advice, end, option, stop_code, takes_way, told_in_one_line
 from simulator.onboarding.connecting import Way, connected
 from simulator.onboarding.driver import OnboardingReport, drive_labels
 from simulator.onboarding.folder import open_run, write_reports
@@ -34,7 +34,7 @@ from simulator.onboarding.steps import MARK, Desk
 @option(
     "--out", type=click.Path(path_type=Path), help="Folder for report.html, junit.xml, report.json, journal, audit."
 )
-@option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@option("--json", "as_json", envvar=f"{PREFIX}_LABELS_JSON", is_flag=True, help="Print the report as JSON.")
 def labels_command(
     *,
     labels: tuple[Path, ...],

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -19,6 +19,8 @@ from simulator.labels.errors import LabelError
 from simulator.labels.terminal import CheckFailed, Unreachable, WrongUse
 from simulator.onboarding.connecting import Way
 
+PREFIX: Final = "FLEET_SIMULATOR_ONBOARD"
+"""Of the environment variables of these commands; the command and the option's name follow."""
 option = partial(click.option, show_default=True, show_envvar=True)
 
 _WAY = (

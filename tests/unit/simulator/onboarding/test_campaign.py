@@ -275,7 +275,8 @@ def test_a_device_that_vanished_or_was_doubled_is_told_by_name():
     journal = Journal(None, {})
     start(service, 3, journal=journal)
     first, second, _ = list(service.devices)
-    service.devices["twin"] = service.devices.pop(first).model_copy(update={"device_identifier": "SN-1"})
+    renamed = {"device_identifier": "SN-1", "device_id": "twin"}
+    service.devices["twin"] = service.devices.pop(first).model_copy(update=renamed)
     assert second in service.devices
     report, _ = start(service, 3, journal=journal)
     assert (report.audited.missing, report.audited.doubled) == (("SN-0",), ("SN-1",))

@@ -183,7 +183,7 @@ def test_a_list_that_fails_does_not_keep_the_device_from_being_removed():
     (journey,) = report.journeys
     assert _verdicts(journey) == [Verdict.PASSED, Verdict.PASSED, Verdict.FAILED, Verdict.PASSED, Verdict.PASSED]
     assert service.devices == {}
-    assert faults(report) == ["SIM-000001: list: expected device listed, answered server error (500 oops)"]
+    assert faults(report) == ["SIM-000001: list: answered server error (500 oops); expected device listed"]
 
 
 @pytest.mark.parametrize(
@@ -246,13 +246,38 @@ def test_an_answer_of_the_wrong_shape_is_a_failed_step_and_no_crash():
     assert (step.verdict, step.detail) == (Verdict.FAILED, "device_id: must be text")
 
 
-def test_a_lost_connection_after_registration_says_what_is_still_registered():
+def test_a_connection_lost_twice_after_registration_says_what_is_still_registered_and_costs_one_label():
     service = Service()
     service.fail_next("list", TransportError("reset"))
+    service.fail_next("remove", TransportError("reset"))
     report = _drive(service, count=2)
     assert [journey.device_id for journey in report.still_registered] == list(service.devices)
-    assert as_json(report)["still_registered"] == list(service.devices)
-    assert as_json(report)["not_begun"] == ["SIM-000002"]
+    assert len(as_json(report)["still_registered"]) == 1
+    assert as_json(report)["not_begun"] == []
+    assert [journey.passed for journey in report.journeys] == [False, True]
+
+
+def test_a_lost_answer_costs_one_step_and_the_device_is_still_removed():
+    service = Service()
+    service.fail_next("list", TransportError("reset"))
+    report = _drive(service, count=1)
+    assert _verdicts(report.journeys[0]) == [*[Verdict.PASSED] * 2, Verdict.FAILED, *[Verdict.PASSED] * 2]
+    assert service.devices == {}
+
+
+def test_a_service_that_is_gone_ends_the_run_after_three_labels_in_a_row():
+    service = Service()
+    _drive(service, count=1)
+    service.fail_next("scan", *[TransportError("reset")] * 9)
+    journeys = _drive(service, count=1).journeys
+    assert len(journeys) == 1
+    service.errors.clear()
+    service.fail_next("list", TransportError("reset"))
+    service.fail_next("remove", TransportError("reset"))
+    service.fail_next("scan", *[TransportError("reset")] * 9)
+    report = _drive(service, count=6)
+    assert (len(report.journeys), len(report.not_begun)) == (3, 3)
+    assert isinstance(report.stopped_by, TransportError)
 
 
 def test_a_quota_is_waited_out_as_long_as_the_service_asks():

@@ -136,7 +136,7 @@ def test_a_failed_step_ends_with_code_1_and_a_line_that_names_it(labels, server,
     server.first_answers = [(500, {}, b'{"error":"boom"}')]
     result = _run(labels, server.base_url, key_file)
     assert result.exit_code == 1
-    assert "failed: SIM-000001: scan: expected product shown" in result.stderr
+    assert "failed: SIM-000001: scan: answered server error (500 boom); expected product shown" in result.stderr
     assert "2 of 3 labels went the whole way" in result.stdout
 
 
