@@ -17,6 +17,7 @@ import click
 from agent.errors import AgentError
 from agent.umask import close_umask
 from simulator.exit_codes import ExitCode, exit_code_of
+from simulator.whole_files import disk_refusal
 
 _PREFIX: Final = "FLEET_SIMULATOR"
 
@@ -136,6 +137,12 @@ def main(arguments: list[str] | None = None) -> Any:
     except AgentError as error:
         click.echo(f"fleet-simulator: {error}", err=True)
         code = exit_code_of(error)
+    except OSError as error:
+        refusal = disk_refusal(error)
+        if refusal is None:
+            raise
+        click.echo(f"fleet-simulator: {refusal}", err=True)
+        code = ExitCode.USAGE
     sys.exit(code if isinstance(code, int) else ExitCode.GOOD)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import shlex
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
+from simulator.whole_files import cannot_write, write_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +46,17 @@ def keep_keys(folder: Path) -> Keys:
             return make_keys(folder)
         api_key, secret_key = ((folder / name).read_text("ascii").strip() for name in ("api_key", "secret_key"))
         return Keys(api_key, Secret(secret_key), folder / "secret_key")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "a key file is not text"
-        raise ConfigurationError([f"{folder}: the keys cannot be kept here: {reason}"], "--data") from None
+    except OSError as error:
+        raise ConfigurationError([cannot_write(folder, error, "another --data")], "--data") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(
+            [f"{folder}: a key file is not text; remove it, or give another --data"], "--data"
+        ) from None
 
 
 def write_secret(path: Path, text: str) -> Path:
     """Write a file of mode 600; its path."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(text + "\n")
-    return path
+    return write_whole(path, f"{text}\n", mode=0o600)
 
 
 def curl_line(base_url: str, keys: Keys, path: str, body: str | None = None) -> str:

@@ -20,10 +20,14 @@ def write_new(path: Path, content: bytes, mode: int) -> None:
         OSError: it cannot be written.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        path.unlink(missing_ok=True)  # half a key would be in the way of the next attempt
+        raise
 
 
 def read_key_file(path: Path, *, others_may_not: int = 0) -> bytes:

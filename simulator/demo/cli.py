@@ -25,6 +25,7 @@ from simulator.interrupts import terminations_as_interrupts
 from simulator.keys import curl_line
 from simulator.report.demo_page import demo_page
 from simulator.report.values import Tone
+from simulator.whole_files import write_whole
 
 _DEFAULTS: Final = DemoSettings()
 
@@ -102,10 +103,10 @@ def _perform(settings: DemoSettings, folder: DemoFolder, console: Console, *, as
 def _write(told: Told, proofs: list[Proof], screen: Screen, folder: DemoFolder, began_s: float) -> dict[str, Any]:
     duration_s = screen.elapsed_s()
     document = summary_document(told, proofs, began_s=began_s, duration_s=duration_s)
-    folder.proofs.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    (folder.logs / "virtual.log").write_text(virtual_log(told.fleet.ledgers.values()), encoding="utf-8")
+    write_whole(folder.proofs, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    write_whole(folder.logs / "virtual.log", virtual_log(told.fleet.ledgers.values()))
     report = tell_report(told, proofs, events=screen.events, marks=screen.marks, began_s=began_s, duration_s=duration_s)
-    folder.report.write_text(demo_page(report), encoding="utf-8")
+    write_whole(folder.report, demo_page(report))
     return document
 
 

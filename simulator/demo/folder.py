@@ -11,6 +11,7 @@ from typing import Final
 
 from agent.errors import ConfigurationError
 from simulator.file_lock import lock_file
+from simulator.whole_files import cannot_write
 
 MARKER: Final = ".fleet-simulator-demo"
 _MARKER_TEXT: Final = "This folder was made by 'fleet-simulator demo', which deletes and rewrites it at each run.\n"
@@ -104,7 +105,7 @@ def _claim(root: Path) -> None:
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         (root / MARKER).write_text(_MARKER_TEXT)
     except OSError as error:
-        raise ConfigurationError([f"{root} cannot be written: {error.strerror or error}"], "--out") from None
+        raise ConfigurationError([cannot_write(root, error, "another --out")], "--out") from None
 
 
 def _make_parts(folder: DemoFolder) -> DemoFolder:
@@ -115,7 +116,7 @@ def _make_parts(folder: DemoFolder) -> DemoFolder:
         for part in (folder.labels, folder.logs):
             part.mkdir()
     except OSError as error:
-        raise ConfigurationError([f"{folder.root} cannot be written: {error.strerror or error}"], "--out") from None
+        raise ConfigurationError([cannot_write(folder.root, error, "another --out")], "--out") from None
     return folder
 
 

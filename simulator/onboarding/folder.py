@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.errors import ConfigurationError
+from simulator import whole_files
 from simulator.onboarding import journal as journals
 from simulator.onboarding import trail as trails
 from simulator.onboarding.journal import Journal, leftovers, read_journal
@@ -102,11 +103,8 @@ def write_whole(path: Path, text: str) -> Path:
     Raises:
         ConfigurationError: it cannot be written.
     """
-    new = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        new.write_text(text, encoding="utf-8")
-        new.replace(path)
+        return whole_files.write_whole(path, text)
     except OSError as problem:
-        raise ConfigurationError([f"{path} cannot be written: {problem.strerror}"], "--out") from None
-    return path
+        raise ConfigurationError([whole_files.cannot_write(path, problem, "another --out")], "--out") from None

@@ -19,6 +19,7 @@ from typing import IO, Any, Final, Self
 from agent.errors import ConfigurationError
 from agent.wire.secret import redact
 from simulator.file_lock import lock_file
+from simulator.whole_files import cannot_write
 
 FORMAT: Final = "device-agent/onboarding-journal/1"
 NAME: Final = "journal.jsonl"
@@ -46,10 +47,14 @@ class Journal:
         self._written = self._synced = 0
         self.header: Entry = {"event": "run", "format": FORMAT, **header}
         self.entries: list[Entry] = []
-        if path is not None:
-            self._open(path)
-        if not self._written:
-            self._append(self.header)
+        try:
+            if path is not None:
+                self._open(path)
+            if not self._written:
+                self._append(self.header)
+        except ConfigurationError:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -89,7 +94,8 @@ class Journal:
     def close(self) -> None:
         """Let another process have the file."""
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):  # what it still holds has been refused and reported
+                self._file.close()
 
     def _append(self, entry: Entry) -> int:
         line = redact(json.dumps(entry, ensure_ascii=False)).encode() + b"\n"
@@ -123,7 +129,6 @@ class Journal:
         told = {name: header.get(name) for name in self.header if name != "run"}
         differing = sorted(name for name, value in told.items() if value != self.header[name])
         if differing:
-            file.close()
             raise ConfigurationError(
                 [f"{path} is another run's ({', '.join(differing)} differ): give another --out, or the same options"],
                 "--out",
@@ -137,8 +142,8 @@ class Journal:
         try:
             yield
         except OSError as problem:
-            reason = f"the journal {self._path} cannot be written: {problem.strerror}; give another --out"
-            raise ConfigurationError([reason], "--out") from None
+            path = self._path or Path(NAME)
+            raise ConfigurationError([cannot_write(path, problem, "another --out")], "--out") from None
 
 
 def parse_journal(raw: bytes, path: Path) -> tuple[Entry, list[Entry]]:

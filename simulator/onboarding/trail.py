@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from agent.errors import ConfigurationError
 from agent.wire.secret import redact
 from agent.wire.times import to_rfc3339
 from simulator.onboarding.exchange import Exchange
+from simulator.whole_files import cannot_write
 
 NAME: Final = "audit.jsonl"
 
@@ -52,6 +54,7 @@ class AuditFile:
     """
 
     def __init__(self, path: Path, run: str) -> None:
+        self._path = path
         self._run = run
         self._lock = threading.Lock()
         try:
@@ -59,7 +62,7 @@ class AuditFile:
             _cut_torn_line(path)
             self._file: IO[str] = path.open("a", encoding="utf-8")
         except OSError as problem:
-            raise ConfigurationError([f"{path} cannot be written: {problem.strerror}"], "--out") from None
+            raise ConfigurationError([cannot_write(path, problem, "another --out")], "--out") from None
 
     def __enter__(self) -> Self:
         return self
@@ -67,7 +70,8 @@ class AuditFile:
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        with contextlib.suppress(OSError):  # what it still holds has been refused and reported
+            self._file.close()
 
     def tell(self, *, device: str, what: str, attempt: int, intended_at: float, exchange: Exchange) -> None:
         """See :class:`Trail`."""
@@ -87,8 +91,11 @@ class AuditFile:
             "request_id": exchange.request_id or None,
         }
         with self._lock:
-            self._file.write(redact(json.dumps(line, ensure_ascii=False)) + "\n")
-            self._file.flush()
+            try:
+                self._file.write(redact(json.dumps(line, ensure_ascii=False)) + "\n")
+                self._file.flush()
+            except OSError as problem:
+                raise ConfigurationError([cannot_write(self._path, problem, "another --out")], "--out") from None
 
 
 def _cut_torn_line(path: Path) -> None:

@@ -18,6 +18,7 @@ from agent.wire.trust import trust_store
 from simulator.credentials import read_credential, takes_ca_file
 from simulator.exit_codes import ExitCode, exit_code_of
 from simulator.probe.writing import announce, write
+from simulator.whole_files import cannot_write, write_whole
 
 option = partial(click.option, show_default=True, show_envvar=True)
 _CODES: Final = {
@@ -93,6 +94,6 @@ def _write_page(path: Path, report: ProbeReport) -> None:
     from simulator.probe.page import probe_page  # Jinja2, only for the page
 
     try:
-        path.write_text(probe_page(report), encoding="utf-8")
+        write_whole(path, probe_page(report))
     except OSError as error:
-        raise ConfigurationError([f"--html {path} cannot be written: {error.strerror}"], "probe") from None
+        raise ConfigurationError([cannot_write(path, error, "another --html")], "probe") from None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from agent.errors import ConfigurationError
+from simulator.whole_files import cannot_write, write_whole
 
 _FOLDER: Final = "audit"
 _DEVICES: Final = "devices.csv"
@@ -60,14 +62,15 @@ def write_devices(run: Path, devices: Iterable[AuditedDevice]) -> None:
         ConfigurationError: the file cannot be written.
     """
     path = run / _FOLDER / _DEVICES
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    writer.writerows((each.device, each.device_id, each.name) for each in devices)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(_COLUMNS)
-            writer.writerows((each.device, each.device_id, each.name) for each in devices)
+        write_whole(path, text.getvalue())
     except OSError as error:
-        raise ConfigurationError([f"cannot be written: {error.strerror}"], str(path)) from None
+        raise ConfigurationError([cannot_write(path, error, "another --out")], "--out") from None
 
 
 def read_devices(run: Path) -> tuple[AuditedDevice, ...]:

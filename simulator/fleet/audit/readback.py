@@ -9,6 +9,7 @@ read only where that is known to take none away: a server may hand each command 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -344,8 +345,11 @@ class _Writer:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        with self._file:
+        try:
             self._write()
+        finally:
+            with contextlib.suppress(OSError):  # what it still holds has been refused and reported
+                self._file.close()
 
     def stored(self, record: bytes) -> None:
         self._stored += record

@@ -62,8 +62,8 @@ def run_command(
     """Run a fleet against a service, as SCENARIO says, and prove that nothing was lost.
 
     Ctrl-C ends it in order, with a report. Exit codes: 0 passed, 1 a threshold or a check failed, 2 usage, 3
-    inconclusive (the generator was the limit, or a worker died), 4 data lost or changed, 5 the target cannot be
-    reached or went away, 130 ended by Ctrl-C.
+    inconclusive (the generator was the limit, a worker died, or a report could not be written), 4 data lost or
+    changed, 5 the target cannot be reached or went away, or the record could not be written, 130 ended by Ctrl-C.
     """
     with told_in_one_line(), terminations_as_interrupts(), ExitStack() as ends:
         file = read_or_refuse(scenario, allow_python=allow_python)

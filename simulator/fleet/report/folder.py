@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from agent.errors import ConfigurationError, StorageError
+from simulator import whole_files
 from simulator.fleet.record import RunRecord, Second
 from simulator.fleet.report.writing import RUN_FILE, SECONDS_FILE, SecondsFile, record_text
 
@@ -83,11 +84,7 @@ def write_whole(path: Path, text: str) -> None:
     Raises:
         StorageError: it could not be written.
     """
-    new = path.with_name(f".{path.name}.new")
     try:
-        new.write_text(text, encoding="utf-8")
-        new.replace(path)
+        whole_files.write_whole(path, text)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            new.unlink(missing_ok=True)
         raise StorageError(f"{path}: cannot be written: {error}") from None

@@ -121,7 +121,8 @@ def _report(folder: RunFolder, record: RunRecord, view: RunView) -> RunRecord:
             folder.finish(record)
     for sentence in missing:
         view.note(sentence, Tone.BAD)
-    return record
+    # Not in the record: 'fleet-simulator report' makes what is missing, and the run is then what it was.
+    return replace(record, verdict=doubted(record.verdict, missing)) if missing else record
 
 
 def _check_caps(stage: Stage, plan: Plan) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.errors import ConfigurationError
+from simulator.whole_files import cannot_write, write_whole
 
 _SUFFIX: Final = ".yaml"
 
@@ -50,12 +51,11 @@ def write_starter(name: str, path: Path | None, *, force: bool) -> Path:
     text = starter_text(name)
     target = path or Path(f"{name}{_SUFFIX}")
     try:
-        with target.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise ConfigurationError([f"{target} is there already; give --force, or another --out"], "--out") from None
+        if target.exists() and not force:
+            raise ConfigurationError([f"{target} is there already; give --force, or another --out"], "--out")
+        write_whole(target, text)
     except OSError as error:
-        raise ConfigurationError([f"{target} cannot be written: {error.strerror}"], "--out") from None
+        raise ConfigurationError([cannot_write(target, error, "another --out")], "--out") from None
     return target
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.errors import ConfigurationError
+from simulator.whole_files import write_whole
 
 _FILE: Final = "standing.json"
 
@@ -39,7 +40,7 @@ class StandingService:
 def tell_standing(folder: Path, standing: StandingService) -> None:
     """Write the file."""
     values = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(standing).items()}
-    (folder / _FILE).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+    write_whole(folder / _FILE, json.dumps(values, indent=2) + "\n")
 
 
 def forget_standing(folder: Path) -> None:

@@ -16,6 +16,7 @@ from urllib.parse import quote
 from simulator.labels.batch.journal import Journal
 from simulator.labels.batch.manifest import read_manifest
 from simulator.labels.errors import LabelError, LabelsExist
+from simulator.whole_files import cannot_write
 
 MANIFEST_JSON: Final = "manifest.json"
 MANIFEST_CSV: Final = "manifest.csv"
@@ -201,4 +202,4 @@ def _temporary(target: Path) -> Iterator[Path]:
 
 
 def _unwritable(path: Path, problem: OSError) -> LabelError:
-    return LabelError(f"cannot write {path}: {problem.strerror or problem}; free it, or choose another --out")
+    return LabelError(cannot_write(path, problem, "another --out"))

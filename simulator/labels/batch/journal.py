@@ -6,6 +6,7 @@ same batch then goes on at the first label that it lacks. Whoever holds it open 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -15,6 +16,7 @@ from typing import Any, BinaryIO
 
 from simulator.file_lock import lock_file
 from simulator.labels.errors import LabelError, LabelsExist
+from simulator.whole_files import cannot_write
 
 
 class Journal:
@@ -43,14 +45,13 @@ class Journal:
             LabelsExist: another batch was left unfinished here and ``replace`` is false.
             LabelError: another process holds it, or it cannot be written.
         """
-        try:
+        with _refused(path):
             file = _open_locked(path)
-        except OSError as problem:
-            raise LabelError(f"cannot write {path}: {problem.strerror or problem}; choose another --out") from None
         try:
-            return cls._begin(path, file, header, replace=replace)
+            with _refused(path):
+                return cls._begin(path, file, header, replace=replace)
         except BaseException:
-            file.close()
+            _close(file)
             raise
 
     @classmethod
@@ -83,17 +84,23 @@ class Journal:
         return cls(path, file, file.tell(), 0)
 
     def append(self, line: bytes) -> None:
-        """Add the next label; see :func:`label_line`."""
-        self._file.write(line)
+        """Add the next label; see :func:`label_line`.
+
+        Raises:
+            LabelError: it cannot be written; so for :meth:`flush` and all that reads.
+        """
+        with _refused(self._path):
+            self._file.write(line)
         self.done += 1
 
     def flush(self) -> None:
         """Hand what was appended to the operating system."""
-        self._file.flush()
+        with _refused(self._path):
+            self._file.flush()
 
     def records(self) -> Iterator[dict[str, Any]]:
         """What was said of each label, in order; never all of it in memory."""
-        self._file.flush()
+        self.flush()
         with self._path.open("rb") as file:
             file.seek(self._first)
             for line in file:
@@ -101,7 +108,7 @@ class Journal:
 
     def file_names(self) -> Iterator[tuple[str, str]]:
         """Format and name of each file that the batch, or an unfinished one before it, wrote."""
-        self._file.flush()
+        self.flush()
         with self._path.open("rb") as file:
             for line in file:
                 yield from _files_of(_parse(line))
@@ -126,7 +133,21 @@ class Journal:
             return
         if not self.done:
             self.remove()
-        self._file.close()
+        _close(self._file)
+
+
+@contextlib.contextmanager
+def _refused(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as problem:
+        raise LabelError(cannot_write(path, problem, "another --out")) from None
+
+
+def _close(file: BinaryIO) -> None:
+    """Close it; lines that the disk refused are lost, and their labels are made again."""
+    with contextlib.suppress(OSError):
+        file.close()
 
 
 def label_line(record: dict[str, Any]) -> bytes:

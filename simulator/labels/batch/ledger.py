@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, Final
 
 from simulator.file_lock import lock_file
 from simulator.labels.errors import LabelError
+from simulator.whole_files import cannot_write
 
 _SERIAL_MAX: Final = 10**18
 
@@ -167,9 +168,7 @@ class Ledger:
                 lock_file(file.fileno(), wait=True)
                 yield file
         except OSError as problem:
-            raise LabelError(
-                f"cannot write the ledger {self._path}: {problem.strerror or problem}; give another --ledger"
-            ) from None
+            raise LabelError(cannot_write(self._path, problem, "another --ledger")) from None
 
     def _read(self, file: BinaryIO) -> _Read:
         """What the file says; only what was appended since the last time is read."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -189,7 +189,8 @@ def make_labels(
     # Before a serial is taken: what cannot be made must not use any up.
     setup = _setup(orders, size, printing)
     longest = orders.longest()
-    check_room(longest, size=size, level=level)
+    takes = partial(_takes, orders, printing=printing, formats=wanted, level=level, readers=readers)
+    check_room(longest, size=size, level=level, takes=takes)
     for name in wanted:
         FORMATS[name].check(setup)
     prove(longest, size=size, level=level, panel=readers)
@@ -213,6 +214,26 @@ def make_labels(
     if reservation is not None and ledger is not None:
         Ledger(Path(ledger)).made(reservation)
     return batch
+
+
+def _takes(
+    orders: Orders,
+    size: PrintSize,
+    *,
+    printing: PrintOptions,
+    formats: Iterable[str],
+    level: str,
+    readers: Sequence[Decoder],
+) -> bool:
+    """Whether the longest label of a batch could be made in this size, in all formats, and is read."""
+    setup = _setup(orders, size, printing)
+    try:
+        for name in formats:
+            FORMATS[name].check(setup)
+        prove(orders.longest(), size=size, level=level, panel=readers)
+    except LabelError:
+        return False
+    return True
 
 
 def _setup(orders: Orders, size: PrintSize, printing: PrintOptions) -> BatchSetup:

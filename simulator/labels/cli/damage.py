@@ -48,7 +48,7 @@ option = partial(click.option, show_default=True, show_envvar=True)
 @option(
     "--must-fail",
     type=click.Path(path_type=Path),
-    help="Folder for labels that must not scan: per kind the mildest picture that nothing reads.",
+    help="Folder for labels that must not scan: per kind the mildest picture that none of the decoders reads.",
 )
 @option("--jobs", type=int, help="Processes at the same time.  [default: one per core]")
 @option("--json", "as_json", envvar=f"{_PREFIX}_JSON", is_flag=True, help="Print the result as JSON.")
@@ -128,7 +128,10 @@ def _print_summary(batch: DamagedBatch) -> None:
         console.print("severity from which a decoder loses a label (median); * reads some again at a worse one")
         console.print(_flip_table(batch, flips))
     if batch.must_fail:
-        console.print(f"must fail  {summary['must_fail_pictures']} pictures in {escape(str(batch.must_fail))}")
+        console.print(
+            f"must fail  {summary['must_fail_pictures']} pictures in {escape(str(batch.must_fail))}: read by no "
+            f"decoder of {', '.join(batch.run.decoders)}; another one may read them"
+        )
     console.print(f"manifest   {escape(str(batch.folder / 'manifest.json'))}, manifest.csv and flips.csv")
 
 

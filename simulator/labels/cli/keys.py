@@ -10,6 +10,7 @@ import click
 
 from agent.wire.qr.keys import ED25519, KINDS, LabelSigner
 from simulator.labels.terminal import WrongUse
+from simulator.whole_files import cannot_write
 
 option = partial(click.option, show_default=True, show_envvar=True)
 
@@ -41,7 +42,7 @@ def keygen_command(*, out: Path, kind: str, as_json: bool) -> None:
     except FileExistsError:
         raise WrongUse(f"{out} exists and is left alone: give another --out") from None
     except OSError as problem:
-        raise WrongUse(f"cannot write {out}: {problem.strerror}; give another --out") from None
+        raise WrongUse(cannot_write(out, problem, "another --out")) from None
     public = signer.key.shown if kind == ED25519 else None
     if as_json:
         click.echo(json.dumps({"key_file": str(out), "kind": kind, "shown_as": signer.key.shown, "label_key": public}))

@@ -17,6 +17,7 @@ from simulator.labels.symbol.decoders import DECODERS, lone_decoder_warning, pan
 from simulator.labels.symbol.proving import LEVELS
 from simulator.labels.symbol.styled import SHAPES, ProvenDrawing, Style, prove_styled, prove_terminal
 from simulator.labels.terminal import CheckFailed, WrongUse
+from simulator.whole_files import cannot_write, write_whole
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 option = partial(click.option, show_default=True, show_envvar=True)
@@ -115,9 +116,9 @@ def style_command(
 
     drawing = _prove(prove)
     try:
-        out.write_bytes(drawing.data)
+        write_whole(out, drawing.data)
     except OSError as problem:
-        raise WrongUse(f"cannot write {out}: {problem.strerror}; give another --out") from None
+        raise WrongUse(cannot_write(out, problem, "another --out")) from None
     verdicts = {name: verdict.value for name, verdict in drawing.taken.verdicts}
     if as_json:
         document = {"file": str(out), "text": drawing.text, "candidate": drawing.taken.number, "verdicts": verdicts}

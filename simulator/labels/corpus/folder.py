@@ -14,6 +14,7 @@ from simulator.labels.corpus.collection import CLASSES, Entry
 from simulator.labels.corpus.drawing import draw_case
 from simulator.labels.corpus.guide import README, SCHEMA
 from simulator.labels.errors import LabelError, LabelsExist
+from simulator.whole_files import UNFINISHED, cannot_write, write_whole
 
 FORMAT: Final = "device-agent/label-corpus/1"
 CORPUS_JSON: Final = "corpus.json"
@@ -21,7 +22,7 @@ TEXTS: Final = "texts"
 PICTURES: Final = "pictures"
 _RELATIVES: Final = {"MicroQRCode", "RMQRCode"}
 """Some readers of QR codes count these as such."""
-_OURS: Final = {CORPUS_JSON, "corpus.schema.json", "README.md", TEXTS, PICTURES}
+_OURS: Final = {UNFINISHED, CORPUS_JSON, "corpus.schema.json", "README.md", TEXTS, PICTURES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,25 +84,24 @@ def write_corpus(
         (out / "README.md").write_text(README, encoding="utf-8")
         (out / "corpus.schema.json").write_text(_json(SCHEMA), encoding="utf-8")
         # Last: with it, the corpus is whole.
-        (out / CORPUS_JSON).write_text(_json(_document(setting, label_key, rows)), encoding="utf-8")
+        write_whole(out / CORPUS_JSON, _json(_document(setting, label_key, rows)))
+        (out / UNFINISHED).unlink()
     except OSError as problem:
-        raise LabelError(
-            f"cannot write {out}: {problem.strerror or problem}; free it, or choose another --out"
-        ) from None
+        raise LabelError(cannot_write(out, problem, "another --out")) from None
     invalid = [entry for entry in entries if not entry.of.valid]
     pictures = sum(row["picture"] is not None for row in rows)
     return WrittenCorpus(out, len(entries), len(invalid), len({entry.of.name for entry in invalid}), pictures)
 
 
 def _clear(out: Path, *, replace: bool) -> None:
-    """Take away what an earlier corpus left; refuse what is none."""
-    if not out.exists():
-        return
+    """Make the folder, or take away what an earlier corpus left; refuse what is none."""
+    out.mkdir(parents=True, exist_ok=True)
     names = {path.name for path in out.iterdir()}
-    if names and not (names <= _OURS and CORPUS_JSON in names):
+    if names and not (names <= _OURS and names & {CORPUS_JSON, UNFINISHED}):
         raise LabelsExist(f"{out} holds something else than a label corpus: choose another --out")
-    if names and not replace:
+    if names and UNFINISHED not in names and not replace:
         raise LabelsExist(f"{out} holds a label corpus: choose another --out, or pass --replace to overwrite it")
+    (out / UNFINISHED).touch()
     (out / CORPUS_JSON).unlink(missing_ok=True)
     for folder, ending in ((TEXTS, ".txt"), (PICTURES, ".png")):
         for path in (out / folder).glob(f"*{ending}"):

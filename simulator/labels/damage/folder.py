@@ -13,6 +13,7 @@ from PIL import Image
 from simulator.labels.damage.documents import FORMAT
 from simulator.labels.damage.pixels import Pixels
 from simulator.labels.errors import LabelError, LabelsExist
+from simulator.whole_files import UNFINISHED, cannot_write
 
 MANIFEST_JSON: Final = "manifest.json"
 
@@ -34,12 +35,16 @@ class DamageFolder:
         self._option = option
         try:
             path.mkdir(parents=True, exist_ok=True)
-            self._before = self._read_manifest() if any(path.iterdir()) else set()
+            self._before = self._files_before() if any(path.iterdir()) else set()
+            (path / UNFINISHED).touch()
+            (path / MANIFEST_JSON).unlink(missing_ok=True)  # until it is written anew, nothing here is whole
         except OSError as problem:
             raise self._unwritable(path, problem) from None
 
-    def _read_manifest(self) -> set[str]:
-        """The files of the run before."""
+    def _files_before(self) -> set[str]:
+        """The files of the run before, also of one that was ended early."""
+        if (self.path / UNFINISHED).exists():
+            return {path.relative_to(self.path).as_posix() for path in self.path.rglob("*.png")}
         try:
             document = json.loads((self.path / MANIFEST_JSON).read_bytes())
             if document["format"] == FORMAT:
@@ -77,15 +82,17 @@ class DamageFolder:
 
     def finish(self, manifest: bytes) -> Path:
         """Remove what the run before left and this one did not write, then write the manifest."""
-        for name in sorted(self._before):
-            # The name comes out of a file: nothing outside this folder, and nothing but pictures.
-            parts = PurePosixPath(name)
-            if not parts.is_absolute() and ".." not in parts.parts and parts.suffix == ".png":
-                (self.path / name).unlink(missing_ok=True)
+        try:
+            for name in sorted(self._before):
+                # The name comes out of a file: nothing outside this folder, and nothing but pictures.
+                parts = PurePosixPath(name)
+                if not parts.is_absolute() and ".." not in parts.parts and parts.suffix == ".png":
+                    (self.path / name).unlink(missing_ok=True)
+        except OSError as problem:
+            raise self._unwritable(self.path, problem) from None
         self.write(MANIFEST_JSON, manifest)
+        (self.path / UNFINISHED).unlink(missing_ok=True)
         return self.path / MANIFEST_JSON
 
     def _unwritable(self, path: Path, problem: OSError) -> LabelError:
-        return LabelError(
-            f"cannot write {path}: {problem.strerror or problem}; free it, or choose another {self._option}"
-        )
+        return LabelError(cannot_write(path, problem, f"another {self._option}"))

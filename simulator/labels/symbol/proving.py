@@ -8,7 +8,8 @@ then all of it again one version larger, and two.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -40,6 +41,12 @@ class Verdict(StrEnum):
     DIFFERENT = "different"
 
 
+PRINTER_RESOLUTIONS: Final = (203, 300, 600, 1200, 2400)
+"""Dots per inch that printers have, for advice."""
+_STEPS: Final = 11
+_SIZE_MAX_MM: Final = 1000
+
+
 @dataclass(frozen=True, slots=True)
 class PrintSize:
     """The room that a code may take, and the printer that draws it.
@@ -53,8 +60,8 @@ class PrintSize:
     dpi: int = 300
 
     def __post_init__(self) -> None:
-        if not 1 <= self.size_mm <= 1000:  # noqa: PLR2004 - said in the message
-            raise LabelError(f"size is {self.size_mm} mm: give 1 to 1000")
+        if not 1 <= self.size_mm <= _SIZE_MAX_MM:
+            raise LabelError(f"size is {self.size_mm} mm: give 1 to {_SIZE_MAX_MM}")
         if not 50 <= self.dpi <= 4800:  # noqa: PLR2004 - said in the message
             raise LabelError(f"resolution is {self.dpi} dpi: give 50 to 4800")
 
@@ -224,16 +231,24 @@ def prove(text: str, *, size: PrintSize, level: str, panel: Sequence[Decoder]) -
     )
 
 
-def check_room(text: str, *, size: PrintSize, level: str) -> None:
+def check_room(text: str, *, size: PrintSize, level: str, takes: Callable[[PrintSize], bool] | None = None) -> None:
     """Refuse, without drawing it, a text whose code does not fit.
+
+    Args:
+        text: what the code says.
+        size: the room and the printer.
+        level: the lowest error correction level.
+        takes: whether a size can be made; the message names only sizes that can.
 
     Raises:
         LabelError: as :func:`prove`, with the size and the resolution that would fit.
     """
-    _require_room(text, level, encode(text, next(candidate_order(level))), size)
+    _require_room(text, level, encode(text, next(candidate_order(level))), size, takes)
 
 
-def _require_room(text: str, level: str, matrix: Matrix | None, size: PrintSize) -> None:
+def _require_room(
+    text: str, level: str, matrix: Matrix | None, size: PrintSize, takes: Callable[[PrintSize], bool] | None = None
+) -> None:
     if matrix is None:
         raise LabelError(
             f"{len(text.encode())} bytes are more than one QR code holds at level {level}: "
@@ -241,13 +256,23 @@ def _require_room(text: str, level: str, matrix: Matrix | None, size: PrintSize)
         )
     edge = matrix.modules_with_quiet_zone
     if size.dots_per_module(edge) < DOTS_PER_MODULE_MIN:
-        fits_mm = edge * DOTS_PER_MODULE_MIN * _MM_PER_INCH / size.dpi
-        fits_dpi = edge * DOTS_PER_MODULE_MIN * _MM_PER_INCH / size.size_mm
         raise LabelError(
             f"{len(text.encode())} bytes need {matrix.modules} modules and a quiet zone of {QUIET_MODULES}, which do "
             f"not fit into {size.size_mm:g} mm at {size.dpi} dpi with {DOTS_PER_MODULE_MIN} dots per module: "
-            f"--size-mm {_up(fits_mm, 10):g} or --dpi {_up(fits_dpi, 1):g} would fit"
+            + _what_would_fit(edge, size, takes or (lambda _: True))
         )
+
+
+def _what_would_fit(edge: int, size: PrintSize, takes: Callable[[PrintSize], bool]) -> str:
+    """Advice that is accepted when it is followed."""
+    least_mm = _up(edge * DOTS_PER_MODULE_MIN * _MM_PER_INCH / size.dpi, 10)
+    sizes_mm = (max(1.0, round(least_mm * (1 + step / 10), 1)) for step in range(_STEPS))
+    larger = (PrintSize(size_mm, size.dpi) for size_mm in sizes_mm if size_mm <= _SIZE_MAX_MM)
+    finer = (PrintSize(size.size_mm, dpi) for dpi in PRINTER_RESOLUTIONS if dpi > size.dpi)
+    advice = [f"--size-mm {fit.size_mm:g}" for fit in itertools.islice(filter(takes, larger), 1)]
+    fine = (fit for fit in finer if fit.dots_per_module(edge) >= DOTS_PER_MODULE_MIN)
+    advice += [f"--dpi {fit.dpi}" for fit in itertools.islice(filter(takes, fine), 1)]
+    return f"{' or '.join(advice)} would fit" if advice else "shorten the product id or the identifier"
 
 
 def _up(value: float, steps: int) -> float:

@@ -15,6 +15,7 @@ from simulator.labels.verify.expected import ExpectedLabel, load_expected
 from simulator.labels.verify.finding import CodeSearch, Corners, FoundCode
 from simulator.labels.verify.pages import Page, list_files, open_pages
 from simulator.labels.verify.report import PageFinds, Report, State, as_csv, judge_finds
+from simulator.whole_files import cannot_write, write_whole
 
 DPI: Final = 300
 OnProgress = Callable[[int, int], None]
@@ -157,8 +158,6 @@ def _names(stem: str) -> Iterator[str]:
 def _write(path: Path, data: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+        write_whole(path, data)
     except OSError as problem:
-        raise LabelError(
-            f"cannot write {path}: {problem.strerror or problem}; free it, or choose another place"
-        ) from None
+        raise LabelError(cannot_write(path, problem, "another --annotate or --csv")) from None

@@ -58,5 +58,5 @@ def test_two_demos_cannot_work_in_one_folder(tmp_path):
 
 def test_a_place_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigurationError, match="cannot be written"), open_folder(tmp_path / "file" / "out"):
+    with pytest.raises(ConfigurationError, match="cannot write"), open_folder(tmp_path / "file" / "out"):
         pass

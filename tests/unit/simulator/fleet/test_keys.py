@@ -25,7 +25,7 @@ def test_keys_are_kept_over_two_starts_in_files_of_mode_600(tmp_path):
 
 def test_a_place_that_cannot_keep_keys_is_told(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigurationError, match="cannot be kept here"):
+    with pytest.raises(ConfigurationError, match="cannot write"):
         keep_keys(tmp_path / "file" / "keys")
 
 

@@ -200,9 +200,9 @@ def test_a_label_that_no_decoder_reads_is_never_written(tmp_path):
 
 def test_an_out_that_is_a_file_is_refused_with_the_fix(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(LabelError, match="choose another --out"):
+    with pytest.raises(LabelError, match="give another --out"):
         _make(tmp_path / "file")
-    with pytest.raises(LabelError, match="choose another --out"):
+    with pytest.raises(LabelError, match="give another --out"):
         _make(tmp_path / "file" / "below")
 
 

@@ -182,6 +182,15 @@ def test_the_command_prints_where_decoders_lose_the_label(labels, tmp_path):
     assert "never" in result.stdout
 
 
+def test_what_must_fail_is_said_of_the_decoders_that_were_tried(labels, tmp_path):
+    result = _run(
+        *(labels.labels[0].png, "--out", tmp_path / "a", "--must-fail", tmp_path / "b", "--kinds", "blur", "--no-flip"),
+        *("--severities", "1", "--jobs", 1),
+    )
+    tried = json.loads((tmp_path / "b" / "manifest.json").read_text())["decoders"]
+    assert f"read by no decoder of {', '.join(tried)}; another one may read them" in result.stdout.replace("\n", "")
+
+
 def test_json_is_one_object(labels, tmp_path):
     result = _run(
         *(labels.folder, "--out", tmp_path / "a", "--must-fail", tmp_path / "b", "--kinds", "blur", "--no-flip"),

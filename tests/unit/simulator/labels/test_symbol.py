@@ -154,10 +154,10 @@ def test_a_text_too_long_for_any_code_is_refused_with_its_size():
 
 
 def test_a_label_too_small_for_its_text_is_refused_with_sizes_that_fit():
-    with pytest.raises(LabelError, match=r"--size-mm 8\.3 or --dpi 498 would fit"):
+    with pytest.raises(LabelError, match=r"--size-mm 8\.3 or --dpi 600 would fit"):
         _prove(size_mm=5)
     assert _prove(size_mm=8.3).dots_per_module == 2
-    assert _prove(size_mm=5, dpi=498).dots_per_module == 2
+    assert _prove(size_mm=5, dpi=600).dots_per_module == 2
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import errno
 import html
 import io
 import json
+import os
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -160,13 +161,21 @@ def test_a_full_disk_costs_the_reports_that_do_not_fit_and_no_verdict(tmp_path, 
             raise OSError(errno.ENOSPC, "No space left on device")
 
     def opened(self, *arguments, **options):
-        full = self.name in {".seconds.csv.new", ".report.html.new", ".run.json.new"}
+        full = self.name == ".seconds.csv.new"
         return Full() if full and "w" in (*arguments[:1], options.get("mode")) else real(self, *arguments, **options)
+
+    real_os = os.open
+
+    def opened_by_os(path, *arguments, **options):
+        if Path(path).name in {".report.html.new", ".run.json.new"}:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real_os(path, *arguments, **options)
 
     with RunFolder(tmp_path / "run") as run:
         run.append(SECONDS[0])
         with monkeypatch.context() as patched:
             patched.setattr(Path, "open", opened)
+            patched.setattr(os, "open", opened_by_os)
             made = finish_run(run, RECORD)
     assert made.record == RECORD
     assert [sentence.split(":")[0].rpartition("/")[2] for sentence in made.missing] == [
