@@ -157,7 +157,8 @@ class DeviceFinding:
     """One device that something is wrong with, or that is among the slowest.
 
     Attributes:
-        kind: ``lost``, ``doubled``, ``reordered``, ``altered``, ``late``, ``unknown``, ``slow``, ``failing``.
+        kind: ``lost``, ``doubled``, ``reordered``, ``altered``, ``late``, ``unknown``, ``misdated``, ``slow``,
+            ``failing``.
         count: of readings or commands.
         keys: a few of them, to look them up.
     """
@@ -184,6 +185,7 @@ class StreamAudit:
         resent_ambiguous: those of them whose earlier sendings may have arrived; all others had been refused.
         doubled_by_resend: stored more than once since they were sent more than once; counted in neither of the others.
         refused: the service refused them for good.
+        misdated: carried another time than that at which they were made.
     """
 
     sent: int
@@ -200,6 +202,7 @@ class StreamAudit:
     doubled_by_resend: int = 0
     refused: int = 0
     resent_ambiguous: int = 0
+    misdated: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,10 +33,10 @@ from simulator.fleet.audit.sorting import (
     survey,
     weigh_stored,
 )
-from simulator.fleet.audit.telling import tell
+from simulator.fleet.audit.telling import tell, tell_times
 from simulator.fleet.record import AuditRecord, DeviceFinding, StreamAudit
 
-_GRAVITY: Final = {"lost": 0, "doubled": 1, "altered": 2, "unknown": 3, "reordered": 4, "late": 5}
+_GRAVITY: Final = {"lost": 0, "doubled": 1, "altered": 2, "unknown": 3, "reordered": 4, "late": 5, "misdated": 6}
 _WINDOW_BEFORE_MS: Final = 60_000
 _WINDOW_AFTER_MS: Final = 3_600_000
 
@@ -175,9 +175,12 @@ def _judge(
         readings=_reading_stream(readings),
         commands=_command_stream(commands) if had_commands else None,
         complete=complete,
-        sentences=tell(readings, commands if had_commands else None, books, result, len(devices)),
+        sentences=(
+            *tell(readings, commands if had_commands else None, books, result, len(devices)),
+            *tell_times(readings, found),
+        ),
         findings=_listed(found, {each.device: each for each in devices}, settings.findings_max),
-        failures=tuple(_failures(readings, settings)),
+        failures=(*_failures(readings, settings), *tell_times(readings, found)),
         unjudged=(*([] if result.failure is None else [result.failure]), *unjudged),
     )
 
@@ -221,7 +224,14 @@ def _rules(
     header = books[0].header
     late_after_ms = round(settings.late_after_s * 1000)
     return (
-        ReadingRules(header.sequence_name is not None, IDEMPOTENCY_KEY in header.offers, late_after_ms, read, whole),
+        ReadingRules(
+            header.sequence_name is not None,
+            IDEMPOTENCY_KEY in header.offers,
+            late_after_ms,
+            read,
+            whole,
+            header.dated_when_made,
+        ),
         CommandRules(
             ordered_here=any(book.orders for book in books),
             results_listed=COMMAND_RESULTS in header.offers,
@@ -263,6 +273,7 @@ def _reading_stream(sums: ReadingSums) -> StreamAudit:
         resent_ambiguous=sums.resent_ambiguous,
         doubled_by_resend=sums.doubled_by_resend,
         refused=sums.refused,
+        misdated=sums.misdated,
     )
 
 

@@ -18,11 +18,14 @@ class Found:
         counts: (kind, device) -> how many.
         keys: (kind, device) -> a few, to look them up.
         keys_kept: how many of each.
+        early_s, late_s: how far the times that readings carry are off, at most, to either side.
     """
 
     counts: Counter[tuple[str, int]] = field(default_factory=Counter)
     keys: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     keys_kept: int = KEYS_KEPT
+    early_s: float = 0.0
+    late_s: float = 0.0
 
     def add(self, kind: str, device: int, count: int, keys: Sequence[str]) -> None:
         """Something is wrong ``count`` times more."""

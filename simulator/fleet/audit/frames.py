@@ -112,6 +112,8 @@ class LedgerHeader:
         command_lists: what the server's list of a device's commands holds, as the scenario says; see
             :class:`~agent.wire.dialect.CommandLists`.
         command_id, time_zone: as in :class:`~agent.config.dialect.DialectConfig`.
+        dated_when_made: the times that readings carry are meant to be those at which they were made: not in a run whose
+            scenario makes clocks wrong, and not where readings are of the past, or of no device.
     """
 
     worker: int
@@ -125,6 +127,7 @@ class LedgerHeader:
     command_lists: str | None = None
     command_id: str = AUTO
     time_zone: str = AUTO
+    dated_when_made: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 *Lost*: accepted, and not there. *Doubled*: there more often than it may be, which is once; where the service keeps no
 idempotency keys once more for each time that it was sent again while the service may have had it already. *Altered*:
 there with other values, or with another time than it carried. *Unknown*: there, and never sent, or refused for good.
-*Late*: accepted long after it was made.
+*Late*: accepted long after it was made. *Misdated*: carries a time that is not the one at which it was made, by more
+than :data:`OFF_S` on the service's clock; how far the two clocks are apart the times of arrival tell.
 
 *Reordered*: the service says that it received reading A after B, although A was accepted before B was first sent. So
 the order in which a device sends is its own business (live readings before the backlog), requests that were in flight
@@ -20,6 +21,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from agent.core.timekeeping import DATE_RESOLUTION_S
 from simulator.fleet.audit.found import Found
 from simulator.fleet.audit.frames import NO_TIME, ReadingKind
 from simulator.fleet.audit.records import Records
@@ -27,7 +29,11 @@ from simulator.fleet.audit.records import Records
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
+OFF_S: Final = 2 * DATE_RESOLUTION_S
+"""A device that goes by the service's ``Date`` is never further off than this."""
 _NEVER: Final = 2**62
+_QUICKEST: Final = 0.05
+"""This share of the readings came so quickly that what they took is no part of how far two clocks are apart."""
 _SEQUENCE_BITS: Final = 32
 _SEQUENCE_MASK: Final = 2**_SEQUENCE_BITS - 1
 _TIME_BITS: Final = 43
@@ -45,6 +51,7 @@ class ReadingRules:
         late_after_ms: from made to accepted.
         read: by device index: whether it was read back to the end; what was not is not judged.
         whole: by device index: whether its ledger is; where it is not, what is unknown may have been sent.
+        dated_when_made: see :class:`~simulator.fleet.audit.frames.LedgerHeader`.
     """
 
     by_sequence: bool
@@ -52,6 +59,7 @@ class ReadingRules:
     late_after_ms: int
     read: Flags
     whole: Flags
+    dated_when_made: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,7 @@ class ReadingSums:
     unaccounted: int = 0
     dated_by_service: int = 0
     unordered: int = 0
+    misdated: int = 0
 
 
 def judge_readings(records: Records, stored: Records, rules: ReadingRules, found: Found) -> ReadingSums:
@@ -113,6 +122,8 @@ def judge_readings(records: Records, stored: Records, rules: ReadingRules, found
         "late": accepted & facts.has_sent & (facts.accepted_at - facts.made > rules.late_after_ms),
         "unknown": refused & ~accepted & ~facts.in_doubt & (copies > 0),
     }
+    if rules.dated_when_made:
+        wrong["misdated"] = _misdated(facts, first_received, found)
     for kind, flags in wrong.items():
         _tell(found, kind, facts.keys[flags])
     unknown = rows.strangers & rules.whole[stored["device"]]
@@ -136,6 +147,7 @@ def judge_readings(records: Records, stored: Records, rules: ReadingRules, found
         unaccounted=int((rows.strangers & ~unknown).sum()),
         dated_by_service=int(dated),
         unordered=int((~ordered).sum()),
+        misdated=int(wrong["misdated"].sum()) if rules.dated_when_made else 0,
     )
 
 
@@ -259,6 +271,21 @@ def _altered(rows: _Rows, facts: _Facts) -> tuple[Flags, int]:
     altered = np.zeros(facts.size, dtype=np.bool_)
     altered[rows.fact[wrong]] = True
     return altered, int(by_service.sum())
+
+
+def _misdated(facts: _Facts, received: Ints, found: Found) -> Flags:
+    """Which readings carry another time than theirs; nobody can say while no time of arrival is known."""
+    dated = facts.has_sent & (facts.recorded != NO_TIME)
+    there = facts.has_sent & (received < _NEVER)
+    misdated = np.zeros(facts.size, dtype=np.bool_)
+    if not dated.any() or not there.any():
+        return misdated
+    # The service's clock minus the run's: nothing is received before it is sent, and some at once.
+    apart_ms = np.quantile(received[there] - facts.sent_at[there], _QUICKEST)
+    off_s = (facts.recorded[dated] - facts.made[dated] - apart_ms) / 1000
+    found.early_s, found.late_s = max(found.early_s, float(-off_s.min())), max(found.late_s, float(off_s.max()))
+    misdated[dated] = np.abs(off_s) > OFF_S
+    return misdated
 
 
 def _reordered(facts: _Facts, received: Ints) -> Flags:

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from agent.wire.extensions import RECORDED_AT
 from simulator.fleet.audit.command_findings import CommandSums
+from simulator.fleet.audit.found import Found
 from simulator.fleet.audit.frames import LedgerHeader
 from simulator.fleet.audit.readback import ReadBackResult
-from simulator.fleet.audit.reading_findings import ReadingSums
+from simulator.fleet.audit.reading_findings import OFF_S, ReadingSums
 from simulator.fleet.audit.sorting import LedgerSurvey
 from simulator.fleet.record import AuditRecord, DeviceFinding
 
@@ -63,6 +64,15 @@ def _readings(sums: ReadingSums) -> Iterator[str]:
         )
     if sums.refused:
         yield f"the service refused {sums.refused:,} readings for good"
+
+
+def tell_times(sums: ReadingSums, found: Found) -> Iterator[str]:
+    """How far the times that readings carry are off, where that is too far."""
+    if sums.misdated:
+        yield (
+            f"{sums.misdated:,} of {sums.sent:,} readings carry a time that is more than {OFF_S:g} s away from when "
+            f"they were made: up to {found.early_s:.1f} s too early, {found.late_s:.1f} s too late"
+        )
 
 
 def _commands(sums: CommandSums | None) -> Iterator[str]:

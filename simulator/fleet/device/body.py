@@ -90,13 +90,11 @@ class Body:
 
     def around(self, now: Moment) -> Surroundings:
         """What a handler may see."""
-        service_s = self.time.at(now)
         return Surroundings(
             device_id=self.speaker.device_id,
             now=now,
             values=self.values(now),
             interval_s=self.model.interval_s,
-            service_s=now.wall_s if service_s is None else service_s,
             version=self._version(now),
             firmware=self.model.nature.firmware if self.model.nature is not None else None,
         )

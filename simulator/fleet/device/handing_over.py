@@ -136,15 +136,15 @@ class HandingOver:
             return self._again(disk.in_flight, now)
         return None if disk.outbox.is_empty else self._next_readings(now)
 
-    def answered(self, ask: Ask, answer: HttpAnswer, now: Moment) -> OutcomeClass:
-        """Take an answer, good or not; the class that it counts in."""
+    def answered(self, ask: Ask, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
+        """Take the answer to what was sent at ``sent_s``, good or not; the class that it counts in."""
         self.is_waiting = False
         familiar = self._body.familiar
         if ask.operation is Operation.READINGS and familiar.taken(answer, len(ask.keys)):
             stamps = stamps_of(answer.headers)
             if stamps is not None:
                 self._take_readings(ask, {}, now)
-                self._succeeded(stamps.server_time, now)
+                self._succeeded(stamps.server_time, now, now.monotonic_s - sent_s)
                 return OutcomeClass.OK
         try:
             good = judge(answer, page_is_meant=answer.page_is_meant)
@@ -158,7 +158,7 @@ class HandingOver:
         except ServiceError as error:
             self.failed(ask, error, now)
             return outcome_of(error)
-        self._succeeded(good.server_time, now)
+        self._succeeded(good.server_time, now, now.monotonic_s - sent_s)
         return OutcomeClass.OK
 
     def failed(self, ask: Ask, error: ServiceError, now: Moment, *, left: bool = True) -> None:
@@ -223,11 +223,11 @@ class HandingOver:
         """When something may go out, on the monotonic clock."""
         return self.not_before_s if self.not_before_s > self._held_until_s else self._held_until_s
 
-    def _succeeded(self, server_time: float | None, now: Moment) -> None:
+    def _succeeded(self, server_time: float | None, now: Moment, round_trip_s: float = 0.0) -> None:
         self.fault = ""
         self._patience.succeeded()
         self.not_before_s = now.monotonic_s
-        self._body.time.observe(server_time, now)
+        self._body.time.observe(server_time, now, round_trip_s)
 
     # --- commands -----------------------------------------------------------------------------------------------------
 

@@ -31,13 +31,19 @@ class KnownTime:
         """What is known of this boot; None before the first answer."""
         return None if self._boot_id == _NEVER else BootTime(self._low_s, self._high_s, self._at_s)
 
-    def observe(self, server_time: float | None, moment: Moment) -> None:
-        """An answer with this ``Date`` (epoch seconds, or None) arrived at ``moment``."""
+    def observe(self, server_time: float | None, moment: Moment, round_trip_s: float = 0.0) -> None:
+        """Learn from an answer; see :meth:`agent.core.timekeeping.ServiceTime.observe`.
+
+        Args:
+            server_time: its ``Date``, epoch seconds; None or an impossible time changes nothing.
+            moment: when it arrived.
+            round_trip_s: how long before that the request was sent; of a held poll the ``Date`` may be that old.
+        """
         if server_time is None or server_time < EARLIEST_S:
             return
         at_s = moment.monotonic_s
         low_s = server_time - at_s
-        high_s = low_s + DATE_RESOLUTION_S
+        high_s = low_s + DATE_RESOLUTION_S + (round_trip_s if round_trip_s > 0 else 0.0)
         if self._boot_id == moment.boot_id:
             drift_s = _DRIFT * abs(at_s - self._at_s)
             known_low_s, known_high_s = self._low_s - drift_s, self._high_s + drift_s
@@ -48,7 +54,7 @@ class KnownTime:
                 high_s = narrow_high_s if narrow_high_s > narrow_low_s else narrow_low_s
                 self._back = None
             elif narrow_low_s == known_low_s:
-                self._observe_earlier(server_time, moment)
+                self._observe_earlier(server_time, moment, round_trip_s)
                 return
         else:
             self._boot_id = moment.boot_id
@@ -57,14 +63,14 @@ class KnownTime:
         self._high_s = high_s
         self._at_s = at_s
 
-    def _observe_earlier(self, server_time: float, moment: Moment) -> None:
+    def _observe_earlier(self, server_time: float, moment: Moment, round_trip_s: float) -> None:
         """An answer from before what is known: a late one, or the service's clock was set back."""
         back = self._back
         known = BootTime(self._low_s, self._high_s, self._at_s)
         time = ServiceTime(boot_id=self._boot_id, boot_time=known)
         if back is not None:
             time = replace(time, set_back=back.set_back, set_back_at_s=back.set_back_at_s)
-        self._back = time = time.observe(server_time, moment)
+        self._back = time = time.observe(server_time, moment, round_trip_s)
         found = time.boot_time
         if found is not None:
             self._low_s, self._high_s, self._at_s = found.low_s, found.high_s, found.at_s

@@ -69,7 +69,7 @@ class Listening:
             listing = reading.take(answer)
         except ServiceError as error:
             if reading.has_begun:
-                self._take_in(reading.listing(is_whole=False), now)
+                self._take_in(reading.listing(is_whole=False), sent_s, now)
             self.failed(error, now)
             return outcome_of(error)
         if listing is None:
@@ -78,7 +78,7 @@ class Listening:
             return OutcomeClass.OK
         is_one_page, self._reading = self._reading is None, None
         poll = listing.poll
-        news = self._take_in(listing, now)
+        news = self._take_in(listing, sent_s, now)
         if is_one_page and not (poll.unchanged or poll.commands or poll.malformed):
             self._body.familiar.learn_empty(answer.body)
         stamps = Stamps(None, listing.etag)  # its time is observed already: the decisions above went by it
@@ -92,24 +92,25 @@ class Listening:
         self.fault = str(error)
         self.due_s = now.monotonic_s + self._patience.failed(error)
 
-    def _take_in(self, listing: Listing, now: Moment) -> bool:
+    def _take_in(self, listing: Listing, sent_s: float, now: Moment) -> bool:
         """Decide on what is listed; whether it brought something new."""
         poll = listing.poll
-        self._body.time.observe(poll.server_time, now)
+        self._body.time.observe(poll.server_time, now, now.monotonic_s - sent_s)
         return not poll.unchanged and take_in(self._body, poll, now)
 
     def _heard(self, stamps: Stamps, *, unchanged: bool, news: bool, held: bool, sent_s: float, now: Moment) -> None:
         body = self._body
         self._patience.succeeded()
         self.fault = ""
-        body.time.observe(stamps.server_time, now)
+        took_s = now.monotonic_s - sent_s
+        body.time.observe(stamps.server_time, now, took_s)
         if stamps.etag or not unchanged:
             self._etag = stamps.etag
         self._pace, wait_s = self._pace.polled(
             active=news,
             busy=body.lanes is not None and body.lanes.busy,
             held=held,
-            took_s=now.monotonic_s - sent_s,
+            took_s=took_s,
             fraction=body.chance(),
         )
         self.due_s = now.monotonic_s + wait_s

@@ -102,7 +102,7 @@ class VirtualDevice:
             if self._body.lanes is not None:
                 self.own_due_s = _AT_ONCE_S  # it may have brought a command
             return outcome
-        return self.uplink.answered(ask, answer, now)
+        return self.uplink.answered(ask, answer, sent_s, now)
 
     def failed(self, ask: Ask, error: ServiceError, now: Moment, *, left: bool = True) -> None:
         """No answer came: the same is asked again after a while; ``left``: the request went out."""

@@ -68,7 +68,6 @@ class Surroundings:
         now: this instant.
         values: what its sensors read now.
         interval_s: how often they are read by default.
-        service_s: the service's clock, epoch seconds, as far as the device knows it.
         version: of its firmware; empty where it does not tell.
         firmware: how its updates go; None where there are none.
     """
@@ -77,7 +76,6 @@ class Surroundings:
     now: Moment
     values: Mapping[str, float]
     interval_s: float
-    service_s: float
     version: str = ""
     firmware: Firmware | None = None
 
@@ -126,7 +124,7 @@ def _rejected(code: str, sentence: str) -> Work:
 
 
 def _ping(payload: PingPayload, around: Surroundings) -> Work:
-    result = {"pong": True, "echo": payload.echo, "agent_time": to_rfc3339(around.service_s)}
+    result = {"pong": True, "echo": payload.echo, "agent_time": to_rfc3339(around.now.wall_s)}
     if around.version:
         result["firmware"] = around.version
     return _succeeded({**result, "device_id": around.device_id})

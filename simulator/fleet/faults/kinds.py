@@ -104,6 +104,9 @@ LINK_KINDS: Final = frozenset(
 _REFUSED: Final = frozenset({"broken_json", "nan_sensor", "oversized_json", "schema_drift"})
 """Those that make bodies which a service may refuse."""
 
+_CLOCKS: Final = frozenset({"clock_jump", "clock_skew"})
+"""Those that make the clocks of devices wrong."""
+
 _READER: Final[TypeAdapter[Any]] = TypeAdapter(DeviceFaultSettings)
 
 
@@ -123,6 +126,11 @@ def read_fault(document: Mapping[str, Any]) -> DeviceFaultSettings:
 def plans_refusals(kinds: Iterable[str]) -> bool:
     """Whether faults of these kinds make readings that a service refuses, as the scenario means it."""
     return not _REFUSED.isdisjoint(kinds)
+
+
+def plans_wrong_clocks(kinds: Iterable[str]) -> bool:
+    """Whether faults of these kinds make the clocks of devices wrong, as the scenario means it."""
+    return not _CLOCKS.isdisjoint(kinds)
 
 
 def build_faults(settings: Iterable[DeviceFaultSettings], *, origin_s: float) -> tuple[DeviceFault[Any], ...]:

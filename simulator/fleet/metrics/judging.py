@@ -44,7 +44,7 @@ _COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
 _CLOCKS_S: Final = 0.001
 """Sums of durations are not exact; no phase is this short."""
 # What only grows when more is read back: what was found counts, that nothing was found does not.
-_FOUND: Final = frozenset({"lost", "doubled", "reordered", "altered", "late", "unknown"})
+_FOUND: Final = frozenset({"lost", "doubled", "reordered", "altered", "late", "unknown", "misdated"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ GROUPS: Final = {"failed": FAILED, "all": frozenset(OutcomeClass)}
 
 AUDIT_COUNTS: Final = (
     "lost", "doubled", "reordered", "altered", "late", "unknown", "ambiguous", "resent", "resent_ambiguous", "sent",
-    "accepted", "stored",
+    "accepted", "stored", "misdated",
 )  # fmt: skip
 AUDIT_STREAMS: Final = ("readings", "commands", "registrations")
 

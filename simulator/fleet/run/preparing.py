@@ -15,6 +15,7 @@ from agent.wire.extensions import LIST_PARAMETERS, RECORDED_AT
 from simulator.fleet.audit.book import SEQUENCE_NAME, first_number_of
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
 from simulator.fleet.audit.frames import LedgerHeader
+from simulator.fleet.faults.kinds import plans_wrong_clocks
 from simulator.fleet.plan.digest import deal
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.play.backfill import BackfillJob, history_name, window_of
@@ -181,7 +182,15 @@ def _fleet_jobs(setting: Setting, prepared: Prepared, provisioned: Provisioned) 
         ours = provisioned.devices[devices.start : devices.stop]
         offers = tuple(sorted(prepared.offers))
         header = LedgerHeader(
-            worker, devices.start, len(devices), prepared.began_ms, name, offers, first_number, *_said(scenario)
+            worker,
+            devices.start,
+            len(devices),
+            prepared.began_ms,
+            name,
+            offers,
+            first_number,
+            *_said(scenario),
+            dated_when_made=_dates_when_made(scenario),
         )
         yield FleetJob(
             scenario=scenario,
@@ -249,6 +258,13 @@ def _said(scenario: Scenario) -> tuple[str | None, str | None, str, str]:
     section = scenario.target.dialect
     dialect = section.dialect()
     return dialect.recorded_at_reading, dialect.command_lists, section.command_id, section.time_zone
+
+
+def _dates_when_made(scenario: Scenario) -> bool:
+    """Whether the times of readings are meant to be right: those of devices, by clocks that nothing makes wrong."""
+    has_wrong_clocks = any(model.clock is not None for model in scenario.fleet.models)
+    is_planned = has_wrong_clocks or plans_wrong_clocks(fault.kind for fault in scenario.faults)
+    return scenario.level == "core" and not is_planned
 
 
 def _address(setting: Setting, provisioned: Provisioned) -> tuple[Address, frozenset[str] | None]:

@@ -11,6 +11,7 @@ from agent.errors import ConfigurationError, TransportError
 from agent.wire.times import to_rfc3339
 from simulator.exit_codes import ExitCode
 from simulator.fleet.audit.book import first_number_of
+from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.audit.findings import AuditSettings, audit_run, exit_code_of_audit
 from simulator.fleet.audit.folder import ledger_path
 from simulator.fleet.record import DeviceFinding, StreamAudit
@@ -328,3 +329,52 @@ def test_a_file_that_is_no_ledger_is_refused_in_one_line(tmp_path):
     path.write_bytes(b"hello")
     with pytest.raises(ConfigurationError, match="no ledger of a run"):
         asyncio.run(audit_run(tmp_path, None, AuditSettings(), lambda _done, _total: None))
+
+
+def test_readings_that_carry_another_time_than_theirs_are_misdated_and_the_audit_says_how_far_off(tmp_path):
+    with story(tmp_path, dated_when_made=True) as told:
+        clean(told, readings=20)
+        for sequence, off_s in ((21, -21.0), (22, 7.5), (23, 3.5)):
+            values = {"temperature": 5.0}
+            recorded_ms = BEGAN_MS + round((sequence * 10 + off_s) * 1000)
+            made = {"made_s": sequence * 10.0, "at_s": sequence * 10.0}
+            told.ledger.reading_sent(2, sequence, digest_values(values), recorded_ms=recorded_ms, **made)
+            told.store(2, sequence, sequence * 10.0, values, recorded_ms)
+            told.ledger.readings_accepted(2, [sequence], sequence * 10.0)
+        audit = told.audit()
+    assert (audit.readings.misdated, audit.readings.altered) == (2, 0)
+    assert audit.findings == (DeviceFinding("d-2", "sim-2", "misdated", 2, ("21", "22")),)
+    [said] = audit.failures
+    assert said == (
+        "2 of 83 readings carry a time that is more than 4 s away from when they were made: up to 21.0 s too early, "
+        "7.5 s too late"
+    )
+    assert said in audit.sentences
+    assert exit_code_of_audit(audit) is ExitCode.CHECK_FAILED
+
+
+@pytest.mark.parametrize("apart_s", [0.0, 3600.0, -3600.0])
+def test_a_service_whose_clock_is_another_than_this_machines_misdates_nothing(tmp_path, apart_s):
+    """Devices go by the service's clock: so does the judgement of the times that they send."""
+    with story(tmp_path, dated_when_made=True) as told:
+        for sequence in range(1, 41):
+            at_s, values = sequence * 10.0, {"temperature": 1.0}
+            recorded_ms = BEGAN_MS + round((at_s + apart_s) * 1000)
+            told.ledger.reading_sent(
+                0, sequence, digest_values(values), recorded_ms=recorded_ms, made_s=at_s, at_s=at_s + 30
+            )
+            told.store(0, sequence, at_s + apart_s + 30.0, values, recorded_ms)
+            told.ledger.readings_accepted(0, [sequence], at_s + 31)
+        audit = told.audit()
+    assert (audit.readings.misdated, audit.failures) == (0, ())
+
+
+def test_times_are_not_judged_where_the_scenario_makes_clocks_wrong(tmp_path):
+    with story(tmp_path, dated_when_made=False) as told:
+        clean(told)
+        values = {"temperature": 5.0}
+        told.ledger.reading_sent(0, 6, digest_values(values), recorded_ms=BEGAN_MS - 10**9, made_s=60.0, at_s=60.0)
+        told.store(0, 6, 60.0, values, BEGAN_MS - 10**9)
+        told.ledger.readings_accepted(0, [6], 60.0)
+        audit = told.audit()
+    assert (audit.readings.misdated, audit.failures) == (0, ())

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import gc
+import json
 import tracemalloc
 from collections import Counter
 from dataclasses import replace
+from email.utils import formatdate
 
 import pytest
 
 from agent.core.polling import PollIntervals
 from agent.wire import extensions
+from agent.wire.times import parse_time
 from simulator.fleet.device.driver import Clocks, Driver, Member
 from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.model import DeviceModel, Fleetwide
@@ -401,3 +404,54 @@ def test_the_power_goes_while_the_proof_is_on_its_way_and_the_others_go_on():
     bench.run(300)
     others = {device for device, _, _ in bench.written("readings_accepted")}
     assert len(others) == 2
+
+
+@pytest.mark.parametrize("wall_off_s", [0.0, -86_400.0])
+def test_the_date_of_a_held_poll_is_that_of_its_begin_and_readings_carry_the_right_time_nevertheless(wall_off_s):
+    """A server may write the head of an answer before it waits: such a ``Date`` is as old as the poll was long."""
+    begun = {}
+
+    def answer(request):
+        if request.method == "POST":
+            now_s = bench.clock.time()
+            body = [] if request.target.endswith("result") else json.loads(request.body)
+            carried.extend(
+                (now_s, parse_time(each["recorded_at"])) for each in ([body] if isinstance(body, dict) else body)
+            )
+            return 201, {"date": formatdate(START_S + now_s, usegmt=True)}, b"{}"
+        begun[request.device] = request.sent_s
+        status, headers, body = NOTHING
+        return status, {**headers, "date": formatdate(START_S + request.sent_s, usegmt=True)}, body
+
+    carried: list[tuple[float, float]] = []
+    model = DeviceModel(interval_s=30.0, polling=PollIntervals(1.0, 1.0, 1.0), wait_s=20.0)
+    bench = Bench(devices=20, model=model, answer=answer, offers=extensions.ALL)
+    bench.driver.clocks = Clocks(bench.clock.time, lambda: START_S + bench.clock.time() + wall_off_s)
+    bench.engine.holds_s = 20.0
+    bench.switch_on()
+    bench.run(100)
+    assert len(begun) == 20
+    # A right wall clock is believed; a wrong one gives way, once a quick answer came, to bounds two seconds apart.
+    first_s, off_s = (1000, 0.02) if not wall_off_s else (1035, 2.1)
+    dated = [recorded_s - START_S - now_s for now_s, recorded_s in carried if now_s > first_s]
+    assert len(dated) >= 40
+    assert max(map(abs, dated)) < off_s
+
+
+def test_the_time_in_a_pings_result_is_that_of_the_ping_though_the_poll_that_brought_it_was_held():
+    def answer(request):
+        if request.method == "POST":
+            if "result" in request.target:
+                reported.append((request.sent_s, json.loads(request.body)))
+            return 201, {}, b"{}"
+        status, headers, body = NOTHING if reported else (200, {}, PING)
+        return status, {**headers, "date": formatdate(START_S + request.sent_s, usegmt=True)}, body
+
+    reported: list[tuple[float, dict]] = []
+    model = DeviceModel(interval_s=600.0, polling=PollIntervals(1.0, 1.0, 1.0), wait_s=20.0)
+    bench = Bench(devices=1, model=model, answer=answer, offers=extensions.ALL)
+    bench.engine.holds_s = 20.0
+    bench.switch_on()
+    bench.run(60)
+    [sent_s, body] = reported[-1]
+    assert abs(parse_time(body["result"]["agent_time"]) - START_S - sent_s) < 0.1

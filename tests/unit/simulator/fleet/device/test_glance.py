@@ -131,6 +131,7 @@ OBSERVATIONS = st.lists(
         st.floats(0, 5000),
         st.sampled_from(["one", "one", "one", "two"]),
         st.floats(-3, 3),
+        st.floats(-1, 30),  # the round trip; below nothing where the clocks of two calls disagree
     ),
     max_size=8,
 )
@@ -140,11 +141,11 @@ OBSERVATIONS = st.lists(
 @given(OBSERVATIONS)
 def test_what_a_device_knows_of_the_time_is_what_the_core_says(observations):
     known, core = KnownTime(), ServiceTime(trust_wall=True)
-    for off_s, at_s, boot_id, wall_off_s in observations:
+    for off_s, at_s, boot_id, wall_off_s, took_s in observations:
         moment = Moment(at_s, START_S + at_s + wall_off_s, boot_id)
         server_time = None if off_s is None else float(int(START_S + at_s + off_s))
-        known.observe(server_time, moment)
-        core = core.observe(server_time, moment)
+        known.observe(server_time, moment, took_s)
+        core = core.observe(server_time, moment, took_s)
         assert known.boot_time == core.boot_time
         for asked in (moment, Moment(at_s + 7, 5.0, boot_id), Moment(at_s, START_S, "three")):
             assert known.at(asked) == core.at(asked)
