@@ -257,6 +257,7 @@ class RunRecord:
             such time, or when the work goes on in it.
         partial: why the run did not reach its end, and what of it there is; empty for one that did.
         kind: of the scenario: ``load``, ``onboarding_storm``, ``limiter`` and so on.
+        ages: how old readings were when they were accepted (``readings.age``), like an operation; in ``response``.
     """
 
     name: str
@@ -287,4 +288,5 @@ class RunRecord:
     drained_from_s: float | None = None
     partial: str = ""
     kind: str = "load"
+    ages: Operations = field(default_factory=dict)
     format: str = RECORD_FORMAT

@@ -384,12 +384,14 @@ class HandingOver:
 
     def _take_readings(self, ask: Ask, refused: dict[int, str], now: Moment) -> None:
         body = self._body
-        outbox, book = body.disk.outbox, body.fleet.book
+        outbox, book, ages = body.disk.outbox, body.fleet.book, body.fleet.ages
         delivered = ask.keys if not refused else tuple([key for key in ask.keys if key not in refused])
         if delivered:
+            ages.accepted(outbox.taken_s(delivered), now.monotonic_s)
             body.fleet.gauges.waiting_readings -= outbox.delivered(delivered)
             book.readings_accepted(body.index, delivered, body.run_s(now))
         if refused:
+            ages.given_up(outbox.taken_s(refused), OutcomeClass.REFUSED, now.monotonic_s)
             body.fleet.gauges.waiting_readings -= outbox.refused(refused)
             book.readings_refused(body.index, tuple(refused), body.run_s(now))
             self.fault = next(iter(refused.values()))

@@ -67,6 +67,7 @@ class Readings:
         self._signals = [subject.signals for subject in subjects]
         self._individuals = [Individual.at(fleet.seed, first_index + place) for place in range(len(subjects))]
         self._sequences = array("L", bytes(array("L").itemsize * len(subjects)))
+        self._taken_s: dict[tuple[int, int], float] = {}  # of those under way, by device and number
 
     def make(self, device: int, now: Moment) -> TimedReading:
         """The next reading of a device, which is written down as sent; its key is its number on this device."""
@@ -80,6 +81,7 @@ class Readings:
         recorded_ms = round(now.wall_s * 1000)
         carried_ms = recorded_ms if self._is_dated else None
         at_s = now.monotonic_s - fleet.began_s
+        self._taken_s[device, sequence] = now.monotonic_s
         fleet.book.reading_made(device)
         fleet.book.reading_sent(device, sequence, digest, recorded_ms=carried_ms, made_s=at_s, at_s=at_s)
         return TimedReading(sequence, values_text(values), recorded_ms)
@@ -95,6 +97,8 @@ class Readings:
             now_s: when it ended, on the monotonic clock.
         """
         book, at_s = self._fleet.book, now_s - self._fleet.began_s
+        taken_s = self._taken_s.pop((device, sequence))
+        self._fleet.ages.given_up((taken_s,), outcome, now_s)
         if outcome is OutcomeClass.OK:
             book.readings_accepted(device, (sequence,), at_s)
         elif outcome is OutcomeClass.REFUSED:

@@ -13,6 +13,7 @@ from agent.wire.dialect import Dialect
 from simulator.fleet.audit.book import DeviceBook, NoBook
 from simulator.fleet.device.circumstances import Circumstances
 from simulator.fleet.device.vocabulary import VOCABULARY, VirtualHandler, rules_of
+from simulator.fleet.metrics.ages import Ages, NoAges
 from simulator.fleet.models.model import Model
 from simulator.fleet.signals.base import SignalSet
 from simulator.fleet.signals.climate import CLIMATE
@@ -81,6 +82,7 @@ class Fleetwide:
         first_number: these numbers count from here: another run with the same devices has others.
         book: where the audit's facts go.
         gauges: counted here.
+        ages: where it goes how old readings became.
         began_s: the run's begin on the monotonic clock: the book's times count from it.
         circumstances: states and faults; None for a run without them.
         dialect: what the scenario says of the service beside its extensions.
@@ -98,3 +100,4 @@ class Fleetwide:
     circumstances: Circumstances | None = None
     dialect: Dialect = _AUTO
     base_url: str = "http://service.invalid"
+    ages: Ages = field(default_factory=NoAges)

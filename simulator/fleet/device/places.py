@@ -14,6 +14,7 @@ from simulator.fleet.device.model import DeviceModel, Fleetwide, Gauges
 from simulator.fleet.device.store import Disk
 from simulator.fleet.device.virtual_device import VirtualDevice
 from simulator.fleet.engine.wheel import Timer
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.signals.base import Individual
 
 
@@ -47,6 +48,10 @@ class Place(Protocol):
         """Read the sensors, or stop reading them."""
         ...
 
+    def give_up(self, now_s: float) -> None:
+        """The run is over: what waits on the disk was never accepted."""
+        ...
+
 
 class Site(Timer):
     """What there is of a device while its power is off: its disk, its chance, its clock's faults.
@@ -78,6 +83,10 @@ class Site(Timer):
         if around is None or around.clocks_are_right:
             return now
         return around.moment(Individual.at(self._fleet.seed, self.index), self._model, now)
+
+    def give_up(self, now_s: float) -> None:
+        """The run is over: what waits on the disk was never accepted."""
+        self._fleet.ages.given_up(self._disk.outbox.taken_s(), OutcomeClass.TIMEOUT, now_s)
 
     def body(self, speaker: Speaker, familiar: Familiar, now: Moment) -> Body:
         """For a life that begins now."""
@@ -125,6 +134,11 @@ class Places(Generic[AnyPlace]):
     def unsettled(self) -> list[int]:
         """The devices that are on and have something to hand over."""
         return list(self._unsettled())
+
+    def give_up(self, now_s: float) -> None:
+        """The run is over: what waits on any disk was never accepted."""
+        for place in self._places:
+            place.give_up(now_s)
 
     def had_contact(self, index: int) -> bool:
         """Whether this device ever had a list of its commands, in this life or one before."""

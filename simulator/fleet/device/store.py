@@ -176,11 +176,11 @@ class MemoryOutbox:
         """The key of the reading that is put next."""
         return self._next_key
 
-    def put(self, text: str, digest: int, at: Moment, due_s: float) -> int:
+    def put(self, text: str, digest: int, at: Moment, due_s: float) -> Sequence[float]:
         """Accept one reading; older ones give way at a bound. Arguments as for :class:`Row`.
 
         Returns:
-            How many gave way.
+            When those that gave way were taken, on the monotonic clock.
         """
         key = self._next_key
         self._next_key = key + 1
@@ -189,19 +189,19 @@ class MemoryOutbox:
         if rows is None:
             self._rows = {key: row}
             self._size_bytes = len(text)
-            return 0
+            return ()
         rows[key] = row
-        dropped = self.dropped
+        dropped: list[float] = []
         self._size_bytes += len(text)
         age = age_s(next(iter(rows.values())).at, at)
         # The core's own first questions, before anything is made for it.
         if age is None or age > self._bounds.max_age_s:
-            self._drop(too_old(map(_held, rows.values()), self._bounds.max_age_s, at, len(rows))[0])
+            dropped += self._drop(too_old(map(_held, rows.values()), self._bounds.max_age_s, at, len(rows))[0])
         used_bytes = self._size_bytes + ROW_BYTES * len(rows)
         if len(rows) > self._bounds.max_rows or used_bytes > self._bounds.max_bytes:
             shortage = Shortage(len(rows) - self._bounds.max_rows, used_bytes - self._bounds.max_bytes)
-            self._drop([held for held, _ in evict([map(_held, rows.values())], shortage, len(rows))])
-        return self.dropped - dropped
+            dropped += self._drop([held for held, _ in evict([map(_held, rows.values())], shortage, len(rows))])
+        return dropped
 
     def next_batch(self, limit: int, now: Moment) -> list[Row]:
         """What to send next: live first, then backlog, oldest first."""
@@ -228,6 +228,13 @@ class MemoryOutbox:
         row.recorded_ms = recorded_ms
         return recorded_ms
 
+    def taken_s(self, keys: Iterable[int] | None = None) -> list[float]:
+        """When those of these readings that still wait were taken, on the monotonic clock; None for all that wait."""
+        rows = self._rows
+        if rows is None:
+            return []
+        return [rows[key].at.monotonic_s for key in (rows if keys is None else keys) if key in rows]
+
     def delivered(self, keys: Iterable[int]) -> int:
         """The service has these; how many of them still waited."""
         rows = self._rows
@@ -249,10 +256,12 @@ class MemoryOutbox:
         self.set_aside += gone
         return gone
 
-    def _drop(self, gone: Iterable[Held]) -> None:
+    def _drop(self, gone: Iterable[Held]) -> list[float]:
         keys = [held.key for held in gone]
+        taken_s = self.taken_s(keys)
         self.dropped += len(keys)
         self.delivered(keys)
+        return taken_s
 
 
 def _held(row: Row) -> Held:

@@ -156,7 +156,9 @@ class VirtualDevice:
         if fleet.numbered:
             values[SEQUENCE_NAME] = fleet.first_number + outbox.next_key
         dropped = outbox.put(values_text(values), digest, now, self._sample_due_s)
-        fleet.gauges.waiting_readings += 1 - dropped
+        fleet.gauges.waiting_readings += 1 - len(dropped)
+        if dropped:
+            fleet.ages.given_up(dropped, OutcomeClass.TIMEOUT, now.monotonic_s)
         fleet.book.reading_made(body.index)
         if fleet.circumstances is not None:
             self.uplink.hold(fleet.circumstances.held_until_s(body.individual, now))

@@ -242,4 +242,4 @@ def _totals(record: RunRecord) -> Operations:
         if f"{FAMILY}.{stage}" not in record.operations:
             count = Histogram.decode(text).count
             stages[f"{FAMILY}.{stage}"] = {OutcomeClass.OK: Tally(count, count, text, "")}
-    return {**stages, **record.operations}
+    return {**stages, **record.ages, **record.operations}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from simulator.fleet.metrics.ages import AGE_OPERATIONS
 from simulator.fleet.metrics.stages import STAGE_OPERATIONS
 
 HELD: Final = frozenset({"http.long_poll"})
@@ -29,4 +30,5 @@ OPERATIONS: Final = frozenset(
     }
     | HELD
     | set(STAGE_OPERATIONS)
+    | set(AGE_OPERATIONS)
 )

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
+from simulator.fleet.metrics.ages import AGE_OPERATIONS
 from simulator.fleet.metrics.histogram import merged
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import OutcomeClass
@@ -39,6 +40,7 @@ class Stage(IntEnum):
 _MEASURED: Final = tuple(stage for stage in Stage if stage is not Stage.PLANNED)
 _ROUND_TRIP_OPERATION: Final = f"{FAMILY}.{ROUND_TRIP}"
 STAGE_OPERATIONS: Final = (*(stage.operation for stage in _MEASURED), _ROUND_TRIP_OPERATION)
+_DERIVED: Final = frozenset((*STAGE_OPERATIONS, *AGE_OPERATIONS))
 
 
 class CommandWays:
@@ -123,5 +125,5 @@ def stages_of(operations: Operations) -> Mapping[str, str]:
 
 
 def without_stages(operations: Operations) -> Operations:
-    """What was asked of the target, without what is derived of it."""
-    return {name: tallies for name, tallies in operations.items() if name not in STAGE_OPERATIONS}
+    """What was asked of the target, without what is derived of it: the stages of commands, and ages."""
+    return {name: tallies for name, tallies in operations.items() if name not in _DERIVED}

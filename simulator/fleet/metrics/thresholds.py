@@ -7,7 +7,7 @@
                | "audit" ["." ("readings" | "commands")] "." count
                | "generator" "." ("send_lag" | "loop_lag" | "gc_pause" | "steal" | "cpu" | "sent") ["." measure]
                | "gauges" "." NAME "." ("min" | "max" | "mean" | "last")
-    operation  = such as http.sensor_data, or a family: http, mqtt
+    operation  = such as http.sensor_data or readings.age, or a family: http, mqtt, readings
     outcome    = a class of outcomes, or "failed" (all but ok and limited), or "all"
     measure    = "p" PERCENT | "min" | "max" | "mean" | "count" | "rate"
     operator   = "<" | "<=" | ">" | ">=" | "==" | "!="

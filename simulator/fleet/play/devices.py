@@ -246,6 +246,7 @@ class HttpDevices(_CoreDevices):
 
     async def close(self) -> int:
         """See :class:`Devices`."""
+        self._driver.give_up(self._driver.clocks.monotonic())
         await self._links.close()
         return 0
 
@@ -313,6 +314,7 @@ class MqttDevices(_CoreDevices):
 
     async def close(self) -> int:
         """See :class:`Devices`."""
+        self._driver.give_up(self._driver.clocks.monotonic())
         await self._engine.close()
         return 0
 

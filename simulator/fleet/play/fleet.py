@@ -25,6 +25,7 @@ from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.wheel import LoopClock, Wheel
 from simulator.fleet.faults.base import DeviceFault
+from simulator.fleet.metrics.ages import ReadingAges
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.stages import CommandWays, Stage
 from simulator.fleet.models.interference import NO_INTERFERENCE
@@ -185,6 +186,7 @@ class FleetPlay:
             circumstances=None if job.scenario.level == "wire" else around,
             dialect=job.scenario.target.dialect.dialect(),
             base_url=job.address.base_url,
+            ages=ReadingAges(self._recorder),
         )
         members = [
             Member(device_id, job.product_id, self._kinds[number])

@@ -82,10 +82,10 @@ def passed_on_as_generator_csv(seconds: Iterable[Second], out: Pieces) -> Iterat
 def summary_json(record: RunRecord) -> str:
     """The record with percentiles as numbers instead of histograms, for scripts; times in seconds."""
     document = asdict(record)
-    document["operations"] = {
-        name: {outcome: _tally(tally) for outcome, tally in classes.items()}
-        for name, classes in record.operations.items()
-    }
+    for member, operations in (("operations", record.operations), ("ages", record.ages)):
+        document[member] = {
+            name: {outcome: _tally(tally) for outcome, tally in classes.items()} for name, classes in operations.items()
+        }
     document["command_stages"] = {
         name: {"count": times.count, **_times(times)}
         for name, times in ((name, Histogram.decode(text)) for name, text in record.command_stages.items())

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from simulator.fleet.metrics.histogram import Histogram
+from simulator.fleet.metrics.ages import ages_of
+from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.metrics.subjects import WAITED
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import Tally
+from simulator.fleet.record import Operations, Tally
 from simulator.fleet.report.words import percentile_name
 
 _LONGEST: Final = 100.0
@@ -55,6 +56,36 @@ def waited(classes: Mapping[OutcomeClass, Tally], measure: str = "response") -> 
     Thresholds do the same. What was refused, limited or not connected is told by its counts.
     """
     return [getattr(classes[kind], measure) for kind in OutcomeClass if kind in WAITED and kind in classes]
+
+
+@dataclass(frozen=True, slots=True)
+class AgeFigures:
+    """How old readings, or commands, were when the service had them.
+
+    Attributes:
+        name: as in a threshold: ``readings.age``.
+        accepted: how many.
+        others: how many nobody accepted.
+        times: of those that were accepted, and of those that still waited.
+    """
+
+    name: str
+    accepted: int
+    others: int
+    times: Histogram
+
+
+def ages_in(operations: Operations) -> tuple[AgeFigures, ...]:
+    """The ages among what was measured; none where nothing was handed over."""
+    return tuple(
+        AgeFigures(
+            name,
+            classes[OutcomeClass.OK].count if OutcomeClass.OK in classes else 0,
+            sum(tally.count for kind, tally in classes.items() if kind is not OutcomeClass.OK),
+            merged(waited(classes)),
+        )
+        for name, classes in ages_of(operations).items()
+    )
 
 
 def name_of(percent: float) -> str:

@@ -280,13 +280,27 @@ def _counts(picture: Picture, width: int) -> list[Line]:
         name: value for name, value in window.gauges.items() if name.partition("_")[0] not in picture.standing.audit
     }
     gauges = [(_gauge(name, value, picture.head), "") for name, value in sorted(shown.items(), key=_order)]
-    blocks = [("so far", errors), (f"{picture.head.noun}s", gauges), ("generator", _health(window))]
+    blocks = [
+        ("age of readings", _age(window)),
+        ("so far", errors),
+        (f"{picture.head.noun}s", gauges),
+        ("generator", _health(window)),
+    ]
     blocks += [(name, _stream(name, stream)) for name, stream in picture.standing.audit.items()]
     lines: list[Line] = []
     for label, parts in blocks:
         rows = parts_in_rows(label, parts, width) if parts else []
         lines += [(2 if at == 0 else 3, row) for at, row in enumerate(rows)]
     return lines
+
+
+def _age(window: Window) -> list[tuple[str, str]]:
+    row = window.age()
+    if row is None:
+        return []
+    times = zip(SHOWN_PERCENTILES, row.response_s, strict=True)
+    parts = [(f"{percentile_name(percent)} {time_text(value)}", "bold") for percent, value in times]
+    return [*parts, (f"{short_count(row.ok_per_s)} accepted per s", ""), ("last 10 s", "dim")]
 
 
 def _order(gauge: tuple[str, float]) -> tuple[int, str]:

@@ -9,6 +9,7 @@ from typing import IO, Final
 
 from agent.errors import ConfigurationError, InvalidMessage, StorageError
 from simulator.exit_codes import ExitCode
+from simulator.fleet.metrics.ages import ages_of
 from simulator.fleet.metrics.judging import judge, missed_text
 from simulator.fleet.metrics.stages import stages_of, without_stages
 from simulator.fleet.metrics.subjects import ThresholdError
@@ -103,7 +104,7 @@ def _make_each(folder: Path, record: RunRecord) -> Made:
     files = tuple((name, what) for name, what in FILES.items() if name != "report.html")
     texts = {
         "junit.xml": junit_xml(checks_of(record)),
-        "summary.csv": summary_csv(record.operations),
+        "summary.csv": summary_csv({**record.operations, **record.ages}),
         "summary.json": summary_json(record),
         "metrics.prom": record_metrics(record),
         "report.html": fleet_page(record, slices, width_s, files),
@@ -134,6 +135,7 @@ def unended(record: RunRecord, folder: Path) -> RunRecord:
         duration_s=float(seconds),
         operations=without_stages(totals.operations),
         command_stages=stages_of(totals.operations),
+        ages=ages_of(totals.operations),
         health=totals.health,
         phases=tuple(replace(each, end_s=min(each.end_s, seconds)) for each in record.phases if each.begin_s < seconds),
         faults=tuple(replace(each, end_s=min(each.end_s, seconds)) for each in record.faults if each.begin_s < seconds),

@@ -7,7 +7,7 @@ counts of our own histograms, whose buckets are a thousandth wide.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Final, Self
@@ -18,7 +18,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
 
 from agent.errors import ConfigurationError
-from simulator.fleet.metrics.histogram import merged
+from simulator.fleet.metrics.ages import READING_AGE
+from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.metrics.stages import without_stages
 from simulator.fleet.outcomes import Attempt
 from simulator.fleet.record import Gap, GeneratorHealth, Operations, RunRecord, Second
@@ -31,6 +32,7 @@ from simulator.report.values import Tone
 from simulator.watched import PartEnded, make_thread
 
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+AGE_BOUNDS_S: Final = (*BOUNDS_S, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 _HEALTH: Final = {
     "send_lag_p99_s": ("send_lag_p99_seconds", "99th percentile from intended to sent"),
     "send_lag_max_s": ("send_lag_max_seconds", "Longest time from intended to sent"),
@@ -53,7 +55,7 @@ def record_metrics(record: RunRecord) -> str:
     for name, stream in streams_of(record.audit) if record.audit else ():
         for what in ("sent", "accepted", "stored", *WRONGS, "ambiguous", "resent", "resent_ambiguous"):
             audit.add_metric([name, what], getattr(stream, what))
-    return _text([*_operations(record.operations), *_health(record.health), verdict, held, audit])
+    return _text([*_operations(record.operations), *_ages(record.ages), *_health(record.health), verdict, held, audit])
 
 
 def _operations(operations: Operations) -> Iterator[Metric]:
@@ -75,13 +77,30 @@ def _operations(operations: Operations) -> Iterator[Metric]:
             resends.add_metric([name, outcome.value, Attempt.AMBIGUOUS.value], again.ambiguous)
         for measure, family in times.items():
             if texts := waited(classes, measure):
-                histogram = merged(texts)
-                buckets = [(f"{bound:g}", float(histogram.count_at_most(bound))) for bound in BOUNDS_S]
-                whole = histogram.mean() * histogram.count if histogram.count else 0.0
-                family.add_metric([name], [*buckets, ("+Inf", float(histogram.count))], sum_value=whole)
+                buckets, whole = _buckets(merged(texts), BOUNDS_S)
+                family.add_metric([name], buckets, sum_value=whole)
     yield counts
     yield resends
     yield from times.values()
+
+
+def _ages(operations: Operations) -> Iterator[Metric]:
+    counts = CounterMetricFamily("fleet_readings", "Readings by what became of them", labels=["outcome"])
+    text = "From the moment a reading was taken until it was accepted, or the run was over"
+    times = HistogramMetricFamily("fleet_reading_age_seconds", text)
+    for outcome, tally in sorted(operations.get(READING_AGE, {}).items()):
+        counts.add_metric([outcome.value], tally.count)
+    if texts := waited(operations.get(READING_AGE, {})):
+        buckets, whole = _buckets(merged(texts), AGE_BOUNDS_S)
+        times.add_metric([], buckets, sum_value=whole)
+    yield from (counts, times)
+
+
+def _buckets(histogram: Histogram, bounds_s: Sequence[float]) -> tuple[list[tuple[str, float]], float]:
+    """Cumulative counts up to each bound, and the sum of all values."""
+    buckets = [(f"{bound:g}", float(histogram.count_at_most(bound))) for bound in bounds_s]
+    whole = histogram.mean() * histogram.count if histogram.count else 0.0
+    return [*buckets, ("+Inf", float(histogram.count))], whole
 
 
 def _health(health: GeneratorHealth) -> Iterator[Metric]:
@@ -181,19 +200,20 @@ class MetricsAddress:
     def text(self) -> str:
         """The figures so far; the generator's health and the gauges are those of the last second."""
         with self._lock:
-            operations, latest = without_stages(self._totals.operations), self._latest
+            totals, latest = self._totals.operations, self._latest
             intended, sent, undelivered = self._totals.requests
             text = "How often the serving of these figures was ended by an error and begun again"
             restarts = CounterMetricFamily("fleet_metrics_restarts", text, value=self._restarts)
+        measured = [*_operations(without_stages(totals)), *_ages(totals)]
         if latest is None:
-            return _text([*_operations(operations), restarts])
+            return _text([*measured, restarts])
         health = GeneratorHealth(
             **{name: getattr(latest.health, name) for name in _HEALTH},
             intended=intended,
             sent=sent,
             undelivered=undelivered,
         )
-        return _text([*_operations(operations), *_health(health), _gauges(latest.gauges), restarts])
+        return _text([*measured, *_health(health), _gauges(latest.gauges), restarts])
 
 
 class MeteredView:

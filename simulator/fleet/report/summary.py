@@ -13,7 +13,7 @@ from rich.text import Text
 from simulator.fleet.metrics.histogram import merged
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import CHECKS, AuditRecord, Operations, RunRecord, StreamAudit, ThresholdResult, Word
-from simulator.fleet.report.figures import resends_of, waited
+from simulator.fleet.report.figures import ages_in, name_of, resends_of, times_at, waited
 from simulator.fleet.report.window import SHOWN_PERCENTILES
 from simulator.fleet.report.words import (
     DASH,
@@ -40,6 +40,8 @@ def print_summary(console: Console, record: RunRecord) -> None:
     console.print(Text.assemble((VERDICT_WORDS[verdict.word], style), (f"  exit code {verdict.exit_code}", "dim")))
     for sentence in verdict.sentences:
         console.print(Text(f"  {sentence}"), soft_wrap=True)
+    for line in age_lines(record.ages, record.duration_s):
+        console.print(line, soft_wrap=True)
     console.print(_fitting_table(console, record))
     if (again := resends_line(record.operations)) is not None:
         console.print(again, soft_wrap=True)
@@ -52,6 +54,21 @@ def print_summary(console: Console, record: RunRecord) -> None:
     for gap in record.gaps:
         text = f"gap: worker {gap.worker}, {clock_text(gap.from_s)} to {clock_text(gap.to_s)}: {gap.reason}"
         console.print(Text(text, "yellow"), soft_wrap=True)
+
+
+def age_lines(ages: Operations, duration_s: float) -> list[Text]:
+    """What readings waited, from taken to accepted: the figure that an outage shows in."""
+    lines = []
+    for age in ages_in(ages):
+        times = zip((*SHOWN_PERCENTILES, 100.0), times_at(age.times, (*SHOWN_PERCENTILES, 100.0)), strict=True)
+        text = Text.assemble((age.name, "bold"), "  ")
+        text.append(", ".join(f"{name_of(percent)} {time_text(value)}" for percent, value in times))
+        rate = f", {count_text(age.accepted / duration_s)} per s" if duration_s > 0 else ""
+        text.append(f"  {age.accepted:,} accepted{rate}", "dim")
+        if age.others:
+            text.append(f", {age.others:,} not accepted", "bold red")
+        lines.append(text)
+    return lines
 
 
 def _fitting_table(console: Console, record: RunRecord) -> Table:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from simulator.fleet.metrics.ages import AGE_OPERATIONS, ages_of
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.merging import TallySum
 from simulator.fleet.metrics.stages import without_stages
@@ -38,7 +39,7 @@ class Slice:
     Attributes:
         begin_s: since the run's begin.
         seconds: of it that were reported; rates are counts over these.
-        counts: by operation and outcome; :data:`ALL` is among the operations.
+        counts: by operation and outcome; :data:`ALL` is among the operations, and so are ages, which are in no sum.
         response, service: by operation.
         gauges: the lowest and the highest of each.
         health: the worst.
@@ -118,6 +119,11 @@ def _slice(seconds: list[Second], width_s: int) -> Slice:
                 response, service = texts.setdefault(name, ([], []))
                 response += here
                 service += waited(classes, "service")
+        for name, classes in ages_of(second.operations).items():
+            counted = counts.setdefault(name, {})
+            for outcome, tally in classes.items():
+                counted[outcome] = counted.get(outcome, 0) + tally.count
+            texts.setdefault(name, ([], []))[0].extend(waited(classes))
         for name, value in second.gauges.items():
             low, high = gauges.get(name, (value, value))
             gauges[name] = min(low, value), max(high, value)
@@ -139,7 +145,7 @@ def _band(texts: Mapping[str, list[str]]) -> dict[str, Percentiles]:
         one = Histogram()
         for text in encoded:
             one.add_encoded(text)
-        if name not in HELD:
+        if name not in HELD and name not in AGE_OPERATIONS:
             whole.add(one)
         found[name] = times_at(one, BAND)
     return {ALL: times_at(whole, BAND), **found}

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from simulator.fleet.metrics.ages import READING_AGE
 from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.metrics.stages import without_stages
 from simulator.fleet.metrics.subjects import WAITED
@@ -99,6 +100,11 @@ class Window:
         """Every operation that was seen, the busiest of the run first."""
         order = sorted(self._histories, key=lambda name: (-sum(count for _, count in self._histories[name]), name))
         return tuple(self._row(name) for name in order)
+
+    def age(self) -> OperationRow | None:
+        """How old readings were that were accepted in the window; None where none were."""
+        row = self._made(READING_AGE, [READING_AGE], ())
+        return row if row.ok_per_s else None
 
     def whole(self) -> OperationRow:
         """All operations together."""

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from agent.wire.times import to_rfc3339
+from simulator.fleet.metrics.ages import ages_of
 from simulator.fleet.metrics.judging import judge
 from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.metrics.stages import stages_of, without_stages
@@ -153,6 +154,7 @@ def last_record(
         health=merger.health,
         audit=audit,
         command_stages=stages_of(totals),
+        ages=ages_of(totals),
         slowest=tuple(
             sorted((found for summary in summaries for found in summary.slowest), key=lambda found: -found.count)
         )[:_SLOWEST_KEPT],

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import Operations, RunRecord, Span
+from simulator.fleet.record import RunRecord, Span
 from simulator.fleet.report.figures import name_of, times_at, waited
 from simulator.fleet.report.timeline import ALL, BAND, Percentiles, Slice
 from simulator.fleet.report.words import HELD
@@ -53,8 +53,8 @@ def plots_of(record: RunRecord, slices: Sequence[Slice], width_s: int) -> dict[s
                 "response": _band(column, name, "response"),
                 "service": _band(column, name, "service"),
                 "curve": {
-                    "response": curve(_whole(record.operations, name, "response")),
-                    "service": curve(_whole(record.operations, name, "service")),
+                    "response": curve(_whole(record, name, "response")),
+                    "service": curve(_whole(record, name, "service")),
                 },
             }
             for name in operation_names(record)
@@ -81,9 +81,9 @@ def plots_of(record: RunRecord, slices: Sequence[Slice], width_s: int) -> dict[s
 
 
 def operation_names(record: RunRecord) -> tuple[str, ...]:
-    """All of them together first, then each, the busiest first."""
+    """All of them together first, then ages, then each, the busiest first."""
     counts = {name: sum(tally.count for tally in classes.values()) for name, classes in record.operations.items()}
-    return (ALL, *sorted(counts, key=lambda name: (-counts[name], name)))
+    return (ALL, *record.ages, *sorted(counts, key=lambda name: (-counts[name], name)))
 
 
 def gauge_groups(slices: Sequence[Slice]) -> list[tuple[str, list[tuple[str, str]]]]:
@@ -124,8 +124,9 @@ def curve(histogram: Histogram) -> list[list[float | None]]:
     return [[_short(step) for step in steps], [_short(value) for value in values]]
 
 
-def _whole(operations: Operations, name: str, measure: str) -> Histogram:
-    names = set(operations) - HELD if name == ALL else {name} & set(operations)
+def _whole(record: RunRecord, name: str, measure: str) -> Histogram:
+    operations = {**record.operations, **record.ages}
+    names = set(record.operations) - HELD if name == ALL else {name} & set(operations)
     return merged([text for each in sorted(names) for text in waited(operations[each], measure)])
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import CHECKS, RunRecord, StreamAudit, Word
-from simulator.fleet.report.figures import TABLE, Resends, name_of, resends_of, times_at, waited
+from simulator.fleet.report.figures import TABLE, AgeFigures, Resends, ages_in, name_of, resends_of, times_at, waited
 from simulator.fleet.report.page.plots import spans_with_drain
 from simulator.fleet.report.summary import WRONGS, LimiterCheck, limiter_checks, observed_text, streams_of
 from simulator.fleet.report.timeline import Slice
@@ -53,7 +53,7 @@ class OperationRow:
     """An operation's percentiles, in seconds.
 
     Attributes:
-        response, service: one text for each of :data:`TABLE`.
+        response, service: one text for each of :data:`TABLE`. Of an age ``response`` alone.
     """
 
     name: str
@@ -109,6 +109,7 @@ class Story:
     lead: str
     figures: tuple[Figure, ...]
     percentile_names: tuple[str, ...]
+    ages: tuple[OperationRow, ...]
     operations: tuple[OperationRow, ...]
     outcomes: tuple[OutcomeRow, ...]
     stages: tuple[StageRow, ...]
@@ -126,6 +127,14 @@ class Story:
     width: str
     width_s: int
 
+    @property
+    def rows(self) -> tuple[tuple[OperationRow, str, tuple[str, ...]], ...]:
+        """The table of percentiles: ages first, then both times of each operation."""
+        rows = [(row, "age", row.response) for row in self.ages]
+        for row in self.operations:
+            rows += [(row, "response", row.response), (row, "service", row.service)]
+        return tuple(rows)
+
 
 def story_of(record: RunRecord, slices: Sequence[Slice], width_s: int) -> Story:
     """The story of a run."""
@@ -138,6 +147,7 @@ def story_of(record: RunRecord, slices: Sequence[Slice], width_s: int) -> Story:
         lead=_lead(record),
         figures=_figures(record, slices),
         percentile_names=tuple(name_of(percent) for percent in TABLE),
+        ages=_ages(record),
         operations=_operations(record),
         outcomes=_outcomes(record),
         stages=_stages(record),
@@ -223,6 +233,7 @@ def _figures(record: RunRecord, slices: Sequence[Slice]) -> tuple[Figure, ...]:
     rate = f"{short_count(ok / record.duration_s)} per second" if record.duration_s > 0 else ""
     resends = resends_of(tally for classes in record.operations.values() for tally in classes.values())
     figures = [
+        *map(_age, ages_in(record.ages)),
         Figure(short_count(ok), "good answers", rate),
         Figure(p99, "response time, p99", f"p50 {p50}, p99.9 {p999}{held}"),
         Figure(short_count(errors), "errors", f"{percent_text(errors / every)} of all" if every else ""),
@@ -240,6 +251,28 @@ def _figures(record: RunRecord, slices: Sequence[Slice]) -> tuple[Figure, ...]:
     if health.undelivered:
         lag += f"; {health.undelivered:,} never ended"
     return (*figures, Figure(share, "sent by the generator", lag))
+
+
+def _age(age: AgeFigures) -> Figure:
+    """What an outage shows in, and so the first of all figures."""
+    p50, p99, p999, longest = (time_text(value) for value in times_at(age.times, (50, 99, 99.9, 100)))
+    others = f", {age.others:,} not accepted" if age.others else ""
+    note = f"p50 {p50}, p99.9 {p999}, max {longest}; {age.accepted:,} accepted{others}"
+    return Figure(p99, "age of readings, p99", note)
+
+
+def _ages(record: RunRecord) -> tuple[OperationRow, ...]:
+    return tuple(
+        OperationRow(
+            age.name,
+            age.accepted,
+            count_text(age.accepted / record.duration_s if record.duration_s > 0 else None),
+            0,
+            tuple(time_text(value) for value in times_at(age.times, TABLE)),
+            (),
+        )
+        for age in ages_in(record.ages)
+    )
 
 
 def _operations(record: RunRecord) -> tuple[OperationRow, ...]:

@@ -34,14 +34,14 @@ class Request:
 
 
 class FakeEngine:
-    """Answers each request after ``takes_s``, polls ``holds_s`` later still, none to a device that was cut off."""
+    """Answers each request after ``takes_s`` and ``delay_s``, and never to a device that was cut off meanwhile."""
 
     def __init__(self, clock: VirtualClock, answer: Callable[[Request], Answer], takes_s: float = 0.01) -> None:
         self._clock = clock
         self._answer = answer
         self._lives: dict[int, int] = {}
         self.takes_s = takes_s
-        self.holds_s = 0.0
+        self.delay_s: Callable[[Request], float] = lambda _request: 0.0
         self.requests: list[Request] = []
         self.cuts: list[int] = []
         self.under_way: dict[int, int] = {}
@@ -53,7 +53,7 @@ class FakeEngine:
         self.under_way[device] = self.under_way.get(device, 0) + 1
         self.most_at_once = max(self.most_at_once, self.under_way[device])
         life = self._lives.get(device, 0)
-        takes_s = self.takes_s + (self.holds_s if request.method == "GET" else 0.0)
+        takes_s = self.takes_s + self.delay_s(request)
         self._clock.call_at(self._clock.time() + takes_s, lambda: self._end(request, caller, life))
 
     def cut(self, device: int) -> None:

@@ -427,7 +427,7 @@ def test_the_date_of_a_held_poll_is_that_of_its_begin_and_readings_carry_the_rig
     model = DeviceModel(interval_s=30.0, polling=PollIntervals(1.0, 1.0, 1.0), wait_s=20.0)
     bench = Bench(devices=20, model=model, answer=answer, offers=extensions.ALL)
     bench.driver.clocks = Clocks(bench.clock.time, lambda: START_S + bench.clock.time() + wall_off_s)
-    bench.engine.holds_s = 20.0
+    bench.engine.delay_s = lambda request: 20.0 if request.method == "GET" else 0.0
     bench.switch_on()
     bench.run(100)
     assert len(begun) == 20
@@ -450,7 +450,7 @@ def test_the_time_in_a_pings_result_is_that_of_the_ping_though_the_poll_that_bro
     reported: list[tuple[float, dict]] = []
     model = DeviceModel(interval_s=600.0, polling=PollIntervals(1.0, 1.0, 1.0), wait_s=20.0)
     bench = Bench(devices=1, model=model, answer=answer, offers=extensions.ALL)
-    bench.engine.holds_s = 20.0
+    bench.engine.delay_s = lambda request: 20.0 if request.method == "GET" else 0.0
     bench.switch_on()
     bench.run(60)
     [sent_s, body] = reported[-1]

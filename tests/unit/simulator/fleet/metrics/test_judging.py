@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator.fleet.metrics.ages import ReadingAges, ages_of
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.judging import judge
 from simulator.fleet.metrics.merging import Merger, second_of
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.metrics.sliding import SlidingHistogram
-from simulator.fleet.metrics.stages import CommandWays, Stage, stages_of
+from simulator.fleet.metrics.stages import CommandWays, Stage, stages_of, without_stages
 from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import (
@@ -294,3 +295,31 @@ def test_a_window_is_the_histogram_of_its_own_seconds(seconds, length):
         truth = Histogram()
         truth.record_many([value for each in seconds[max(0, number - length + 1) : number + 1] for value in each])
         assert sliding.histogram() == truth
+
+
+def test_the_age_of_readings_and_their_rate_can_stand_in_a_threshold_each_reading_counted():
+    """Ten requests in ten milliseconds, one of which brought ninety readings that had waited for four seconds."""
+    recorder, merger = Recorder(), Merger((0,))
+    ages = ReadingAges(recorder)
+    for _ in range(10):
+        recorder.record("http.sensor_data", OK, intended_s=100.0, sent_s=100.0, now_s=100.01)
+    ages.accepted([99.99] * 9, 100.01)
+    ages.accepted([96.01] * 90, 100.01)
+    ages.given_up([90.01], TIMEOUT, 100.01)
+    merger.add(recorder.cut(0).delta())
+    (second,) = merger.ready()
+    record, _ = run([QUICK], operations=without_stages(merger.totals), ages=ages_of(merger.totals))
+    held = {
+        "http.sensor_data.p99 < 20ms": True,
+        "http.count == 10": True,
+        "readings.age.p50 < 1s": False,
+        "readings.age.p99 < 5s": True,
+        "readings.age.max < 5s": False,  # what still waited at the end has waited, too
+        "readings.rate >= 99/s": True,
+        "readings.age.failed.rate <= 1%": True,
+        "readings.age.p50 < 1s over 1s": False,
+    }
+    results = judge([parse(text) for text in held], record, [second])
+    assert {result.expression: result.held for result in results} == held
+    # Ages are no requests: the generator's lag is that of the ten alone.
+    assert Histogram.decode(second.health.send_lag).count == 10

@@ -63,7 +63,11 @@ def test_windows_phases_and_the_time_since_sending():
     ("text", "column", "words"),
     [
         ("", 1, ["expected what is measured", "it ends here"]),
-        ("htp.poll.p99 < 1s", 1, ["expected one of commands, http, mqtt, audit", "found 'htp'; did you mean 'http'?"]),
+        (
+            "htp.poll.p99 < 1s",
+            1,
+            ["expected one of commands, http, mqtt, readings, audit", "found 'htp'; did you mean 'http'?"],
+        ),
         ("http.sensor_dat.p99 < 1s", 6, ["found 'sensor_dat'; did you mean 'sensor_data'?"]),
         ("http.poll.limitd.rate < 1%", 11, ["found 'limitd'; did you mean 'limited'?"]),
         ("http.poll.p101 < 1s", 11, ["expected one of", "p99", "found 'p101'"]),
@@ -114,7 +118,7 @@ def test_every_operation_that_the_fleet_names_can_stand_in_a_threshold():
     named = {
         name
         for path in fleet.rglob("*.py")
-        for name in re.findall(r'"((?:http|mqtt)\.[a-z_]+)"', path.read_text(encoding="utf-8"))
+        for name in re.findall(r'"((?:http|mqtt|readings)\.[a-z_]+)"', path.read_text(encoding="utf-8"))
     }
     assert named == {name for name in OPERATIONS if not name.startswith("commands.")}
 

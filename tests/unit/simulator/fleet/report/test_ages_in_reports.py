@@ -1,0 +1,136 @@
+"""The age of readings in everything that people and programs read of a run: first, and apart from exchanges."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console
+
+from simulator.fleet.metrics.ages import READING_AGE, ReadingAges, ages_of
+from simulator.fleet.metrics.merging import merge_operations
+from simulator.fleet.metrics.recorder import Recorder
+from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.report.folder import RunFolder
+from simulator.fleet.report.frame import Picture, frame
+from simulator.fleet.report.live import run_line
+from simulator.fleet.report.making import finish_run, make_reports
+from simulator.fleet.report.page.story import story_of
+from simulator.fleet.report.prometheus import MetricsAddress, record_metrics
+from simulator.fleet.report.standing import RunHead, Standing
+from simulator.fleet.report.summary import print_summary
+from simulator.fleet.report.timeline import ALL, slices_of
+from simulator.fleet.report.window import Window
+from tests.fleet_runs import Shape, a_run
+
+BEFORE, PLAIN_SECONDS = a_run(Shape(duration_s=20, rate_per_s=40, good=True))
+
+
+def measured(second: int):
+    """Nine of ten readings of each second were accepted after 20 ms, one after 4 s; in the last one some never were."""
+    recorder = Recorder()
+    ages = ReadingAges(recorder)
+    ages.accepted([99.98] * 90, 100.0)
+    ages.accepted([96.0] * 10, 100.0)
+    if second == PLAIN_SECONDS[-1].second:
+        ages.given_up([95.0], OutcomeClass.REFUSED, 100.0)
+    return recorder.cut(second).delta().operations
+
+
+SECONDS = [replace(each, operations={**each.operations, **measured(each.second)}) for each in PLAIN_SECONDS]
+RECORD = replace(BEFORE, ages=ages_of(merge_operations([each.operations for each in SECONDS])))
+
+
+def test_the_files_of_a_run_have_ages_beside_the_exchanges_and_in_none_of_their_sums(tmp_path):
+    with RunFolder(tmp_path) as folder:
+        folder.keep(RECORD)
+        for second in SECONDS:
+            folder.append(second)
+        finish_run(folder, RECORD)
+    document = json.loads((tmp_path / "summary.json").read_text())
+    age = document["ages"][READING_AGE]
+    assert age["ok"]["count"] == 2000
+    assert age["ok"]["response_s"]["p50"] == pytest.approx(0.02, rel=0.001)
+    assert age["ok"]["response_s"]["p99"] == pytest.approx(4.0, rel=0.001)
+    assert age["refused"]["count"] == 1
+    assert READING_AGE not in document["operations"]
+    rows = {
+        (row["operation"], row["outcome"]): row
+        for row in csv.DictReader(io.StringIO((tmp_path / "summary.csv").read_text()))
+    }
+    assert float(rows[READING_AGE, "ok"]["response_p99_s"]) == pytest.approx(4.0, rel=0.001)
+    seconds = list(csv.DictReader(io.StringIO((tmp_path / "seconds.csv").read_text())))
+    assert sum(row["operation"] == READING_AGE for row in seconds) == len(SECONDS) + 1
+    page = (tmp_path / "report.html").read_text()
+    assert "age of readings, p99" in page
+    assert page.index("age of readings, p99") < page.index("response time, p99")
+    [one] = list(slices_of(SECONDS, 60))
+    assert one.counts[READING_AGE][OutcomeClass.OK] == 2000
+    [plain] = list(slices_of(PLAIN_SECONDS, 60))
+    assert (one.counts[ALL], one.response[ALL]) == (plain.counts[ALL], plain.response[ALL])
+
+
+def test_a_run_that_was_killed_has_ages_out_of_its_seconds(tmp_path):
+    with RunFolder(tmp_path) as folder:
+        folder.keep(replace(BEFORE, ended_at="", operations={}, thresholds=()))
+        for second in SECONDS:
+            folder.append(second)
+    found = make_reports(tmp_path).record
+    assert found.ages == RECORD.ages
+    assert READING_AGE not in found.operations
+
+
+def test_the_first_figure_of_the_page_is_the_age_and_a_run_without_readings_has_none():
+    story = story_of(RECORD, (), 1)
+    assert (story.figures[0].label, story.figures[0].value) == ("age of readings, p99", "4.00 s")
+    assert "2,000 accepted, 1 not accepted" in story.figures[0].note
+    assert story.rows[0][1] == "age"
+    assert story_of(BEFORE, (), 1).figures == story.figures[1:]
+
+
+def test_the_terminal_tells_ages_before_the_operations():
+    console = Console(file=io.StringIO(), width=160)
+    print_summary(console, RECORD)
+    text = console.file.getvalue()
+    [line] = [line for line in text.splitlines() if line.startswith("readings.age")]
+    assert "p50 20.0 ms, p95 4.00 s, p99 4.00 s" in line
+    assert "2,000 accepted, 100 per s, 1 not accepted" in line
+    assert text.index("readings.age") < text.index("http.poll")
+
+
+def test_the_live_view_has_the_age_of_what_was_accepted_in_the_last_seconds():
+    window, without = Window(), Window()
+    picture = Picture(RunHead("r", "core", "http_poll", "http://t", 10, 1), window)
+    for second, plain in zip(SECONDS, PLAIN_SECONDS, strict=True):
+        window.take(second)
+        without.take(plain)
+    assert "age of readings p99 4.00 s" in run_line(window, picture.head, Standing())
+    assert "age of readings" not in run_line(without, picture.head, Standing())
+    assert window.counts == without.counts
+    lines = frame(picture, 120, 40).plain.splitlines()
+    [line] = [line for line in lines if line.startswith("age of readings")]
+    assert "p50 20.0 ms · p95 4.00 s · p99 4.00 s" in line
+    assert "100 accepted per s" in line
+
+
+def test_prometheus_gets_a_histogram_of_ages_and_readings_by_outcome():
+    with MetricsAddress(0) as address:
+        for second in SECONDS:
+            address.take(second)
+        so_far = address.text()
+    for text in (record_metrics(RECORD), so_far):
+        samples = {
+            (sample.name, *sample.labels.values()): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+        assert samples["fleet_readings_total", "ok"] == 2000
+        assert samples["fleet_readings_total", "refused"] == 1
+        assert samples["fleet_reading_age_seconds_bucket", "0.05"] == 1800
+        assert samples["fleet_reading_age_seconds_bucket", "+Inf"] == 2000
+        assert samples["fleet_reading_age_seconds_sum",] == pytest.approx(1800 * 0.02 + 200 * 4, rel=0.001)
+        assert ("fleet_exchanges_total", READING_AGE, "ok") not in samples
