@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.record import AuditRecord, Operations, RunRecord, Second, Tally, ThresholdResult, Word
+from simulator.fleet.report.by_phase import PhaseFigures
 from simulator.fleet.report.figures import TABLE, name_of, resends_of, times_at
 from simulator.fleet.report.summary import WRONGS, LimiterCheck, limiter_checks, observed_text, streams_of
 from simulator.fleet.report.words import VERDICT_WORDS, clock_text
@@ -54,6 +55,16 @@ def summary_csv(operations: Operations) -> str:
     rows = csv.writer(out, lineterminator="\n")
     rows.writerow(_COLUMNS)
     rows.writerows(_rows(operations))
+    return out.getvalue()
+
+
+def phases_csv(phases: Iterable[PhaseFigures]) -> str:
+    """As :func:`summary_csv` for each phase, in their order."""
+    out = io.StringIO()
+    rows = csv.writer(out, lineterminator="\n")
+    rows.writerow(("phase", *_COLUMNS))
+    for phase in phases:
+        rows.writerows((phase.name, *row) for row in _rows(phase.operations))
     return out.getvalue()
 
 

@@ -15,15 +15,18 @@ from simulator.fleet.metrics.stages import stages_of, without_stages
 from simulator.fleet.metrics.subjects import ThresholdError
 from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.record import RunRecord, Verdict, Word
+from simulator.fleet.report.by_phase import ByPhase
 from simulator.fleet.report.exports import (
     checks_of,
     passed_on_as_csv,
     passed_on_as_generator_csv,
+    phases_csv,
     summary_csv,
     summary_json,
 )
 from simulator.fleet.report.folder import RunFolder, write_whole
 from simulator.fleet.report.page import fleet_page
+from simulator.fleet.report.page.plots import spans_with_drain
 from simulator.fleet.report.prometheus import record_metrics
 from simulator.fleet.report.timeline import Totals, slice_width_s, slices_of
 from simulator.fleet.report.words import plural
@@ -34,6 +37,7 @@ FILES: Final = {
     "report.html": "this page",
     "summary.json": "figures for scripts",
     "summary.csv": "a row for each operation and outcome",
+    "phases.csv": "the same by phase",
     "seconds.csv": "the same by second",
     "generator.csv": "the generator and the gauges by second",
     "junit.xml": "thresholds and audit for CI",
@@ -96,7 +100,8 @@ def _make_each(folder: Path, record: RunRecord) -> Made:
     tables = [_Growing(folder / name) for name in ("seconds.csv", "generator.csv")]
     try:
         seconds = passed_on_as_generator_csv(passed_on_as_csv(read_seconds(folder), tables[0]), tables[1])
-        slices = tuple(slices_of(seconds, width_s))
+        by_phase = ByPhase(spans_with_drain(record))
+        slices = tuple(slices_of(by_phase.passed_on(seconds), width_s))
     finally:
         for table in tables:
             table.close()
@@ -105,9 +110,10 @@ def _make_each(folder: Path, record: RunRecord) -> Made:
     texts = {
         "junit.xml": junit_xml(checks_of(record)),
         "summary.csv": summary_csv({**record.operations, **record.ages}),
+        "phases.csv": phases_csv(by_phase.phases),
         "summary.json": summary_json(record),
         "metrics.prom": record_metrics(record),
-        "report.html": fleet_page(record, slices, width_s, files),
+        "report.html": fleet_page(record, slices, width_s, files, by_phase.phases),
     }
     for name, text in texts.items():
         try:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from simulator.fleet.record import RunRecord
+from simulator.fleet.report.by_phase import PhaseFigures
 from simulator.fleet.report.page.plots import plots_of
-from simulator.fleet.report.page.story import story_of
+from simulator.fleet.report.page.story import phase_rows, story_of
 from simulator.fleet.report.timeline import Slice
 from simulator.report.page import Wardrobe, render_page
 
@@ -20,7 +21,11 @@ _WARDROBE: Final = Wardrobe(
 
 
 def fleet_page(
-    record: RunRecord, slices: Iterable[Slice], width_s: int, files: tuple[tuple[str, str], ...] = ()
+    record: RunRecord,
+    slices: Iterable[Slice],
+    width_s: int,
+    files: tuple[tuple[str, str], ...] = (),
+    phases: Sequence[PhaseFigures] = (),
 ) -> str:
     """The whole page as text, to be written as UTF-8. Pure.
 
@@ -29,6 +34,7 @@ def fleet_page(
         slices: its time, see :mod:`simulator.fleet.report.timeline`.
         width_s: of a slice.
         files: names of files beside the page, and what they are.
+        phases: what was measured in each of them.
     """
     shown = tuple(slices)
     return render_page(
@@ -38,4 +44,5 @@ def fleet_page(
         story=story_of(record, shown, width_s),
         plots=plots_of(record, shown, width_s),
         files=files,
+        phases=phase_rows(phases),
     )

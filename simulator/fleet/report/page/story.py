@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from simulator.fleet.metrics.ages import AGE_OPERATIONS, ages_of
 from simulator.fleet.metrics.histogram import Histogram, merged
+from simulator.fleet.metrics.stages import without_stages
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import CHECKS, RunRecord, StreamAudit, Word
+from simulator.fleet.report.by_phase import PhaseFigures
 from simulator.fleet.report.figures import TABLE, AgeFigures, Resends, ages_in, name_of, resends_of, times_at, waited
 from simulator.fleet.report.page.plots import spans_with_drain
 from simulator.fleet.report.summary import WRONGS, LimiterCheck, limiter_checks, observed_text, streams_of
@@ -273,6 +276,17 @@ def _ages(record: RunRecord) -> tuple[OperationRow, ...]:
         )
         for age in ages_in(record.ages)
     )
+
+
+def phase_rows(phases: Sequence[PhaseFigures]) -> tuple[tuple[str, str, int, tuple[str, ...]], ...]:
+    """Phase, operation, count of what was good, and percentiles: of ages and response times, phase by phase."""
+    rows = []
+    for phase in phases:
+        shown = {**ages_of(phase.operations), **without_stages(phase.operations)}
+        for name, classes in sorted(shown.items(), key=lambda item: (item[0] not in AGE_OPERATIONS, item[0])):
+            good = classes[OutcomeClass.OK].count if OutcomeClass.OK in classes else 0
+            rows.append((phase.name, name, good, _times(waited(classes))))
+    return tuple(rows)
 
 
 def _operations(record: RunRecord) -> tuple[OperationRow, ...]:

@@ -15,6 +15,7 @@ from simulator.fleet.metrics.ages import READING_AGE, ReadingAges, ages_of
 from simulator.fleet.metrics.merging import merge_operations
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.record import Second, Span
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.frame import Picture, frame
 from simulator.fleet.report.live import run_line
@@ -134,3 +135,32 @@ def test_prometheus_gets_a_histogram_of_ages_and_readings_by_outcome():
         assert samples["fleet_reading_age_seconds_bucket", "+Inf"] == 2000
         assert samples["fleet_reading_age_seconds_sum",] == pytest.approx(1800 * 0.02 + 200 * 4, rel=0.001)
         assert ("fleet_exchanges_total", READING_AGE, "ok") not in samples
+
+
+def test_each_phase_has_percentiles_of_its_own_and_those_of_a_drain_come_last(tmp_path):
+    """In the middle phase, and in no other, all readings took 4 s; a second between two phases belongs to none."""
+
+    def second(number: int) -> Second:
+        recorder = Recorder()
+        ReadingAges(recorder).accepted([96.0 if 5 <= number < 10 else 99.98] * 10, 100.0)
+        return replace(PLAIN_SECONDS[number], operations=recorder.cut(number).delta().operations)
+
+    spans = [("ramp", 0.0, 5.0), ("hold", 5.0, 10.5), ("after", 10.5, 15.0)]
+    phases = tuple(Span(name, "hold", begin_s, end_s) for name, begin_s, end_s in spans)
+    seconds = [second(number) for number in range(20)]
+    record = replace(BEFORE, phases=phases, drained_from_s=15.0, duration_s=20.0)
+    with RunFolder(tmp_path) as folder:
+        folder.keep(record)
+        for each in seconds:
+            folder.append(each)
+        finish_run(folder, record)
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "phases.csv").read_text())))
+    assert [(row["phase"], row["operation"], row["count"]) for row in rows] == [
+        ("ramp", READING_AGE, "50"),
+        ("hold", READING_AGE, "50"),
+        ("after", READING_AGE, "40"),
+        ("drain", READING_AGE, "50"),
+    ]
+    assert [float(row["response_p50_s"]) for row in rows] == pytest.approx([0.02, 4.0, 0.02, 0.02], rel=0.001)
+    page = (tmp_path / "report.html").read_text()
+    assert page.count('<td data-label="Phase" class="device">') == 4

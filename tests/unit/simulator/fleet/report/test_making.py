@@ -184,7 +184,7 @@ def test_a_full_disk_costs_the_reports_that_do_not_fit_and_no_verdict(tmp_path, 
         "report.html",
     ]
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
-        "generator.csv", "junit.xml", "metrics.prom", "seconds.jsonl", "summary.csv", "summary.json",
+        "generator.csv", "junit.xml", "metrics.prom", "phases.csv", "seconds.jsonl", "summary.csv", "summary.json",
     ]  # fmt: skip
     kept(tmp_path / "later")
     monkeypatch.setattr(Path, "open", opened)
