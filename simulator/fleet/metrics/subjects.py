@@ -89,6 +89,9 @@ class Subject:
 
 
 _ENDS: Final = ("min", "max", "mean")
+_ASPECTS: Final = ("response", "service")
+_FAMILIES_OF_REQUESTS: Final = frozenset({"http", "mqtt"})
+"""What is sent has two times; a stage of a command or the age of a reading has one."""
 _GENERATOR: Final = {
     "send_lag": ("p99", "p50", "mean", "max"),
     "loop_lag": ("max",),
@@ -164,7 +167,7 @@ class SubjectNames:
     def _operation(self, family: str) -> tuple[Subject, tuple[Unit, ...]]:
         of_family = {name.partition(".")[2] for name in self._operations if name.startswith(f"{family}.")}
         outcomes = {outcome.value: frozenset({outcome}) for outcome in OutcomeClass} | GROUPS
-        aspects = ("response", "service")
+        aspects = _ASPECTS if family in _FAMILIES_OF_REQUESTS else ()
         measures = ("p99", *_ENDS, "count", "rate")
         names = frozenset({f"{family}.*"})
         if self._next_is(of_family):

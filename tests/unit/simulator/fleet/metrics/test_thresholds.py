@@ -69,6 +69,7 @@ def test_windows_phases_and_the_time_since_sending():
             ["expected one of commands, http, mqtt, readings, audit", "found 'htp'; did you mean 'http'?"],
         ),
         ("http.sensor_dat.p99 < 1s", 6, ["found 'sensor_dat'; did you mean 'sensor_data'?"]),
+        ("readings.age.service.p99 < 1s", 14, ["found 'service'"]),
         ("http.poll.limitd.rate < 1%", 11, ["found 'limitd'; did you mean 'limited'?"]),
         ("http.poll.p101 < 1s", 11, ["expected one of", "p99", "found 'p101'"]),
         ("http.poll.p99.max < 1s", 15, ["expected nothing after the measure", "found 'max'"]),
