@@ -26,7 +26,7 @@ from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.wheel import LoopClock, Wheel
 from simulator.fleet.faults.base import DeviceFault
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.metrics.stages import CommandWays, Stage
+from simulator.fleet.metrics.stages import CommandWays
 from simulator.fleet.models.interference import NO_INTERFERENCE
 from simulator.fleet.plan.events import Event, EventKind
 from simulator.fleet.plan.plan import Plan
@@ -37,6 +37,7 @@ from simulator.fleet.play.measurement import Measurement, StagedBook
 from simulator.fleet.play.models import build_models, device_model
 from simulator.fleet.play.network import NetworkFaults
 from simulator.fleet.play.operator import Operator, Way
+from simulator.fleet.record import CommandEnds
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.python_file import Program
 from simulator.fleet.target.asking import Keyring
@@ -272,7 +273,7 @@ class FleetPlay:
         self._is_over = True
         broken = await self._end_tasks()
         self._heap.close()
-        self._ways.give_up(time.monotonic(), 0.0)
+        self._ways.close(time.monotonic())
         never_sent = 0 if broken else self._never_sent(time.monotonic())
         self._recorder.intended += never_sent
         self._recorder.undelivered += never_sent
@@ -303,11 +304,32 @@ class FleetPlay:
             slowest=self._measurement.slowest(names, self._job.devices.start),
             failures=tuple(failures),
             missed=sum(gap.records for gap in gaps),
+            commands=self._command_ends(),
             extras={
                 **({"faults": dict(self._measurement.sentences)} if self._measurement.sentences else {}),
                 **({"results": {"put_aside": aside}} if aside else {}),
             },
         )
+
+    def _command_ends(self) -> tuple[CommandEnds, ...]:
+        """How the commands to this worker's devices ended."""
+        commands = self._job.scenario.commands
+        if self._operator is None or not commands:
+            return ()
+        ends = self._ways.ends
+        ours = [
+            CommandEnds(
+                str(command.payload.get("command", "")) or "(no name)",
+                command.expect,
+                tally.sent,
+                tally.refused,
+                tally.unanswered,
+                {str(state): count for state, count in ends[stream].items()},
+            )
+            for stream, (command, tally) in enumerate(zip(commands, self._operator.streams, strict=True))
+        ]
+        others = {str(state): count for state, count in ends[None].items()}
+        return (*ours, CommandEnds("", "any", 0, 0, 0, others))
 
     async def _end_tasks(self) -> Exception | None:
         """End what goes on beside the devices; why one of them had ended before, None when none had."""
@@ -438,6 +460,8 @@ class FleetPlay:
     async def _flush(self) -> None:
         while True:
             await asyncio.sleep(1.0)
+            if self._ways.expire(time.monotonic()):
+                self._news.set()
             self._heap.look(0 if self._troupe is None else round(self._troupe.gauges().get("online", 0.0)))
             if self._ledger is not None:
                 self._ledger.flush()
@@ -461,7 +485,7 @@ class FleetPlay:
             book=self._book,
             observer=self._measurement,
             began_s=began_s,
-            on_ordered=lambda command_id, due_s: self._ways.mark(command_id, Stage.PLANNED, due_s),
+            on_ordered=lambda each: self._ways.ordered(each.command_id, each.stream, each.due_s, each.expires_s),
         )
 
 

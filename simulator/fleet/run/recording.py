@@ -21,6 +21,7 @@ from simulator.fleet.play.fleet import FleetJob
 from simulator.fleet.record import AuditRecord, RunRecord, Span, ThresholdResult, Verdict, Word
 from simulator.fleet.report.standing import RunHead
 from simulator.fleet.report.writing import read_seconds
+from simulator.fleet.run.command_ends import ended_otherwise, joined_ends
 from simulator.fleet.run.conductor import Conducted, PlannedPhase, Score
 from simulator.fleet.run.hall import Hall
 from simulator.fleet.run.verdict import Findings, judge_run
@@ -153,6 +154,7 @@ def last_record(
         health=merger.health,
         audit=audit,
         command_stages=stages_of(totals),
+        commands=joined_ends(summary.commands for summary in summaries),
         slowest=tuple(
             sorted((found for summary in summaries for found in summary.slowest), key=lambda found: -found.count)
         )[:_SLOWEST_KEPT],
@@ -165,6 +167,7 @@ def last_record(
     wanted = [parse(expression, phases=phases) for expression in scenario.thresholds]
     results = judge(wanted, replace(record, operations=totals), read_seconds(hall.folder.path))
     failures = [*conducted.failures, *(failure for summary in summaries for failure in summary.failures)]
+    failures += ended_otherwise(record.commands, whole=not partial)
     failures += [*assessment.failures, *([audit_trouble] if audit_trouble else [])]
     if conducted.late_count:
         late = ", ".join(conducted.late[:3])
