@@ -141,8 +141,8 @@ def test_a_run_proves_that_nothing_was_lost_and_leaves_its_record(service, tmp_p
 def test_commands_that_end_otherwise_than_expected_fail_the_run_and_hold_up_nothing(service, tmp_path):
     stranger = {"command": "set_interval", "name": "nobody", "interval_s": 5}
     commands = [
-        {"payload": {"command": "ping"}, "rate_per_s": 3},
-        {"payload": stranger, "rate_per_s": 3},
+        {"payload": {"command": "ping"}, "rate_per_s": 3, "expect": "rejected"},
+        {"payload": stranger, "rate_per_s": 3, "expect": "rejected"},
         {"payload": {"command": "sing"}, "rate_per_s": 3, "expect": "rejected"},
     ]
     phases = [
@@ -156,7 +156,7 @@ def test_commands_that_end_otherwise_than_expected_fail_the_run_and_hold_up_noth
     assert dict(interval.ends) == {"rejected": interval.sent}
     assert dict(sing.ends) == {"rejected": sing.sent}
     assert record.verdict.sentences == (
-        f"of {interval.sent} commands 'set_interval' that should have ended as succeeded: {interval.sent} rejected",
+        f"of {ping.sent} commands 'ping' that should have ended as rejected: {ping.sent} succeeded",
     )
     assert record.duration_s < 200  # the barrier opened, and the drain did not wait for what never starts
     assert read_record(tmp_path / "run") == record
