@@ -162,6 +162,25 @@ def test_commands_that_end_otherwise_than_expected_fail_the_run_and_hold_up_noth
     assert read_record(tmp_path / "run") == record
 
 
+def test_a_fault_that_was_planned_for_the_time_of_a_wait_is_played_once_when_the_record_says(service, tmp_path):
+    phases = [
+        {"name": "wait", "kind": "hold", "duration_s": 3, "until": "waiting_readings > 1000000", "until_within_s": 6},
+        {"name": "after", "kind": "hold", "duration_s": 8},
+    ]
+    faults = [{"kind": "disconnect_storm", "at_s": 4, "duration_s": 3, "away_s": 3}]
+    record = run(service, tmp_path, phases=phases, faults=faults, commands=[], thresholds=[])
+    assert record.verdict.sentences == (
+        "phase wait: 'waiting_readings > 1000000' did not come true within 6 s after its end",
+    )
+    (fault,) = record.faults
+    assert fault.begin_s == pytest.approx(record.phases[1].begin_s + 1, abs=0.01)
+    assert fault.begin_s >= 9.9
+    away = [second.second for second in read_seconds(tmp_path / "run") if second.gauges.get("online", 30) < 15]
+    assert away  # it was played ...
+    assert min(away) >= fault.begin_s - 1  # ... and not in the wait as well
+    assert record.phases[1].end_s > fault.end_s
+
+
 def worker_pids() -> list[int]:
     """The worker processes of this test's run, the oldest first."""
     found = []

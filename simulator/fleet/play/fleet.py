@@ -139,7 +139,10 @@ class FleetPlay:
         self._staged = StagedBook(kept, self._ways)
         # Without devices behind them commands get no further than the service.
         self._book: DeviceBook = kept if job.scenario.level == "wire" else self._staged
-        self._plan = Plan(job.scenario)
+        self._entered = Plan(job.scenario)
+        self._plan = self._entered.waiting(0)
+        self._plan.prepare(job.devices)
+        self._replanning: asyncio.Task[None] | None = None
         self._phase = 0
         self._began_s = 0.0
         self._filed_s = 0.0
@@ -152,7 +155,7 @@ class FleetPlay:
         )
         self._afflictions: Afflictions | None = None
         self._network: NetworkFaults | None = None
-        self._faults: tuple[DeviceFault[Any], ...] = ()
+        self._faults: dict[int, DeviceFault[Any]] = {}  # those whose time is certain, by place in the scenario
         self._drained_from_s: float | None = None
         self._owed: deque[float] = deque()
         self._held: dict[int, list[Event]] = {}  # orders to devices that were never in contact, by device
@@ -217,12 +220,24 @@ class FleetPlay:
 
     def enter_phase(self, index: int, at_s: float) -> None:
         """The plan moves with the phase where the one before it waited at its barrier."""
-        if index > 0:
-            self._plan = self._plan.entered(index, at_s - self._began_s)
-            self._begin_faults()
+        if index == 0:
+            return
         self._phase = index
-        if index > 0 and self._drained_from_s is None:
-            self._file(time.monotonic() - self._began_s + _AHEAD_S)  # what the phase begins with is due now
+        if not self._entered.timeline.spans[index - 1].waits:
+            return  # it begins when it was planned to, and everything of it has its time
+        entered_s = at_s - self._began_s
+        self._entered = self._entered.entered(index, entered_s)
+        self._begin_faults()
+        if self._drained_from_s is None:
+            self._replanning = start_task(self._replan(self._entered.waiting(index), entered_s), "phase-plan")
+
+    async def _replan(self, plan: Plan, from_s: float) -> None:
+        """Follow another plan from a time on. It is made beside the loop, which has devices to serve."""
+        await asyncio.to_thread(plan.prepare, self._job.devices)
+        self._plan = plan
+        # What was filed while the barrier waited was the devices' own power, which does no harm twice.
+        self._filed_s = min(self._filed_s, from_s)
+        self._file(time.monotonic() - self._began_s + _AHEAD_S)  # what the phase begins with is due now
 
     def gauges(self) -> Mapping[str, float]:
         """See :class:`~simulator.fleet.play.base.Play`."""
@@ -248,6 +263,8 @@ class FleetPlay:
             return Leftover()
         if self._filing is not None:
             self._filing.cancel()
+        if self._replanning is not None:
+            await asyncio.wait([self._replanning])
         self._file(from_s - self._began_s)
         if self._afflictions is not None:
             self._afflictions.end()
@@ -298,7 +315,7 @@ class FleetPlay:
             failures.append(f"{self._held_orders} commands were not sent: {_NO_CONTACT}")
         scenario = self._job.scenario
         # Every worker would tell the same of the whole fleet: one does.
-        faults = () if self._job.worker else truths(self._faults, scenario.seed, scenario.fleet.devices)
+        faults = () if self._job.worker else truths(self._played_faults(), scenario.seed, scenario.fleet.devices)
         return PlaySummary(
             faults=faults,
             slowest=self._measurement.slowest(names, self._job.devices.start),
@@ -333,7 +350,7 @@ class FleetPlay:
 
     async def _end_tasks(self) -> Exception | None:
         """End what goes on beside the devices; why one of them had ended before, None when none had."""
-        tasks = [task for task in (self._filing, self._flushing) if task is not None]
+        tasks = [task for task in (self._filing, self._flushing, self._replanning) if task is not None]
         for task in tasks:
             task.cancel()
         ended = await asyncio.gather(*tasks, return_exceptions=True)
@@ -365,14 +382,19 @@ class FleetPlay:
         return Circumstances(at_s, self._origin_s, NO_INTERFERENCE, has_clocks=has_clocks)
 
     def _begin_faults(self) -> None:
-        """The faults, where the phases stand now."""
+        """Begin the faults whose time is certain by now, each once: those behind a barrier wait until it opens."""
         if self._afflictions is None or self._network is None:
             return
-        timeline, planned = self._plan.timeline, self._plan.planned
-        moved = partial(timeline.moved, planned=planned)
-        self._faults = device_faults(self._fault_settings, self._origin_s, moved)
-        self._afflictions.begin(self._faults)
-        self._network.begin(self._faults, self._clock.time())
+        timeline, planned = self._entered.timeline, self._entered.planned
+        moved = partial(timeline.moved, planned=planned, entered=self._phase)
+        certain = device_faults(self._fault_settings, self._origin_s, moved)
+        new = [fault for number, fault in certain.items() if number not in self._faults]
+        self._faults = certain | self._faults
+        self._afflictions.begin(new)
+        self._network.begin(new, self._clock.time())
+
+    def _played_faults(self) -> tuple[DeviceFault[Any], ...]:
+        return tuple(self._faults[number] for number in sorted(self._faults))
 
     async def _file_events(self) -> None:
         """Keep the wheel filled."""
@@ -382,8 +404,12 @@ class FleetPlay:
             await asyncio.sleep(_AHEAD_S / 8)
 
     def _file(self, horizon_s: float) -> None:
-        """The events until then, or until the phase's end by the plan."""
-        horizon_s = min(horizon_s, self._plan.timeline.spans[self._phase].end_s)
+        """The events until then; while a barrier waits until now, since it may open at any time."""
+        timeline = self._plan.timeline
+        barrier = timeline.spans[timeline.barrier_from(self._phase)]
+        if barrier.waits:
+            now_s = time.monotonic() - self._began_s
+            horizon_s = min(horizon_s, max(barrier.begin_s + barrier.duration_s, now_s))
         if horizon_s <= self._filed_s:
             return
         for event in self._plan.events(self._job.devices, self._filed_s, horizon_s, _KINDS):

@@ -148,8 +148,10 @@ def last_record(
         ended_at=to_rfc3339(time.time()),
         duration_s=conducted.duration_s,
         phases=tuple(conducted.phases),
-        faults=tuple(named(span, device_names) for summary in summaries for span in summary.faults)
-        or hall.record.faults,
+        faults=_played(
+            tuple(named(span, device_names) for summary in summaries for span in summary.faults) or conducted.faults,
+            conducted,
+        ),
         operations=without_stages(totals),
         health=merger.health,
         audit=audit,
@@ -187,6 +189,12 @@ def last_record(
         )
     )
     return replace(record, thresholds=results, verdict=verdict)
+
+
+def _played(faults: Sequence[Span], conducted: Conducted) -> tuple[Span, ...]:
+    """Without those that were to begin after a run that ended before its time."""
+    over_s = conducted.duration_s if conducted.drained_from_s is None else conducted.drained_from_s
+    return tuple(span for span in faults if span.begin_s < over_s)
 
 
 def _broken(conducted: Conducted, merger: Merger, partial: str) -> list[str]:
