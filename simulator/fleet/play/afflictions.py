@@ -90,6 +90,7 @@ class Afflictions:
         self.arrive = devices.arrive
         self.sample = devices.sample
         self.unsettled = devices.unsettled
+        self.has_settled = devices.has_settled
         self.had_contact = devices.had_contact
         self.gauges: Callable[[], Mapping[str, float]] = devices.gauges
         self.close = devices.close

@@ -277,7 +277,13 @@ class FleetPlay:
         troupe.sample(on=False)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, until_s - time.monotonic())):
-                while self._owes(from_s) or troupe.unsettled() or operator.tally.under_way or self._ways or self._held:
+                while (
+                    self._owes(from_s)
+                    or not troupe.has_settled()
+                    or operator.tally.under_way
+                    or self._ways
+                    or self._held
+                ):
                     self._news.clear()
                     await self._news.wait()
         late = troupe.unsettled()

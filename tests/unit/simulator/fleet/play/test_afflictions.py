@@ -73,6 +73,7 @@ class Play:
         )
         for name in ("lose", "restore", "afflict", "is_afflicted", "arrive", "gauges", "close"):
             setattr(self, name, None)
+        self.has_settled = self.driver.has_settled
         self.unsettled, self.sample = self.driver.unsettled, self.driver.sample
         self.switch_on, self.switch_off = self.driver.switch_on, self.driver.switch_off
         self.faults = device_faults(read_device_faults(a_scenario(list(faults))), START_S + BEGAN_S, lambda at_s: at_s)
