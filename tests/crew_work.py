@@ -42,3 +42,11 @@ def hang_up(number: int, job: None, pipe: Connection) -> None:
     pipe.send(Ready(number, 0))
     pipe.close()
     time.sleep(600)
+
+
+def stammer(number: int, job: None, pipe: Connection) -> None:
+    """Say a word, then half of another one, and nothing more."""
+    del job
+    pipe.send(Ready(number, 0))
+    os.write(pipe.fileno(), (1000).to_bytes(4, "big") + b"half a message")
+    time.sleep(600)

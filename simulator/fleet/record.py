@@ -237,6 +237,27 @@ class Gap:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class CommandEnds:
+    """How the commands of one stream ended.
+
+    Attributes:
+        name: of the command; empty for those that came to devices and that the run did not send.
+        expect: how each had to end.
+        sent: orders begun.
+        refused: orders that the service refused for good.
+        unanswered: orders that nobody knows the command of: no answer, or one without an id.
+        ends: ``succeeded``, ``failed``, ``rejected``, ``expired``, ``open`` (not ended) -> how many.
+    """
+
+    name: str
+    expect: str
+    sent: int
+    refused: int
+    unanswered: int
+    ends: Mapping[str, int]
+
+
 CHECKS: Final = "limiter"
 """What a limiter's test found, by name, in :attr:`RunRecord.extras`."""
 
@@ -250,6 +271,7 @@ class RunRecord:
         digest: of the plan: the same for the same scenario and seed, whatever the number of workers.
         command_stages: encoded histograms of a command's way by stage: ``sent``, ``delivered``, ``started``,
             ``finished``, ``reported``.
+        commands: how commands ended, one entry for each of the scenario's, in its order.
         slowest: the devices with the longest answers.
         scenario_text: the scenario as it was given.
         extras: what a scenario of its own kind found, such as the limiter's conformance, by name.
@@ -281,6 +303,7 @@ class RunRecord:
     thresholds: tuple[ThresholdResult, ...] = ()
     audit: AuditRecord | None = None
     command_stages: Mapping[str, str] = field(default_factory=dict)
+    commands: tuple[CommandEnds, ...] = ()
     slowest: tuple[DeviceFinding, ...] = ()
     gaps: tuple[Gap, ...] = ()
     scenario_text: str = ""

@@ -107,7 +107,7 @@ class Fleet:
         """Wait until every device that is on has handed over everything; the names of those that have not in time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                while not self._driver.settled:
+                while not self._driver.has_settled():
                     self._changed.clear()
                     await self._changed.wait()
         return [self._ledgers[number].name for number in self._driver.unsettled()]

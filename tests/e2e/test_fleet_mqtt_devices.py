@@ -59,7 +59,7 @@ class Fleet:
 
     async def settle(self) -> None:
         self.driver.sample(on=False)
-        await self.until(lambda: self.driver.settled)
+        await self.until(self.driver.has_settled)
 
 
 @asynccontextmanager

@@ -113,7 +113,7 @@ def test_half_open_connections_are_heard_of_when_the_other_end_is_back_and_nothi
             pairs = list(now_and_then)
             await bench.until(lambda: all(now.accepted > then for now, then in pairs))
             driver.sample(on=False)
-            await bench.until(lambda: driver.settled)
+            await bench.until(driver.has_settled)
             sent = sum(ledger.sent for ledger in bench.ledgers)
             assert sum(ledger.accepted for ledger in bench.ledgers) == sent == len(gateway.readings)
         finally:

@@ -95,8 +95,18 @@ class DeviceBook(Protocol):
         """
         ...
 
-    def command_finished(self, device: int, command_id: str, status: OutcomeStatus, at_s: float) -> None:
-        """The device decided how the command ended; also without an effect, as for an unknown one."""
+    def command_finished(
+        self, device: int, command_id: str, status: OutcomeStatus, at_s: float, error: str | None = None
+    ) -> None:
+        """The device decided how the command ended; also without an effect, as for an unknown one.
+
+        Args:
+            device: index in the fleet.
+            command_id: the service's.
+            status: how it ended.
+            at_s: now.
+            error: why it did not succeed, a word and a sentence: ``expired: ...``.
+        """
         ...
 
     def command_reported(self, device: int, command_id: str, at_s: float) -> None:
@@ -181,7 +191,9 @@ class NoBook:
     def command_started(self, device: int, command_id: str, contract: Contract, attempt: int, at_s: float) -> None:
         """See :class:`DeviceBook`."""
 
-    def command_finished(self, device: int, command_id: str, status: OutcomeStatus, at_s: float) -> None:
+    def command_finished(
+        self, device: int, command_id: str, status: OutcomeStatus, at_s: float, error: str | None = None
+    ) -> None:
         """See :class:`DeviceBook`."""
 
     def command_reported(self, device: int, command_id: str, at_s: float) -> None:

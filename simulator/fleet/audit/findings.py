@@ -19,6 +19,7 @@ from agent.wire.dialect import CommandLists
 from agent.wire.extensions import COMMAND_RESULTS, COMMAND_STATUS, IDEMPOTENCY_KEY
 from simulator.exit_codes import ExitCode
 from simulator.fleet.audit.command_findings import CommandRules, CommandSums, judge_commands
+from simulator.fleet.audit.coverage import Coverage, cover
 from simulator.fleet.audit.folder import AuditedDevice, find_ledgers, read_devices, readback_path
 from simulator.fleet.audit.found import Found
 from simulator.fleet.audit.frames import LedgerHeader
@@ -148,7 +149,8 @@ def _judge(
     weights = weigh_stored(readback_path(run), size)
     for book in books:
         weights[: len(book.weights)] += book.weights[:size]
-    reading_rules, command_rules = _rules(books, result, settings, size)
+    coverage = cover(books, devices)
+    reading_rules, command_rules = _rules(books, coverage, result, settings, size)
     paths = [*find_ledgers(run), readback_path(run)]
 
     def judged(reading_rules: ReadingRules) -> tuple[Found, ReadingSums, CommandSums]:
@@ -160,7 +162,7 @@ def _judge(
         return found, readings, commands
 
     found, readings, commands = judged(reading_rules)
-    unjudged = list(result.unjudged)
+    unjudged = [*coverage.sentences, *result.unjudged]
     if readings.lost and result.perhaps_cut:
         unjudged.append(
             f"{readings.lost:,} readings did not come back, and GET /sensor-data gave {result.perhaps_cut} in one page "
@@ -168,7 +170,7 @@ def _judge(
         )
         found, readings, commands = judged(replace(reading_rules, read=np.zeros(size, dtype=np.bool_)))
     unjudged += _unjudged(books, readings, commands)
-    complete = result.failure is None and all(book.whole for book in books) and not unjudged
+    complete = result.failure is None and not unjudged
     had_commands = any(book.with_commands for book in books)
     result = replace(result, unjudged=tuple(unjudged))
     return AuditRecord(
@@ -212,7 +214,7 @@ def _failures(readings: ReadingSums, settings: AuditSettings) -> Iterator[str]:
 
 
 def _rules(
-    books: Sequence[LedgerSurvey], result: ReadBackResult, settings: AuditSettings, size: int
+    books: Sequence[LedgerSurvey], coverage: Coverage, result: ReadBackResult, settings: AuditSettings, size: int
 ) -> tuple[ReadingRules, CommandRules]:
     read = np.zeros(size, dtype=np.bool_)
     read[list(result.readings_of)] = True
@@ -220,7 +222,8 @@ def _rules(
     for book in books:
         if not book.whole:
             whole[book.header.first_device : book.header.first_device + book.header.devices] = False
-    all_whole = all(book.whole for book in books)
+    whole[list(coverage.without_ledger)] = False
+    all_whole = bool(whole.all())
     header = books[0].header
     late_after_ms = round(settings.late_after_s * 1000)
     return (

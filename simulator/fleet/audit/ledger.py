@@ -198,8 +198,11 @@ class Ledger:
         """See :meth:`DeviceBook.command_started`."""
         self._note(CommandKind.STARTED, device, command_id, at_s, detail=_CONTRACT_INDEX[contract], attempt=attempt)
 
-    def command_finished(self, device: int, command_id: str, status: OutcomeStatus, at_s: float) -> None:
-        """See :meth:`DeviceBook.command_finished`."""
+    def command_finished(
+        self, device: int, command_id: str, status: OutcomeStatus, at_s: float, error: str | None = None
+    ) -> None:
+        """See :meth:`DeviceBook.command_finished`; on disk an expired command is one that the device rejected."""
+        del error
         self._note(CommandKind.FINISHED, device, command_id, at_s, detail=_STATUS_INDEX[status])
 
     def command_reported(self, device: int, command_id: str, at_s: float) -> None:

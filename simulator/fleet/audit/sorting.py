@@ -7,7 +7,8 @@ range, nothing is copied. A device is never split, so one device alone has to fi
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -37,6 +38,25 @@ RANGE_READINGS: Final = 1_000_000
 _BUFFERS_BYTES: Final = 32 * 1024 * 1024
 _COMMAND_WEIGHT: Final = 4
 
+_READING_NAMES: Final = {
+    ReadingKind.SENT: "sent",
+    ReadingKind.ACCEPTED: "accepted",
+    ReadingKind.REFUSED: "refused",
+    ReadingKind.UNANSWERED: "unanswered",
+    ReadingKind.RESENT: "resent_ambiguous",
+}
+_COMMAND_NAMES: Final = {
+    CommandKind.ORDERED: "ordered",
+    CommandKind.ORDER_UNANSWERED: "orders_unanswered",
+    CommandKind.RECEIVED: "received",
+    CommandKind.STARTED: "effects",
+    CommandKind.FINISHED: "finished",
+    CommandKind.REPORTED: "reported",
+    CommandKind.LISTED: "listed",
+}
+_COUNTED: Final = (*_READING_NAMES.values(), *(name for name in _COMMAND_NAMES.values() if name != "listed"))
+"""What a ledger has at its end as counts, and as records before it."""
+
 Counts = npt.NDArray[np.int64]
 
 
@@ -54,6 +74,7 @@ class LedgerSurvey:
         dateless: whether some carry none.
         last_ms: the last thing written down, since the run's begin.
         with_commands: devices that have to do with commands.
+        seen: what is in it, by the names of :class:`~simulator.fleet.audit.book.BookCounts`.
     """
 
     header: LedgerHeader
@@ -65,11 +86,20 @@ class LedgerSurvey:
     dateless: bool = False
     last_ms: int = 0
     with_commands: set[int] = field(default_factory=set)
+    seen: Counter[str] = field(default_factory=Counter)
 
     @property
     def whole(self) -> bool:
         """Whether everything that was written down is in it."""
-        return self.counts is not None and not self.gaps
+        return self.counts is not None and not self.gaps and not self.lacks
+
+    @property
+    def lacks(self) -> Mapping[str, int]:
+        """How many records are missing by the counts at its end, by their names; empty where gaps declare them."""
+        if self.counts is None or self.gaps:
+            return {}
+        missing = {name: getattr(self.counts, name) - self.seen[name] for name in _COUNTED}
+        return {name: count for name, count in missing.items() if count}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +169,7 @@ def _look_at(found: LedgerSurvey, frame: Frame) -> None:
             found.weights[event.device] += _COMMAND_WEIGHT
             found.with_commands.add(event.device)
             found.last_ms = max(found.last_ms, event.at_ms)
+            found.seen[_COMMAND_NAMES[event.kind]] += 1
             found.orders += event.kind in {CommandKind.ORDERED, CommandKind.ORDER_UNANSWERED}
     elif frame.kind == b"G":
         found.gaps.append(LedgerGap(**frame.json()))
@@ -148,6 +179,9 @@ def _look_at(found: LedgerSurvey, frame: Frame) -> None:
 
 def _look_at_readings(found: LedgerSurvey, records: Records) -> None:
     _weigh(found, records)
+    by_kind = np.bincount(records["kind"], weights=counted_readings(records), minlength=max(ReadingKind) + 1)
+    for kind, name in _READING_NAMES.items():
+        found.seen[name] += int(by_kind[kind])
     found.last_ms = max(found.last_ms, int(records["time"].max()))
     recorded = records["recorded"][records["kind"] == ReadingKind.SENT]
     dated = recorded[recorded != NO_TIME]

@@ -23,14 +23,14 @@ def tell(
 ) -> tuple[str, ...]:
     """What a person should read, the most telling first."""
     return (
-        *_incomplete(books, result, devices),
+        *_incomplete(result, devices),
         *_readings(readings),
         *_commands(commands),
         *_notes(readings, result, books[0].header),
     )
 
 
-def _incomplete(books: Sequence[LedgerSurvey], result: ReadBackResult, devices: int) -> Iterator[str]:
+def _incomplete(result: ReadBackResult, devices: int) -> Iterator[str]:
     if result.failure is not None:
         read = len(result.readings_of)
         yield (
@@ -38,15 +38,6 @@ def _incomplete(books: Sequence[LedgerSurvey], result: ReadBackResult, devices: 
             "repeat it with 'fleet-simulator audit'"
         )
     yield from result.unjudged
-    for book in books:
-        worker = book.header.worker
-        if book.counts is None:
-            yield f"the ledger of worker {worker} has no end: it was killed, and its last second may be missing"
-        for gap in book.gaps:
-            yield (
-                f"the ledger of worker {worker} lacks {gap.records:,} records from {gap.from_s:.0f} s to "
-                f"{gap.to_s:.0f} s: {gap.reason}"
-            )
 
 
 def _readings(sums: ReadingSums) -> Iterator[str]:

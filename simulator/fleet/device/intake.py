@@ -43,4 +43,5 @@ def _note(body: Body, entry: JournalEntry, now: Moment) -> None:
     body.fleet.gauges.open_commands += 1
     body.fleet.book.command_received(body.index, entry.command.id, body.run_s(now))
     if entry.outcome is not None:
-        body.fleet.book.command_finished(body.index, entry.command.id, entry.outcome.status, body.run_s(now))
+        outcome = entry.outcome
+        body.fleet.book.command_finished(body.index, entry.command.id, outcome.status, body.run_s(now), outcome.error)

@@ -131,7 +131,7 @@ class Lanes:
     def _finish(self, command_id: str, outcome: Outcome, now: Moment) -> None:
         body = self._body
         body.disk.journal.finish(command_id, outcome, now)
-        body.fleet.book.command_finished(body.index, command_id, outcome.status, body.run_s(now))
+        body.fleet.book.command_finished(body.index, command_id, outcome.status, body.run_s(now), outcome.error)
 
 
 def need_lanes(body: Body) -> Lanes:

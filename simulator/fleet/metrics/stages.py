@@ -7,8 +7,9 @@ do not add up, so the whole way is measured as well: ``commands.round_trip``, fr
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Final
 
 from simulator.fleet.metrics.ages import AGE_OPERATIONS
@@ -39,64 +40,160 @@ class Stage(IntEnum):
 
 _MEASURED: Final = tuple(stage for stage in Stage if stage is not Stage.PLANNED)
 _ROUND_TRIP_OPERATION: Final = f"{FAMILY}.{ROUND_TRIP}"
+_ENDED_KEPT: Final = 65_536
+"""Commands that ended and are not whole yet; of more than these the oldest is forgotten."""
 STAGE_OPERATIONS: Final = (*(stage.operation for stage in _MEASURED), _ROUND_TRIP_OPERATION)
 _DERIVED: Final = frozenset((*STAGE_OPERATIONS, *AGE_OPERATIONS))
 
 
+class EndState(StrEnum):
+    """How a command ended, as its device and the operator saw it."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    """Its time to live ended before its device had it, or before the device could start it."""
+    OPEN = "open"
+    """It had not ended when the run was over."""
+
+
+class _Way:
+    """One command: when it got where, which stream it is of, and how it ended as far as that is known."""
+
+    __slots__ = ("expires_s", "marks", "state", "stream")
+
+    def __init__(self) -> None:
+        self.marks: list[float | None] = [None] * len(Stage)
+        self.stream: int | None = None
+        self.expires_s: float | None = None
+        self.state = EndState.OPEN
+
+
 class CommandWays:
-    """Commands under way, from the plan to the report; what is known of one goes away with its report.
+    """Commands under way, from the plan to their end; what is known of one goes away after it.
 
     Args:
         recorder: where durations go, each as soon as both of its ends are known.
+
+    Attributes:
+        ends: how the commands of each stream ended, those that are forgotten; under None those that nobody here sent.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._ways: dict[str, list[float | None]] = {}
+        self._ways: dict[str, _Way] = {}
+        # Ended, and not whole yet: the answer to whoever sent it is to come, or its device may have it after all.
+        self._ended: dict[str, _Way] = {}
+        self.ends: dict[int | None, Counter[EndState]] = defaultdict(Counter)
 
     def __len__(self) -> int:
         """Commands under way."""
         return len(self._ways)
 
-    def mark(self, command_id: str, stage: Stage, at_s: float) -> None:
+    def ordered(self, command_id: str, stream: int, planned_s: float, expires_s: float | None) -> None:
+        """The service took a command.
+
+        Args:
+            command_id: the service's.
+            stream: number of the scenario's stream of commands.
+            planned_s: when it was due by the plan, on the machine's monotonic clock.
+            expires_s: when the service hands it out no more; None where nobody can say.
+        """
+        way = self._way(command_id)
+        way.stream, way.expires_s = stream, expires_s
+        self.mark(command_id, Stage.PLANNED, planned_s)
+
+    def mark(self, command_id: str, stage: Stage, at_s: float, state: EndState | None = None) -> None:
         """A command got somewhere, in any order: a device may hold it before the one who sent it has the answer.
 
         Args:
             command_id: the service's.
-            stage: where it got. What is marked again, such as a command that is delivered twice, counts once.
+            stage: where it got. What is marked again, such as a command that is delivered twice, counts once. A
+                command that its device refuses is never started.
             at_s: when, on the machine's monotonic clock.
+            state: how it ended, with ``FINISHED``; the last one counts.
         """
-        way = self._ways.setdefault(command_id, [None] * len(Stage))
-        if way[stage] is not None:
-            return
-        way[stage] = at_s
-        for later in _MEASURED:
-            if stage in (later, later - 1):
-                self._measure(later.operation, way[later - 1], way[later], way[Stage.PLANNED])
-        if stage in (Stage.PLANNED, Stage.REPORTED):
-            self._measure(_ROUND_TRIP_OPERATION, way[Stage.PLANNED], way[Stage.REPORTED], way[Stage.PLANNED])
-        if None not in way:
-            del self._ways[command_id]
+        way = self._way(command_id)
+        marks = way.marks
+        if state is not None:
+            way.state = state
+        if marks[stage] is None:
+            marks[stage] = at_s
+            for later in _MEASURED:
+                if stage in (later, later - 1):
+                    self._measure(later.operation, marks[later - 1], marks[later], marks[Stage.PLANNED])
+            if stage in (Stage.PLANNED, Stage.REPORTED):
+                begun_s = marks[Stage.PLANNED]
+                self._measure(_ROUND_TRIP_OPERATION, begun_s, marks[Stage.REPORTED], begun_s)
+        if stage is Stage.REPORTED:
+            self.end(command_id)
+        elif command_id in self._ended:
+            if stage is Stage.DELIVERED and way.state is EndState.EXPIRED:
+                way.state = EndState.OPEN  # its device has it after all
+                self._ways[command_id] = self._ended.pop(command_id)
+            else:
+                self.end(command_id)
 
     def end(self, command_id: str) -> None:
-        """Nothing more comes of this command: what is known of it is forgotten, and its round trip is not measured."""
-        self._ways.pop(command_id, None)
+        """Nothing more comes of this command: it is under way no more, and what is not known now is not measured."""
+        way = self._ways.pop(command_id, None) or self._ended.pop(command_id, None)
+        if way is None:
+            return
+        came_or_ended = way.state is not EndState.EXPIRED or way.marks[Stage.DELIVERED] is not None
+        if came_or_ended and way.marks[Stage.PLANNED] is not None and way.marks[Stage.SENT] is not None:
+            self._forget(way)
+            return
+        self._ended[command_id] = way
+        if len(self._ended) > _ENDED_KEPT:
+            self._forget(self._ended.pop(next(iter(self._ended))))
+
+    def expire(self, now_s: float) -> int:
+        """End those that their devices did not get in time; how many."""
+        late = [
+            command_id
+            for command_id, way in self._ways.items()
+            if way.expires_s is not None and way.expires_s <= now_s and way.marks[Stage.DELIVERED] is None
+        ]
+        for command_id in late:
+            self._ways[command_id].state = EndState.EXPIRED
+            self.end(command_id)
+        return len(late)
 
     def give_up(self, now_s: float, after_s: float) -> int:
         """Count those that are under way for longer as timeouts, so that they are in the percentiles of the round trip.
 
         Returns:
-            How many. What was reported without a stage between, or never planned here, is forgotten without a count.
+            How many. What was never planned here is forgotten without a count.
         """
-        begun = {command_id: min(at_s for at_s in way if at_s is not None) for command_id, way in self._ways.items()}
+        begun = {
+            command_id: min(at_s for at_s in way.marks if at_s is not None) for command_id, way in self._ways.items()
+        }
         given_up = 0
         for command_id in [command_id for command_id, begun_s in begun.items() if now_s - begun_s >= after_s]:
             way = self._ways.pop(command_id)
-            planned_s = way[Stage.PLANNED]
-            if planned_s is not None and way[Stage.REPORTED] is None:
+            planned_s = way.marks[Stage.PLANNED]
+            if planned_s is not None:
                 given_up += 1
                 self._note(_ROUND_TRIP_OPERATION, OutcomeClass.TIMEOUT, planned_s, now_s, planned_s)
+            self._forget(way)
         return given_up
+
+    def close(self, now_s: float) -> None:
+        """The run is over: everything that is left is counted."""
+        self.give_up(now_s, 0.0)
+        for way in self._ended.values():
+            self._forget(way)
+        self._ended.clear()
+
+    def _way(self, command_id: str) -> _Way:
+        found = self._ways.get(command_id) or self._ended.get(command_id)
+        if found is None:
+            found = self._ways[command_id] = _Way()
+        return found
+
+    def _forget(self, way: _Way) -> None:
+        self.ends[way.stream][way.state] += 1
 
     def _measure(self, operation: str, begun_s: float | None, ended_s: float | None, planned_s: float | None) -> None:
         if begun_s is not None and ended_s is not None:

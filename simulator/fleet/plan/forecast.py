@@ -323,10 +323,9 @@ def _faults(plan: Plan) -> Iterator[FaultForecast]:
     scenario = plan.scenario
     counts = count_concerned(scenario.faults, scenario.seed, scenario.fleet.devices)
     for fault, devices in zip(scenario.faults, counts, strict=True):
-        begin_s = plan.timeline.moved(fault.at_s, plan.planned)
         title = fault_title(fault)
         kind = fault.kind if title == fault.kind else f"{fault.kind} ({title})"
-        yield FaultForecast(kind, begin_s, begin_s + fault_end_s(fault) - fault.at_s, devices)
+        yield FaultForecast(kind, fault.at_s, fault_end_s(fault), devices)
 
 
 def _unplanned(scenario: Scenario) -> Iterator[str]:

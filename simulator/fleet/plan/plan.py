@@ -15,7 +15,7 @@ import numpy as np
 from agent.core.schedule import Schedule
 from simulator.fleet.plan.chance import Indices
 from simulator.fleet.plan.events import EVERY_KIND, Event, EventKind, EventTable
-from simulator.fleet.plan.power import Switching, contact_of, model_of, power_of
+from simulator.fleet.plan.power import Causes, Switching, contact_of, model_of, own_losses, power_of
 from simulator.fleet.plan.schedules import Periodic, periodic_of
 from simulator.fleet.plan.streams import StreamPlan, streams_of
 from simulator.fleet.plan.timeline import Timeline
@@ -25,6 +25,8 @@ from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.signals.base import READING, device_key
 
 _STEP_S: Final = 1.0
+_BARRIER_SLACK_S: Final = 60.0
+"""A barrier that does not open in time is given up when somebody looks: a little after its time."""
 _NEEDS_CONTACT: Final = frozenset({EventKind.POLL})
 
 
@@ -44,6 +46,13 @@ class Plan:
         self.timeline = timeline or self.planned
         self._ranges: dict[range, RangePlan] = {}
         self._periodic: dict[range, tuple[Periodic, ...]] = {}
+        self._own: dict[tuple[range, float], tuple[Causes, ...]] = {}
+
+    @property
+    def longest_s(self) -> float:
+        """When the last phase ends at the latest, if every barrier waits as long as it may."""
+        waits_s = sum(phase.until_within_s for phase in self.scenario.phases if phase.until is not None)
+        return self.planned.end_s + waits_s + (_BARRIER_SLACK_S if waits_s else 0.0)
 
     @property
     def begin_s(self) -> float:
@@ -68,8 +77,35 @@ class Plan:
         What goes by the phases (ramps, storms, commands, arrivals) moves with them; the devices' own periods do not.
         While a phase waits there are no commands and no arrivals.
         """
-        later = Plan(self.scenario, self.timeline.entered(phase, at_s), program_digest=self.program_digest)
-        later._periodic = self._periodic
+        return self._with(self.timeline.entered(phase, at_s))
+
+    def waiting(self, phase: int) -> Plan:
+        """The plan in this phase, as if the next barrier never opened: what comes behind it has no time yet.
+
+        The devices' own power goes on meanwhile. Without a barrier ahead it is this plan.
+        """
+        timeline = self.timeline.waiting(phase, self.longest_s)
+        return self if timeline is self.timeline else self._with(timeline)
+
+    def prepare(self, devices: range) -> None:
+        """Make what the events of a range need; it takes its time with many devices."""
+        self.table(devices, 0.0, 0.0, frozenset())
+
+    def own_losses(self, devices: range) -> tuple[Causes, ...]:
+        """When devices lose their power by themselves; the same on every time line of the scenario."""
+        until_s = max(self.longest_s, self.timeline.end_s) if self._may_wait else self.planned.end_s
+        key = devices, until_s
+        if key not in self._own:
+            self._own[key] = own_losses(self.scenario, until_s, devices)
+        return self._own[key]
+
+    @property
+    def _may_wait(self) -> bool:
+        return self.timeline is not self.planned
+
+    def _with(self, timeline: Timeline) -> Plan:
+        later = Plan(self.scenario, timeline, program_digest=self.program_digest)
+        later._periodic, later._own = self._periodic, self._own
         later.models = self.models
         return later
 
@@ -146,7 +182,7 @@ class RangePlan:
         return cls(
             devices,
             timeline.end_s,
-            power_of(scenario, timeline, devices),
+            power_of(scenario, timeline, devices, plan.own_losses(devices)),
             contact_of(scenario, timeline, devices),
             tuple(StreamPlan(stream, scenario, timeline) for stream in streams_of(scenario)),
         )

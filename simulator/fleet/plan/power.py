@@ -89,12 +89,28 @@ def _keys(device: Indices, time_s: Floats) -> Indices:
     return (device << _TICK_BITS) | ticks
 
 
-def power_of(scenario: Scenario, timeline: Timeline, devices: range) -> Switching:
-    """When the devices of a range have power."""
-    causes = [*_ramps(scenario, timeline, devices), *_storms(scenario, timeline, devices, "power")]
-    causes += _reboots(scenario, timeline, devices)
-    causes += _conditions(scenario, timeline, devices)
+def power_of(scenario: Scenario, timeline: Timeline, devices: range, own: Sequence[Causes]) -> Switching:
+    """When the devices of a range have power.
+
+    Args:
+        scenario: that is planned.
+        timeline: its phases.
+        devices: the range.
+        own: what takes the devices' power whatever the phases do, see :func:`own_losses`.
+    """
+    causes = [*_ramps(scenario, timeline, devices), *_storms(scenario, timeline, devices, "power"), *own]
     return Switching.of(causes, at_begin=False)
+
+
+def own_losses(scenario: Scenario, until_s: float, devices: range) -> tuple[Causes, ...]:
+    """When the devices of a range have no power by themselves: reboots, empty batteries, states.
+
+    Args:
+        scenario: that is planned.
+        until_s: those that begin before.
+        devices: the range.
+    """
+    return (*_reboots(scenario, until_s, devices), *_conditions(scenario, until_s, devices))
 
 
 def contact_of(scenario: Scenario, timeline: Timeline, devices: range) -> Switching:
@@ -154,22 +170,22 @@ def _wave(scenario: Scenario, span: PhaseSpan, phase: StormPhase, wave: int, dev
     yield _changes(local, np.full(len(local), begin_s + phase.away_s), -1)
 
 
-def _reboots(scenario: Scenario, timeline: Timeline, devices: range) -> Iterator[Causes]:
+def _reboots(scenario: Scenario, until_s: float, devices: range) -> Iterator[Causes]:
     kinds = model_of(scenario)[devices.start : devices.stop]
     word = stream(scenario.seed, "reboot")
     for index, model in enumerate(scenario.fleet.models):
         if model.reboots is None:
             continue
         local = np.flatnonzero(kinds == index).astype(np.int64)
-        turns = np.arange(int(timeline.end_s / model.reboots.every_s) + 1, dtype=np.int64)
+        turns = np.arange(int(until_s / model.reboots.every_s) + 1, dtype=np.int64)
         device, turn = np.repeat(local, len(turns)), np.tile(turns, len(local))
         begin_s = (turn + unit(mix(word, device + devices.start, turn))) * model.reboots.every_s
-        inside = begin_s < timeline.end_s
+        inside = begin_s < until_s
         yield _changes(device[inside], begin_s[inside], 1)
         yield _changes(device[inside], begin_s[inside] + model.reboots.away_s, -1)
 
 
-def _conditions(scenario: Scenario, timeline: Timeline, devices: range) -> Iterator[Causes]:
+def _conditions(scenario: Scenario, until_s: float, devices: range) -> Iterator[Causes]:
     """Batteries that are empty, and states in which devices are off."""
     kinds = model_of(scenario)[devices.start : devices.stop]
     for index, model in enumerate(scenario.fleet.models):
@@ -186,7 +202,7 @@ def _conditions(scenario: Scenario, timeline: Timeline, devices: range) -> Itera
         for local in np.flatnonzero(kinds == index):
             individual = Individual.at(scenario.seed, devices.start + int(local))
             for source in sources:
-                for loss in losses(source, individual, timeline.end_s):
+                for loss in losses(source, individual, until_s):
                     device.append(int(local))
                     begin_s.append(max(loss.since_s, 0.0))
                     end_s.append(loss.until_s)

@@ -6,7 +6,7 @@ Seconds count from the begin of the first phase.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from simulator.fleet.scenario.model import Scenario
@@ -23,6 +23,7 @@ class PhaseSpan:
         duration_s: as planned: a ramp takes so long, and what is left until ``end_s`` is the wait at its barrier.
         online_from, online_to: share of the fleet that is switched on at its begin and its end.
         rate_factor: of arrivals and commands.
+        waits: it has a barrier at its end.
     """
 
     index: int
@@ -33,6 +34,7 @@ class PhaseSpan:
     online_from: float
     online_to: float
     rate_factor: float
+    waits: bool = False
 
     def online_at(self, offset_s: float) -> float:
         """Share of the fleet that is switched on so long after its begin; storms and reboots apart."""
@@ -57,8 +59,27 @@ class Timeline:
             after = phase.to if isinstance(phase, RampPhase) else before
             end_s = begin_s + phase.duration_s
             spans.append(
-                PhaseSpan(index, phase.name, begin_s, end_s, phase.duration_s, before, after, phase.rate_factor)
+                PhaseSpan(
+                    index,
+                    phase.name,
+                    begin_s,
+                    end_s,
+                    phase.duration_s,
+                    before,
+                    after,
+                    phase.rate_factor,
+                    phase.until is not None,
+                )
             )
+        return cls(tuple(spans))
+
+    @classmethod
+    def lasting(cls, phases: Iterable[tuple[str, float, bool]]) -> Timeline:
+        """The time line of phases of which name, planned duration and whether they wait are known, and no more."""
+        spans: list[PhaseSpan] = []
+        for index, (name, duration_s, waits) in enumerate(phases):
+            begin_s = spans[-1].end_s if spans else 0.0
+            spans.append(PhaseSpan(index, name, begin_s, begin_s + duration_s, duration_s, 1.0, 1.0, 1.0, waits))
         return cls(tuple(spans))
 
     @property
@@ -82,9 +103,33 @@ class Timeline:
             spans.append(replace(span, begin_s=begin_s, end_s=begin_s + (span.end_s - span.begin_s)))
         return Timeline(tuple(spans))
 
-    def moved(self, planned_s: float, planned: Timeline) -> float:
-        """When that happens here which was planned for ``planned_s`` on another time line of the same phases."""
+    def barrier_from(self, index: int) -> int:
+        """The first phase from this one on that has a barrier; the last one where none has.
+
+        When the phases after it begin, nobody knows before it opens.
+        """
+        return next((span.index for span in self.spans[index:] if span.waits), len(self.spans) - 1)
+
+    def waiting(self, index: int, until_s: float) -> Timeline:
+        """The time line in phase ``index``, as if the next barrier stayed closed until ``until_s``."""
+        barrier = self.barrier_from(index)
+        if not self.spans[barrier].waits or until_s <= self.spans[barrier].end_s:
+            return self
+        if barrier + 1 < len(self.spans):
+            return self.entered(barrier + 1, until_s)
+        return Timeline((*self.spans[:barrier], replace(self.spans[barrier], end_s=until_s)))
+
+    def moved(self, planned_s: float, planned: Timeline, entered: int) -> float | None:
+        """When that happens here which was planned for ``planned_s`` on another time line of the same phases.
+
+        Args:
+            planned_s: the time there.
+            planned: the other time line.
+            entered: the phase that has begun; None comes back for what is planned behind a barrier that may still wait.
+        """
         index = _phase_at(planned.spans, planned_s)
+        if index > self.barrier_from(entered):
+            return None
         return self.spans[index].begin_s + planned_s - planned.spans[index].begin_s
 
     def phase_at(self, time_s: float) -> PhaseSpan:

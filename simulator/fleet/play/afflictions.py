@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -24,17 +25,26 @@ def read_device_faults(scenario: Scenario) -> tuple[DeviceFaultSettings, ...]:
 
 
 def device_faults(
-    settings: Sequence[DeviceFaultSettings], origin_s: float, moved: Callable[[float], float]
-) -> tuple[DeviceFault[Any], ...]:
-    """The faults of a run.
+    settings: Sequence[DeviceFaultSettings], origin_s: float, moved: Callable[[float], float | None]
+) -> dict[int, DeviceFault[Any]]:
+    """The faults of a run whose time is certain, by their place in the scenario.
 
     Args:
         settings: of the scenario.
         origin_s: the run's begin, seconds since the epoch.
         moved: when something begins in this run that the scenario has at a time, both since the run's begin: waits at
-            barriers move what comes after them.
+            barriers move what comes after them. None while that may change.
     """
-    return build_faults([each.model_copy(update={"at_s": moved(each.at_s)}) for each in settings], origin_s=origin_s)
+    begins_s = [moved(each.at_s) for each in settings]
+    # All of them are made, since each is told from the others by its place.
+    made = build_faults(
+        [
+            each if begin_s is None else each.model_copy(update={"at_s": begin_s})
+            for each, begin_s in zip(settings, begins_s, strict=True)
+        ],
+        origin_s=origin_s,
+    )
+    return {number: fault for number, fault in enumerate(made) if begins_s[number] is not None}
 
 
 def truths(faults: Sequence[DeviceFault[Any]], seed: int, devices: int) -> tuple[Span, ...]:
@@ -71,7 +81,8 @@ class Afflictions:
         self._range = range_of
         self._on: set[int] = set()
         self._dead: set[int] = set()
-        self._turn = 0
+        self._faults: list[DeviceFault[Any]] = []
+        self._turns: Counter[int] = Counter()  # of each device: what was looked for before is out of date
         self.lose = devices.lose
         self.restore = devices.restore
         self.afflict = devices.afflict
@@ -79,22 +90,27 @@ class Afflictions:
         self.arrive = devices.arrive
         self.sample = devices.sample
         self.unsettled = devices.unsettled
+        self.has_settled = devices.has_settled
         self.had_contact = devices.had_contact
         self.gauges: Callable[[], Mapping[str, float]] = devices.gauges
         self.close = devices.close
 
     def begin(self, faults: Sequence[DeviceFault[Any]]) -> None:
-        """These are the faults from now on."""
-        self._around.faults = Interferences(faults)
-        self._turn += 1
+        """These are played, too, from now on; each is given once."""
+        self._faults += faults
+        self._around.faults = Interferences(self._faults)
+        powerful = [fault for fault in faults if Hook.CONDITION in fault.hooks]
+        if not powerful:
+            return
         for device in self._range:
             individual = Individual.at(self._seed, device)
-            if any(Hook.CONDITION in fault.hooks and fault.chooses(individual) for fault in faults):
-                self._look(individual, self._turn, self._around.true_s(self._clock.time()))
+            if any(fault.chooses(individual) for fault in powerful):
+                self._turns[device] += 1
+                self._look(individual, self._turns[device], self._around.true_s(self._clock.time()))
 
     def end(self) -> None:
         """No fault takes any device's power any more; those without it have to be switched on."""
-        self._turn += 1
+        self._turns.clear()
         self._dead.clear()
 
     def switch_on(self, device: int) -> None:
@@ -110,9 +126,9 @@ class Afflictions:
 
     def _look(self, individual: Individual, turn: int, at_s: float) -> None:
         """What the faults do to a device's power at a time, and look again when that ends."""
-        if turn != self._turn:
-            return
         device = individual.index
+        if turn != self._turns[device]:
+            return
         # Timers may fire a little early or late: what was waited for has come, what came since has come, too.
         true_s = max(at_s, self._around.true_s(self._clock.time()))
         condition = self._around.faults.condition(individual, true_s, ALWAYS_ON)

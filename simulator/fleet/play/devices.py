@@ -131,6 +131,10 @@ class Devices(Protocol):
         """Devices that have something to hand over."""
         ...
 
+    def has_settled(self) -> bool:
+        """Whether none has; cheap, while one is late."""
+        ...
+
     def had_contact(self, device: int) -> bool:
         """Whether this device ever had a list of its commands, so that nothing in the next one is history to it."""
         ...
@@ -204,6 +208,7 @@ class _CoreDevices:
         self.switch_off = driver.switch_off
         self.sample = driver.sample
         self.unsettled = driver.unsettled
+        self.has_settled = driver.has_settled
         self.had_contact = driver.had_contact
         self.lose = links.lose
         self.restore = links.state.restore
@@ -410,6 +415,10 @@ class WireDevices:
     def unsettled(self) -> list[int]:
         """See :class:`Devices`: those whose requests are under way, which end by themselves."""
         return list({sending.device for sending in self._load.under_way})
+
+    def has_settled(self) -> bool:
+        """See :class:`Devices`."""
+        return not self._load.under_way
 
     def had_contact(self, device: int) -> bool:
         """See :class:`Devices`: no device carries anything out here."""

@@ -27,7 +27,7 @@ from simulator.fleet.engine.wheel import LoopClock, Wheel
 from simulator.fleet.faults.base import DeviceFault
 from simulator.fleet.metrics.ages import ReadingAges
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.metrics.stages import CommandWays, Stage
+from simulator.fleet.metrics.stages import CommandWays
 from simulator.fleet.models.interference import NO_INTERFERENCE
 from simulator.fleet.plan.events import Event, EventKind
 from simulator.fleet.plan.plan import Plan
@@ -38,6 +38,7 @@ from simulator.fleet.play.measurement import Measurement, StagedBook
 from simulator.fleet.play.models import build_models, device_model
 from simulator.fleet.play.network import NetworkFaults
 from simulator.fleet.play.operator import Operator, Way
+from simulator.fleet.record import CommandEnds
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.python_file import Program
 from simulator.fleet.target.asking import Keyring
@@ -139,7 +140,10 @@ class FleetPlay:
         self._staged = StagedBook(kept, self._ways)
         # Without devices behind them commands get no further than the service.
         self._book: DeviceBook = kept if job.scenario.level == "wire" else self._staged
-        self._plan = Plan(job.scenario)
+        self._entered = Plan(job.scenario)
+        self._plan = self._entered.waiting(0)
+        self._plan.prepare(job.devices)
+        self._replanning: asyncio.Task[None] | None = None
         self._phase = 0
         self._began_s = 0.0
         self._filed_s = 0.0
@@ -152,7 +156,7 @@ class FleetPlay:
         )
         self._afflictions: Afflictions | None = None
         self._network: NetworkFaults | None = None
-        self._faults: tuple[DeviceFault[Any], ...] = ()
+        self._faults: dict[int, DeviceFault[Any]] = {}  # those whose time is certain, by place in the scenario
         self._drained_from_s: float | None = None
         self._owed: deque[float] = deque()
         self._held: dict[int, list[Event]] = {}  # orders to devices that were never in contact, by device
@@ -218,12 +222,24 @@ class FleetPlay:
 
     def enter_phase(self, index: int, at_s: float) -> None:
         """The plan moves with the phase where the one before it waited at its barrier."""
-        if index > 0:
-            self._plan = self._plan.entered(index, at_s - self._began_s)
-            self._begin_faults()
+        if index == 0:
+            return
         self._phase = index
-        if index > 0 and self._drained_from_s is None:
-            self._file(time.monotonic() - self._began_s + _AHEAD_S)  # what the phase begins with is due now
+        if not self._entered.timeline.spans[index - 1].waits:
+            return  # it begins when it was planned to, and everything of it has its time
+        entered_s = at_s - self._began_s
+        self._entered = self._entered.entered(index, entered_s)
+        self._begin_faults()
+        if self._drained_from_s is None:
+            self._replanning = start_task(self._replan(self._entered.waiting(index), entered_s), "phase-plan")
+
+    async def _replan(self, plan: Plan, from_s: float) -> None:
+        """Follow another plan from a time on. It is made beside the loop, which has devices to serve."""
+        await asyncio.to_thread(plan.prepare, self._job.devices)
+        self._plan = plan
+        # What was filed while the barrier waited was the devices' own power, which does no harm twice.
+        self._filed_s = min(self._filed_s, from_s)
+        self._file(time.monotonic() - self._began_s + _AHEAD_S)  # what the phase begins with is due now
 
     def gauges(self) -> Mapping[str, float]:
         """See :class:`~simulator.fleet.play.base.Play`."""
@@ -249,6 +265,8 @@ class FleetPlay:
             return Leftover()
         if self._filing is not None:
             self._filing.cancel()
+        if self._replanning is not None:
+            await asyncio.wait([self._replanning])
         self._file(from_s - self._began_s)
         if self._afflictions is not None:
             self._afflictions.end()
@@ -261,7 +279,13 @@ class FleetPlay:
         troupe.sample(on=False)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, until_s - time.monotonic())):
-                while self._owes(from_s) or troupe.unsettled() or operator.tally.under_way or self._ways or self._held:
+                while (
+                    self._owes(from_s)
+                    or not troupe.has_settled()
+                    or operator.tally.under_way
+                    or self._ways
+                    or self._held
+                ):
                     self._news.clear()
                     await self._news.wait()
         late = troupe.unsettled()
@@ -274,7 +298,7 @@ class FleetPlay:
         self._is_over = True
         broken = await self._end_tasks()
         self._heap.close()
-        self._ways.give_up(time.monotonic(), 0.0)
+        self._ways.close(time.monotonic())
         never_sent = 0 if broken else self._never_sent(time.monotonic())
         self._recorder.intended += never_sent
         self._recorder.undelivered += never_sent
@@ -299,21 +323,42 @@ class FleetPlay:
             failures.append(f"{self._held_orders} commands were not sent: {_NO_CONTACT}")
         scenario = self._job.scenario
         # Every worker would tell the same of the whole fleet: one does.
-        faults = () if self._job.worker else truths(self._faults, scenario.seed, scenario.fleet.devices)
+        faults = () if self._job.worker else truths(self._played_faults(), scenario.seed, scenario.fleet.devices)
         return PlaySummary(
             faults=faults,
             slowest=self._measurement.slowest(names, self._job.devices.start),
             failures=tuple(failures),
             missed=sum(gap.records for gap in gaps),
+            commands=self._command_ends(),
             extras={
                 **({"faults": dict(self._measurement.sentences)} if self._measurement.sentences else {}),
                 **({"results": {"put_aside": aside}} if aside else {}),
             },
         )
 
+    def _command_ends(self) -> tuple[CommandEnds, ...]:
+        """How the commands to this worker's devices ended."""
+        commands = self._job.scenario.commands
+        if self._operator is None or not commands:
+            return ()
+        ends = self._ways.ends
+        ours = [
+            CommandEnds(
+                str(command.payload.get("command", "")) or "(no name)",
+                command.expect,
+                tally.sent,
+                tally.refused,
+                tally.unanswered,
+                {str(state): count for state, count in ends[stream].items()},
+            )
+            for stream, (command, tally) in enumerate(zip(commands, self._operator.streams, strict=True))
+        ]
+        others = {str(state): count for state, count in ends[None].items()}
+        return (*ours, CommandEnds("", "any", 0, 0, 0, others))
+
     async def _end_tasks(self) -> Exception | None:
         """End what goes on beside the devices; why one of them had ended before, None when none had."""
-        tasks = [task for task in (self._filing, self._flushing) if task is not None]
+        tasks = [task for task in (self._filing, self._flushing, self._replanning) if task is not None]
         for task in tasks:
             task.cancel()
         ended = await asyncio.gather(*tasks, return_exceptions=True)
@@ -345,14 +390,19 @@ class FleetPlay:
         return Circumstances(at_s, self._origin_s, NO_INTERFERENCE, has_clocks=has_clocks)
 
     def _begin_faults(self) -> None:
-        """The faults, where the phases stand now."""
+        """Begin the faults whose time is certain by now, each once: those behind a barrier wait until it opens."""
         if self._afflictions is None or self._network is None:
             return
-        timeline, planned = self._plan.timeline, self._plan.planned
-        moved = partial(timeline.moved, planned=planned)
-        self._faults = device_faults(self._fault_settings, self._origin_s, moved)
-        self._afflictions.begin(self._faults)
-        self._network.begin(self._faults, self._clock.time())
+        timeline, planned = self._entered.timeline, self._entered.planned
+        moved = partial(timeline.moved, planned=planned, entered=self._phase)
+        certain = device_faults(self._fault_settings, self._origin_s, moved)
+        new = [fault for number, fault in certain.items() if number not in self._faults]
+        self._faults = certain | self._faults
+        self._afflictions.begin(new)
+        self._network.begin(new, self._clock.time())
+
+    def _played_faults(self) -> tuple[DeviceFault[Any], ...]:
+        return tuple(self._faults[number] for number in sorted(self._faults))
 
     async def _file_events(self) -> None:
         """Keep the wheel filled."""
@@ -362,8 +412,12 @@ class FleetPlay:
             await asyncio.sleep(_AHEAD_S / 8)
 
     def _file(self, horizon_s: float) -> None:
-        """The events until then, or until the phase's end by the plan."""
-        horizon_s = min(horizon_s, self._plan.timeline.spans[self._phase].end_s)
+        """The events until then; while a barrier waits until now, since it may open at any time."""
+        timeline = self._plan.timeline
+        barrier = timeline.spans[timeline.barrier_from(self._phase)]
+        if barrier.waits:
+            now_s = time.monotonic() - self._began_s
+            horizon_s = min(horizon_s, max(barrier.begin_s + barrier.duration_s, now_s))
         if horizon_s <= self._filed_s:
             return
         for event in self._plan.events(self._job.devices, self._filed_s, horizon_s, _KINDS):
@@ -440,6 +494,8 @@ class FleetPlay:
     async def _flush(self) -> None:
         while True:
             await asyncio.sleep(1.0)
+            if self._ways.expire(time.monotonic()):
+                self._news.set()
             self._heap.look(0 if self._troupe is None else round(self._troupe.gauges().get("online", 0.0)))
             if self._ledger is not None:
                 self._ledger.flush()
@@ -463,7 +519,7 @@ class FleetPlay:
             book=self._book,
             observer=self._measurement,
             began_s=began_s,
-            on_ordered=lambda command_id, due_s: self._ways.mark(command_id, Stage.PLANNED, due_s),
+            on_ordered=lambda each: self._ways.ordered(each.command_id, each.stream, each.due_s, each.expires_s),
         )
 
 

@@ -9,7 +9,7 @@ from agent.core.values import Contract, OutcomeStatus
 from simulator.fleet.audit.book import DeviceBook
 from simulator.fleet.device.exchange import HELD_POLL
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.metrics.stages import CommandWays, Stage
+from simulator.fleet.metrics.stages import CommandWays, EndState, Stage
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.record import DeviceFinding
 
@@ -130,10 +130,12 @@ class StagedBook:
         self._book.command_started(device, command_id, contract, attempt, at_s)
         self._ways.mark(command_id, Stage.STARTED, at_s + self.began_s)
 
-    def command_finished(self, device: int, command_id: str, status: OutcomeStatus, at_s: float) -> None:
+    def command_finished(
+        self, device: int, command_id: str, status: OutcomeStatus, at_s: float, error: str | None = None
+    ) -> None:
         """See :class:`~simulator.fleet.audit.book.DeviceBook`."""
-        self._book.command_finished(device, command_id, status, at_s)
-        self._ways.mark(command_id, Stage.FINISHED, at_s + self.began_s)
+        self._book.command_finished(device, command_id, status, at_s, error)
+        self._ways.mark(command_id, Stage.FINISHED, at_s + self.began_s, _end_state(status, error))
 
     def command_reported(self, device: int, command_id: str, at_s: float) -> None:
         """See :class:`~simulator.fleet.audit.book.DeviceBook`."""
@@ -144,3 +146,9 @@ class StagedBook:
         """See :class:`~simulator.fleet.audit.book.DeviceBook`; the way ends here, without a report to measure."""
         self._book.result_put_aside(device, command_id)
         self._ways.end(command_id)
+
+
+def _end_state(status: OutcomeStatus, error: str | None) -> EndState:
+    """What the device's outcome is to whoever sent the command: one that came too late to it has expired."""
+    is_late = status is OutcomeStatus.REJECTED and error is not None and error.partition(":")[0] == "expired"
+    return EndState.EXPIRED if is_late else EndState(status)

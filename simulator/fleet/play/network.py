@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -51,40 +52,43 @@ class NetworkFaults:
         self._target = slow
         self._part = part
         self._turn = 0
-        self._away: set[int] = set()
+        self._away: Counter[int] = Counter()  # how many faults keep a device away
+        self._links: list[LinkFault[Any]] = []
         self._individuals: dict[int, Individual] = {}
-        self._slow: dict[int, SlowConnections] = {}
+        self._slow: list[SlowConnections] = []
         self._ending: set[asyncio.Task[None]] = set()
 
     def begin(self, faults: Sequence[DeviceFault[Any]], now_s: float) -> None:
-        """These are the faults from now on; those that are over do not come again.
+        """These are played, too, from now on; each is given once.
 
         Args:
-            faults: of the scenario, as far as they are of the network.
+            faults: of the scenario; those of the network are taken.
             now_s: on the worker's clock.
         """
         links = [fault for fault in faults if isinstance(fault, LinkFault)]
-        self._turn += 1
-        self._devices.afflict(LinkFaults(links, self._individual, self._around.true_s))
+        if not links:
+            return
+        self._links += links
+        self._devices.afflict(LinkFaults(self._links, self._individual, self._around.true_s))
         true_now_s = self._around.true_s(now_s)
-        for number, fault in enumerate(links):
+        for fault in links:
             if isinstance(fault, SlowLoris):
-                self._plan_slow(number, fault, true_now_s)
+                self._plan_slow(fault, true_now_s)
             for device in self._range:
                 for begin_s, end_s in fault.away(self._individual(device)):
-                    if end_s > true_now_s and device not in self._away:
-                        self._at(begin_s, partial(self._lose, device))
                     if end_s > true_now_s:
+                        self._at(begin_s, partial(self._lose, device))
                         self._at(end_s, partial(self._restore, device))
 
     async def end(self) -> None:
         """Every link is up, and nothing slow is left."""
         self._turn += 1
-        for device in list(self._away):
-            self._away.discard(device)
+        away = [device for device, faults in self._away.items() if faults]
+        self._away.clear()
+        for device in away:
             self._devices.restore(device)
         self._devices.afflict(LinkFaults((), self._individual, self._around.true_s))
-        await asyncio.gather(*(slow.end() for slow in self._slow.values()), *self._ending)
+        await asyncio.gather(*(slow.end() for slow in self._slow), *self._ending)
         self._slow.clear()
 
     def _individual(self, device: int) -> Individual:
@@ -93,13 +97,12 @@ class NetworkFaults:
             found = self._individuals[device] = Individual.at(self._seed, device)
         return found
 
-    def _plan_slow(self, number: int, fault: SlowLoris, true_now_s: float) -> None:
+    def _plan_slow(self, fault: SlowLoris, true_now_s: float) -> None:
         if fault.end_s <= true_now_s:
             return
-        slow = self._slow.get(number)
-        if slow is None:
-            count = max(1, round(fault.settings.connections * self._part))
-            slow = self._slow[number] = SlowConnections(self._target, count, fault.settings.every_s)
+        count = max(1, round(fault.settings.connections * self._part))
+        slow = SlowConnections(self._target, count, fault.settings.every_s)
+        self._slow.append(slow)
         self._at(fault.begin_s, slow.begin)
         self._at(fault.end_s, partial(self._end_slow, slow))
 
@@ -118,11 +121,11 @@ class NetworkFaults:
         self._wheel.at(self._around.monotonic_s(true_s), call)
 
     def _lose(self, device: int) -> None:
-        if device not in self._away:
-            self._away.add(device)
+        self._away[device] += 1
+        if self._away[device] == 1:
             self._devices.lose(device)
 
     def _restore(self, device: int) -> None:
-        if device in self._away:
-            self._away.discard(device)
+        self._away[device] -= 1
+        if self._away[device] == 0:
             self._devices.restore(device)

@@ -33,6 +33,8 @@ from simulator.fleet.outcomes import REFUSALS, Attempt, OutcomeClass, class_of
 
 OPERATION: Final = Operation.ORDER
 _TRIES: Final = 8
+_EXPIRY_MARGIN_S: Final = 2.0
+"""A command that its device has not got so long after its end is on its way to it no more."""
 _CONFLICT: Final = 409
 _AGAIN: Final = frozenset({OutcomeClass.LIMITED, OutcomeClass.SERVER_ERROR})
 _UNANSWERED: Final = frozenset({OutcomeClass.TRANSPORT, OutcomeClass.TIMEOUT, OutcomeClass.UNEXPECTED})
@@ -61,6 +63,22 @@ class Way:
     run: str
 
 
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """A command that the service took; times on the engine's clock.
+
+    Attributes:
+        stream: number of the scenario's stream of commands.
+        due_s: when it was due by the plan.
+        expires_s: when the service hands it out no more; None where the service takes no time to live.
+    """
+
+    command_id: str
+    stream: int
+    due_s: float
+    expires_s: float | None
+
+
 @dataclass(slots=True)
 class Tally:
     """What became of the orders.
@@ -78,6 +96,21 @@ class Tally:
     unanswered: int
 
 
+@dataclass(slots=True)
+class StreamTally:
+    """What became of the orders of one stream of commands.
+
+    Attributes:
+        sent: orders begun.
+        refused: refused for good.
+        unanswered: given up without an answer, or answered without the command's id.
+    """
+
+    sent: int = 0
+    refused: int = 0
+    unanswered: int = 0
+
+
 class Operator:
     """One for each worker; sends to that worker's devices.
 
@@ -90,9 +123,10 @@ class Operator:
         book: for the audit.
         observer: for the measurement.
         began_s: the run's begin on the engine's clock: the book's times count from it.
-        on_ordered: told of each command that the service took: its id, and when it was due, on the engine's clock.
+        on_ordered: called for each command that the service took.
 
     Attributes:
+        streams: what became of the orders, by stream of commands.
         is_over: the run is over; what ends from now on has not come to an end by itself, and nothing goes out again.
     """
 
@@ -106,7 +140,7 @@ class Operator:
         book: DeviceBook,
         observer: Observer,
         began_s: float,
-        on_ordered: Callable[[str, float], None],
+        on_ordered: Callable[[Ordered], None],
     ) -> None:
         self.way = way
         self.book = book
@@ -114,6 +148,7 @@ class Operator:
         self.began_s = began_s
         self.on_ordered = on_ordered
         self.tally = Tally(0, 0, {}, 0)
+        self.streams = tuple(StreamTally() for _ in payloads)
         self.is_over = False
         self._device_ids = device_ids
         self._first = first_index
@@ -140,7 +175,14 @@ class Operator:
         ask = Ask(OPERATION, "POST", paths.SEND_COMMAND, encode_json(body.to_wire()), headers)
         self.tally.sent += 1
         self.tally.under_way += 1
-        _Order(self, device, self.way.letterhead.message(ask), due_s, repeatable=once).go()
+        self.streams[stream].sent += 1
+        _Order(self, device, self.way.letterhead.message(ask), due_s, repeatable=once, stream=stream).go()
+
+    def took(self, command_id: str, stream: int, due_s: float, now_s: float) -> None:
+        """The service has a command, and answered now."""
+        lasts_s = round(self._payloads[stream][1]) if COMMAND_TTL in self.way.offers else None
+        expires_s = None if lasts_s is None else now_s + lasts_s + _EXPIRY_MARGIN_S
+        self.on_ordered(Ordered(command_id, stream, due_s, expires_s))
 
     def end(self) -> int:
         """The run is over.
@@ -168,15 +210,19 @@ class _Order:
         "_operator",
         "_patience",
         "_repeatable",
+        "_stream",
         "_tries",
     )
 
-    def __init__(self, operator: Operator, device: int, message: bytes, due_s: float, *, repeatable: bool) -> None:
+    def __init__(
+        self, operator: Operator, device: int, message: bytes, due_s: float, *, repeatable: bool, stream: int
+    ) -> None:
         self._operator = operator
         self._device = device
         self._message = message
         self._due_s = self._first_due_s = due_s
         self._repeatable = repeatable
+        self._stream = stream
         self._patience = Backoff(base_s=0.5, cap_s=10.0)
         self._tries = 0
         self._attempt = Attempt.FIRST
@@ -201,10 +247,11 @@ class _Order:
                 return
             operator.tally.under_way -= 1
             if command_id is None:  # the status has decided: it is there, under an id that the answer does not name
+                operator.streams[self._stream].unanswered += 1
                 operator.book.order_unanswered(self._device, now_s - operator.began_s)
                 return
             operator.book.command_ordered(self._device, command_id, now_s - operator.began_s)
-            operator.on_ordered(command_id, self._first_due_s)
+            operator.took(command_id, self._stream, self._first_due_s, now_s)
         elif status == _CONFLICT and _word_of(body) == KEY_IN_USE:
             # An attempt that timed out here still runs there: what became of the order is not known yet.
             if self._tries < _TRIES:
@@ -255,12 +302,14 @@ class _Order:
         operator = self._operator
         operator.tally.under_way -= 1
         operator.tally.unanswered += 1
+        operator.streams[self._stream].unanswered += 1
         operator.book.order_unanswered(self._device, now_s - operator.began_s)
 
     def _give_up(self, why: str) -> None:
         tally = self._operator.tally
         tally.under_way -= 1
         tally.refused[why] = tally.refused.get(why, 0) + 1
+        self._operator.streams[self._stream].refused += 1
 
 
 def _id_of(answer: Answer) -> str | None:

@@ -10,11 +10,12 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from agent.errors import StorageError, TransportError
 from simulator.fleet.metrics.merging import Merger
+from simulator.fleet.plan.timeline import Timeline
 from simulator.fleet.play.base import PlaySummary
 from simulator.fleet.record import Second, Span
 from simulator.fleet.run.crew import Gone
@@ -88,7 +89,7 @@ class Score:
 
     Attributes:
         devices: of all workers.
-        faults: when something is broken on purpose; seconds since the begin.
+        faults: when something is broken on purpose, as planned; seconds since the begin. Barriers move them.
         drain_s: how long everything may take to be handed over at the end.
     """
 
@@ -104,6 +105,7 @@ class Conducted:
 
     Attributes:
         phases: as they were, seconds since the begin.
+        faults: those that had their time when the last phase began, with the time at which they are played.
         duration_s: from the begin until nothing was sent any more.
         summaries: the workers' last words, by worker.
         failures: what did not come out as the scenario says.
@@ -116,6 +118,7 @@ class Conducted:
     """
 
     phases: list[Span] = field(default_factory=list)
+    faults: tuple[Span, ...] = ()
     began_s: float = 0.0
     duration_s: float = 0.0
     summaries: dict[int, PlaySummary] = field(default_factory=dict)
@@ -197,6 +200,8 @@ class Conductor:
         self._latest: Second | None = None
         self._waiting_for = ""
         self._full = False
+        self._planned = Timeline.lasting((p.name, p.duration_s, p.until is not None) for p in score.phases)
+        self._timeline = self._planned
 
     def conduct(self) -> Conducted:
         """The run from its begin to the workers' last words. Ctrl-C ends it early and in order; a second one at once.
@@ -238,6 +243,9 @@ class Conductor:
         done, begin_s = self._done, 0.0
         for index, phase in enumerate(self._score.phases):
             at_s = done.began_s + begin_s
+            if index > 0 and self._score.phases[index - 1].until is not None:
+                self._timeline = self._timeline.entered(index, begin_s)
+            done.faults = tuple(self._certain_faults(index))
             self._workers.tell(EnterPhase(index, at_s))
             done.phases.append(Span(phase.name, phase.kind, begin_s, begin_s + phase.duration_s, phase.devices))
             self._audience.phase(done)
@@ -352,8 +360,15 @@ class Conductor:
                 self._done.unreachable = gone
                 raise _TargetGone
 
+    def _certain_faults(self, entered: int) -> Iterator[Span]:
+        """The faults with the time at which they are played; without those behind a barrier that may still wait."""
+        for fault in self._score.faults:
+            begin_s = self._timeline.moved(fault.begin_s, self._planned, entered)
+            if begin_s is not None:
+                yield replace(fault, begin_s=begin_s, end_s=begin_s + fault.end_s - fault.begin_s)
+
     def _is_on_purpose(self, second: int) -> bool:
-        spans: Sequence[Span] = (*self._score.faults, *(span for span in self._done.phases if span.kind == "storm"))
+        spans: Sequence[Span] = (*self._done.faults, *(span for span in self._done.phases if span.kind == "storm"))
         return any(span.begin_s - 1 <= second <= span.end_s + 1 for span in spans)
 
 

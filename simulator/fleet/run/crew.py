@@ -19,6 +19,7 @@ from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any, Final, Self
 
+from simulator.fleet.run.inbox import Inbox
 from simulator.fleet.run.messages import Finished, FromWorker, ToWorker
 from simulator.interrupts import without_interrupts
 from simulator.watched import describe
@@ -36,6 +37,7 @@ class _Member:
     number: int
     process: BaseProcess
     pipe: Connection
+    inbox: Inbox
     heard_s: float
     has_spoken: bool = False
     is_ending: bool = False
@@ -86,7 +88,7 @@ class Crew:
                 )
                 process.start()
                 theirs.close()
-                self._members.append(_Member(number, process, ours, self._now()))
+                self._members.append(_Member(number, process, ours, Inbox(ours), self._now()))
         return self
 
     def __exit__(
@@ -102,6 +104,7 @@ class Crew:
                 if member.process.is_alive():
                     member.process.kill()
                     member.process.join()
+                member.inbox.close()
                 member.pipe.close()
 
     @property
@@ -144,12 +147,14 @@ class Crew:
                 yield self._bury(member, f"not heard for {patience_s:g} s, ended")
 
     def _read(self, member: _Member) -> Iterator[FromWorker | Gone]:
+        message: FromWorker
         try:
-            while member.gone is None and not member.done and member.pipe.poll():
-                message: FromWorker = member.pipe.recv()
+            for message in member.inbox.messages():
                 member.heard_s, member.has_spoken = self._now(), True
                 member.done = isinstance(message, Finished)  # that its process ends now is no trouble
                 yield message
+                if member.gone is not None or member.done:
+                    return
         except (EOFError, OSError):
             member.is_ending = True  # how it did is known once it has, which a busy machine takes its time for
         except Exception as error:  # noqa: BLE001 - what half a message is read as may raise anything

@@ -44,7 +44,7 @@ class Hall:
 
     def phase(self, conducted: Conducted) -> None:
         """See :class:`~simulator.fleet.run.conductor.Audience`."""
-        self.record = replace(self.record, phases=tuple(conducted.phases))
+        self.record = replace(self.record, phases=tuple(conducted.phases), faults=conducted.faults)
         self._keep()
 
     def drain(self, conducted: Conducted) -> None:

@@ -22,6 +22,7 @@ from simulator.fleet.play.fleet import FleetJob
 from simulator.fleet.record import AuditRecord, RunRecord, Span, ThresholdResult, Verdict, Word
 from simulator.fleet.report.standing import RunHead
 from simulator.fleet.report.writing import read_seconds
+from simulator.fleet.run.command_ends import ended_otherwise, joined_ends
 from simulator.fleet.run.conductor import Conducted, PlannedPhase, Score
 from simulator.fleet.run.hall import Hall
 from simulator.fleet.run.verdict import Findings, judge_run
@@ -148,13 +149,16 @@ def last_record(
         ended_at=to_rfc3339(time.time()),
         duration_s=conducted.duration_s,
         phases=tuple(conducted.phases),
-        faults=tuple(named(span, device_names) for summary in summaries for span in summary.faults)
-        or hall.record.faults,
+        faults=_played(
+            tuple(named(span, device_names) for summary in summaries for span in summary.faults) or conducted.faults,
+            conducted,
+        ),
         operations=without_stages(totals),
         health=merger.health,
         audit=audit,
         command_stages=stages_of(totals),
         ages=ages_of(totals),
+        commands=joined_ends(summary.commands for summary in summaries),
         slowest=tuple(
             sorted((found for summary in summaries for found in summary.slowest), key=lambda found: -found.count)
         )[:_SLOWEST_KEPT],
@@ -167,6 +171,7 @@ def last_record(
     wanted = [parse(expression, phases=phases) for expression in scenario.thresholds]
     results = judge(wanted, replace(record, operations=totals), read_seconds(hall.folder.path))
     failures = [*conducted.failures, *(failure for summary in summaries for failure in summary.failures)]
+    failures += ended_otherwise(record.commands, whole=not partial)
     failures += [*assessment.failures, *([audit_trouble] if audit_trouble else [])]
     if conducted.late_count:
         late = ", ".join(conducted.late[:3])
@@ -186,6 +191,12 @@ def last_record(
         )
     )
     return replace(record, thresholds=results, verdict=verdict)
+
+
+def _played(faults: Sequence[Span], conducted: Conducted) -> tuple[Span, ...]:
+    """Without those that were to begin after a run that ended before its time."""
+    over_s = conducted.duration_s if conducted.drained_from_s is None else conducted.drained_from_s
+    return tuple(span for span in faults if span.begin_s < over_s)
 
 
 def _broken(conducted: Conducted, merger: Merger, partial: str) -> list[str]:

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from simulator.fleet.faults.kinds import LINK_KINDS
 from simulator.fleet.metrics.subjects import ThresholdError
 from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.scenario.conditions import Condition, ConditionError, parse_condition
-from simulator.fleet.scenario.faults import fault_end_s
+from simulator.fleet.scenario.fault_checks import check_faults
 from simulator.fleet.scenario.files import check_files
 from simulator.fleet.scenario.finding import Finding
 from simulator.fleet.scenario.kinds import OnboardingSettings
@@ -58,7 +57,7 @@ def check_scenario(scenario: Scenario, folder: Path) -> list[Finding]:
         _wire,
         _phases,
         _barriers,
-        _faults,
+        check_faults,
         _thresholds,
     )
     return [*(finding for check in checks for finding in check(scenario)), *check_files(scenario, folder)]
@@ -288,21 +287,6 @@ def _unreachable(condition: Condition, online: float, scenario: Scenario, index:
         if part.gauge in {"open_commands", "waiting_readings"} and scenario.level == "wire":
             yield Finding.at(
                 ("phases", index, "until"), ("level",), issue=f"level wire has no {part.gauge}; give 'level: core'"
-            )
-
-
-def _faults(scenario: Scenario) -> Iterator[Finding]:
-    for index, fault in enumerate(scenario.faults):
-        here = ("faults", index)
-        if scenario.level == "wire" and fault.kind not in LINK_KINDS:
-            yield Finding.at((*here, "kind"), ("level",), issue=f"level wire has no devices for {fault.kind}")
-        end_s = fault_end_s(fault)
-        if end_s > scenario.duration_s:
-            yield Finding.at(
-                (*here, "duration_s" if end_s > fault.at_s else "at_s"),
-                (*here, "at_s"),
-                ("phases",),
-                issue=f"ends {end_s:g} s after the begin; the phases end after {scenario.duration_s:g} s",
             )
 
 

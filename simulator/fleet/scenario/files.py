@@ -12,11 +12,13 @@ from jsonschema.exceptions import SchemaError
 from agent.errors import ConfigurationError
 from agent.wire.key_files import read_key_file
 from agent.wire.products import NewProduct
+from simulator.fleet.device.vocabulary import SENSOR, VOCABULARY, VirtualHandler, payload_fault
 from simulator.fleet.models.build import ModelParts, build_model
 from simulator.fleet.products import load_product
 from simulator.fleet.scenario.finding import Finding
 from simulator.fleet.scenario.fleet import FROM_PRODUCT
 from simulator.fleet.scenario.identities import read_identifiers
+from simulator.fleet.scenario.load import CommandSettings
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.signals.from_product import signals_of_product
 from simulator.fleet.signals.settings import SignalSettings
@@ -108,8 +110,40 @@ def _payloads(scenario: Scenario, product: NewProduct) -> Iterator[Finding]:
                 issue=f"command {name!r} is not in the product's vocabulary ({', '.join(words) or 'empty'}); "
                 "give 'expect: rejected' if that is meant",
             )
-        elif words:
-            yield from _against(command.payload, words[name] or {}, here)
+        elif name not in VOCABULARY:
+            yield Finding.at(
+                here,
+                issue=f"virtual devices have no handler for {name!r} and reject it ({', '.join(VOCABULARY)}); "
+                "give 'expect: rejected' if that is meant",
+            )
+        else:
+            found = list(_against(command.payload, words.get(name) or {}, here))
+            yield from found or _refused(scenario, command, VOCABULARY[name], here)
+
+
+def _refused(scenario: Scenario, command: CommandSettings, handler: VirtualHandler, here: KeyPath) -> Iterator[Finding]:
+    """What the devices themselves have against a command that they are to carry out."""
+    fault = payload_fault(handler, command.payload)
+    if fault is not None:
+        yield Finding.at(here, issue=f"{fault[:200]}; give 'expect: rejected' if that is meant")
+        return
+    named = command.payload.get("names") or [command.payload.get("name", SENSOR)]
+    for name in named:
+        if name != SENSOR:
+            yield Finding.at(
+                here,
+                issue=f"virtual devices have one sensor, {SENSOR!r}, and no {str(name)[:80]!r}; write that, or "
+                "'expect: rejected' if it is meant",
+            )
+    if command.payload.get("command") == "update_firmware":
+        for index, model in enumerate(scenario.fleet.models):
+            if model.firmware is None:
+                yield Finding.at(
+                    here,
+                    ("fleet", "models", index, "firmware"),
+                    issue=f"devices of the model {model.name!r} have no firmware that could be updated, and reject it; "
+                    "give it a section 'firmware:', or 'expect: any'",
+                )
 
 
 def _against(payload: dict[str, Any], schema: dict[str, Any], here: KeyPath) -> Iterator[Finding]:

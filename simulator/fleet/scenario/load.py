@@ -19,7 +19,8 @@ class CommandSettings(Section):
     rate_per_s: Rate = Field(description="How many in a second, over the whole fleet.")
     spacing: Spacing = Field(default="even", description="Evenly spaced, or as independent senders would (Poisson).")
     expect: Literal["succeeded", "failed", "rejected", "expired", "any"] = Field(
-        default="succeeded", description="How each has to end; the audit counts those that end otherwise."
+        default="succeeded",
+        description="How each has to end; the run fails when one ends otherwise. any: it does not matter.",
     )
     ttl_s: Annotated[Delay, Field(ge=1, le=172_800)] = Field(
         default=60.0, description="How long the service keeps it for a device that does not fetch it."

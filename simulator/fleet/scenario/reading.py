@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from pydantic import ValidationError
 
 from agent.errors import ConfigurationError
 from simulator.fleet.scenario.checks import check_scenario
+from simulator.fleet.scenario.fault_checks import check_fault_readings
 from simulator.fleet.scenario.finding import Finding
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.programs import check_program
@@ -57,7 +59,7 @@ def read_scenario_file(path: Path, *, allow_python: bool = False) -> ScenarioFil
     """
     if path.suffix == ".py":
         document, program = run_scenario_file(path, allowed=allow_python)
-        scenario = scenario_of(Document(document), path.parent, str(path))
+        scenario = scenario_of(Document(document), path.parent, str(path), programmed=program is not None)
         text = json.dumps(document, indent=2)
         if program is not None:
             check_program(scenario, path.parent, program)
@@ -90,8 +92,14 @@ def parse_scenario(raw: bytes, folder: Path, source: str = "scenario") -> Scenar
     return scenario_of(document, folder, source)
 
 
-def scenario_of(document: Document, folder: Path, source: str) -> Scenario:
+def scenario_of(document: Document, folder: Path, source: str, *, programmed: bool = False) -> Scenario:
     """The scenario of a document.
+
+    Args:
+        document: the scenario.
+        folder: relative paths in it start here.
+        source: what complaints name.
+        programmed: a program gives the readings, whatever the signals are called.
 
     Raises:
         ConfigurationError: see :func:`read_scenario`.
@@ -100,19 +108,23 @@ def scenario_of(document: Document, folder: Path, source: str) -> Scenario:
     if not isinstance(document.value, dict):
         faults.append(Fault(document.place_of(()), (), "a scenario is a section with keys such as 'fleet:'"))
         raise _refusal(faults, source)
+
+    def check(scenario: Scenario) -> list[Finding]:
+        return [*check_scenario(scenario, folder), *([] if programmed else check_fault_readings(scenario, folder))]
+
     try:
         scenario = Scenario.model_validate_json(json.dumps(document.value), strict=True)
     except ValidationError as error:
         faults += faults_of(error, Scenario, document)
-        faults += _others(document, folder, [fault.path for fault in faults])
+        faults += _others(document, check, [fault.path for fault in faults])
     else:
-        faults += [_placed(finding, document) for finding in check_scenario(scenario, folder)]
+        faults += [_placed(finding, document) for finding in check(scenario)]
     if faults:
         raise _refusal(faults, source)
     return scenario
 
 
-def _others(document: Document, folder: Path, wrong: list[KeyPath]) -> list[Fault]:
+def _others(document: Document, check: Callable[[Scenario], list[Finding]], wrong: list[KeyPath]) -> list[Fault]:
     """What is wrong beside the keys that are known to be: checked on what is left of the document without them."""
     # Without its only item a list may be none any more: then the faulty keys alone are left out.
     for left_out in ({_item_around(path) for path in wrong}, set(wrong)):
@@ -122,7 +134,7 @@ def _others(document: Document, folder: Path, wrong: list[KeyPath]) -> list[Faul
             continue
         findings = [
             Finding(tuple(_counted_with(path, left_out) for path in finding.paths), finding.issue)
-            for finding in check_scenario(rest, folder)
+            for finding in check(rest)
         ]
         return [_placed(f, document) for f in findings if not any(_touches(p, bad) for p in f.paths for bad in wrong)]
     return []

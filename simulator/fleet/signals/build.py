@@ -168,12 +168,12 @@ class _Builder:
         }
         return Markov(name, states, {state: described.value for state, described in settings.states.items()})
 
-    def csv(self, name: str, settings: kinds.CsvSettings) -> Signal:
+    def csv(self, _: str, settings: kinds.CsvSettings) -> Signal:
         recording = read_recording(
             self._folder / settings.file, settings.column, time_column=settings.time_column, every_s=settings.every_s
         )
         return Replay(
-            name,
+            settings.file,
             recording,
             linear=settings.between == "linear",
             loop=settings.loop,

@@ -18,6 +18,7 @@ _EPOCH_MS_FROM: Final = 100_000_000_000
 """Whole numbers from here on are epoch milliseconds (1973 in milliseconds, the year 5138 in seconds)."""
 
 _ROWS_MAX: Final = 2_000_000
+_SORT: Final = "sort the lines by time, and give each device of a recording a file of its own"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Recording:
     """Times and values of equal number.
 
     Attributes:
-        times: seconds since the first value, rising.
+        times: seconds since the file's first line, rising.
         values: finite.
         round_s: how long it lasts until it can begin again.
     """
@@ -39,7 +40,7 @@ class Replay:
     """A recording, played for each device from its own point.
 
     Args:
-        name: tells two signals of one device apart.
+        source: of the recording: all columns of one file are at the same line on one device.
         recording: what is played.
         linear: a straight line between two values, else the earlier one.
         loop: from the beginning again at the end; else the last value stays.
@@ -50,9 +51,9 @@ class Replay:
     __slots__ = ("_begin_s", "_linear", "_loop", "_origin_s", "_recording", "_salt")
 
     def __init__(
-        self, name: str, recording: Recording, *, linear: bool, loop: bool, begin_s: float | None, origin_s: float
+        self, source: str, recording: Recording, *, linear: bool, loop: bool, begin_s: float | None, origin_s: float
     ) -> None:
-        self._salt = salt_of("csv", name)
+        self._salt = salt_of("csv", source)
         self._recording = recording
         self._linear = linear
         self._loop = loop
@@ -97,27 +98,32 @@ def read_recording(path: Path, column: str, *, time_column: str | None, every_s:
         ConfigurationError: the file cannot be read, lacks a column, or has cells that are no numbers or times; the
             first such line is named.
     """
+    lines: list[float] = []  # the times of all lines, so that a gap in one column moves it against no other
     times: list[float] = []
     values: list[float] = []
     for number, row in read_rows(path, [column, *([time_column] if time_column else [])]):
-        if not row[column].strip():
+        is_empty = not row[column].strip()
+        at_s = _time(row[time_column]) if time_column else (number - 2) * (every_s or 1.0)
+        if at_s is None and not is_empty:
+            raise _fault(path, f"line {number}: {time_column} {row[time_column or ''][:40]!r} is no time")
+        if at_s is None:
+            continue
+        if lines and at_s <= lines[-1]:
+            raise _fault(path, f"line {number}: {time_column or 'time'} does not rise; {_SORT}")
+        lines.append(at_s)
+        if is_empty:
             continue
         value = _number(row[column])
         if value is None:
             raise _fault(path, f"line {number}: {column} {row[column][:40]!r} is no number")
-        at_s = _time(row[time_column]) if time_column else (number - 2) * (every_s or 1.0)
-        if at_s is None:
-            raise _fault(path, f"line {number}: {time_column} {row[time_column or ''][:40]!r} is no time")
-        if times and at_s <= times[-1]:
-            raise _fault(path, f"line {number}: {time_column or 'time'} does not rise; sort the lines by time")
         times.append(at_s)
         values.append(value)
     if not values:
         raise _fault(path, f"has no value in column {column!r}")
-    first_s = times[0]
-    spans = [times[n + 1] - times[n] for n in range(len(times) - 1)]
+    first_s = lines[0]
+    spans = [lines[n + 1] - lines[n] for n in range(len(lines) - 1)]
     last_s = sorted(spans)[len(spans) // 2] if spans else every_s or 1.0
-    return Recording(tuple(at_s - first_s for at_s in times), tuple(values), times[-1] - first_s + last_s)
+    return Recording(tuple(at_s - first_s for at_s in times), tuple(values), lines[-1] - first_s + last_s)
 
 
 def read_rows(path: Path, columns: Sequence[str]) -> list[tuple[int, dict[str, str]]]:

@@ -141,7 +141,10 @@ class CsvSettings(Shape):
 
     kind: Literal["csv"]
     file: str = key("CSV file with a line of column names", min_length=1, example="recordings/office.csv")
-    column: str = key("the column with the values; an empty cell is left out", min_length=1)
+    column: str = key(
+        "the column with the values; an empty cell is left out. Columns of one file stay lines on a device",
+        min_length=1,
+    )
     time_column: str | None = key(
         "the column with the times: seconds, epoch milliseconds or RFC 3339; without it the lines are `every_s` apart",
         default=None,

@@ -317,7 +317,7 @@ def test_a_fleet_that_stopped_reading_settles_also_devices_that_come_later():
     bench.driver.sample(on=False)
     bench.driver.switch_on(1)
     bench.run(1)
-    assert bench.driver.settled
+    assert bench.driver.has_settled()
     assert bench.driver.unsettled() == []
     posts = sum(request.method == "POST" for request in bench.engine.requests)
     bench.run(600)

@@ -49,10 +49,10 @@ def test_a_reading_is_kept_until_the_gateway_has_it(rig):
     assert key == "run-0-1"
     rig.engine.puback()
     rig.driver.sample(on=False)
-    assert not rig.driver.settled
+    assert not rig.driver.has_settled()
     assert rig.observed.of("mqtt.receipt") == []
     rig.confirm(key)
-    assert rig.driver.settled
+    assert rig.driver.has_settled()
     assert (rig.ledger.accepted, rig.ledger.sent) == (1, 1)
     assert rig.observed.of("mqtt.sensor_data") == rig.observed.of("mqtt.receipt") == [OutcomeClass.OK]
 
@@ -63,7 +63,7 @@ def test_without_receipts_the_brokers_word_is_enough():
     assert rig.readings() == ["None"]
     rig.engine.puback(code=0x10)  # nobody listens, which is nobody's trouble here
     rig.driver.sample(on=False)
-    assert rig.driver.settled
+    assert rig.driver.has_settled()
     assert rig.ledger.accepted == 1
 
 
@@ -77,7 +77,7 @@ def test_a_message_that_nobody_confirms_goes_again_with_the_same_keys(rig):
     assert rig.readings() == first
     rig.engine.puback()
     rig.confirm(*first)
-    assert rig.driver.settled
+    assert rig.driver.has_settled()
     assert rig.observed.of("mqtt.receipt") == [OutcomeClass.TIMEOUT, OutcomeClass.OK]
     assert rig.observed.attempts("mqtt.sensor_data") == [Attempt.FIRST, Attempt.AMBIGUOUS]
     assert "is the gateway running" in rig.ledger.faults[0]
@@ -88,9 +88,9 @@ def test_a_receipt_that_overtakes_the_acknowledgement_counts(rig):
     keys = rig.readings()
     rig.driver.sample(on=False)
     rig.confirm(*keys)
-    assert not rig.driver.settled
+    assert not rig.driver.has_settled()
     rig.engine.puback()
-    assert rig.driver.settled
+    assert rig.driver.has_settled()
     assert rig.observed.of("mqtt.receipt") == [OutcomeClass.OK]
 
 
@@ -105,7 +105,7 @@ def test_what_the_gateway_refuses_is_set_aside_and_the_rest_is_not(rig):
     rig.driver.sample(on=False)
     rig.engine.puback()
     rig.confirm(*keys[1:], refused=(Refusal(key=keys[0], error="validation_error", message="too hot"),))
-    assert rig.driver.settled
+    assert rig.driver.has_settled()
     assert rig.ledger.accepted == len(keys) - 1
     assert "too hot" in rig.ledger.faults[-1]
 
@@ -115,7 +115,7 @@ def test_a_broker_without_a_gateway_is_told_apart(rig):
     rig.readings()
     rig.engine.puback(code=0x10)
     assert "no gateway listens" in rig.ledger.faults[-1]
-    assert not rig.driver.settled
+    assert not rig.driver.has_settled()
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_command_is_acknowledged_once_it_is_known_and_its_result_confirmed(rig
     assert rig.driver.gauges.open_commands == 1
     rig.confirm("result-succeeded-c1")
     assert rig.driver.gauges.open_commands == 0
-    assert rig.driver.settled
+    assert rig.driver.has_settled()
 
 
 def test_a_command_that_comes_again_is_acknowledged_and_not_done_again(rig):
@@ -156,7 +156,7 @@ def test_a_command_that_comes_again_is_acknowledged_and_not_done_again(rig):
     rig.command()
     assert len(rig.engine.acknowledged) == 5  # the receipt, too
     assert rig.ledger.runs() == {"c1": 1}
-    assert rig.driver.settled
+    assert rig.driver.has_settled()
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_what_was_under_way_when_the_connection_broke_goes_again(rig, acknowledg
     assert rig.readings() == keys
     rig.engine.puback()
     rig.confirm(*keys)
-    assert rig.driver.settled
+    assert rig.driver.has_settled()
     assert rig.ledger.accepted == rig.ledger.sent == len(keys)
 
 
@@ -304,7 +304,7 @@ def test_a_message_that_the_gateway_cannot_read_costs_the_reading_that_spoils_it
     assert rig.readings() == keys[1:]
     rig.engine.puback()
     rig.confirm(*keys[1:])
-    assert rig.driver.settled
+    assert rig.driver.has_settled()
     assert rig.ledger.accepted == len(keys) - 1
     assert any("invalid_json: line 1" in fault for fault in rig.ledger.faults)
 
@@ -315,7 +315,7 @@ def test_a_message_beyond_the_brokers_limits_is_set_aside(rig):
     rig.driver.sample(on=False)
     _, _, publisher, _ = rig.engine.waiting.pop()
     publisher.failed(OutcomeClass.REFUSED, "too many bytes", None, rig.clock.time())
-    assert rig.driver.settled
+    assert rig.driver.has_settled()
     assert (rig.ledger.accepted, rig.ledger.sent) == (0, 1)
 
 
@@ -332,7 +332,7 @@ def test_copies_go_out_later_and_nobody_waits_for_them(key, keys):
     rig.driver.sample(on=False)
     rig.engine.puback()
     rig.confirm("run-0-1")
-    assert rig.driver.settled
+    assert rig.driver.has_settled()
     rig.pass_s(7)
     sent = [json.loads(payload) for topic, payload, _ in rig.engine.published if topic == topics.sensor_data(ID)]
     assert {each.pop("key") for each in sent} == keys
@@ -362,7 +362,7 @@ def test_copies_that_the_gateway_cannot_read_are_not_taken_for_the_next_message(
     rig.driver.sample(on=False)
     rig.confirm(refused=(unread, unread))  # late: of the two copies
     rig.engine.puback()
-    assert not rig.driver.settled
+    assert not rig.driver.has_settled()
     rig.confirm(second)
     assert rig.ledger.accepted == 1
 

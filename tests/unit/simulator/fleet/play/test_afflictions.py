@@ -73,9 +73,11 @@ class Play:
         )
         for name in ("lose", "restore", "afflict", "is_afflicted", "arrive", "gauges", "close"):
             setattr(self, name, None)
+        self.has_settled = self.driver.has_settled
         self.unsettled, self.sample = self.driver.unsettled, self.driver.sample
         self.switch_on, self.switch_off = self.driver.switch_on, self.driver.switch_off
         self.faults = device_faults(read_device_faults(a_scenario(list(faults))), START_S + BEGAN_S, lambda at_s: at_s)
+        self.faults = tuple(self.faults.values())
         self.devices = Afflictions(self, self.around, wheel, self.clock, seed=1, range_of=range(20))
         self.devices.begin(self.faults)
         for device in range(20):

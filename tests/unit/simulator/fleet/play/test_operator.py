@@ -50,7 +50,7 @@ class Bench:
             book=self.book,
             observer=self.observer,
             began_s=100.0,
-            on_ordered=lambda command_id, due_s: self.ordered.append((command_id, due_s)),
+            on_ordered=lambda ordered: self.ordered.append((ordered.command_id, ordered.due_s)),
         )
         self.operator.send(0, 0, 1, 100.0)
         clock.run_until(400.0)

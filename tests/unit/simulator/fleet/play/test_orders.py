@@ -72,7 +72,7 @@ def ordered(*answers):
     way = Way(service, letterhead, Wheel(clock), clock.time, 10.0, frozenset({"idempotency-key"}), "run")
     operator = Operator(
         way, ["d1"], 0, [({"command": "ping"}, 60.0)], book=book, observer=Nobody(), began_s=0.0,
-        on_ordered=lambda _command_id, _due_s: None,
+        on_ordered=lambda _ordered: None,
     )  # fmt: skip
     operator.send(0, 0, 1, 0.0)
     clock.run_until(600.0)

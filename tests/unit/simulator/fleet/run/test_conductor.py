@@ -213,6 +213,33 @@ def test_silence_that_was_made_on_purpose_is_no_target_that_went_away():
     assert done.unreachable is None
 
 
+def test_a_blackout_that_a_barrier_moved_is_on_purpose_when_it_is_played_and_stands_so_in_what_came_of_it():
+    begin = 30  # the barrier's 20 s later than planned
+    stage = Rehearsal(
+        online=lambda second: 50.0 if second >= 23 else 10.0,
+        answer=lambda second: OutcomeClass.TIMEOUT if begin <= second < begin + 18 else OutcomeClass.OK,
+    )
+    wait = PlannedPhase("ramp", "ramp", 3.0, 100, parse_condition("online >= 99%"), 60.0)
+    blackout = Span("blackout", "blackout", 9.0, 27.0, 100)
+    done, _ = conduct(stage, wait, PlannedPhase("hold", "hold", 60.0, 100), faults=(blackout,))
+    assert done.unreachable is None
+    (played,) = done.faults
+    assert played.begin_s == pytest.approx(begin, abs=0.5)
+    assert played.begin_s - done.phases[1].begin_s == pytest.approx(6.0)
+    assert played.end_s - played.begin_s == pytest.approx(18.0)
+
+
+def test_a_fault_that_was_planned_for_the_time_of_a_wait_excuses_no_silence_in_it():
+    stage = Rehearsal(
+        online=lambda _: 10.0, answer=lambda second: OutcomeClass.TIMEOUT if second >= 4 else OutcomeClass.OK
+    )
+    wait = PlannedPhase("ramp", "ramp", 3.0, 100, parse_condition("online >= 99%"), 60.0)
+    blackout = Span("blackout", "blackout", 4.0, 60.0, 100)
+    done, _ = conduct(stage, wait, PlannedPhase("hold", "hold", 60.0, 100), faults=(blackout,))
+    assert done.unreachable == "the target went away: nothing was answered from second 4 on"
+    assert done.faults == ()
+
+
 def test_ctrl_c_hands_over_what_is_under_way_and_gives_a_result():
     stage = Rehearsal(happenings={2: interrupt})
     done, _ = conduct(stage, RAMP, HOLD)

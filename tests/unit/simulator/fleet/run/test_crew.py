@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import multiprocessing
 import os
+import pickle
 import signal
 from collections.abc import Callable
 
@@ -8,8 +10,9 @@ import pytest
 
 from simulator.fleet.run import crew as crew_module
 from simulator.fleet.run.crew import SILENCE_S, Crew, Gone
+from simulator.fleet.run.inbox import Inbox
 from simulator.fleet.run.messages import Begin, Finished, FromWorker, Ready, Stop, Trouble
-from tests.crew_work import die, hang_up, ignore, talk
+from tests.crew_work import die, hang_up, ignore, stammer, talk
 
 
 def listen(crew: Crew, enough: Callable[[list[FromWorker | Gone]], bool]) -> list[FromWorker | Gone]:
@@ -84,6 +87,37 @@ def test_a_worker_that_is_not_heard_is_ended_and_gone():
         heard = listen(crew, bool)
         assert isinstance(heard[0], Gone)
         assert "not heard" in heard[0].reason
+
+
+def test_half_a_message_holds_up_nobody_and_its_worker_is_ended_when_the_rest_does_not_come():
+    now_s = 0.0
+    with Crew(stammer, [None], now=lambda: now_s) as crew:
+        listen(crew, lambda heard: len(heard) == 1)
+        assert [list(crew.hear(0.1)) for _ in range(3)] == [[], [], []]
+        now_s = SILENCE_S + 1
+        (gone,) = listen(crew, bool)
+        assert isinstance(gone, Gone)
+        assert "not heard" in gone.reason
+
+
+def test_a_message_that_comes_in_pieces_is_read_once_it_is_whole():
+    ours, theirs = multiprocessing.Pipe()
+    inbox = Inbox(ours)
+    message = ("a message", list(range(1000)))
+    body = pickle.dumps(message)
+    sent = len(body).to_bytes(4, "big") + body
+    for begin in range(0, len(sent), 100):
+        assert list(inbox.messages()) == []
+        os.write(theirs.fileno(), sent[begin : begin + 100])
+    assert list(inbox.messages()) == [message]
+    theirs.send(message)
+    theirs.close()
+    found = inbox.messages()
+    assert next(found) == message
+    with pytest.raises(EOFError):
+        next(found)
+    inbox.close()
+    ours.close()
 
 
 def test_leaving_ends_also_a_worker_that_does_not_want_to(monkeypatch):

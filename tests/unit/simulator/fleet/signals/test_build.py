@@ -72,7 +72,7 @@ GOLDEN: dict[str, float] = {
     "noise": 5.17,
     "steps": 1.0,
     "door": 0.0,
-    "replay": 2.2,
+    "replay": 3.71,
     "latitude": 52.009483,
     "longitude": 13.000007,
     "heading_degrees": 180.0,
@@ -124,6 +124,22 @@ def test_a_recording_begins_elsewhere_for_each_device(folder):
     played = signals(folder, {"v": {"kind": "csv", "file": "values.csv", "column": "value", "every_s": 10}})["v"]
     values = {played.value_at(Individual(1, str(n)), NOW) for n in range(40)}
     assert len(values) > 20
+
+
+@pytest.mark.parametrize("begin", ["hashed", "in_step"])
+def test_columns_of_one_recording_stay_lines_on_every_device_also_where_one_has_gaps(folder, begin):
+    lines = [f"{n},{n if 3 <= n < 90 and n % 7 else ''}" for n in range(100)]
+    (folder / "two.csv").write_text("\n".join(["a,b", *lines]), encoding="utf-8")
+    column = {"kind": "csv", "file": "two.csv", "every_s": 10, "between": "hold", "begin": begin}
+    played = signals(folder, {name: {**column, "column": name} for name in ("a", "b")}, origin_s=NOW)
+    seen = set()
+    for number in range(60):
+        readings = played.read(Individual(1, str(number)), NOW + number * 10)
+        a, b = readings["a"], readings["b"]
+        seen.add(a)
+        if 3 <= a < 90:
+            assert b == (a if a % 7 else a - 1)
+    assert len(seen) > 20
 
 
 def test_a_drive_follows_its_route_at_its_speed(folder):
