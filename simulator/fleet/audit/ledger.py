@@ -307,6 +307,18 @@ class Ledger:
                     self._file.miss(chunk.from_s, chunk.to_s, chunk.records, self._fault)
 
 
+@dataclass(frozen=True, slots=True)
+class LedgerTarget:
+    """Where a worker's ledger goes, and whose it is; it can be pickled."""
+
+    path: Path
+    header: LedgerHeader
+
+    def open(self, on_failure: OnFailure) -> Ledger:
+        """Make the file; see :class:`Ledger`."""
+        return Ledger(self.path, self.header, on_failure=on_failure)
+
+
 class _File:
     """Appends whole frames or nothing."""
 

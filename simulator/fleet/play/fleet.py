@@ -14,8 +14,7 @@ from typing import Any, Final
 
 from agent.wire.extensions import COMMAND_STATUS
 from simulator.fleet.audit.book import DeviceBook, NoBook
-from simulator.fleet.audit.frames import LedgerHeader
-from simulator.fleet.audit.ledger import Ledger
+from simulator.fleet.audit.ledger import LedgerTarget
 from simulator.fleet.device.circumstances import Circumstances
 from simulator.fleet.device.driver import Member
 from simulator.fleet.device.letterhead import Letterhead
@@ -38,7 +37,6 @@ from simulator.fleet.play.measurement import Measurement, StagedBook
 from simulator.fleet.play.models import build_models, device_model
 from simulator.fleet.play.network import NetworkFaults
 from simulator.fleet.play.operator import Operator, Way
-from simulator.fleet.record import CommandEnds
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.python_file import Program
 from simulator.fleet.target.asking import Keyring
@@ -108,14 +106,6 @@ class FleetJob:
         return FleetPlay(self, recorder)
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerTarget:
-    """Where a worker's book goes."""
-
-    path: Path
-    header: LedgerHeader
-
-
 class FleetPlay:
     """See :class:`~simulator.fleet.play.base.Play`.
 
@@ -135,7 +125,7 @@ class FleetPlay:
         self._fault_settings = read_device_faults(job.scenario)
         self._measurement = Measurement(recorder)
         self._ways = CommandWays(recorder)
-        self._ledger = _ledger_of(job)
+        self._ledger = None if job.ledger is None else job.ledger.open(into_loop(asyncio.get_running_loop()))
         kept: DeviceBook = self._ledger or NoBook()
         self._staged = StagedBook(kept, self._ways)
         # Without devices behind them commands get no further than the service.
@@ -329,32 +319,14 @@ class FleetPlay:
             slowest=self._measurement.slowest(names, self._job.devices.start),
             failures=tuple(failures),
             missed=sum(gap.records for gap in gaps),
-            commands=self._command_ends(),
+            commands=self._operator.command_ends(self._job.scenario.commands, self._ways.ends)
+            if self._operator
+            else (),
             extras={
                 **({"faults": dict(self._measurement.sentences)} if self._measurement.sentences else {}),
                 **({"results": {"put_aside": aside}} if aside else {}),
             },
         )
-
-    def _command_ends(self) -> tuple[CommandEnds, ...]:
-        """How the commands to this worker's devices ended."""
-        commands = self._job.scenario.commands
-        if self._operator is None or not commands:
-            return ()
-        ends = self._ways.ends
-        ours = [
-            CommandEnds(
-                str(command.payload.get("command", "")) or "(no name)",
-                command.expect,
-                tally.sent,
-                tally.refused,
-                tally.unanswered,
-                {str(state): count for state, count in ends[stream].items()},
-            )
-            for stream, (command, tally) in enumerate(zip(commands, self._operator.streams, strict=True))
-        ]
-        others = {str(state): count for state, count in ends[None].items()}
-        return (*ours, CommandEnds("", "any", 0, 0, 0, others))
 
     async def _end_tasks(self) -> Exception | None:
         """End what goes on beside the devices; why one of them had ended before, None when none had."""
@@ -521,9 +493,3 @@ class FleetPlay:
             began_s=began_s,
             on_ordered=lambda each: self._ways.ordered(each.command_id, each.stream, each.due_s, each.expires_s),
         )
-
-
-def _ledger_of(job: FleetJob) -> Ledger | None:
-    if job.ledger is None:
-        return None
-    return Ledger(job.ledger.path, job.ledger.header, on_failure=into_loop(asyncio.get_running_loop()))

@@ -29,7 +29,10 @@ from simulator.fleet.device.load_parts import RUN_OVER
 from simulator.fleet.device.observer import Observer
 from simulator.fleet.engine.ports import Headers, HttpEngine
 from simulator.fleet.engine.wheel import Wheel
+from simulator.fleet.metrics.stages import EndState
 from simulator.fleet.outcomes import REFUSALS, Attempt, OutcomeClass, class_of
+from simulator.fleet.record import CommandEnds
+from simulator.fleet.scenario.load import CommandSettings
 
 OPERATION: Final = Operation.ORDER
 _TRIES: Final = 8
@@ -192,6 +195,31 @@ class Operator:
         """
         self.is_over = True
         return self.tally.under_way
+
+    def command_ends(
+        self, commands: Sequence[CommandSettings], ends: Mapping[int | None, Mapping[EndState, int]]
+    ) -> tuple[CommandEnds, ...]:
+        """How the commands to this worker's devices ended.
+
+        Args:
+            commands: the scenario's streams.
+            ends: how so many commands of a stream ended; under None those that nobody here sent.
+        """
+        if not commands:
+            return ()
+        ours = [
+            CommandEnds(
+                str(command.payload.get("command", "")) or "(no name)",
+                command.expect,
+                tally.sent,
+                tally.refused,
+                tally.unanswered,
+                {str(state): count for state, count in ends.get(stream, {}).items()},
+            )
+            for stream, (command, tally) in enumerate(zip(commands, self.streams, strict=True))
+        ]
+        others = {str(state): count for state, count in ends.get(None, {}).items()}
+        return (*ours, CommandEnds("", "any", 0, 0, 0, others))
 
     def pause_s(self, patience: Backoff, retry_after_s: float | None) -> tuple[Backoff, float]:
         """How long an order waits before it goes out again."""

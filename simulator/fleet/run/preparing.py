@@ -15,12 +15,13 @@ from agent.wire.extensions import LIST_PARAMETERS, RECORDED_AT
 from simulator.fleet.audit.book import SEQUENCE_NAME, first_number_of
 from simulator.fleet.audit.folder import AuditedDevice, ledger_path, write_devices
 from simulator.fleet.audit.frames import LedgerHeader
+from simulator.fleet.audit.ledger import LedgerTarget
 from simulator.fleet.faults.kinds import plans_wrong_clocks
 from simulator.fleet.plan.digest import deal
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.play.backfill import BackfillJob, history_name, window_of
 from simulator.fleet.play.devices import Address
-from simulator.fleet.play.fleet import FleetJob, LedgerTarget
+from simulator.fleet.play.fleet import FleetJob
 from simulator.fleet.play.limiter import LimiterJob
 from simulator.fleet.play.storm import StormJob
 from simulator.fleet.products import load_product
