@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+from pydantic import AliasChoices
+
 from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire.answers import Answer
 from agent.wire.base import JsonObject, Received, Sent
@@ -89,9 +91,8 @@ def read_record(model: type[Record], answer: Answer, word: str, sent: JsonObject
         return _receive(model, _unwrap(model, value, word) if isinstance(value, dict) else value, answer)
     if isinstance(value, dict):
         with suppress(InvalidMessage):
-            found = model.receive(_unwrap(model, value, word))
-            said = {name: getattr(found, name) for name in found.model_fields_set}  # under whichever of its names
-            return _receive(model, sent, answer).model_copy(update=said)
+            said = _unwrap(model, value, word)
+            return model.receive({**_not_said(model, sent, said), **said})
     return _receive(model, sent, answer)
 
 
@@ -115,6 +116,17 @@ def _unwrap(model: type[Record], value: dict[str, Any], word: str) -> dict[str, 
         if isinstance(inner, dict):
             return inner
     return value
+
+
+def _not_said(model: type[Record], sent: JsonObject, said: JsonObject) -> JsonObject:
+    """What was sent, without the members that the answer has under another of their names."""
+    fields = model.model_fields
+    aliases = {name: fields[name].validation_alias for name in sent if name in fields}
+    return {
+        name: value
+        for name, value in sent.items()
+        if not (isinstance(choices := aliases.get(name), AliasChoices) and said.keys() & set(choices.choices))
+    }
 
 
 def _receive(model: type[Record], value: object, answer: Answer) -> Record:

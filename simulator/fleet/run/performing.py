@@ -116,12 +116,11 @@ def _report(folder: RunFolder, record: RunRecord, view: RunView) -> RunRecord:
     except Exception as error:  # noqa: BLE001 - a mistake of this program's: the record is to say so
         _log.exception("the reports could not be made")
         missing = (f"the reports could not be made: {describe(error)}; make them with 'fleet-simulator report'",)
-        record = replace(record, verdict=doubted(record.verdict, missing))
         with suppress(StorageError):
-            folder.finish(record)
+            folder.finish(replace(record, verdict=doubted(record.verdict, missing)))
     for sentence in missing:
         view.note(sentence, Tone.BAD)
-    # Not in the record: 'fleet-simulator report' makes what is missing, and the run is then what it was.
+    # After a full disk not in the record: 'fleet-simulator report' makes what is missing, and the run is what it was.
     return replace(record, verdict=doubted(record.verdict, missing)) if missing else record
 
 

@@ -41,6 +41,7 @@ STARTED_ELSEWHERE: Final = {
     ("fleet/engine/http/engine.py", "gather"): "waits for what start_task started",
     ("fleet/play/backfill.py", "gather"): "waits for what start_task started",
     ("fleet/play/fleet.py", "gather"): "waits for what start_task started",
+    ("fleet/play/fleet.py", "to_thread"): "in the task phase-plan, which start_task started: " + AWAITED,
     ("fleet/play/loris.py", "gather"): "waits for what start_task started",
     ("fleet/play/network.py", "gather"): "waits for what start_task started",
     ("fleet/play/storm.py", "gather"): "in a journey, which start_task started: " + AWAITED,

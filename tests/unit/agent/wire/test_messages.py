@@ -3,6 +3,7 @@ from __future__ import annotations
 import pickle
 from datetime import UTC, timedelta, timezone
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +11,9 @@ from pydantic import ValidationError
 
 from agent.adapters.records import read_records
 from agent.errors import InvalidMessage
+from agent.wire.answers import Answer
 from agent.wire.base import describe_faults, list_faults
+from agent.wire.calls import read_record
 from agent.wire.commands import FINAL_STATES, OPEN_STATES, CommandRecord, CommandResult, CommandStatus, SendCommand
 from agent.wire.devices import Device
 from agent.wire.dialect import AnswerReading
@@ -298,3 +301,10 @@ def test_faults_are_told_in_the_words_of_json_and_each_once():
     with pytest.raises(ValidationError) as caught:
         NewRule.model_validate({"product_id": "p", "name": "x", "trigger": {}, "actions": []})
     assert "at least 1" in dict(list_faults(caught.value))["actions"]
+
+
+def test_an_answer_to_what_was_sent_says_what_it_says_under_any_of_its_names_and_lacks_the_rest():
+    sent = {"device_id": "d1", "command_payload": {"command": "ping"}}
+    answer = Answer(201, httpx.Headers({"content-type": "application/json"}), b'{"id": "c1", "deviceId": "d2"}', "POST")
+    record = read_record(CommandRecord, answer, "command", sent)
+    assert (record.id, record.device_id, record.command_payload) == ("c1", "d2", {"command": "ping"})
