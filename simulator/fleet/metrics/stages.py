@@ -148,6 +148,10 @@ class CommandWays:
         if len(self._ended) > _ENDED_KEPT:
             self._forget(self._ended.pop(next(iter(self._ended))))
 
+    def count_unordered(self) -> int:
+        """How many commands came to devices and ended that nobody here is known to have sent."""
+        return self.ends[None].total() + sum(way.stream is None for way in self._ended.values())
+
     def expire(self, now_s: float) -> int:
         """End those that their devices did not get in time; how many."""
         late = [

@@ -267,6 +267,7 @@ class FleetPlay:
             troupe.restore(device)
             troupe.switch_on(device)
         troupe.sample(on=False)
+        has_devices = self._job.scenario.level == "core"
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, until_s - time.monotonic())):
                 while (
@@ -275,6 +276,7 @@ class FleetPlay:
                     or operator.tally.under_way
                     or self._ways
                     or self._held
+                    or (has_devices and self._ways.count_unordered() < operator.count_unnumbered())
                 ):
                     self._news.clear()
                     await self._news.wait()

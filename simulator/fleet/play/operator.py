@@ -196,6 +196,10 @@ class Operator:
         self.is_over = True
         return self.tally.under_way
 
+    def count_unnumbered(self) -> int:
+        """How many orders may be commands whose id is not known: no answer, or one that does not say it."""
+        return sum(stream.unanswered for stream in self.streams)
+
     def command_ends(
         self, commands: Sequence[CommandSettings], ends: Mapping[int | None, Mapping[EndState, int]]
     ) -> tuple[CommandEnds, ...]:
