@@ -1,4 +1,4 @@
-"""What commands that talk to a server share: a key pair or a bearer token, and whom they trust over TLS."""
+"""Options of commands that talk to a server: key pair or bearer token, and the trusted authorities."""
 
 from __future__ import annotations
 

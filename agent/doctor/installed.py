@@ -26,7 +26,7 @@ _PROPERTIES: Final = (
 
 
 class Options(TypedDict, total=False):
-    """What stands in for the system, in tests above all; see :class:`InstalledProgram`."""
+    """Options of :class:`InstalledProgram`: the file system, programs and users that it examines."""
 
     root: Path
     run: Callable[[Sequence[str]], str | None]

@@ -1,27 +1,32 @@
-"""What one connection to an HTTP front may send before its answer, and in what time."""
+"""Limits of a connection to an HTTP server: size of headers and bodies in time, idle time, number of connections."""
 
 from __future__ import annotations
 
-import resource
+import sys
 from dataclasses import field
 from typing import Final
 
 from agent.frozen import dataclass
 
 _RESERVED_FILES: Final = 128
+_WITHOUT_LIMIT: Final = 1_000_000
 
 
 def most_connections() -> int:
     """As many connections as this process may open files, less some for everything else."""
+    if sys.platform == "win32":
+        return _WITHOUT_LIMIT
+    import resource  # not on Windows, where the local service runs as well
+
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if files == resource.RLIM_INFINITY:
-        return 1_000_000
+        return _WITHOUT_LIMIT
     return max(files - _RESERVED_FILES, files // 2)
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What one connection may send before its answer, and in what time.
+    """Limits of one HTTP connection: sizes of its requests, and time limits.
 
     Attributes:
         head_bytes: request line and headers; also all trailers and chunk extensions of a body.

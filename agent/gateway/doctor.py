@@ -103,7 +103,7 @@ def _service(subject: GatewaySubject) -> Finding:
 
 
 def _judged(found: Sequence[CheckFinding], without: str) -> Finding:
-    """What ``gateway check`` says, with cause and fix apart."""
+    """The findings of ``gateway check`` as one finding of ``doctor``: cause and fix in members of their own."""
     if not found:
         return skipped(without)
     worst = next((each for each in found if each.verdict is not Verdict.OK), found[0])

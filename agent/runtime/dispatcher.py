@@ -219,7 +219,7 @@ class Dispatcher:
             return errand.settled
 
     def too_late(self, entry: JournalEntry) -> Outcome | None:
-        """See :meth:`agent.runtime.lanes.Desk.too_late`."""
+        """The outcome ``expired`` of a command whose time is over; None while it may run."""
         rule = self._rules.handlers.get(entry.handler)
         start_timeout_s = rule.start_timeout_s if rule is not None else None
         now, service_now_s = self._parts.clock.now(), self._parts.service_now()

@@ -193,7 +193,7 @@ class SensorReader:
         return values, tuple(refused)
 
     def _key(self, loaded: LoadedSensor, reading: str) -> str | None:
-        """What the reading is called from now on; None when there are too many names."""
+        """The key of a reading in ``sensor_data``; None when the sensor uses more names than may be remembered."""
         with self._lock:
             if (loaded.name, reading) not in self._names:
                 if len(self._names) >= NAMES_MAX:

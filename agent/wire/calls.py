@@ -119,7 +119,7 @@ def _unwrap(model: type[Record], value: dict[str, Any], word: str) -> dict[str, 
 
 
 def _not_said(model: type[Record], sent: JsonObject, said: JsonObject) -> JsonObject:
-    """What was sent, without the members that the answer has under another of their names."""
+    """The members of a request that the answer does not repeat, under their own name or an alias."""
     fields = model.model_fields
     aliases = {name: fields[name].validation_alias for name in sent if name in fields}
     return {

@@ -201,7 +201,7 @@ class Ledger:
     def command_finished(
         self, device: int, command_id: str, status: OutcomeStatus, at_s: float, error: str | None = None
     ) -> None:
-        """See :meth:`DeviceBook.command_finished`; on disk an expired command is one that the device rejected."""
+        """Write that a device ended a command; one that expired is written as rejected."""
         del error
         self._note(CommandKind.FINISHED, device, command_id, at_s, detail=_STATUS_INDEX[status])
 
