@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from agent.wire.limits import QUOTA_PER_MINUTE
+from simulator.fleet.plan.outages import OutageForecast, barrier_notes, outages_of
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.plan.schedules import poll_period_s
 from simulator.fleet.plan.streams import streams_of
@@ -87,6 +88,7 @@ class Forecast:
 
     Attributes:
         models: devices of each.
+        outages: what takes power or connection of devices, faults apart.
         workers: processes.
         peak_rates: of each operation, in its busiest phase.
         requests: in all.
@@ -110,6 +112,7 @@ class Forecast:
     models: Mapping[str, int]
     workers: int
     phases: tuple[PhaseForecast, ...]
+    outages: tuple[OutageForecast, ...]
     faults: tuple[FaultForecast, ...]
     peak_rates: Rates
     requests: int
@@ -136,13 +139,12 @@ def forecast(plan: Plan, digest: str, cores: int | None = None) -> Forecast:
     """
     scenario = plan.scenario
     phases = tuple(_phase(scenario, span) for span in plan.timeline.spans)
-    names = sorted({name for phase in phases for name in phase.rates})
-    peaks = {name: max(phase.rates.get(name, 0.0) for phase in phases) for name in names}
+    peaks = _peaks(phases)
     busiest = max(sum(rate for name, rate in phase.rates.items() if name.startswith("http.")) for phase in phases)
-    notes: tuple[str, ...] = ()
+    notes = tuple(barrier_notes(plan))
     if scenario.kind == "onboarding_storm":
         phases, notes = _as_labels_last(phases, scenario.fleet.devices)
-    counts = {name: sum(p.rates.get(name, 0.0) * (p.end_s - p.begin_s) for p in phases) for name in names}
+    counts = {name: sum(p.rates.get(name, 0.0) * (p.end_s - p.begin_s) for p in phases) for name in peaks}
     counts = {**counts, **_history(scenario), **_trial(scenario)}
     keys = max(len(scenario.target.keys), 1)
     sent, received = _volume(scenario, counts)
@@ -159,6 +161,7 @@ def forecast(plan: Plan, digest: str, cores: int | None = None) -> Forecast:
         models=_models(plan),
         workers=count_workers(scenario, cores),
         phases=phases,
+        outages=outages_of(plan),
         faults=tuple(_faults(plan)),
         peak_rates=peaks,
         requests=round(sum(counts.values())),
@@ -174,6 +177,16 @@ def forecast(plan: Plan, digest: str, cores: int | None = None) -> Forecast:
         unplanned=tuple(_unplanned(scenario)),
         notes=notes,
     )
+
+
+def peak_rates(plan: Plan) -> Rates:
+    """Requests per second of each operation, in its busiest phase."""
+    return _peaks([_phase(plan.scenario, span) for span in plan.timeline.spans])
+
+
+def _peaks(phases: Sequence[PhaseForecast]) -> Rates:
+    names = sorted({name for phase in phases for name in phase.rates})
+    return {name: max(phase.rates.get(name, 0.0) for phase in phases) for name in names}
 
 
 def _models(plan: Plan) -> Mapping[str, int]:

@@ -44,6 +44,15 @@ def describe(made: Forecast) -> Iterator[str]:
             for phase in made.phases
         ],
     )
+    if made.outages:
+        yield ""
+        yield from _table(
+            ["without power or connection", "first", "devices", "times", "away on average"],
+            [
+                [each.cause, clock(each.first_s), f"{each.devices:,}", f"{each.times:,}", clock(each.away_s)]
+                for each in made.outages
+            ],
+        )
     if made.faults:
         yield ""
         yield from _table(

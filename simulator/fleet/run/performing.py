@@ -15,7 +15,7 @@ from agent.errors import AgentError, StorageError
 from simulator.fleet.audit.findings import AuditSettings, audit_run
 from simulator.fleet.faults.kinds import plans_refusals
 from simulator.fleet.metrics.merging import Merger
-from simulator.fleet.plan.forecast import forecast
+from simulator.fleet.plan.forecast import peak_rates
 from simulator.fleet.plan.plan import Plan, plan_of
 from simulator.fleet.plan.workers import count_workers
 from simulator.fleet.record import AuditRecord, RunRecord
@@ -126,7 +126,7 @@ def _report(folder: RunFolder, record: RunRecord, view: RunView) -> RunRecord:
 
 def _check_caps(stage: Stage, plan: Plan) -> None:
     """Whether every machine of the target allows a run of this size."""
-    busiest = sum(forecast(plan, "").peak_rates.values())
+    busiest = sum(peak_rates(plan).values())
     for permission in stage.permissions:
         permission.check(devices=plan.scenario.fleet.devices, requests_per_s=busiest)
 
