@@ -20,12 +20,11 @@ from simulator.fleet.scenario.kinds import LimiterSettings, OnboardingSettings
 from simulator.fleet.scenario.load import ClosedArrivals, OpenArrivals
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.phases import StormPhase
+from simulator.fleet.scenario.preparation import REGISTERED_PER_S, preparing_s
 
 _PORTS: Final = 28_000
 _SCAN: Final = "http.scan_qr"
 _BURSTS: Final = 2
-_WITHOUT_DEVICES: Final = frozenset({"limiter", "onboarding_storm"})
-"""Kinds that find no devices of an earlier run: one makes its own, the other needs none."""
 _PRODUCT_SIGNALS: Final = 4
 _HEAD_BYTES: Final = 260
 _READING_BYTES: Final = (90, 32)
@@ -94,6 +93,8 @@ class Forecast:
         requests: in all.
         sockets: at most, about; ``ports`` of them can be had from the source addresses.
         sent_bytes, received_bytes: about.
+        preparing_s: to register all devices first, at the rate of a local service; 0 where none are.
+        preparing_limited_s: the same within the service's default quota of all keys.
         duration_s: of the phases; ``longest_s`` with every barrier's whole wait and the drain.
         quota_per_minute: requests of one key in the busiest minute.
         keys: in the pool; ``keys_needed`` at the service's default quota.
@@ -120,6 +121,8 @@ class Forecast:
     ports: int
     sent_bytes: int
     received_bytes: int
+    preparing_s: float
+    preparing_limited_s: float
     duration_s: float
     longest_s: float
     quota_per_minute: int
@@ -169,6 +172,8 @@ def forecast(plan: Plan, digest: str, cores: int | None = None) -> Forecast:
         ports=_PORTS * scenario.target.source_addresses,
         sent_bytes=sent,
         received_bytes=received,
+        preparing_s=preparing_s(scenario),
+        preparing_limited_s=preparing_s(scenario) * REGISTERED_PER_S * 60 / QUOTA_PER_MINUTE / keys,
         duration_s=plan.end_s,
         longest_s=plan.end_s + waits_s + scenario.drain_s,
         quota_per_minute=round(busiest * 60 / keys),
@@ -342,8 +347,6 @@ def _faults(plan: Plan) -> Iterator[FaultForecast]:
 
 
 def _unplanned(scenario: Scenario) -> Iterator[str]:
-    if scenario.kind not in _WITHOUT_DEVICES:
-        yield f"registering up to {scenario.fleet.devices:,} devices first, where they are not there yet"
     for arrivals in scenario.arrivals:
         if isinstance(arrivals, ClosedArrivals):
             yield f"{arrivals.users} users of {arrivals.operation}: as fast as they are answered"

@@ -29,6 +29,7 @@ from simulator.fleet.run.conductor import Conducted, Conductor
 from simulator.fleet.run.crew import Crew
 from simulator.fleet.run.hall import Hall
 from simulator.fleet.run.preparing import Prepared, Setting, prepare
+from simulator.fleet.run.progress import Registering
 from simulator.fleet.run.recording import first_record, head_of, last_record, score_of
 from simulator.fleet.run.verdict import doubted
 from simulator.fleet.run.worker import work
@@ -93,7 +94,7 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
         folder.keep(record)
         view.stage("preparing devices")
         try:
-            prepared = asyncio.run(prepare(setting, lambda done, whole: view.stage("preparing devices", done, whole)))
+            prepared = asyncio.run(prepare(setting, Registering(view)))
         except AgentError:
             folder.discard()
             raise

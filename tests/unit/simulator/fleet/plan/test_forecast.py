@@ -17,6 +17,7 @@ from simulator.fleet.plan.forecast import Forecast, forecast
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.plan.words import clock, describe
 from simulator.fleet.run.recording import score_of
+from simulator.fleet.scenario.preparation import REGISTERED_PER_S
 from simulator.fleet.scenario.reading import parse_scenario
 from simulator.fleet.signals.base import Individual
 
@@ -123,7 +124,7 @@ def test_a_storm_is_told_how_far_its_labels_go(labels, requests, note):
     assert sum(told.peak_rates.values()) == pytest.approx(20 * 2.6), "a cap is compared with the fastest second"
     lines = list(describe(told))
     assert lines[1] == f"labels      {labels}"
-    assert not any("registering up to" in line for line in lines)
+    assert not any(line.startswith("preparing") for line in lines)
 
 
 def test_a_fault_is_told_with_what_it_is_and_as_many_devices_as_it_will_meet():
@@ -219,3 +220,11 @@ def test_a_barrier_that_batteries_keep_shut_is_noted_with_how_many_are_online():
     on = Counter(event.kind for event in plan.events(range(200), 0.0, 20.0))
     assert f"{on[EventKind.SWITCH_ON] - on[EventKind.SWITCH_OFF]} of 200 devices" in note
     assert "'online >= 99%' waits, for at most 60 s" in note
+
+
+def test_how_long_preparing_takes_is_told_at_the_rate_of_a_local_service_and_within_the_quota():
+    plan, told = made(SCENARIO.replace("devices: 600", "devices: 60000"))
+    assert (told.preparing_s, told.preparing_limited_s) == (60_000 / REGISTERED_PER_S, 3600.0)
+    assert plan.scenario.fleet.prepare_within_s > told.preparing_s
+    (line,) = (line for line in describe(told) if line.startswith("preparing"))
+    assert "2:30 to register all devices at 400/s; 1:00:00 within a quota" in line
