@@ -38,15 +38,28 @@ class Engines:
     timeouts_s: list[float] = field(default_factory=list)
     sessions: list[VirtualMqtt] = field(default_factory=list)
 
-    def make_http(self, options: HttpOptions, _wheel: Any = None) -> VirtualHttp:
-        self.http.append(options)
-        return VirtualHttp(self)
+    def http_class(self) -> type[VirtualHttp]:
+        """In the place of the class of the HTTP engine."""
+        engines = self
 
-    def make_mqtt(self, broker: BrokerAddress, _wheel: Any = None, **options: Any) -> VirtualMqtt:
-        self.mqtt.append((broker, options))
-        engine = VirtualMqtt(self)
-        self.sessions.append(engine)
-        return engine
+        class Http(VirtualHttp):
+            def __init__(self, options: HttpOptions, _wheel: Any = None) -> None:
+                super().__init__(engines)
+                engines.http.append(options)
+
+        return Http
+
+    def mqtt_class(self) -> type[VirtualMqtt]:
+        """In the place of the class of the MQTT engine."""
+        engines = self
+
+        class Mqtt(VirtualMqtt):
+            def __init__(self, broker: BrokerAddress, _wheel: Any = None, **options: Any) -> None:
+                super().__init__(engines)
+                engines.mqtt.append((broker, options))
+                engines.sessions.append(self)
+
+        return Mqtt
 
     def deliver(self, device_id: str, record: dict[str, Any]) -> None:
         for engine in self.sessions:

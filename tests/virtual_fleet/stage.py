@@ -231,6 +231,7 @@ def play(
 def _patched(clock: Time, service: Service, engines: Engines, prepared: list[Any]) -> Iterator[None]:
     loop = VirtualLoop(clock)
     real_prepare = performing.prepare
+    http = engines.http_class()
 
     async def prepare(*arguments: Any) -> Any:
         prepared.append(await real_prepare(*arguments))
@@ -250,10 +251,10 @@ def _patched(clock: Time, service: Service, engines: Engines, prepared: list[Any
         "run.preparing.find_offers": lambda _way, dialect: service.offers if dialect.extensions is None else dialect.extensions,
         "run.preparing.find_gateway_offers": lambda *_arguments: service.offers,
         "run.preparing.issue_gateway_tokens": tokens,
-        "engine.pool.Http1Engine": engines.make_http,
-        "play.fleet.Http1Engine": engines.make_http,
-        "play.devices.Http1Engine": engines.make_http,
-        "play.devices.MqttSessions": engines.make_mqtt,
+        "engine.pool.Http1Engine": http,
+        "play.fleet.Http1Engine": http,
+        "play.devices.Http1Engine": http,
+        "play.devices.MqttSessions": engines.mqtt_class(),
     }
     with ExitStack() as ends:
         for name, value in patches.items():

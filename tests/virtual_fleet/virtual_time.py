@@ -1,12 +1,18 @@
-"""A loop whose time jumps to the next appointment, and the fleet's modules with its clock instead of the machine's."""
+"""A loop whose time jumps to the next appointment, and the fleet's modules with its clock instead of the machine's.
+
+Random numbers and ids are the same in every run, too: two runs differ only by what their scenarios say.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import random
 import selectors
 import sys
 import time
 import types
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,7 +21,7 @@ from unittest.mock import patch
 START_S = 1000.0
 EPOCH_S = 1_767_225_600.0
 """2026-01-01; what the wall clock shows when the monotonic one shows ``START_S``."""
-_REAL = {time.monotonic: "monotonic", time.time: "time"}
+_MONOTONIC, _WALL = time.monotonic, time.time
 
 
 class Time:
@@ -66,8 +72,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 @contextmanager
 def virtual_time(clock: Time) -> Iterator[None]:
-    """Every module of the program that asks for the time gets the virtual one while the block lasts."""
-    fakes: dict[Any, Callable[[], float]] = {time.monotonic: clock.monotonic, time.time: clock.time}
+    """Every module of the program gets the virtual time, and the same ids, while the block lasts."""
+    numbers = itertools.count(1)
+    fakes: dict[Any, Callable[[], Any]] = {
+        time.monotonic: clock.monotonic,
+        time.time: clock.time,
+        uuid.uuid4: lambda: uuid.UUID(int=next(numbers) << 64, version=4),
+    }
+    random.seed(1)
     changes: list[Callable[[], None]] = []
     for module in [module for name, module in sys.modules.items() if name.startswith(("simulator.", "agent."))]:
         for name, value in list(vars(module).items()):
@@ -84,7 +96,7 @@ def virtual_time(clock: Time) -> Iterator[None]:
 
 
 def _is_clock(value: Any) -> bool:
-    return isinstance(value, types.BuiltinFunctionType) and value in _REAL
+    return value is _MONOTONIC or value is _WALL or value is uuid.uuid4
 
 
 def _functions(value: Any, module: str) -> Iterator[types.FunctionType]:
