@@ -280,6 +280,8 @@ class RunRecord:
         partial: why the run did not reach its end, and what of it there is; empty for one that did.
         kind: of the scenario: ``load``, ``onboarding_storm``, ``limiter`` and so on.
         ages: how old readings were when they were accepted (``readings.age``), like an operation; in ``response``.
+        load_began_at: when second 0 began: devices are made before it. Empty while they are, and in records of versions
+            before this member.
     """
 
     name: str
@@ -312,4 +314,5 @@ class RunRecord:
     partial: str = ""
     kind: str = "load"
     ages: Operations = field(default_factory=dict)
+    load_began_at: str = ""
     format: str = RECORD_FORMAT

@@ -42,6 +42,11 @@ def readback_path(run: Path) -> Path:
     return run / _FOLDER / "readback.ledger"
 
 
+def has_ledgers(run: Path) -> bool:
+    """Whether books were kept in this run."""
+    return any((run / _FOLDER).glob("worker-*.ledger"))
+
+
 def find_ledgers(run: Path) -> tuple[Path, ...]:
     """Every worker's ledger.
 
