@@ -19,6 +19,7 @@ from simulator.fleet.plan.forecast import forecast
 from simulator.fleet.plan.plan import Plan, plan_of
 from simulator.fleet.plan.workers import count_workers
 from simulator.fleet.record import AuditRecord, RunRecord
+from simulator.fleet.report.agreement import doubted
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.live import RunView
 from simulator.fleet.report.making import finish_run
@@ -30,7 +31,6 @@ from simulator.fleet.run.crew import Crew
 from simulator.fleet.run.hall import Hall
 from simulator.fleet.run.preparing import Prepared, Setting, prepare
 from simulator.fleet.run.recording import first_record, head_of, last_record, score_of
-from simulator.fleet.run.verdict import doubted
 from simulator.fleet.run.worker import work
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
@@ -110,7 +110,8 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
 def _report(folder: RunFolder, record: RunRecord, view: RunView) -> RunRecord:
     """All reports of the record; it passes no more when an error ends the making of them."""
     try:
-        missing = finish_run(folder, record).missing
+        made = finish_run(folder, record)
+        missing = (*made.missing, *made.doubts)
     except AgentError:
         raise
     except Exception as error:  # noqa: BLE001 - a mistake of this program's: the record is to say so
@@ -121,7 +122,7 @@ def _report(folder: RunFolder, record: RunRecord, view: RunView) -> RunRecord:
     for sentence in missing:
         view.note(sentence, Tone.BAD)
     # After a full disk not in the record: 'fleet-simulator report' makes what is missing, and the run is what it was.
-    return replace(record, verdict=doubted(record.verdict, missing)) if missing else record
+    return replace(record, verdict=doubted(record.verdict, missing))
 
 
 def _check_caps(stage: Stage, plan: Plan) -> None:
