@@ -15,7 +15,7 @@ from agent.errors import AgentError, StorageError
 from simulator.fleet.audit.findings import AuditSettings, audit_run
 from simulator.fleet.faults.kinds import plans_refusals
 from simulator.fleet.metrics.merging import Merger
-from simulator.fleet.plan.forecast import forecast
+from simulator.fleet.plan.forecast import peak_rates
 from simulator.fleet.plan.plan import Plan, plan_of
 from simulator.fleet.plan.workers import count_workers
 from simulator.fleet.record import AuditRecord, RunRecord
@@ -30,6 +30,7 @@ from simulator.fleet.run.conductor import Conducted, Conductor
 from simulator.fleet.run.crew import Crew
 from simulator.fleet.run.hall import Hall
 from simulator.fleet.run.preparing import Prepared, Setting, prepare
+from simulator.fleet.run.progress import Registering
 from simulator.fleet.run.recording import first_record, head_of, last_record, score_of
 from simulator.fleet.run.worker import work
 from simulator.fleet.scenario.model import Scenario
@@ -93,7 +94,7 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
         folder.keep(record)
         view.stage("preparing devices")
         try:
-            prepared = asyncio.run(prepare(setting, lambda done, whole: view.stage("preparing devices", done, whole)))
+            prepared = asyncio.run(prepare(setting, Registering(view)))
         except AgentError:
             folder.discard()
             raise
@@ -127,7 +128,7 @@ def _report(folder: RunFolder, record: RunRecord, view: RunView) -> RunRecord:
 
 def _check_caps(stage: Stage, plan: Plan) -> None:
     """Whether every machine of the target allows a run of this size."""
-    busiest = sum(forecast(plan, "").peak_rates.values())
+    busiest = sum(peak_rates(plan).values())
     for permission in stage.permissions:
         permission.check(devices=plan.scenario.fleet.devices, requests_per_s=busiest)
 
