@@ -210,7 +210,13 @@ def _tally(service: np.ndarray, lag: np.ndarray | float) -> Tally:
 
 def _thresholds(shape: Shape) -> tuple[ThresholdResult, ...]:
     return (
-        ThresholdResult("http.sensor_data.p99 < 250ms over 20s" if shape.good else "http.sensor_data.p99 < 250ms over 1m", held=True, observed=0.181, unit="s", at_s=140.0),
+        ThresholdResult(
+            "http.sensor_data.p99 < 250ms over 20s" if shape.good else "http.sensor_data.p99 < 250ms over 1m",
+            held=True,
+            observed=0.181,
+            unit="s",
+            at_s=140.0,
+        ),
         ThresholdResult("http.poll.failed.rate < 1%", held=shape.good, observed=0.2 if shape.good else 4.7, unit="%"),
         ThresholdResult("audit.lost == 0", held=shape.good, observed=0.0 if shape.good else 2.0),
     )
