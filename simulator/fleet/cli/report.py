@@ -34,7 +34,8 @@ def report_command(*, folder: Path, as_json: bool, formats: tuple[str, ...]) -> 
     seconds.jsonl and the ledgers in audit/. Tables are CSV; --export parquet makes them as Parquet, too.
 
     Exit codes: 0 they are made, whatever the run's verdict; 2 the folder holds no run, or a damaged one, or Parquet
-    needs pyarrow; 5 a file could not be written.
+    needs pyarrow; 3 its files do not fit together, such as a record with other counts than its seconds; 5 a file could
+    not be written.
     """
     with told_in_one_line():
         check_formats(formats)
@@ -47,4 +48,6 @@ def report_command(*, folder: Path, as_json: bool, formats: tuple[str, ...]) -> 
             click.echo(f"report: {made.page}")
     for sentence in made.missing:
         click.echo(f"Error: {sentence}", err=True)
-    return ExitCode.UNREACHABLE if made.missing else ExitCode.GOOD
+    if made.missing:
+        return ExitCode.UNREACHABLE
+    return ExitCode.INCONCLUSIVE if made.doubts else ExitCode.GOOD

@@ -17,6 +17,7 @@ from simulator.fleet.metrics.stages import stages_of, without_stages
 from simulator.fleet.metrics.subjects import ThresholdError
 from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.record import RunRecord, Second, Verdict, Word
+from simulator.fleet.report.agreement import Agreement, doubted
 from simulator.fleet.report.by_phase import ByPhase
 from simulator.fleet.report.devices import BY_DEVICE, by_device_rows
 from simulator.fleet.report.exports import checks_of, summary_json
@@ -74,11 +75,13 @@ class Made:
         record: the run; of one that did not end, what its seconds tell.
         page: ``report.html``.
         missing: what could not be written and why, a sentence each, such as on a full disk.
+        doubts: what in the folder does not fit together, a sentence each; the verdict of ``record`` has them.
     """
 
     record: RunRecord
     page: Path
     missing: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
 
 def finish_run(folder: RunFolder, record: RunRecord, formats: Collection[str] = ()) -> Made:
@@ -124,17 +127,19 @@ def _make_each(folder: Path, record: RunRecord, formats: Collection[str]) -> Mad
     width_s = slice_width_s(record.duration_s)
     spans = spans_with_drain(record)
     moments, by_phase = Moments(record, spans), ByPhase(spans)
-    tables = _Tables(folder, formats)
+    tables, agreement = _Tables(folder, formats), Agreement(record, folder)
     with tables.opened(SECONDS) as seconds, tables.opened(GENERATOR) as generator, tables.opened(GAUGES) as gauges:
 
         def written() -> Iterator[Second]:
-            for second in read_seconds(folder):
+            for second in agreement.passed_on(read_seconds(folder)):
                 seconds.add(second_rows(second, moments))
                 generator.add((generator_row(second, moments),))
                 gauges.add(gauge_rows(second, moments))
                 yield second
 
         slices = tuple(slices_of(by_phase.passed_on(written()), width_s))
+    doubts = agreement.doubts()
+    record = replace(record, verdict=doubted(record.verdict, doubts))
     tables.write(SUMMARY, summary_rows({**record.operations, **record.ages}))
     tables.write(PHASES, phase_rows(by_phase.phases, moments))
     tables.write(FAULTS, fault_rows(record, moments))
@@ -155,7 +160,7 @@ def _make_each(folder: Path, record: RunRecord, formats: Collection[str]) -> Mad
             write_whole(folder / name, text)
         except StorageError as error:
             missing.append(str(error))
-    return Made(record, folder / "report.html", tuple(missing))
+    return Made(record, folder / "report.html", tuple(missing), doubts)
 
 
 class _Tables:
