@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from agent.bounded_text import bounded
 from simulator.exit_codes import ExitCode
 from simulator.fleet.report.exports import summary_json
 from simulator.fleet.report.making import make_reports
@@ -41,5 +42,5 @@ def report_command(*, folder: Path, as_json: bool) -> ExitCode:
         if made.page.exists():
             click.echo(f"report: {made.page}")
     for sentence in made.missing:
-        click.echo(f"Error: {sentence}", err=True)
+        click.echo(bounded(f"Error: {sentence}"), err=True)
     return ExitCode.UNREACHABLE if made.missing else ExitCode.GOOD
