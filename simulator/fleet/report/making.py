@@ -9,7 +9,7 @@ from typing import IO, Final
 
 from agent.errors import ConfigurationError, InvalidMessage, StorageError
 from simulator.exit_codes import ExitCode
-from simulator.fleet.metrics.ages import ages_of
+from simulator.fleet.metrics.ages import ages_of, shown_ages
 from simulator.fleet.metrics.judging import judge, missed_text
 from simulator.fleet.metrics.stages import stages_of, without_stages
 from simulator.fleet.metrics.subjects import ThresholdError
@@ -109,7 +109,7 @@ def _make_each(folder: Path, record: RunRecord) -> Made:
     files = tuple((name, what) for name, what in FILES.items() if name != "report.html")
     texts = {
         "junit.xml": junit_xml(checks_of(record)),
-        "summary.csv": summary_csv({**record.operations, **record.ages}),
+        "summary.csv": summary_csv({**record.operations, **shown_ages(record.ages)}),
         "phases.csv": phases_csv(by_phase.phases),
         "summary.json": summary_json(record),
         "metrics.prom": record_metrics(record),
