@@ -211,7 +211,7 @@ class SubjectNames:
         return Subject(Source.OPERATIONS, names, chosen, service, measure, percent), _units(measure)
 
     def _age_of_commands(self, of_family: Collection[str]) -> tuple[Subject, tuple[Unit, ...]]:
-        """Of the command in brackets or of all; of the end state behind that or of all. ``commands`` is short for it."""
+        """Of the command in brackets, or of all; of the end state behind it, or of all."""
         measures = ("p99", *_ENDS, "count", "rate")
         after, command = (*_STATES, *measures), None
         is_short = self._next_is(after) or self._next_is_percentile()

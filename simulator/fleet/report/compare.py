@@ -16,8 +16,10 @@ from agent.errors import ConfigurationError, InvalidMessage
 from simulator.fleet.metrics.ages import with_shown_ages
 from simulator.fleet.metrics.histogram import SHORTEST_S
 from simulator.fleet.metrics.stages import STAGE_OPERATIONS
+from simulator.fleet.metrics.subjects import ThresholdError
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, Second, Span, Word
+from simulator.fleet.report.agreement import doubts_of
 from simulator.fleet.report.making import unended
 from simulator.fleet.report.resampling import BLOCKS_MIN, DRAWINGS, Block, Drawings, Drawn, Sample, Stretch, blocks_of
 from simulator.fleet.report.words import percentile_name
@@ -88,7 +90,8 @@ class Comparison:
         compared: the phases that were compared.
         warnings: what a reader has to know before believing any of it.
         only_a, only_b: operations that only one of them has.
-        inconclusive: a generator was at its limit: this compares generators.
+        inconclusive: a generator was at its limit, so that this compares generators; or the files of a run do not fit
+            together.
     """
 
     a: RunRecord
@@ -140,6 +143,7 @@ def compare_runs(folder_a: Path, folder_b: Path, terms: Terms) -> Comparison:
         Drawings(_blocks(folder, record, terms), seed, terms.drawings)
         for folder, record, seed in ((folder_a, a, _SEED_A), (folder_b, b, _SEED_B))
     )
+    doubts = {label: _doubts(folder, record) for label, folder, record in (("A", folder_a, a), ("B", folder_b, b))}
     names_a, names_b = (_operations(drawn.blocks) for drawn in (drawn_a, drawn_b))
     return Comparison(
         a,
@@ -151,10 +155,10 @@ def compare_runs(folder_a: Path, folder_b: Path, terms: Terms) -> Comparison:
             for name in sorted(names_a & names_b)
             for difference in _differences(name, drawn_a, drawn_b, terms)
         ),
-        tuple(_warnings(a, b, differing)),
+        (*_warnings(a, b, differing), *(f"{label}: {each}" for label, found in doubts.items() for each in found)),
         tuple(sorted(names_a - names_b)),
         tuple(sorted(names_b - names_a)),
-        Word.INCONCLUSIVE in {a.verdict.word, b.verdict.word},
+        Word.INCONCLUSIVE in {a.verdict.word, b.verdict.word} or any(doubts.values()),
     )
 
 
@@ -190,6 +194,13 @@ def chosen_phases(record: RunRecord, phase: str | None) -> tuple[Span, ...]:
 def _record(folder: Path) -> RunRecord:
     record = read_record(folder)
     return record if record.ended_at else unended(record, folder)
+
+
+def _doubts(folder: Path, record: RunRecord) -> tuple[str, ...]:
+    try:
+        return doubts_of(record, folder)
+    except (InvalidMessage, ThresholdError) as error:
+        raise ConfigurationError([f"{folder}: run.json or seconds.jsonl is damaged: {error}"]) from None
 
 
 def _scenario(record: RunRecord) -> Any:

@@ -14,6 +14,7 @@ from simulator.fleet.scenario.finding import Finding
 from simulator.fleet.scenario.kinds import OnboardingSettings
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.phases import HoldPhase, RampPhase, StormPhase
+from simulator.fleet.scenario.preparation import check_preparation
 from simulator.fleet.scenario.section import shares_make_one
 from simulator.fleet.scenario.threshold_checks import check_thresholds
 
@@ -50,6 +51,7 @@ def check_scenario(scenario: Scenario, folder: Path) -> list[Finding]:
         _target,
         _connections,
         _models,
+        check_preparation,
         _sections,
         _kind,
         _level,

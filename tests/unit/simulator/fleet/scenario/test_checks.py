@@ -61,6 +61,14 @@ SECTIONS = {
         WHOLE + "commands: [{payload: {command: update_firmware, version: 2.0.0}, rate_per_s: 1}]",
         "commands[0].payload: devices of the model 'climate' have no firmware that could be updated",
     ),
+    "more devices than can be prepared": (
+        HEAD + PHASES + "fleet: {devices: 1000000}",
+        "fleet.devices: registering 1,000,000 devices takes about 42 minutes at 400/s, more than prepare_within_s (15)",
+    ),
+    "preparing labels": (
+        HEAD + PHASES + "fleet: {devices: 9, prepare_within_s: 5m}\nkind: onboarding_storm\nonboarding: {}\n",
+        "fleet.prepare_within_s: does nothing with kind onboarding_storm: its labels are what is registered; remove it",
+    ),
     "two names": (
         HEAD + PHASES + "fleet: {devices: 9, models: [{name: a, share: 0.5}, {name: a, share: 0.5}]}",
         "fleet.models[1].name: there is a model 'a' already",
