@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from simulator.exit_codes import ExitCode
 from simulator.fleet.outcomes import OutcomeClass
 
 RECORD_FORMAT: Final = "fleet-run/1"
@@ -28,6 +29,16 @@ class Word(StrEnum):
     """Data lost, doubled or changed (exit code 4)."""
     UNREACHABLE = "unreachable"
     INTERRUPTED = "interrupted"
+
+
+EXIT_CODES: Final = {
+    Word.PASSED: ExitCode.GOOD,
+    Word.FAILED: ExitCode.CHECK_FAILED,
+    Word.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
+    Word.LOST: ExitCode.DATA_LOST,
+    Word.UNREACHABLE: ExitCode.UNREACHABLE,
+    Word.INTERRUPTED: ExitCode.INTERRUPTED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +290,8 @@ class RunRecord:
             such time, or when the work goes on in it.
         partial: why the run did not reach its end, and what of it there is; empty for one that did.
         kind: of the scenario: ``load``, ``onboarding_storm``, ``limiter`` and so on.
-        ages: how old readings were when they were accepted (``readings.age``), like an operation; in ``response``.
+        ages: how old readings were when they were accepted (``readings.age``), and commands when they ended
+            (``commands.age[NAME].STATE``), like operations; in ``response``.
     """
 
     name: str

@@ -52,6 +52,7 @@ class ReadingRules:
         read: by device index: whether it was read back to the end; what was not is not judged.
         whole: by device index: whether its ledger is; where it is not, what is unknown may have been sent.
         dated_when_made: see :class:`~simulator.fleet.audit.frames.LedgerHeader`.
+        keeps_times: the service announces that it keeps ``recorded_at``: another time is no choice of its then.
     """
 
     by_sequence: bool
@@ -60,6 +61,7 @@ class ReadingRules:
     read: Flags
     whole: Flags
     dated_when_made: bool = False
+    keeps_times: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ def judge_readings(records: Records, stored: Records, rules: ReadingRules, found
     copies = _count(rows.fact, facts.size)
     accepted, refused = facts.accepted_at < _NEVER, facts.refused
     allowed = np.ones(facts.size, dtype=np.int64) if rules.replays else facts.open_sends + 1
-    altered, dated = _altered(rows, facts)
+    altered, dated = _altered(rows, facts, keeps_times=rules.keeps_times)
     first_received = np.full(facts.size, _NEVER, dtype=np.int64)
     ordered = rows.received != NO_TIME
     np.minimum.at(first_received, rows.fact[ordered], rows.received[ordered])
@@ -257,16 +259,16 @@ def _rows_of(stored: Records, facts: _Facts, rules: ReadingRules) -> _Rows:
     )
 
 
-def _altered(rows: _Rows, facts: _Facts) -> tuple[Flags, int]:
+def _altered(rows: _Rows, facts: _Facts, *, keeps_times: bool) -> tuple[Flags, int]:
     """Which facts came back as something else, and how many rows have the time of arrival instead of their own."""
     known = facts.has_sent[rows.fact]
     carried = facts.recorded[rows.fact]
     both = known & (carried != NO_TIME) & (rows.recorded != NO_TIME)
     apart = np.where(both, np.abs(rows.recorded - np.where(both, carried, 0)), 0)
-    # A service may keep whole seconds, or its own time of arrival (the specification knows no recorded_at).
-    whole_second = (rows.recorded % _SECOND_MS == 0) & (apart < _SECOND_MS)
-    retimed = both & (apart > _ROUNDED_MS) & ~whole_second
-    by_service = retimed & (np.abs(rows.recorded - rows.received) <= _ROUNDED_MS)
+    # A service may keep whole seconds of all times, or its own time of arrival (the specification has no recorded_at).
+    keeps_seconds = not (rows.recorded[both] % _SECOND_MS).any()
+    retimed = both & (apart > _ROUNDED_MS) & ~(keeps_seconds & (apart < _SECOND_MS))
+    by_service = retimed & (np.abs(rows.recorded - rows.received) <= _ROUNDED_MS) & (not keeps_times)
     wrong = (known & (rows.digest != facts.digest[rows.fact])) | (retimed & ~by_service)
     altered = np.zeros(facts.size, dtype=np.bool_)
     altered[rows.fact[wrong]] = True

@@ -30,8 +30,8 @@ def report_command(*, folder: Path, as_json: bool) -> ExitCode:
     FOLDER is what a run was given with --out. Made are report.html, summary.json, summary.csv, phases.csv,
     seconds.csv, generator.csv, junit.xml and metrics.prom, out of run.json and seconds.jsonl.
 
-    Exit codes: 0 they are made, whatever the run's verdict; 2 the folder holds no run, or a damaged one; 5 a file could
-    not be written.
+    Exit codes: 0 they are made, whatever the run's verdict; 2 the folder holds no run, or a damaged one; 3 its files do
+    not fit together, such as a record with other counts than its seconds; 5 a file could not be written.
     """
     with told_in_one_line():
         made = make_reports(folder)
@@ -43,4 +43,6 @@ def report_command(*, folder: Path, as_json: bool) -> ExitCode:
             click.echo(f"report: {made.page}")
     for sentence in made.missing:
         click.echo(bounded(f"Error: {sentence}"), err=True)
-    return ExitCode.UNREACHABLE if made.missing else ExitCode.GOOD
+    if made.missing:
+        return ExitCode.UNREACHABLE
+    return ExitCode.INCONCLUSIVE if made.doubts else ExitCode.GOOD

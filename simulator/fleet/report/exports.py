@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any, Final, Protocol
 
+from simulator.fleet.metrics.ages import shown_ages, with_shown_ages
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.record import AuditRecord, Operations, RunRecord, Second, Tally, ThresholdResult, Word
 from simulator.fleet.report.by_phase import PhaseFigures
@@ -64,7 +65,7 @@ def phases_csv(phases: Iterable[PhaseFigures]) -> str:
     rows = csv.writer(out, lineterminator="\n")
     rows.writerow(("phase", *_COLUMNS))
     for phase in phases:
-        rows.writerows((phase.name, *row) for row in _rows(phase.operations))
+        rows.writerows((phase.name, *row) for row in _rows(with_shown_ages(phase.operations)))
     return out.getvalue()
 
 
@@ -73,7 +74,7 @@ def passed_on_as_csv(seconds: Iterable[Second], out: Pieces) -> Iterator[Second]
     rows = csv.writer(out, lineterminator="\n")
     rows.writerow(("second", *_COLUMNS))
     for second in seconds:
-        rows.writerows((second.second, *row) for row in _rows(second.operations))
+        rows.writerows((second.second, *row) for row in _rows(with_shown_ages(second.operations)))
         yield second
 
 
@@ -93,7 +94,7 @@ def passed_on_as_generator_csv(seconds: Iterable[Second], out: Pieces) -> Iterat
 def summary_json(record: RunRecord) -> str:
     """The record with percentiles as numbers instead of histograms, for scripts; times in seconds."""
     document = asdict(record)
-    for member, operations in (("operations", record.operations), ("ages", record.ages)):
+    for member, operations in (("operations", record.operations), ("ages", shown_ages(record.ages))):
         document[member] = {
             name: {outcome: _tally(tally) for outcome, tally in classes.items()} for name, classes in operations.items()
         }

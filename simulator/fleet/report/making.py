@@ -9,12 +9,13 @@ from typing import IO, Final
 
 from agent.errors import ConfigurationError, InvalidMessage, StorageError
 from simulator.exit_codes import ExitCode
-from simulator.fleet.metrics.ages import ages_of
+from simulator.fleet.metrics.ages import ages_of, shown_ages
 from simulator.fleet.metrics.judging import judge, missed_text
 from simulator.fleet.metrics.stages import stages_of, without_stages
 from simulator.fleet.metrics.subjects import ThresholdError
 from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.record import RunRecord, Verdict, Word
+from simulator.fleet.report.agreement import Agreement, doubted
 from simulator.fleet.report.by_phase import ByPhase
 from simulator.fleet.report.exports import (
     checks_of,
@@ -56,11 +57,13 @@ class Made:
         record: the run; of one that did not end, what its seconds tell.
         page: ``report.html``.
         missing: what could not be written and why, a sentence each, such as on a full disk.
+        doubts: what in the folder does not fit together, a sentence each; the verdict of ``record`` has them.
     """
 
     record: RunRecord
     page: Path
     missing: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
 
 def finish_run(folder: RunFolder, record: RunRecord) -> Made:
@@ -99,17 +102,21 @@ def _make_each(folder: Path, record: RunRecord) -> Made:
     width_s = slice_width_s(record.duration_s)
     tables = [_Growing(folder / name) for name in ("seconds.csv", "generator.csv")]
     try:
-        seconds = passed_on_as_generator_csv(passed_on_as_csv(read_seconds(folder), tables[0]), tables[1])
+        agreement = Agreement(record, folder)
+        seconds = agreement.passed_on(read_seconds(folder))
+        seconds = passed_on_as_generator_csv(passed_on_as_csv(seconds, tables[0]), tables[1])
         by_phase = ByPhase(spans_with_drain(record))
         slices = tuple(slices_of(by_phase.passed_on(seconds), width_s))
     finally:
         for table in tables:
             table.close()
     missing = [table.trouble for table in tables if table.trouble]
+    doubts = agreement.doubts()
+    record = replace(record, verdict=doubted(record.verdict, doubts))
     files = tuple((name, what) for name, what in FILES.items() if name != "report.html")
     texts = {
         "junit.xml": junit_xml(checks_of(record)),
-        "summary.csv": summary_csv({**record.operations, **record.ages}),
+        "summary.csv": summary_csv({**record.operations, **shown_ages(record.ages)}),
         "phases.csv": phases_csv(by_phase.phases),
         "summary.json": summary_json(record),
         "metrics.prom": record_metrics(record),
@@ -120,7 +127,7 @@ def _make_each(folder: Path, record: RunRecord) -> Made:
             write_whole(folder / name, text)
         except StorageError as error:
             missing.append(str(error))
-    return Made(record, folder / "report.html", tuple(missing))
+    return Made(record, folder / "report.html", tuple(missing), doubts)
 
 
 def unended(record: RunRecord, folder: Path) -> RunRecord:

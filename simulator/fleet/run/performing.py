@@ -15,10 +15,11 @@ from agent.errors import AgentError, StorageError
 from simulator.fleet.audit.findings import AuditSettings, audit_run
 from simulator.fleet.faults.kinds import plans_refusals
 from simulator.fleet.metrics.merging import Merger
-from simulator.fleet.plan.forecast import forecast
+from simulator.fleet.plan.forecast import peak_rates
 from simulator.fleet.plan.plan import Plan, plan_of
 from simulator.fleet.plan.workers import count_workers
 from simulator.fleet.record import AuditRecord, RunRecord
+from simulator.fleet.report.agreement import doubted
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.live import RunView
 from simulator.fleet.report.making import finish_run
@@ -29,8 +30,8 @@ from simulator.fleet.run.conductor import Conducted, Conductor
 from simulator.fleet.run.crew import Crew
 from simulator.fleet.run.hall import Hall
 from simulator.fleet.run.preparing import Prepared, Setting, prepare
+from simulator.fleet.run.progress import Registering
 from simulator.fleet.run.recording import first_record, head_of, last_record, score_of
-from simulator.fleet.run.verdict import doubted
 from simulator.fleet.run.worker import work
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
@@ -93,7 +94,7 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
         folder.keep(record)
         view.stage("preparing devices")
         try:
-            prepared = asyncio.run(prepare(setting, lambda done, whole: view.stage("preparing devices", done, whole)))
+            prepared = asyncio.run(prepare(setting, Registering(view)))
         except AgentError:
             folder.discard()
             raise
@@ -110,7 +111,8 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
 def _report(folder: RunFolder, record: RunRecord, view: RunView) -> RunRecord:
     """All reports of the record; it passes no more when an error ends the making of them."""
     try:
-        missing = finish_run(folder, record).missing
+        made = finish_run(folder, record)
+        missing = (*made.missing, *made.doubts)
     except AgentError:
         raise
     except Exception as error:  # noqa: BLE001 - a mistake of this program's: the record is to say so
@@ -121,12 +123,12 @@ def _report(folder: RunFolder, record: RunRecord, view: RunView) -> RunRecord:
     for sentence in missing:
         view.note(sentence, Tone.BAD)
     # After a full disk not in the record: 'fleet-simulator report' makes what is missing, and the run is what it was.
-    return replace(record, verdict=doubted(record.verdict, missing)) if missing else record
+    return replace(record, verdict=doubted(record.verdict, missing))
 
 
 def _check_caps(stage: Stage, plan: Plan) -> None:
     """Whether every machine of the target allows a run of this size."""
-    busiest = sum(forecast(plan, "").peak_rates.values())
+    busiest = sum(peak_rates(plan).values())
     for permission in stage.permissions:
         permission.check(devices=plan.scenario.fleet.devices, requests_per_s=busiest)
 

@@ -131,7 +131,11 @@ def test_a_run_without_a_single_second_or_answer_has_a_report_too(tmp_path):
     assert code == 0
     limited = {"http.poll": {OutcomeClass.LIMITED: Tally(3, 3, "", "")}}
     only = Second(0, limited, {}, GeneratorHealth())
-    folder = kept(tmp_path / "limited", replace(bare, operations=limited, duration_s=1.0), seconds=[only])
+    folder = kept(
+        tmp_path / "limited",
+        replace(bare, operations=limited, duration_s=1.0, health=GeneratorHealth()),
+        seconds=[only],
+    )
     assert report(folder)[0] == 0
     assert "NaN" not in (folder / "report.html").read_text().partition('id="report-data"')[2].partition("</script>")[0]
     assert json.loads((folder / "summary.json").read_text())["operations"]["http.poll"]["limited"]["count"] == 3
@@ -172,7 +176,8 @@ def test_a_full_disk_costs_the_reports_that_do_not_fit_and_no_verdict(tmp_path, 
         return real_os(path, *arguments, **options)
 
     with RunFolder(tmp_path / "run") as run:
-        run.append(SECONDS[0])
+        for second in SECONDS:
+            run.append(second)
         with monkeypatch.context() as patched:
             patched.setattr(Path, "open", opened)
             patched.setattr(os, "open", opened_by_os)
@@ -253,7 +258,7 @@ def test_the_terminal_tells_resends_where_there_are_any_and_which_are_ambiguous(
     open_only = told(report=Tally(31, 24, "", "", 7))
     assert "\nsent again while an earlier attempt may have been stored: ambiguous (http.report 7)\n" in open_only
     both = told(report=Tally(31, 24, "", "", 5), poll=Tally(9, 9, "", ""), sensor_data=Tally(4000, 2000, "", "", 1999))
-    assert re.search(r"again +p50", both)
+    assert re.search(r"again +response p50", both)
     assert (
         "\nsent again after a refusal (http.report 2, http.sensor_data 1); "
         "while an earlier attempt may have been stored: ambiguous (http.report 5, http.sensor_data 1,999)\n" in both
@@ -301,7 +306,7 @@ def test_junit_has_a_case_for_each_threshold_and_each_count_of_the_audit():
         if case.find("failure") is not None
     }
     assert failed == {
-        "http.poll.errors < 1%": "observed 4.7 %",
+        "http.poll.failed.rate < 1%": "observed 4.7 %",
         "audit.lost == 0": "observed 2",
         "readings lost": f"2 of {RECORD.audit.readings.sent:,} sent: sim-004711",
         "readings late": f"5 of {RECORD.audit.readings.sent:,} sent: sim-000017",
