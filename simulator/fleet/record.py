@@ -290,7 +290,8 @@ class RunRecord:
             such time, or when the work goes on in it.
         partial: why the run did not reach its end, and what of it there is; empty for one that did.
         kind: of the scenario: ``load``, ``onboarding_storm``, ``limiter`` and so on.
-        ages: how old readings were when they were accepted (``readings.age``), like an operation; in ``response``.
+        ages: how old readings were when they were accepted (``readings.age``), and commands when they ended
+            (``commands.age[NAME].STATE``), like operations; in ``response``.
         load_began_at: when second 0 began: devices are made before it. Empty while they are, and in records of versions
             before this member.
     """

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from agent.bounded_text import bounded
 from simulator.exit_codes import ExitCode
 from simulator.fleet.cli.options import takes_formats
 from simulator.fleet.report.exports import summary_json
@@ -47,7 +48,7 @@ def report_command(*, folder: Path, as_json: bool, formats: tuple[str, ...]) -> 
         if made.page.exists():
             click.echo(f"report: {made.page}")
     for sentence in made.missing:
-        click.echo(f"Error: {sentence}", err=True)
+        click.echo(bounded(f"Error: {sentence}"), err=True)
     if made.missing:
         return ExitCode.UNREACHABLE
     return ExitCode.INCONCLUSIVE if made.doubts else ExitCode.GOOD

@@ -7,6 +7,7 @@ import math
 from dataclasses import asdict
 from typing import Any, Final
 
+from simulator.fleet.metrics.ages import shown_ages
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.record import AuditRecord, RunRecord, Tally, ThresholdResult, Word
 from simulator.fleet.report.figures import TABLE, name_of, times_at
@@ -21,7 +22,7 @@ _INCOMPLETE: Final = {Word.INCONCLUSIVE, Word.UNREACHABLE, Word.INTERRUPTED}
 def summary_json(record: RunRecord) -> str:
     """The record with percentiles as numbers instead of histograms, for scripts; times in seconds."""
     document = asdict(record)
-    for member, operations in (("operations", record.operations), ("ages", record.ages)):
+    for member, operations in (("operations", record.operations), ("ages", shown_ages(record.ages))):
         document[member] = {
             name: {outcome: _tally(tally) for outcome, tally in classes.items()} for name, classes in operations.items()
         }

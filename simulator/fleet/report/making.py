@@ -11,7 +11,7 @@ from typing import Final
 from agent.errors import ConfigurationError, InvalidMessage, StorageError
 from simulator.exit_codes import ExitCode
 from simulator.fleet.audit.folder import has_ledgers
-from simulator.fleet.metrics.ages import ages_of
+from simulator.fleet.metrics.ages import ages_of, shown_ages
 from simulator.fleet.metrics.judging import judge, missed_text
 from simulator.fleet.metrics.stages import stages_of, without_stages
 from simulator.fleet.metrics.subjects import ThresholdError
@@ -140,7 +140,7 @@ def _make_each(folder: Path, record: RunRecord, formats: Collection[str]) -> Mad
         slices = tuple(slices_of(by_phase.passed_on(written()), width_s))
     doubts = agreement.doubts()
     record = replace(record, verdict=doubted(record.verdict, doubts))
-    tables.write(SUMMARY, summary_rows({**record.operations, **record.ages}))
+    tables.write(SUMMARY, summary_rows({**record.operations, **shown_ages(record.ages)}))
     tables.write(PHASES, phase_rows(by_phase.phases, moments))
     tables.write(FAULTS, fault_rows(record, moments))
     tables.write(FAULT_DEVICES, fault_device_rows(record, moments))

@@ -16,6 +16,7 @@ from typing import Final
 
 from agent.errors import InvalidMessage
 from agent.wire.times import parse_time
+from simulator.fleet.metrics.ages import with_shown_ages
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.record import GeneratorHealth, Operations, RunRecord, Second, Span, Tally
 from simulator.fleet.report.by_phase import PhaseFigures, phase_at
@@ -166,14 +167,14 @@ def summary_rows(operations: Operations) -> Iterator[Row]:
 def phase_rows(phases: Iterable[PhaseFigures], moments: Moments) -> Iterator[Row]:
     """Rows of :data:`PHASES`, phases in their order."""
     for phase in phases:
-        for row in summary_rows(phase.operations):
+        for row in summary_rows(with_shown_ages(phase.operations)):
             yield (moments.at(phase.begin_s), phase.name, *row)
 
 
 def second_rows(second: Second, moments: Moments) -> Iterator[Row]:
     """Rows of :data:`SECONDS`."""
     moment = moments.columns(second.second)
-    return ((*moment, *row) for row in summary_rows(second.operations))
+    return ((*moment, *row) for row in summary_rows(with_shown_ages(second.operations)))
 
 
 def generator_row(second: Second, moments: Moments) -> Row:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from simulator.fleet.metrics.ages import AGE_OPERATIONS, ages_of
+from simulator.fleet.metrics.ages import shown_ages
 from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.metrics.stages import without_stages
 from simulator.fleet.outcomes import OutcomeClass
@@ -261,7 +261,7 @@ def _figures(record: RunRecord, slices: Sequence[Slice]) -> tuple[Figure, ...]:
     rate = f"{short_count(ok / record.duration_s)} per second" if record.duration_s > 0 else ""
     resends = resends_of(tally for classes in record.operations.values() for tally in classes.values())
     figures = [
-        *map(_age, ages_in(record.ages)),
+        *(_age(age) for age in ages_in(record) if age.is_whole),
         Figure(short_count(ok), "good answers", rate),
         Figure(p99, "response time, p99", f"p50 {p50}, p99.9 {p999}{held}"),
         Figure(short_count(errors), "errors", f"{percent_text(errors / every)} of all" if every else ""),
@@ -284,22 +284,22 @@ def _figures(record: RunRecord, slices: Sequence[Slice]) -> tuple[Figure, ...]:
 def _age(age: AgeFigures) -> Figure:
     """What an outage shows in, and so the first of all figures."""
     p50, p99, p999, longest = (time_text(value) for value in times_at(age.times, (50, 99, 99.9, 100)))
-    others = f", {age.others:,} not accepted" if age.others else ""
-    note = f"p50 {p50}, p99.9 {p999}, max {longest}; {age.accepted:,} accepted{others}"
-    return Figure(p99, "age of readings, p99", note)
+    counts = ", ".join(filter(None, age.counts_text))
+    note = f"p50 {p50}, p99.9 {p999}, max {longest}; {counts}"
+    return Figure(p99, f"age of {age.name.partition('.')[0]}, p99", note)
 
 
 def _ages(record: RunRecord) -> tuple[OperationRow, ...]:
     return tuple(
         OperationRow(
             age.name,
-            age.accepted,
-            count_text(age.accepted / record.duration_s if record.duration_s > 0 else None),
+            age.good,
+            count_text(age.good / record.duration_s if record.duration_s > 0 else None),
             0,
             tuple(time_text(value) for value in times_at(age.times, TABLE)),
             (),
         )
-        for age in ages_in(record.ages)
+        for age in ages_in(record)
     )
 
 
@@ -307,8 +307,8 @@ def phase_rows(phases: Sequence[PhaseFigures]) -> tuple[tuple[str, str, int, tup
     """Phase, operation, count of what was good, and percentiles: of ages and response times, phase by phase."""
     rows = []
     for phase in phases:
-        shown = {**ages_of(phase.operations), **without_stages(phase.operations)}
-        for name, classes in sorted(shown.items(), key=lambda item: (item[0] not in AGE_OPERATIONS, item[0])):
+        shown = {**shown_ages(phase.operations), **dict(sorted(without_stages(phase.operations).items()))}
+        for name, classes in shown.items():
             good = classes[OutcomeClass.OK].count if OutcomeClass.OK in classes else 0
             rows.append((phase.name, name, good, _times(waited(classes))))
     return tuple(rows)

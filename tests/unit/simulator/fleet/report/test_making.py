@@ -259,7 +259,7 @@ def test_the_terminal_tells_resends_where_there_are_any_and_which_are_ambiguous(
     open_only = told(report=Tally(31, 24, "", "", 7))
     assert "\nsent again while an earlier attempt may have been stored: ambiguous (http.report 7)\n" in open_only
     both = told(report=Tally(31, 24, "", "", 5), poll=Tally(9, 9, "", ""), sensor_data=Tally(4000, 2000, "", "", 1999))
-    assert re.search(r"again +p50", both)
+    assert re.search(r"again +response p50", both)
     assert (
         "\nsent again after a refusal (http.report 2, http.sensor_data 1); "
         "while an earlier attempt may have been stored: ambiguous (http.report 5, http.sensor_data 1,999)\n" in both
