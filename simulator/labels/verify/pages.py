@@ -125,7 +125,8 @@ def _document_pages(path: Path, dpi: int) -> Iterator[Page]:
     if not (pdfinfo and pdftoppm):
         raise LabelError(
             f"{path}: reading a PDF needs pdftoppm (Debian: apt-get install poppler-utils; macOS: brew install "
-            f"poppler), or pictures of its pages: pdftoppm -r {dpi} -png {shlex.quote(path.name)} page, where it is installed"
+            f"poppler), or pictures of its pages, made where it is installed: pdftoppm -r {dpi} -png "
+            f"{shlex.quote(path.name)} page"
         )
     sizes = _page_sizes(path, pdfinfo)
     for number, (width_pt, height_pt) in enumerate(sizes, start=1):

@@ -144,7 +144,7 @@ def test_a_manifest_that_is_none_is_refused_with_its_place(tmp_path, text, compl
         (["audit", "/nowhere", "x"], "/nowhere cannot be read"),
         (
             ["campaign", "/nowhere", *WAY, "SECRET", "--user-id", "u", "--out", "o"],
-            "give pictures, PDF documents, or folders of pictures",
+            "give pictures, PDF documents, or folders",
         ),
         (["campaign", "/nowhere", *WAY, "SECRET", "--user-id", " ", "--out", "o"], "--user-id is empty"),
     ],
