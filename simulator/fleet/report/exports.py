@@ -1,4 +1,4 @@
-"""A run for other programs: CSV, JSON, JUnit XML. Pure but for the file that seconds are written to."""
+"""A run for other programs: CSV and JSON. Pure but for the file that seconds are written to."""
 
 from __future__ import annotations
 
@@ -12,12 +12,9 @@ from typing import Any, Final, Protocol
 
 from simulator.fleet.metrics.ages import shown_ages, with_shown_ages
 from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.record import AuditRecord, Operations, RunRecord, Second, Tally, ThresholdResult, Word
+from simulator.fleet.record import Operations, RunRecord, Second, Tally
 from simulator.fleet.report.by_phase import PhaseFigures
 from simulator.fleet.report.figures import TABLE, name_of, resends_of, times_at
-from simulator.fleet.report.summary import WRONGS, LimiterCheck, limiter_checks, observed_text, streams_of
-from simulator.fleet.report.words import VERDICT_WORDS, clock_text
-from simulator.report.checks import Check, CheckRun, Mark
 
 _NAMES: Final = tuple(name_of(percent) for percent in TABLE)
 _MEASURES: Final = ("response", "service")
@@ -39,7 +36,6 @@ _HEALTH: Final = (
     "sent",
     "undelivered",
 )
-_INCOMPLETE: Final = {Word.INCONCLUSIVE, Word.UNREACHABLE, Word.INTERRUPTED}
 
 
 class Pieces(Protocol):
@@ -106,28 +102,6 @@ def summary_json(record: RunRecord) -> str:
     return json.dumps(_finite(document), indent=1, ensure_ascii=False, allow_nan=False, default=str) + "\n"
 
 
-def checks_of(record: RunRecord) -> CheckRun:
-    """Thresholds, a limiter's checks and the audit, for JUnit: :func:`simulator.report.junit.junit_xml`.
-
-    What makes the run as a whole worth nothing, such as a generator at its limit, is a problem of the run; so is what
-    no check is about, such as a barrier that never opened. A run that did not pass is never without one or the other.
-    """
-    checks = [_threshold(result) for result in record.thresholds] + list(map(_limiter, limiter_checks(record)))
-    checks += _audit(record.audit)
-    is_told = any(check.mark is Mark.BAD for check in checks)
-    is_whole = record.verdict.word in _INCOMPLETE or (record.verdict.exit_code != 0 and not is_told)
-    problems = record.verdict.sentences or (VERDICT_WORDS[record.verdict.word],)
-    return CheckRun(
-        title=f"fleet run {record.name}",
-        headline=VERDICT_WORDS[record.verdict.word],
-        lead="",
-        facts=(),
-        checks=tuple(checks),
-        problems=problems if is_whole else (),
-        began_at=record.began_at,
-    )
-
-
 def _rows(operations: Operations) -> Iterator[tuple[object, ...]]:
     for name, classes in sorted(operations.items()):
         for outcome, tally in sorted(classes.items()):
@@ -161,40 +135,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _threshold(result: ThresholdResult) -> Check:
-    where = f", worst at {clock_text(result.at_s)}" if result.at_s is not None else ""
-    mark = Mark.GOOD if result.held else Mark.BAD if result.judged else Mark.SKIPPED
-    told = f"observed {observed_text(result)}{where}" if result.judged else f"not judged: {result.reason}"
-    return Check("thresholds", result.expression, result.expression, mark, told)
-
-
-def _limiter(check: LimiterCheck) -> Check:
-    mark = {"held": Mark.GOOD, "broken": Mark.BAD}.get(check.outcome, Mark.SKIPPED)
-    return Check("limiter", check.name, check.expected, mark, check.observed)
-
-
-def _audit(audit: AuditRecord | None) -> list[Check]:
-    if audit is None:
-        return []
-    checks = [
-        Check(
-            "audit",
-            f"{name} {word}",
-            f"No {name} {word}",
-            Mark.BAD if count else Mark.GOOD,
-            f"{count:,} of {stream.sent:,} sent: {_devices(audit, word)}" if count else "",
-        )
-        for name, stream in streams_of(audit)
-        for word in WRONGS
-        for count in (getattr(stream, word),)
-    ]
-    reason = "" if audit.complete else "; ".join(audit.sentences) or "not everything was read back"
-    mark = Mark.GOOD if audit.complete else Mark.BAD
-    return [*checks, Check("audit", "complete", "Everything was read back", mark, reason)]
-
-
-def _devices(audit: AuditRecord, word: str) -> str:
-    names = [finding.name for finding in audit.findings if finding.kind == word]
-    return ", ".join(names[:5]) + (" ..." if len(names) > 5 else "") or "see report.html"  # noqa: PLR2004 - a few

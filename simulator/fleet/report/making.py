@@ -18,7 +18,6 @@ from simulator.fleet.record import RunRecord, Verdict, Word
 from simulator.fleet.report.agreement import Agreement, doubted
 from simulator.fleet.report.by_phase import ByPhase
 from simulator.fleet.report.exports import (
-    checks_of,
     passed_on_as_csv,
     passed_on_as_generator_csv,
     phases_csv,
@@ -29,6 +28,7 @@ from simulator.fleet.report.folder import RunFolder, write_whole
 from simulator.fleet.report.page import fleet_page
 from simulator.fleet.report.page.plots import spans_with_drain
 from simulator.fleet.report.prometheus import record_metrics
+from simulator.fleet.report.run_checks import checks_of
 from simulator.fleet.report.timeline import Totals, slice_width_s, slices_of
 from simulator.fleet.report.words import plural
 from simulator.fleet.report.writing import read_record, read_seconds
@@ -41,7 +41,7 @@ FILES: Final = {
     "phases.csv": "the same by phase",
     "seconds.csv": "the same by second",
     "generator.csv": "the generator and the gauges by second",
-    "junit.xml": "thresholds and audit for CI",
+    "junit.xml": "phases, thresholds, audit and verdict for CI",
     "metrics.prom": "for Prometheus",
     "run.json": "the record",
     "seconds.jsonl": "its seconds",
