@@ -294,6 +294,8 @@ class RunRecord:
         kind: of the scenario: ``load``, ``onboarding_storm``, ``limiter`` and so on.
         ages: how old readings were when they were accepted (``readings.age``), and commands when they ended
             (``commands.age[NAME].STATE``), like operations; in ``response``.
+        load_began_at: when second 0 began: devices are made before it. Empty while they are, and in records of versions
+            before this member.
     """
 
     name: str
@@ -326,4 +328,5 @@ class RunRecord:
     partial: str = ""
     kind: str = "load"
     ages: Operations = field(default_factory=dict)
+    load_began_at: str = ""
     format: str = RECORD_FORMAT

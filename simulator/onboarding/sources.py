@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from agent.wire.limits import IDENTIFIER_CHARACTERS
 from simulator.labels.errors import LabelError
 from simulator.labels.reading import ReadLabel, read_label_files
 from simulator.onboarding.steps import Subject
@@ -91,4 +92,6 @@ def _subject(label: Any, where: str) -> Subject:
     if not all(isinstance(member, str) and member for member in members):
         raise LabelError(f"{where}: it lacks text, product_id or identifier")
     text, product_id, identifier = members
+    if (longest := max(len(str(one)) for one in members[1:])) > IDENTIFIER_CHARACTERS:
+        raise LabelError(f"{where}: an id in it has {longest} characters; the limit is {IDENTIFIER_CHARACTERS}")
     return Subject(str(text), str(product_id), str(identifier), where)

@@ -60,6 +60,7 @@ class Stage:
         folder: of the run; must hold none yet.
         permissions: to load each machine that the target is made of, with its caps.
         is_audited: keep books and read everything back at the end.
+        formats: of the tables, beside CSV.
     """
 
     file: ScenarioFile
@@ -67,6 +68,7 @@ class Stage:
     folder: Path
     permissions: tuple[Permission, ...]
     is_audited: bool = True
+    formats: tuple[str, ...] = ()
 
 
 def perform(stage: Stage, make_view: MakeView) -> RunRecord:
@@ -104,15 +106,15 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
         conducted, merger = _conduct(scenario, prepared, hall)
         audit, trouble = _audit(setting, prepared, conducted, view)
         record = last_record(hall, conducted, merger, audit, trouble)
-        record = _report(folder, record, view)
+        record = _report(folder, record, view, stage.formats)
         view.end(record)
     return record
 
 
-def _report(folder: RunFolder, record: RunRecord, view: RunView) -> RunRecord:
+def _report(folder: RunFolder, record: RunRecord, view: RunView, formats: tuple[str, ...]) -> RunRecord:
     """All reports of the record; it passes no more when an error ends the making of them."""
     try:
-        made = finish_run(folder, record)
+        made = finish_run(folder, record, formats)
         missing = (*made.missing, *made.doubts)
     except AgentError:
         raise

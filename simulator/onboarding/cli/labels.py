@@ -12,10 +12,20 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from agent.bounded_text import bounded
 from agent.wire.times import to_rfc3339
 from simulator.exit_codes import ExitCode
-from simulator.labels.terminal import WrongUse, show_progress
-from simulator.onboarding.cli.options import PREFIX, advice, end, option, stop_code, takes_way, told_in_one_line
+from simulator.labels.terminal import show_progress
+from simulator.onboarding.cli.options import (
+    PREFIX,
+    advice,
+    check_ids,
+    end,
+    option,
+    stop_code,
+    takes_way,
+    told_in_one_line,
+)
 from simulator.onboarding.connecting import Way, connected
 from simulator.onboarding.driver import OnboardingReport, drive_labels
 from simulator.onboarding.folder import open_run, write_reports
@@ -51,8 +61,7 @@ def labels_command(
     Exit code 0: every answer was as specified. 1: a label did not read or an answer was not. 2: usage, or the keys
     were refused. 5: the service cannot be reached.
     """
-    if not user_id.strip():
-        raise WrongUse("--user-id is empty: give the account that the devices are linked to")
+    check_ids(user_id=user_id)
     began_at = to_rfc3339(time.time())
     with told_in_one_line(), connected(way) as service:
         found = find_labels(labels, pictures=pictures)
@@ -98,9 +107,9 @@ def _print_report(report: OnboardingReport) -> None:
 
 def _print_faults(report: OnboardingReport, unread: Sequence[str]) -> None:
     for problem in unread:
-        click.echo(f"unread: {problem}", err=True)
+        click.echo(bounded(f"unread: {problem}"), err=True)
     for sentence in faults(report):
-        click.echo(f"failed: {sentence}", err=True)
+        click.echo(bounded(f"failed: {sentence}"), err=True)
     if report.stopped_by is not None:
         left = f"; {len(report.not_begun)} label(s) not begun" if report.not_begun else ""
-        click.echo(f"stopped: {report.stopped_by}{advice(report.stopped_by)}{left}", err=True)
+        click.echo(bounded(f"stopped: {report.stopped_by}{advice(report.stopped_by)}{left}"), err=True)

@@ -11,10 +11,11 @@ from simulator.fleet.metrics.ages import shown_ages
 from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.metrics.stages import without_stages
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import CHECKS, RunRecord, StreamAudit, Word
+from simulator.fleet.record import CHECKS, RunRecord, Span, StreamAudit, Word
 from simulator.fleet.report.by_phase import PhaseFigures
 from simulator.fleet.report.figures import TABLE, AgeFigures, Resends, ages_in, name_of, resends_of, times_at, waited
 from simulator.fleet.report.page.plots import spans_with_drain
+from simulator.fleet.report.sheets import devices_of
 from simulator.fleet.report.summary import WRONGS, LimiterCheck, limiter_checks, observed_text, streams_of
 from simulator.fleet.report.timeline import Slice
 from simulator.fleet.report.words import (
@@ -40,6 +41,9 @@ _LEVELS: Final = {
     "wire": "pure load: requests are made without a device behind them",
 }
 _TONES: Final = {Word.PASSED: Tone.GOOD, Word.INCONCLUSIVE: Tone.WARN, Word.INTERRUPTED: Tone.WARN}
+_DEVICES_SHOWN: Final = 20
+"""Of a fault, in a part that unfolds; ``fault-devices.csv`` has all of them."""
+_NAMED: Final = frozenset({"devices", "devices_not_named"})
 _SEALS: Final = {Tone.GOOD: "✓", Tone.WARN: "!", Tone.BAD: "✕"}
 _STAGES: Final = {
     "sent": "accepted by the service",
@@ -93,6 +97,27 @@ class StageRow:
 
 
 @dataclass(frozen=True, slots=True)
+class SpanRow:
+    """A phase or a fault.
+
+    Attributes:
+        what: ``phase`` or ``fault``.
+        done: settings of a fault, name and value.
+        names: of the devices that it concerned, the first of them.
+        more: devices that are not among them.
+    """
+
+    what: str
+    name: str
+    kind: str
+    when: str
+    devices: str
+    done: tuple[tuple[str, str], ...] = ()
+    names: tuple[str, ...] = ()
+    more: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class AuditRow:
     """A stream of the audit; ``wrongs`` are counts by :data:`WRONGS`."""
 
@@ -121,7 +146,7 @@ class Story:
     thresholds: tuple[tuple[str, str, str, str], ...]
     has_held: bool
     slowest: tuple[tuple[str, str, str, str], ...]
-    spans: tuple[tuple[str, str, str, str, str, str], ...]
+    spans: tuple[SpanRow, ...]
     gaps: tuple[tuple[str, str, str], ...]
     extras: tuple[tuple[str, str], ...]
     checks: tuple[LimiterCheck, ...]
@@ -355,19 +380,31 @@ def _slowest(record: RunRecord) -> tuple[tuple[str, str, str, str], ...]:
     )
 
 
-def _spans(record: RunRecord) -> tuple[tuple[str, str, str, str, str, str], ...]:
+def _spans(record: RunRecord) -> tuple[SpanRow, ...]:
     rows = [("phase", span) for span in spans_with_drain(record)] + [("fault", span) for span in record.faults]
-    return tuple(
-        (
-            what,
-            span.name,
-            span.kind,
-            f"{clock_text(span.begin_s)} to {clock_text(span.end_s)}",
-            f"{span.devices:,}" if span.devices else DASH,
-            json.dumps(dict(span.truth), ensure_ascii=False, default=str) if span.truth else "",
-        )
-        for what, span in sorted(rows, key=lambda row: row[1].begin_s)
+    return tuple(_span(what, span) for what, span in sorted(rows, key=lambda row: row[1].begin_s))
+
+
+def _span(what: str, span: Span) -> SpanRow:
+    names = tuple(devices_of(span)[:_DEVICES_SHOWN])
+    return SpanRow(
+        what,
+        span.name,
+        span.kind,
+        f"{clock_text(span.begin_s)} to {clock_text(span.end_s)}",
+        f"{span.devices:,}" if span.devices else DASH,
+        tuple(
+            (name.replace("_", " "), _value(value))
+            for name, value in span.truth.items()
+            if name not in _NAMED and value is not None
+        ),
+        names,
+        max(0, span.devices - len(names)) if names else 0,
     )
+
+
+def _value(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _instant(text: str) -> str:

@@ -37,7 +37,7 @@ from simulator.fleet.record import (
     Verdict,
     Word,
 )
-from simulator.fleet.report.exports import summary_csv, summary_json
+from simulator.fleet.report.exports import summary_json
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.making import FILES, finish_run, make_reports
 from simulator.fleet.report.page.plots import curve
@@ -77,15 +77,15 @@ def test_a_run_that_ended_gets_every_report(tmp_path):
     folder = kept(tmp_path / "run")
     code, said = report(folder)
     assert code == 0
-    assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(set(FILES) - {"by-device.csv"}), "it has no ledgers"
     for text in ("Data was lost or changed.", "http.sensor_data", "2 lost", "report.html"):
         assert text in said
     page = (folder / "report.html").read_text()
     for text in ("Data was lost or changed.", "disconnect_storm", "killed by signal 9", "sim-004711", "steady-10k"):
         assert text in page
-    before = {name: (folder / name).read_bytes() for name in FILES}
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
     report(folder)
-    assert {name: (folder / name).read_bytes() for name in FILES} == before, "made anew it is the same"
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before, "made anew it is the same"
 
 
 def test_a_run_that_was_killed_gets_them_out_of_its_seconds(tmp_path):
@@ -191,7 +191,8 @@ def test_a_full_disk_costs_the_reports_that_do_not_fit_and_no_verdict(tmp_path, 
         "report.html",
     ]
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
-        "generator.csv", "junit.xml", "metrics.prom", "phases.csv", "seconds.jsonl", "summary.csv", "summary.json",
+        "fault-devices.csv", "faults.csv", "gauges.csv", "generator.csv", "junit.xml", "metrics.prom", "phases.csv",
+        "seconds.jsonl", "summary.csv", "summary.json",
     ]  # fmt: skip
     kept(tmp_path / "later")
     monkeypatch.setattr(Path, "open", opened)
@@ -223,7 +224,7 @@ def test_every_report_tells_resends_after_a_refusal_from_ambiguous_ones(tmp_path
     summary = json.loads((folder / "summary.json").read_text())["operations"]
     metrics = (folder / "metrics.prom").read_text()
     seen = 0
-    for row in csv.DictReader(io.StringIO(summary_csv(RECORD.operations))):
+    for row in table(folder / "summary.csv"):
         name, outcome = row["operation"], row["outcome"]
         tally = RECORD.operations[name][OutcomeClass(outcome)]
         again, ambiguous = tally.count - tally.first_attempts, tally.resends_ambiguous
@@ -277,7 +278,7 @@ def test_the_terminal_tells_resends_where_there_are_any_and_which_are_ambiguous(
 def test_tables_of_the_run_and_of_its_seconds_agree(tmp_path):
     folder = kept(tmp_path / "run")
     make_reports(folder)
-    whole = list(csv.DictReader(io.StringIO(summary_csv(RECORD.operations))))
+    whole = table(folder / "summary.csv")
     by_second = table(folder / "seconds.csv")
     for row in whole:
         parts = [r for r in by_second if (r["operation"], r["outcome"]) == (row["operation"], row["outcome"])]
@@ -285,7 +286,24 @@ def test_tables_of_the_run_and_of_its_seconds_agree(tmp_path):
         assert max(float(part["response_max_s"] or 0) for part in parts) == float(row["response_max_s"])
     generator = table(folder / "generator.csv")
     assert [int(row["second"]) for row in generator] == [second.second for second in SECONDS]
-    assert "online=" in generator[0]["gauges"]
+    gauges = {(int(row["second"]), row["gauge"]): float(row["value"]) for row in table(folder / "gauges.csv")}
+    assert gauges == {(second.second, name): value for second in SECONDS for name, value in second.gauges.items()}
+
+
+def test_a_fault_on_many_devices_is_a_number_a_few_names_and_a_link_to_all_of_them(tmp_path):
+    names = [f"sim-{number:06d}" for number in range(1, 1021)]
+    many = replace(RECORD.faults[0], devices=1020, truth={"share": 0.5, "waves": None, "devices": names})
+    folder = kept(tmp_path / "run", replace(RECORD, faults=(many,)))
+    report(folder)
+    page = (folder / "report.html").read_text()
+    shown = [name for name in names if name in page]
+    assert shown == names[:20]
+    assert '<td data-label="Devices" class="n">1,020</td>' in page
+    assert 'share <code>0.5</code><details class="names"><summary>Which devices</summary>' in page
+    assert 'and 1,000 more: <a href="fault-devices.csv">' in page
+    assert "null" not in page.partition("Phases and faults")[2].partition("</table>")[0]
+    assert [row["device"] for row in table(folder / "fault-devices.csv")] == names
+    assert json.loads((folder / "run.json").read_text())["faults"][0]["truth"]["devices"] == names
 
 
 @pytest.mark.parametrize("width", [80, 200])
