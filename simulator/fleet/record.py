@@ -226,6 +226,7 @@ class AuditRecord:
         registrations: of an onboarding storm.
         failures: what was sent and not accepted although the scenario plans no such thing, one sentence each.
         unjudged: why it is not complete, one sentence each.
+        took_s: how long the reading back took; 0 where nobody measured it.
     """
 
     readings: StreamAudit | None
@@ -236,6 +237,7 @@ class AuditRecord:
     registrations: StreamAudit | None = None
     failures: tuple[str, ...] = ()
     unjudged: tuple[str, ...] = ()
+    took_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,12 @@ from simulator.fleet.record import RunRecord, Second, Verdict, Word
 from simulator.fleet.report.agreement import Agreement, doubted
 from simulator.fleet.report.by_phase import ByPhase
 from simulator.fleet.report.devices import BY_DEVICE, by_device_rows
-from simulator.fleet.report.exports import checks_of, summary_json
+from simulator.fleet.report.exports import summary_json
 from simulator.fleet.report.folder import RunFolder, write_whole
 from simulator.fleet.report.page import fleet_page
 from simulator.fleet.report.page.plots import spans_with_drain
 from simulator.fleet.report.prometheus import record_metrics
+from simulator.fleet.report.run_checks import checks_of
 from simulator.fleet.report.sheet_files import PARQUET, OpenSheet, check_formats
 from simulator.fleet.report.sheets import (
     FAULT_DEVICES,
@@ -59,7 +60,7 @@ FILES: Final = {
         f"{sheet.name}.csv": sheet.what
         for sheet in (SUMMARY, PHASES, SECONDS, GENERATOR, GAUGES, FAULTS, FAULT_DEVICES, BY_DEVICE)
     },
-    "junit.xml": "thresholds and audit for CI",
+    "junit.xml": "phases, thresholds, audit and verdict for CI",
     "metrics.prom": "for Prometheus",
     "run.json": "the record",
     "seconds.jsonl": "its seconds",

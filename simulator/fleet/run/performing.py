@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -197,6 +198,7 @@ def _audit(
 
     try:
         _let_gateway_finish(setting, view)
+        began_s = time.monotonic()
         with _stage(view, "reading everything back"):
             audit = asyncio.run(read())
     except (AgentError, KeyboardInterrupt) as error:
@@ -207,7 +209,7 @@ def _audit(
         return AuditRecord(None, None, complete=False, unjudged=(sentence,)), None
     missed = sum(summary.missed for summary in conducted.summaries.values())
     whole = audit.complete and not missed and len(conducted.summaries) == len(prepared.jobs)
-    return replace(audit, complete=whole), None
+    return replace(audit, complete=whole, took_s=time.monotonic() - began_s), None
 
 
 def _let_gateway_finish(setting: Setting, view: RunView) -> None:

@@ -57,7 +57,8 @@ def labels_command(
 ) -> None:
     """Drive onboarding from label pictures, one by one: scan, register, list and, with --remove, remove.
 
-    LABELS are folders of PNG files, or single pictures. Each is read, then driven through the service at --base-url.
+    LABELS are folders of pictures, pictures or PDF documents, each with any number of labels: a photograph of a sheet
+    will do. Each label is read, then driven through the service at --base-url.
     Exit code 0: every answer was as specified. 1: a label did not read or an answer was not. 2: usage, or the keys
     were refused. 5: the service cannot be reached.
     """
@@ -78,7 +79,7 @@ def labels_command(
                 timing=service.timing,
                 on_journey=lambda _, done, total: on_progress(done, total),
             )
-        unread = [{"source": str(read.path), "problem": read.problem} for read in found.unread]
+        unread = [{"source": read.where or str(read.path), "problem": read.problem} for read in found.unread]
         document = {**report_as_json(report), "unread": unread}
         problems = [read.problem for read in found.unread]
         if out is not None:
