@@ -22,7 +22,7 @@ from simulator.fleet.metrics.ages import READING_AGE, ages_of, command_of
 from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.metrics.stages import without_stages
 from simulator.fleet.outcomes import Attempt
-from simulator.fleet.record import Gap, GeneratorHealth, Operations, RunRecord, Second
+from simulator.fleet.record import GeneratorHealth, Operations, RunRecord, Second
 from simulator.fleet.report.figures import resends_of, waited
 from simulator.fleet.report.live import RunView
 from simulator.fleet.report.standing import Standing
@@ -262,10 +262,6 @@ class MeteredView:
     def note(self, text: str, tone: Tone = Tone.PLAIN) -> None:
         """See :class:`~simulator.fleet.report.live.RunView`."""
         self._view.note(text, tone)
-
-    def gap(self, gap: Gap) -> None:
-        """See :class:`~simulator.fleet.report.live.RunView`."""
-        self._view.gap(gap)
 
     def show(self, second: Second, standing: Standing) -> None:
         """See :class:`~simulator.fleet.report.live.RunView`."""

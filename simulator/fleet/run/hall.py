@@ -10,7 +10,7 @@ from agent.errors import StorageError
 from agent.wire.times import to_rfc3339
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.saturation import Saturation
-from simulator.fleet.record import RunRecord, Second, Span
+from simulator.fleet.record import Gap, RunRecord, Second, Span
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.live import RunView
 from simulator.fleet.report.standing import Standing, StreamSoFar, WorkerStanding, WorkerState
@@ -36,11 +36,11 @@ class Hall:
     saturation: Saturation = field(default_factory=Saturation)
     workers: dict[int, WorkerStanding] = field(default_factory=dict)
 
-    def second(self, second: Second, phase: Span | None, waiting_for: str) -> None:
+    def second(self, second: Second, phase: Span | None, waiting_for: str, gaps: tuple[Gap, ...]) -> None:
         """See :class:`~simulator.fleet.run.conductor.Audience`."""
         self.saturation.feed(second)
         try:
-            self.view.show(second, self._standing(second, self._after_phases(second) or phase, waiting_for))
+            self.view.show(second, self._standing(second, self._after_phases(second) or phase, waiting_for, gaps))
         finally:
             self.folder.append(second)
 
@@ -99,7 +99,7 @@ class Hall:
         """See :class:`~simulator.fleet.run.conductor.Audience`."""
         self.view.note(sentence, Tone.WARN)
 
-    def _standing(self, second: Second, phase: Span | None, waiting_for: str) -> Standing:
+    def _standing(self, second: Second, phase: Span | None, waiting_for: str, gaps: tuple[Gap, ...]) -> Standing:
         gauges = second.gauges
         workers = tuple(map(self._worker, range(len(self.prepared.jobs))))
         audit = {}
@@ -110,4 +110,4 @@ class Hall:
             ordered, reported = int(gauges["commands_ordered"]), int(gauges["commands_reported"])
             audit["commands"] = StreamSoFar(ordered, reported, ordered - reported)
         faults = tuple(f for f in self.record.faults if f.begin_s <= second.second < f.end_s)
-        return Standing(phase, waiting_for, faults, workers, audit)
+        return Standing(phase, waiting_for, faults, workers, audit, gaps)
