@@ -27,7 +27,7 @@ from simulator.fleet.report.exports import (
 from simulator.fleet.report.folder import RunFolder, write_whole
 from simulator.fleet.report.page import fleet_page
 from simulator.fleet.report.page.plots import spans_with_drain
-from simulator.fleet.report.prometheus import record_metrics
+from simulator.fleet.report.prometheus.of_record import RecordCounting
 from simulator.fleet.report.timeline import Totals, slice_width_s, slices_of
 from simulator.fleet.report.words import plural
 from simulator.fleet.report.writing import read_record, read_seconds
@@ -100,8 +100,9 @@ def _make_each(folder: Path, record: RunRecord) -> Made:
     tables = [_Growing(folder / name) for name in ("seconds.csv", "generator.csv")]
     try:
         seconds = passed_on_as_generator_csv(passed_on_as_csv(read_seconds(folder), tables[0]), tables[1])
-        by_phase = ByPhase(spans_with_drain(record))
-        slices = tuple(slices_of(by_phase.passed_on(seconds), width_s))
+        spans = spans_with_drain(record)
+        by_phase, counting = ByPhase(spans), RecordCounting(record, spans)
+        slices = tuple(slices_of(by_phase.passed_on(counting.passed_on(seconds)), width_s))
     finally:
         for table in tables:
             table.close()
@@ -112,7 +113,7 @@ def _make_each(folder: Path, record: RunRecord) -> Made:
         "summary.csv": summary_csv({**record.operations, **record.ages}),
         "phases.csv": phases_csv(by_phase.phases),
         "summary.json": summary_json(record),
-        "metrics.prom": record_metrics(record),
+        "metrics.prom": counting.text(),
         "report.html": fleet_page(record, slices, width_s, files, by_phase.phases),
     }
     for name, text in texts.items():

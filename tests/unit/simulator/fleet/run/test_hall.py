@@ -40,13 +40,22 @@ class Full(Watcher):
 
 def test_whoever_watches_sees_when_the_phases_are_over_and_things_are_handed_over():
     watcher, hold = Watcher(), Span("day", "hold", 0.0, 2.0)
-    record = replace(a_run(SHAPE)[0], drained_from_s=None)
+    record = replace(a_run(SHAPE)[0], drained_from_s=None, phases=(hold,))
     hall = Hall(watcher, watcher, record, SimpleNamespace(jobs=()), SimpleNamespace(drain_s=30.0))
     for number in range(2):
         hall.second(second_of(number, []), hold, "")
     hall.drain(Conducted(began_s=0.0, phases=[hold], drained_from_s=2.0))
     hall.second(second_of(2, []), hold, "")
     assert watcher.phases == [hold, hold, Span("drain", "drain", 2.0, 32.0)]
+
+
+def test_a_second_that_comes_when_the_next_phase_has_begun_is_shown_in_the_one_that_it_was_measured_in():
+    watcher, ramp, hold = Watcher(), Span("ramp", "ramp", 0.0, 2.5), Span("hold", "hold", 2.5, 9.0)
+    record = replace(a_run(SHAPE)[0], drained_from_s=None, phases=(ramp, hold))
+    hall = Hall(watcher, watcher, record, SimpleNamespace(jobs=()), SimpleNamespace(drain_s=30.0))
+    for number in range(4):
+        hall.second(second_of(number, []), hold, "")
+    assert watcher.phases == [ramp, ramp, hold, hold]
 
 
 def test_a_disk_that_is_full_when_the_phases_change_is_told_and_ends_nothing():
