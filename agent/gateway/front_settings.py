@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agent.adapters.mqtt_session import Tls
 from agent.gateway.config import HttpConfig, MqttConfig
+from agent.gateway.connection_limits import ConnectionLimits
 from agent.gateway.http_app import Limits
 from agent.gateway.http_front import HttpSettings
 from agent.gateway.mqtt_front import MqttSettings
@@ -11,8 +12,9 @@ from agent.gateway.mqtt_front import MqttSettings
 
 def http_settings(http: HttpConfig) -> HttpSettings:
     """Where the HTTP front listens."""
-    limits = Limits(http.requests_per_minute, http.body_timeout_s)
-    return HttpSettings(http.host, http.port, http.certificate, http.private_key, limits)
+    limits = Limits(http.requests_per_minute)
+    connections = ConnectionLimits(body_s=http.body_timeout_s)
+    return HttpSettings(http.host, http.port, http.certificate, http.private_key, limits, connections)
 
 
 def mqtt_settings(mqtt: MqttConfig, client_id: str) -> MqttSettings:

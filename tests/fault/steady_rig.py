@@ -12,6 +12,9 @@ from typing import Any, Final
 
 import yaml
 
+from agent.gateway.store.schema import FILE_NAME as GATEWAY_DATABASE
+from agent.gateway.store.schema import open_or_replace
+from agent.gateway.store.values import CommandState
 from agent.gateway.token_file import FILE_NAME as TOKENS
 from agent.gateway.token_file import TokenFile
 from agent.gateway.tokens import make_token
@@ -39,6 +42,7 @@ class Plan:
         fleet: virtual devices.
         earlier_readings: stored before anything begins. SQLite keeps up to 16 MB of pages for the service's writing
             connection; a database that is small at minute ten would fill them during the run, which is no leak.
+        earlier_commands: reported ones in the gateway's journal, and as many keys of readings, for the same reason.
         command_every_s: from one command of the operator to the next, over all agents.
         sample_every_s: from one look at the processes to the next.
         fleet_extra_s: the fleet works longer than it is watched, by this much.
@@ -48,6 +52,7 @@ class Plan:
     agents: tuple[tuple[str, int], ...] = ((DIRECT, 6), (FRONT, 6), (MQTT, 8))
     fleet: int = 50
     earlier_readings: int = 200_000
+    earlier_commands: int = 20_000
     command_every_s: float = 1.0
     sample_every_s: float = 10.0
     fleet_extra_s: float = 60.0
@@ -100,6 +105,7 @@ class SteadyRig(GatewayRig):
     def start_all(self) -> None:
         """Start what does not run yet, one after the other, and wait until the gateway serves and the fleet moves."""
         self._store_earlier_readings()
+        self._fill_gateway_journal()
         self.start_gateway()
         self.wait_for_gateway()
         for each in self.agents:
@@ -129,6 +135,27 @@ class SteadyRig(GatewayRig):
                 client.post_sensor_data_batch(
                     [PostSensorData(device_id=self.load_device_id, sensor_data={"earlier": each}) for each in rows]
                 )
+
+    def _fill_gateway_journal(self) -> None:
+        now_s = time.time()
+        numbers = range(self.plan.earlier_commands)
+        record = json.dumps({"command_payload": {"command": "append", "parameters": {"text": "x" * 200}}})
+        connection, damage = open_or_replace(self.folder / "gateway" / GATEWAY_DATABASE, now_s)
+        if damage:
+            raise RuntimeError(damage)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.executemany(
+                "INSERT INTO command (device_id, id, state, record, created_at, expires_at, changed_wall_s)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                ((self.away_id, f"earlier-{n}", CommandState.REPORTED, record, now_s, None, now_s) for n in numbers),
+            )
+            connection.executemany(
+                "INSERT INTO taken VALUES (?, ?, ?)", ((self.away_id, f"earlier-{n}", now_s) for n in numbers)
+            )
+            connection.execute("COMMIT")
+        finally:
+            connection.close()
 
     def _start_fleet(self) -> None:
         scenario = {

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Self
 
 import numpy as np
 
-from simulator.fleet.metrics.ages import READING_AGE
+from simulator.fleet.metrics.ages import READING_AGE, command_of
 from simulator.fleet.metrics.histogram import Counts, placed
 from simulator.fleet.metrics.stages import FAMILY, STAGE_OPERATIONS
 from simulator.fleet.outcomes import Attempt, OutcomeClass
@@ -66,12 +66,12 @@ class Key(NamedTuple):
     """What the times of one histogram are of.
 
     Attributes:
-        kind: ``response``, ``service``, ``age``, ``stage`` or ``lag``.
-        name: of the operation or stage; empty for kinds that have none.
+        kind: ``response``, ``service``, ``age``, ``command``, ``stage`` or ``lag``.
+        names: of the operation or stage, or a command and its end state; empty for kinds that have none.
     """
 
     kind: str
-    name: str
+    names: tuple[str, ...]
     place: Place
 
 
@@ -173,6 +173,7 @@ class Counting:
     Attributes:
         exchanges: requests by operation, outcome and place.
         readings: how many by what became of them.
+        commands: how many by name, end state and place.
         times: histograms.
         requests: intended, sent and undelivered.
         second: the last one; -1 before the first.
@@ -185,6 +186,7 @@ class Counting:
         self._planned = tuple(planned)[:PLACES_MAX]
         self.exchanges: dict[tuple[str, OutcomeClass, Place], Exchanges] = {}
         self.readings: dict[tuple[OutcomeClass, Place], int] = {}
+        self.commands: dict[tuple[str, str, Place], int] = {}
         self.times: dict[Key, Times] = {}
         self.requests = (0, 0, 0)
         self.second = -1
@@ -201,7 +203,7 @@ class Counting:
         self._places.add(place)
         self.add(second.operations, place)
         health = second.health
-        self._time(Key("lag", "", place), (health.send_lag,), TIME_BOUNDS_S)
+        self._time(Key("lag", (), place), (health.send_lag,), TIME_BOUNDS_S)
         intended, sent, undelivered = self.requests
         self.requests = (intended + health.intended, sent + health.sent, undelivered + health.undelivered)
         self.healths.append(health)
@@ -212,21 +214,25 @@ class Counting:
         self.gauges = {name: value for name, value in second.gauges.items() if name not in COUNTED_GAUGES}
 
     def add(self, operations: Operations, place: Place) -> None:
-        """Add measurements: exchanges, readings' ages and stages of commands."""
+        """Add measurements: exchanges, ages, and stages of commands."""
         for name, classes in operations.items():
             if name == READING_AGE:
                 for outcome, tally in classes.items():
                     self.readings[outcome, place] = self.readings.get((outcome, place), 0) + tally.count
-                self._time(Key("age", "", place), waited(classes), AGE_BOUNDS_S)
+                self._time(Key("age", (), place), waited(classes), AGE_BOUNDS_S)
+            elif (command := command_of(name)) is not None:
+                count = sum(tally.count for tally in classes.values())
+                self.commands[*command, place] = self.commands.get((*command, place), 0) + count
+                self._time(Key("command", command, place), waited(classes), AGE_BOUNDS_S)
             elif name in STAGE_OPERATIONS:
                 stage = name.removeprefix(f"{FAMILY}.")
-                self._time(Key("stage", stage, place), waited(classes), AGE_BOUNDS_S)
+                self._time(Key("stage", (stage,), place), waited(classes), AGE_BOUNDS_S)
             else:
                 self._expect(name)
                 for outcome, tally in classes.items():
                     self.exchanges.setdefault((name, outcome, place), Exchanges()).add(tally)
                 for measure in ("response", "service"):
-                    self._time(Key(measure, name, place), waited(classes, measure), TIME_BOUNDS_S)
+                    self._time(Key(measure, (name,), place), waited(classes, measure), TIME_BOUNDS_S)
 
     def _expect(self, operation: str) -> None:
         if operation not in self._known:
@@ -256,7 +262,7 @@ class Counting:
         """One that stays as it is, to be read while this one goes on."""
         other = copy.copy(self)
         other.exchanges = {key: Exchanges(each.count, dict(each.resends)) for key, each in self.exchanges.items()}
-        other.readings = dict(self.readings)
+        other.readings, other.commands = dict(self.readings), dict(self.commands)
         other.times = {key: replace(times, counts=times.counts.copy()) for key, times in self.times.items()}
         other.rising = {name: replace(rising) for name, rising in self.rising.items()}
         other.healths = self.healths.copy()

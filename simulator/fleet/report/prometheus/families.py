@@ -34,6 +34,11 @@ _TIMES: Final = {
         (),
         "From the moment a reading was taken until it was accepted, or the run was over",
     ),
+    "command": (
+        "fleet_command_age_seconds",
+        ("command", "state"),
+        "From the order of a command until its end was known, or the run was over",
+    ),
     "stage": (
         "fleet_command_stage_seconds",
         ("stage",),
@@ -58,7 +63,11 @@ def measured(counting: Counting, scenario: str) -> Iterator[Metric]:
     readings = CounterMetricFamily("fleet_readings", "Readings by what became of them", labels=[*_WHEN, "outcome"])
     for (outcome, place), count in sorted(counting.readings.items()):
         readings.add_metric([scenario, *place, outcome.value], count)
-    yield from (exchanges, resends, readings)
+    text = "Commands by name and end state; open: not ended"
+    commands = CounterMetricFamily("fleet_commands", text, labels=[*_WHEN, "command", "state"])
+    for (command, state, place), count in sorted(counting.commands.items()):
+        commands.add_metric([scenario, *place, command, state], count)
+    yield from (exchanges, resends, readings, commands)
     yield from _times(counting, scenario)
 
 
@@ -67,8 +76,7 @@ def _times(counting: Counting, scenario: str) -> Iterator[Metric]:
         kind: HistogramMetricFamily(name, text, labels=[*_WHEN, *own]) for kind, (name, own, text) in _TIMES.items()
     }
     for key, times in sorted(counting.times.items()):
-        own = [key.name] if key.name else []
-        families[key.kind].add_metric([scenario, *key.place, *own], times.buckets(), sum_value=times.sum_s)
+        families[key.kind].add_metric([scenario, *key.place, *key.names], times.buckets(), sum_value=times.sum_s)
     return iter(families.values())
 
 

@@ -22,12 +22,12 @@ class RecordCounting:
     """Adds the seconds of a run up by phase and fault while they are read.
 
     Args:
-        record: the run.
+        faults: of the run.
         spans: its phases, and the drain behind them.
     """
 
-    def __init__(self, record: RunRecord, spans: Sequence[Span]) -> None:
-        self._record = record
+    def __init__(self, faults: Sequence[Span], spans: Sequence[Span]) -> None:
+        self._faults = faults
         self._spans = spans
         self._counting = Counting()
 
@@ -35,12 +35,12 @@ class RecordCounting:
         """The same seconds again, each added on the way."""
         for second in seconds:
             phase = phase_under_way(self._spans, second.second)
-            self._counting.take(second, place_of(phase, spans_under_way(self._record.faults, second.second)))
+            self._counting.take(second, place_of(phase, spans_under_way(self._faults, second.second)))
             yield second
 
-    def text(self) -> str:
+    def text(self, record: RunRecord) -> str:
         """The file, once all seconds went by. Its counts add up to those of the record."""
-        record, scenario = self._record, self._record.name
+        scenario = record.name
         _add_missing(self._counting, record)
         health, verdict = record.health, record.verdict
         requests = (health.intended, health.sent, health.undelivered)
@@ -91,10 +91,10 @@ class RecordCounting:
 
 def record_metrics(record: RunRecord, seconds: Iterable[Second], spans: Sequence[Span]) -> str:
     """The file of a run out of its seconds; see :class:`RecordCounting`."""
-    counting = RecordCounting(record, spans)
+    counting = RecordCounting(record.faults, spans)
     for _ in counting.passed_on(seconds):
         pass
-    return counting.text()
+    return counting.text(record)
 
 
 def _add_missing(counting: Counting, record: RunRecord) -> None:
@@ -119,7 +119,9 @@ def _add_missing_counts(counting: Counting, whole: Counting) -> None:
                 each.take_away(known)
         if each.count:
             counting.exchanges[key] = each
-    for (outcome, place), count in whole.readings.items():
-        rest = count - sum(known for (other, _), known in counting.readings.items() if other == outcome)
-        if rest > 0:
-            counting.readings[outcome, place] = rest
+    for reading, count in whole.readings.items():
+        if rest := max(0, count - sum(known for each, known in counting.readings.items() if each[:-1] == reading[:-1])):
+            counting.readings[reading] = rest
+    for command, count in whole.commands.items():
+        if rest := max(0, count - sum(known for each, known in counting.commands.items() if each[:-1] == command[:-1])):
+            counting.commands[command] = rest

@@ -17,7 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.errors import ConfigurationError
-from simulator.fleet.metrics.ages import READING_AGE, ReadingAges
+from simulator.fleet.metrics.ages import READING_AGE, ReadingAges, ages_of, command_operation
 from simulator.fleet.metrics.histogram import LONGEST_S, Histogram, merged, placed
 from simulator.fleet.metrics.merging import merge_operations
 from simulator.fleet.metrics.recorder import Recorder
@@ -220,6 +220,33 @@ def test_ages_of_readings_are_a_histogram_and_readings_are_counted_by_outcome():
         whole = total(found, "fleet_reading_age_seconds_sum")
         assert whole == pytest.approx(accepted * (0.9 * 0.02 + 0.1 * 4), rel=0.001)
         assert total(found, "fleet_exchanges_total", operation=READING_AGE) == 0
+
+
+def with_commands(second: Second) -> Second:
+    """Eight pings succeed after 50 ms, a valve is rejected after 3 s; in the last second one is open."""
+    recorder = Recorder()
+    ends = [("ping", "succeeded", GOOD, 0.05)] * 8 + [("valve", "rejected", GOOD, 3.0)]
+    if second.second == SECONDS[-1].second:
+        ends.append(("ping", "open", OutcomeClass.TIMEOUT, 30.0))
+    for name, state, outcome, age_s in ends:
+        recorder.record(command_operation(name, state), outcome, intended_s=0.0, sent_s=None, now_s=age_s)
+    return replace(second, operations={**second.operations, **recorder.cut(second.second).delta().operations})
+
+
+def test_ages_of_commands_are_histograms_by_name_and_end_state():
+    seconds = [with_commands(second) for second in SECONDS]
+    ages = ages_of(merge_operations([each.operations for each in seconds]))
+    for text in (
+        so_far(seconds),
+        file_of(replace(RECORD, ages=ages), seconds),
+        file_of(replace(RECORD, ages=ages), []),
+    ):
+        found = samples_of(text)
+        assert total(found, "fleet_commands_total", command="ping", state="succeeded") == 8 * len(seconds)
+        assert total(found, "fleet_commands_total", command="ping", state="open") == 1
+        assert total(found, "fleet_command_age_seconds_bucket", command="valve", state="rejected", le="2.5") == 0
+        assert total(found, "fleet_command_age_seconds_bucket", command="valve", le="3.15") == len(seconds)
+        assert not any("age" in dict(labels).get("operation", "") for _, labels in found)
 
 
 def test_stages_of_commands_are_a_histogram_and_no_exchanges():
