@@ -133,6 +133,7 @@ def test_prometheus_sees_no_counter_fall_although_a_worker_died(run):
     for name in counters:
         assert run.count(f"max(resets({name}{span}))") == 0, name
     assert run.count(f'max_over_time(fleet_workers{{state="dead"}}{span})') == 1
+    assert run.count("fleet_worker_seconds_missing_total") > 2
 
 
 def test_prometheus_counts_what_the_run_did_by_phase_fault_operation_and_outcome(run):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from simulator.fleet.record import Span
+from simulator.fleet.record import Gap, Span
 from simulator.fleet.report.words import plural
 
 
@@ -96,6 +96,7 @@ class Standing:
         waiting_for: the condition that the phase waits for, such as ``online >= 99%``; empty when it waits for none.
         faults: those that are under way.
         audit: ``readings`` and ``commands`` to how they stand.
+        gaps: seconds that workers did not report so far; one that still grows is in here with its end so far.
     """
 
     phase: Span | None = None
@@ -103,6 +104,7 @@ class Standing:
     faults: tuple[Span, ...] = ()
     workers: tuple[WorkerStanding, ...] = ()
     audit: Mapping[str, StreamSoFar] = field(default_factory=dict)
+    gaps: tuple[Gap, ...] = ()
 
 
 def phase_under_way(phases: Sequence[Span], second: int) -> Span | None:

@@ -10,7 +10,7 @@ from agent.errors import StorageError
 from agent.wire.times import to_rfc3339
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.saturation import Saturation
-from simulator.fleet.record import RunRecord, Second, Span
+from simulator.fleet.record import Gap, RunRecord, Second, Span
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.live import RunView
 from simulator.fleet.report.standing import (
@@ -43,13 +43,13 @@ class Hall:
     saturation: Saturation = field(default_factory=Saturation)
     workers: dict[int, WorkerStanding] = field(default_factory=dict)
 
-    def second(self, second: Second, phase: Span | None, waiting_for: str) -> None:
+    def second(self, second: Second, phase: Span | None, waiting_for: str, gaps: tuple[Gap, ...]) -> None:
         """See :class:`~simulator.fleet.run.conductor.Audience`."""
         self.saturation.feed(second)
         try:
             # A second comes when the next phase may have begun: it belongs to the one that it was measured in.
             now = self._after_phases(second) or phase_under_way(self.record.phases, second.second) or phase
-            self.view.show(second, self._standing(second, now, waiting_for))
+            self.view.show(second, self._standing(second, now, waiting_for, gaps))
         finally:
             self.folder.append(second)
 
@@ -108,7 +108,7 @@ class Hall:
         """See :class:`~simulator.fleet.run.conductor.Audience`."""
         self.view.note(sentence, Tone.WARN)
 
-    def _standing(self, second: Second, phase: Span | None, waiting_for: str) -> Standing:
+    def _standing(self, second: Second, phase: Span | None, waiting_for: str, gaps: tuple[Gap, ...]) -> Standing:
         gauges = second.gauges
         workers = tuple(map(self._worker, range(len(self.prepared.jobs))))
         audit = {}
@@ -118,4 +118,5 @@ class Hall:
             )
             ordered, reported = int(gauges["commands_ordered"]), int(gauges["commands_reported"])
             audit["commands"] = StreamSoFar(ordered, reported, ordered - reported)
-        return Standing(phase, waiting_for, spans_under_way(self.record.faults, second.second), workers, audit)
+        faults = spans_under_way(self.record.faults, second.second)
+        return Standing(phase, waiting_for, faults, workers, audit, gaps)

@@ -50,6 +50,18 @@ _GATEWAY_S: Final = 300.0
 MakeView = Callable[[RunHead], RunView]
 
 
+class EndedByHand(Exception):
+    """Somebody ended the run before its load began, or while its reports were being made; the text says how far it was.
+
+    Attributes:
+        registered: devices that are at the target at least.
+    """
+
+    def __init__(self, text: str, registered: int = 0) -> None:
+        super().__init__(text)
+        self.registered = registered
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """Where a run is to be performed.
@@ -77,6 +89,8 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
     Raises:
         ConfigurationError: it cannot be run as the scenario says; nothing was sent.
         ServiceError: the target could not be prepared; no load was made, and there is no folder of a run.
+        EndedByHand: Ctrl-C, or a signal like it, before the load began or while the reports were being made. During
+            the load, and while everything is read back, it ends the run in order.
     """
     scenario, plan = stage.file.scenario, plan_of(stage.file)
     workers = count_workers(scenario)
@@ -92,21 +106,31 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
         for need in needs:
             if not need.fits:
                 view.note(str(need), Tone.WARN)
-        view.stage("planning")
-        record = first_record(stage.file, stage.way.base_url, plan, head)
-        folder.keep(record)
-        view.stage("preparing devices")
+        registering = Registering(view)
         try:
-            prepared = asyncio.run(prepare(setting, Registering(view)))
+            view.stage("planning")
+            record = first_record(stage.file, stage.way.base_url, plan, head)
+            folder.keep(record)
+            view.stage("preparing devices")
+            prepared = asyncio.run(prepare(setting, registering))
+            view.stage("")
         except AgentError:
             folder.discard()
             raise
-        view.stage("")
+        except KeyboardInterrupt:
+            folder.discard()
+            far = f", at {registering.done:,} of {registering.whole:,}" if registering.whole else ""
+            sentence = f"ended by hand while devices were being prepared{far}: no load was made"
+            raise EndedByHand(sentence, registering.done) from None
         hall = Hall(folder, view, record, prepared, scenario)
         conducted, merger = _conduct(scenario, prepared, hall)
         audit, trouble = _audit(setting, prepared, conducted, view)
-        record = last_record(hall, conducted, merger, audit, trouble)
-        record = _report(folder, record, view, stage.formats)
+        try:
+            record = last_record(hall, conducted, merger, audit, trouble)
+            record = _report(folder, record, view, stage.formats)
+        except KeyboardInterrupt:
+            fix = f"'fleet-simulator report {stage.folder}' makes them"
+            raise EndedByHand(f"ended by hand while its reports were being made: {fix}") from None
         view.end(record)
     return record
 

@@ -13,7 +13,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import Metric
 
 from agent.errors import ConfigurationError
-from simulator.fleet.record import Gap, RunRecord, Second, Span
+from simulator.fleet.record import RunRecord, Second, Span
 from simulator.fleet.report.live import RunView
 from simulator.fleet.report.prometheus.counting import Counting, place_of, planned_places
 from simulator.fleet.report.prometheus.families import counter, counting_health, gauge, info, measured, text_of
@@ -116,6 +116,9 @@ def _families(head: RunHead, counting: Counting, standing: Standing, restarts: i
     yield gauge("fleet_devices", "How the fleet stands", ["scenario", "what"], values)
     values = (([name, what], value) for what, value in sorted(counting.ledgers.items()))
     yield counter("fleet_ledger_entries", "What the devices' ledgers have", ["scenario", "what"], values)
+    missing = sum(gap.to_s - gap.from_s for gap in standing.gaps)
+    text = "Seconds of single workers that are in no figure, since the worker did not report them"
+    yield counter("fleet_worker_seconds_missing", text, ["scenario"], [([name], missing)])
     states = Counter(worker.state for worker in standing.workers)
     values = (([name, state.value], float(states[state])) for state in WorkerState)
     yield gauge("fleet_workers", "Worker processes by what they do", ["scenario", "state"], values)
@@ -163,10 +166,6 @@ class MeteredView:
     def note(self, text: str, tone: Tone = Tone.PLAIN) -> None:
         """See :class:`~simulator.fleet.report.live.RunView`."""
         self._view.note(text, tone)
-
-    def gap(self, gap: Gap) -> None:
-        """See :class:`~simulator.fleet.report.live.RunView`."""
-        self._view.gap(gap)
 
     def show(self, second: Second, standing: Standing) -> None:
         """See :class:`~simulator.fleet.report.live.RunView`."""

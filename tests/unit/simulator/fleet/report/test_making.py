@@ -289,6 +289,25 @@ def test_tables_of_the_run_and_of_its_seconds_agree(tmp_path):
     assert gauges == {(second.second, name): value for second in SECONDS for name, value in second.gauges.items()}
 
 
+def test_nothing_says_that_nothing_was_lost_while_the_audit_is_not_complete():
+    def told(audit: AuditRecord) -> tuple[str, str]:
+        console = Console(file=io.StringIO(), width=200)
+        print_summary(console, replace(RECORD, audit=audit))
+        return story_of(replace(RECORD, audit=audit), (), 1).pill, console.file.getvalue()
+
+    good = StreamAudit(9, 9, 9, 0, 0, 0, 0, 0, 0)
+    whole, open_, lossy = (
+        told(AuditRecord(stream, None, complete=complete))
+        for stream, complete in ((good, True), (good, False), (replace(good, lost=2), False))
+    )
+    assert whole[0].endswith("audit: nothing lost, doubled or altered")
+    assert open_[0].endswith("audit: not complete")
+    assert lossy[0].endswith("audit: 2 lost, not complete")
+    assert "nothing lost" in whole[1]
+    assert "nothing lost" not in open_[1]
+    assert "nothing found wrong so far" in open_[1]
+
+
 def test_a_fault_on_many_devices_is_a_number_a_few_names_and_a_link_to_all_of_them(tmp_path):
     names = [f"sim-{number:06d}" for number in range(1, 1021)]
     many = replace(RECORD.faults[0], devices=1020, truth={"share": 0.5, "waves": None, "devices": names})

@@ -22,7 +22,7 @@ from simulator.fleet.metrics.histogram import LONGEST_S, Histogram, merged, plac
 from simulator.fleet.metrics.merging import merge_operations
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import GeneratorHealth, Operations, RunRecord, Second, Span, Tally
+from simulator.fleet.record import Gap, GeneratorHealth, Operations, RunRecord, Second, Span, Tally
 from simulator.fleet.report.page.plots import spans_with_drain
 from simulator.fleet.report.prometheus import counting
 from simulator.fleet.report.prometheus.address import MetricsAddress
@@ -71,7 +71,8 @@ def total(samples: dict[tuple[str, frozenset], float], name: str, **labels: str)
 def standing_at(second: int, *, dead: bool = False) -> Standing:
     workers = (WorkerStanding(0, WorkerState.RUNNING), WorkerStanding(1, WorkerState.DEAD if dead else "running"))
     phase = phase_under_way(RECORD.phases, second)
-    return Standing(phase, "", spans_under_way(RECORD.faults, second), workers)
+    gaps = (Gap(1, 25, second + 1, "killed"),) if dead else ()
+    return Standing(phase, "", spans_under_way(RECORD.faults, second), workers, gaps=gaps)
 
 
 def so_far(seconds: Iterable[Second], head: RunHead = HEAD) -> str:
@@ -278,6 +279,7 @@ def test_nothing_that_counts_ever_falls_when_phases_change_and_a_worker_dies():
     assert total(found, "fleet_ledger_entries_total", what="readings_sent") == expected
     assert total(found, "fleet_devices", what="readings_unanswered") == 3
     assert total(found, "fleet_workers", state="dead") == 1
+    assert total(found, "fleet_worker_seconds_missing_total") == 15
 
 
 def test_a_count_of_a_later_phase_stands_at_0_before_it_grows():
