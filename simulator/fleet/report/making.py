@@ -24,7 +24,7 @@ from simulator.fleet.report.exports import summary_json
 from simulator.fleet.report.folder import RunFolder, state_of, write_whole
 from simulator.fleet.report.page import fleet_page
 from simulator.fleet.report.page.plots import spans_with_drain
-from simulator.fleet.report.prometheus import record_metrics
+from simulator.fleet.report.prometheus.of_record import RecordCounting
 from simulator.fleet.report.run_checks import checks_of
 from simulator.fleet.report.sheet_files import PARQUET, OpenSheet, check_formats
 from simulator.fleet.report.sheets import (
@@ -127,7 +127,7 @@ def _make_each(folder: Path, record: RunRecord, formats: Collection[str]) -> Mad
         check_formats(formats)
     width_s = slice_width_s(record.duration_s)
     spans = spans_with_drain(record)
-    moments, by_phase = Moments(record, spans), ByPhase(spans)
+    moments, by_phase, counting = Moments(record, spans), ByPhase(spans), RecordCounting(record.faults, spans)
     tables, agreement = _Tables(folder, formats), Agreement(record, folder)
     with tables.opened(SECONDS) as seconds, tables.opened(GENERATOR) as generator, tables.opened(GAUGES) as gauges:
 
@@ -138,7 +138,7 @@ def _make_each(folder: Path, record: RunRecord, formats: Collection[str]) -> Mad
                 gauges.add(gauge_rows(second, moments))
                 yield second
 
-        slices = tuple(slices_of(by_phase.passed_on(written()), width_s))
+        slices = tuple(slices_of(by_phase.passed_on(counting.passed_on(written())), width_s))
     doubts = agreement.doubts()
     record = replace(record, verdict=doubted(record.verdict, doubts))
     tables.write(SUMMARY, summary_rows({**record.operations, **shown_ages(record.ages)}))
@@ -153,7 +153,7 @@ def _make_each(folder: Path, record: RunRecord, formats: Collection[str]) -> Mad
     texts = {
         "junit.xml": junit_xml(checks_of(record)),
         "summary.json": summary_json(record),
-        "metrics.prom": record_metrics(record),
+        "metrics.prom": counting.text(record),
         "report.html": fleet_page(record, slices, width_s, tuple(files), by_phase.phases),
     }
     for name, text in texts.items():
