@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from simulator.exit_codes import ExitCode
 from simulator.fleet.outcomes import OutcomeClass
 
 RECORD_FORMAT: Final = "fleet-run/1"
@@ -28,6 +29,16 @@ class Word(StrEnum):
     """Data lost, doubled or changed (exit code 4)."""
     UNREACHABLE = "unreachable"
     INTERRUPTED = "interrupted"
+
+
+EXIT_CODES: Final = {
+    Word.PASSED: ExitCode.GOOD,
+    Word.FAILED: ExitCode.CHECK_FAILED,
+    Word.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
+    Word.LOST: ExitCode.DATA_LOST,
+    Word.UNREACHABLE: ExitCode.UNREACHABLE,
+    Word.INTERRUPTED: ExitCode.INTERRUPTED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +226,7 @@ class AuditRecord:
         registrations: of an onboarding storm.
         failures: what was sent and not accepted although the scenario plans no such thing, one sentence each.
         unjudged: why it is not complete, one sentence each.
+        took_s: how long the reading back took; 0 where nobody measured it.
     """
 
     readings: StreamAudit | None
@@ -225,6 +237,7 @@ class AuditRecord:
     registrations: StreamAudit | None = None
     failures: tuple[str, ...] = ()
     unjudged: tuple[str, ...] = ()
+    took_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +271,27 @@ class CommandEnds:
     ends: Mapping[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Reasons:
+    """What the verdict was given for, beside thresholds, audit and gaps; a later audit is judged together with it.
+
+    Attributes:
+        unreachable: why the target counts as gone; empty when it was there.
+        interrupted: who or what ended the run before its time; empty when nobody did.
+        saturated: why the generator itself was the limit.
+        broken: which parts of the run itself an error has ended.
+        failures: what else did not come out as the scenario says.
+        held: what a scenario of its own kind proved.
+    """
+
+    unreachable: str = ""
+    interrupted: str = ""
+    saturated: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
+
+
 CHECKS: Final = "limiter"
 """What a limiter's test found, by name, in :attr:`RunRecord.extras`."""
 
@@ -279,7 +313,12 @@ class RunRecord:
             such time, or when the work goes on in it.
         partial: why the run did not reach its end, and what of it there is; empty for one that did.
         kind: of the scenario: ``load``, ``onboarding_storm``, ``limiter`` and so on.
-        ages: how old readings were when they were accepted (``readings.age``), like an operation; in ``response``.
+        ages: how old readings were when they were accepted (``readings.age``), and commands when they ended
+            (``commands.age[NAME].STATE``), like operations; in ``response``.
+        load_began_at: when second 0 began: devices are made before it. Empty while they are, and in records of versions
+            before this member.
+        reasons: of the verdict; None while the run goes on, and in records of versions before this member.
+        audited_at: when it was audited once more by ``fleet-simulator audit``; empty when it was not.
     """
 
     name: str
@@ -312,4 +351,7 @@ class RunRecord:
     partial: str = ""
     kind: str = "load"
     ages: Operations = field(default_factory=dict)
+    load_began_at: str = ""
+    reasons: Reasons | None = None
+    audited_at: str = ""
     format: str = RECORD_FORMAT

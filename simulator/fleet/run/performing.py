@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -19,10 +20,12 @@ from simulator.fleet.plan.forecast import peak_rates
 from simulator.fleet.plan.plan import Plan, plan_of
 from simulator.fleet.plan.workers import count_workers
 from simulator.fleet.record import AuditRecord, RunRecord
+from simulator.fleet.report.agreement import doubted
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.live import RunView
 from simulator.fleet.report.making import finish_run
 from simulator.fleet.report.standing import RunHead
+from simulator.fleet.report.words import error_text
 from simulator.fleet.run.capacity import check_capacity
 from simulator.fleet.run.claim import claimed_devices
 from simulator.fleet.run.conductor import Conducted, Conductor
@@ -31,7 +34,6 @@ from simulator.fleet.run.hall import Hall
 from simulator.fleet.run.preparing import Prepared, Setting, prepare
 from simulator.fleet.run.progress import Registering
 from simulator.fleet.run.recording import first_record, head_of, last_record, score_of
-from simulator.fleet.run.verdict import doubted
 from simulator.fleet.run.worker import work
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
@@ -49,6 +51,18 @@ _GATEWAY_S: Final = 300.0
 MakeView = Callable[[RunHead], RunView]
 
 
+class EndedByHand(Exception):
+    """Somebody ended the run before its load began, or while its reports were being made; the text says how far it was.
+
+    Attributes:
+        registered: devices that are at the target at least.
+    """
+
+    def __init__(self, text: str, registered: int = 0) -> None:
+        super().__init__(text)
+        self.registered = registered
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """Where a run is to be performed.
@@ -59,6 +73,7 @@ class Stage:
         folder: of the run; must hold none yet.
         permissions: to load each machine that the target is made of, with its caps.
         is_audited: keep books and read everything back at the end.
+        formats: of the tables, beside CSV.
     """
 
     file: ScenarioFile
@@ -66,6 +81,7 @@ class Stage:
     folder: Path
     permissions: tuple[Permission, ...]
     is_audited: bool = True
+    formats: tuple[str, ...] = ()
 
 
 def perform(stage: Stage, make_view: MakeView) -> RunRecord:
@@ -74,6 +90,8 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
     Raises:
         ConfigurationError: it cannot be run as the scenario says; nothing was sent.
         ServiceError: the target could not be prepared; no load was made, and there is no folder of a run.
+        EndedByHand: Ctrl-C, or a signal like it, before the load began or while the reports were being made. During
+            the load, and while everything is read back, it ends the run in order.
     """
     scenario, plan = stage.file.scenario, plan_of(stage.file)
     workers = count_workers(scenario)
@@ -89,29 +107,40 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
         for need in needs:
             if not need.fits:
                 view.note(str(need), Tone.WARN)
-        view.stage("planning")
-        record = first_record(stage.file, stage.way.base_url, plan, head)
-        folder.keep(record)
-        view.stage("preparing devices")
+        registering = Registering(view)
         try:
-            prepared = asyncio.run(prepare(setting, Registering(view)))
+            view.stage("planning")
+            record = first_record(stage.file, stage.way.base_url, plan, head)
+            folder.keep(record)
+            view.stage("preparing devices")
+            prepared = asyncio.run(prepare(setting, registering))
+            view.stage("")
         except AgentError:
             folder.discard()
             raise
-        view.stage("")
+        except KeyboardInterrupt:
+            folder.discard()
+            far = f", at {registering.done:,} of {registering.whole:,}" if registering.whole else ""
+            sentence = f"ended by hand while devices were being prepared{far}: no load was made"
+            raise EndedByHand(sentence, registering.done) from None
         hall = Hall(folder, view, record, prepared, scenario)
         conducted, merger = _conduct(scenario, prepared, hall)
-        audit, trouble = _audit(setting, prepared, conducted, view)
-        record = last_record(hall, conducted, merger, audit, trouble)
-        record = _report(folder, record, view)
+        audit = _audit(setting, prepared, conducted, view)
+        try:
+            record = last_record(hall, conducted, merger, audit)
+            record = _report(folder, record, view, stage.formats)
+        except KeyboardInterrupt:
+            fix = f"'fleet-simulator report {stage.folder}' makes them"
+            raise EndedByHand(f"ended by hand while its reports were being made: {fix}") from None
         view.end(record)
     return record
 
 
-def _report(folder: RunFolder, record: RunRecord, view: RunView) -> RunRecord:
+def _report(folder: RunFolder, record: RunRecord, view: RunView, formats: tuple[str, ...]) -> RunRecord:
     """All reports of the record; it passes no more when an error ends the making of them."""
     try:
-        missing = finish_run(folder, record).missing
+        made = finish_run(folder, record, formats)
+        missing = (*made.missing, *made.doubts)
     except AgentError:
         raise
     except Exception as error:  # noqa: BLE001 - a mistake of this program's: the record is to say so
@@ -122,7 +151,7 @@ def _report(folder: RunFolder, record: RunRecord, view: RunView) -> RunRecord:
     for sentence in missing:
         view.note(sentence, Tone.BAD)
     # After a full disk not in the record: 'fleet-simulator report' makes what is missing, and the run is what it was.
-    return replace(record, verdict=doubted(record.verdict, missing)) if missing else record
+    return replace(record, verdict=doubted(record.verdict, missing))
 
 
 def _check_caps(stage: Stage, plan: Plan) -> None:
@@ -139,18 +168,16 @@ def _conduct(scenario: Scenario, prepared: Prepared, hall: Hall) -> tuple[Conduc
     return conducted, merger
 
 
-def _audit(
-    setting: Setting, prepared: Prepared, conducted: Conducted, view: RunView
-) -> tuple[AuditRecord | None, str | None]:
-    """What the service gives back, and why it could not be read to its end."""
+def _audit(setting: Setting, prepared: Prepared, conducted: Conducted, view: RunView) -> AuditRecord | None:
+    """What the service gives back; None without books."""
     for summary in conducted.summaries.values():
         if summary.audit is not None:
-            return summary.audit, None
+            return summary.audit
     if not prepared.is_audited:
-        return None, None
+        return None
     if conducted.unreachable:
         again = "the target was gone: audit the folder with 'fleet-simulator audit' when it is back"
-        return AuditRecord(None, None, complete=False, sentences=(again,)), None
+        return AuditRecord(None, None, complete=False, sentences=(again,))
     way = setting.way
 
     async def read() -> AuditRecord:
@@ -170,17 +197,19 @@ def _audit(
 
     try:
         _let_gateway_finish(setting, view)
+        began_s = time.monotonic()
         with _stage(view, "reading everything back"):
             audit = asyncio.run(read())
     except (AgentError, KeyboardInterrupt) as error:
-        return AuditRecord(None, None, complete=False), str(error) or "the audit was ended by hand"
+        why = error_text(error) if isinstance(error, AgentError) else "the audit was ended by hand"
+        return AuditRecord(None, None, complete=False, unjudged=(why,))
     except Exception as error:  # noqa: BLE001 - a mistake of this program's: the run's record is to be written
         _log.exception("reading everything back ended unexpectedly")
         sentence = f"reading everything back ended unexpectedly: {describe(error)}"
-        return AuditRecord(None, None, complete=False, unjudged=(sentence,)), None
+        return AuditRecord(None, None, complete=False, unjudged=(sentence,))
     missed = sum(summary.missed for summary in conducted.summaries.values())
     whole = audit.complete and not missed and len(conducted.summaries) == len(prepared.jobs)
-    return replace(audit, complete=whole), None
+    return replace(audit, complete=whole, took_s=time.monotonic() - began_s)
 
 
 def _let_gateway_finish(setting: Setting, view: RunView) -> None:
