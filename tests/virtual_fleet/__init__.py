@@ -1,1 +1,1 @@
-"""Whole fleet runs on virtual time: the real plan, workers, conductor and record; engines, service and broker without I/O."""
+"""Whole fleet runs on virtual time: plan, workers, conductor and record are real; engines and service do no I/O."""

@@ -97,7 +97,7 @@ class VirtualHttp:
             text = b"" if body is None else json.dumps(body).encode()
             flight.handles.append(self._loop.call_later(TAKES_S, self._answered, flight, status, text))
 
-        wait_s = service.take(device, request.method, request.target, dict(request.headers), request.body, reply)
+        wait_s = service.take(request, reply)
         if wait_s:
             device_id = request.target.split("/")[2]
             flight.handles.append(self._loop.call_later(wait_s, service.release, device_id, reply))

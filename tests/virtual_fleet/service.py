@@ -15,6 +15,7 @@ from agent.wire import topics
 from agent.wire.extensions import BATCH_SENSOR_DATA, LONG_POLL
 from agent.wire.mqtt_messages import Receipt, Refusal, encode
 from agent.wire.times import to_rfc3339
+from tests.unit.simulator.fleet.device.fleet_fakes import Request
 from tests.virtual_fleet.virtual_time import Time
 
 _ID = re.compile(r"(?<=/user/)[^/]+|(?<=/devices/)[^/]+|(?<=/device/)[^/]+|(?<=/commands/)[^/]+(?=/result)")
@@ -71,17 +72,17 @@ class Service:
     held: dict[str, list[Reply]] = field(default_factory=lambda: defaultdict(list))
     deliver: Callable[[str, dict[str, Any]], None] = lambda _device_id, _record: None
 
-    def take(self, device: int, method: str, target: str, headers: dict[str, str], body: bytes, reply: Reply) -> float:
+    def take(self, request: Request, reply: Reply) -> float:
         """Answer a request by ``reply``, once.
 
         Returns:
             After how long a held poll is to be answered by :meth:`release`; 0 when it is answered.
         """
-        parts = urlsplit(target)
+        parts = urlsplit(request.target)
         steps = parts.path.strip("/").split("/")
         at_s = self.clock.now_s - self.began_s if self.began_s < float("inf") else -1.0
-        operation = f"{method} {_ID.sub('*', parts.path)}"
-        sent = Sent(at_s, device, operation, target, headers, body)
+        operation = f"{request.method} {_ID.sub('*', parts.path)}"
+        sent = Sent(at_s, request.device, operation, request.target, dict(request.headers), request.body)
         self.sent.append(sent)
         special = self.answers(sent)
         if special is not None:
@@ -90,7 +91,7 @@ class Service:
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
         if operation == "GET /devices/*/commands":
             return self._poll(steps[1], query, reply)
-        reply(*self._answer(operation, steps, query, body))
+        reply(*self._answer(operation, steps, query, request.body))
         return 0.0
 
     def release(self, device_id: str, reply: Reply) -> None:
@@ -121,41 +122,51 @@ class Service:
         return wait_s
 
     def _answer(self, operation: str, steps: list[str], query: dict[str, str], body: bytes) -> tuple[int, Any]:
-        text = body.decode(errors="replace")
         try:
-            value = json.loads(text, parse_constant=_refuse) if body else None
+            value = json.loads(body.decode(errors="replace"), parse_constant=_refuse) if body else None
         except ValueError:
             return 400, {"error": "malformed_json", "message": "no JSON"}
-        match operation:
-            case "GET /products":
-                return 200, page(self.products)
-            case "POST /products":
-                self.products.append({**value, "product_id": f"product-{len(self.products)}"})
-                return 201, self.products[-1]
-            case "GET /onboarding/user/*/devices" | "GET /devices":
-                return 200, page(list(self.devices.values()))
-            case "POST /onboarding/scan-qr":
-                label = json.loads(value["qr_data"]) if value["qr_data"].startswith("{") else {}
-                return 200, {"product": self.products[0], "device_identifier": label.get("device_identifier"), **label}
-            case "POST /onboarding/device":
-                return self._register(value)
-            case "DELETE /onboarding/device/*":
-                del self.devices[steps[2]]
-                return 204, None
-            case "POST /sensor-data":
-                return self._store(value)
-            case "GET /sensor-data":
-                return 200, page([each for each in self.stored if query.get("device_id") in {None, each["device_id"]}])
-            case "POST /commands/send":
-                return self._order(value)
-            case "POST /devices/*/commands/*/result":
-                self.commands[steps[3]].update(value)
-                self.results.append(value)
-                return 200, self.commands[steps[3]]
-            case "POST /database/runtime-data":
-                self.results.append(value)
-                return 201, {**value, "record_id": f"record-{len(self.results)}"}
-        raise AssertionError(f"the service of these tests has no {operation}")
+        if operation.startswith("GET "):
+            return 200, page(self._list(operation, query))
+        answers: dict[str, Callable[[], tuple[int, Any]]] = {
+            "POST /products": lambda: self._make_product(value),
+            "POST /onboarding/scan-qr": lambda: self._scan(value["qr_data"]),
+            "POST /onboarding/device": lambda: self._register(value),
+            "DELETE /onboarding/device/*": lambda: self._remove(steps[2]),
+            "POST /sensor-data": lambda: self._store(value),
+            "POST /commands/send": lambda: self._order(value),
+            "POST /devices/*/commands/*/result": lambda: self._report(steps[3], value),
+            "POST /database/runtime-data": lambda: self._row(value),
+        }
+        return answers[operation]()
+
+    def _list(self, operation: str, query: dict[str, str]) -> list[dict[str, Any]]:
+        if operation == "GET /products":
+            return self.products
+        if operation == "GET /sensor-data":
+            return [each for each in self.stored if query.get("device_id") in {None, each["device_id"]}]
+        return list(self.devices.values())
+
+    def _make_product(self, value: dict[str, Any]) -> tuple[int, Any]:
+        self.products.append({**value, "product_id": f"product-{len(self.products)}"})
+        return 201, self.products[-1]
+
+    def _scan(self, text: str) -> tuple[int, Any]:
+        label = json.loads(text) if text.startswith("{") else {}
+        return 200, {"product": self.products[0], "device_identifier": label.get("device_identifier"), **label}
+
+    def _remove(self, device_id: str) -> tuple[int, Any]:
+        gone = self.devices.pop(device_id, None)
+        return (404, {"error": "not_found"}) if gone is None else (204, None)
+
+    def _report(self, command_id: str, value: dict[str, Any]) -> tuple[int, Any]:
+        self.commands[command_id].update(value)
+        self.results.append(value)
+        return 200, self.commands[command_id]
+
+    def _row(self, value: dict[str, Any]) -> tuple[int, Any]:
+        self.results.append(value)
+        return 201, {**value, "record_id": f"record-{len(self.results)}"}
 
     def _register(self, value: dict[str, Any]) -> tuple[int, Any]:
         for record in self.devices.values():

@@ -1,4 +1,4 @@
-"""A scenario performed as ``fleet-simulator run`` performs it, on virtual time, and everything that can be seen of it."""
+"""A scenario performed on virtual time as ``fleet-simulator run`` does it, and everything that can be seen of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 from unittest.mock import patch
 
 from agent.wire.extensions import ALL, COMMAND_EVENTS
@@ -127,7 +127,7 @@ class VirtualCrew:
     said: list[FromWorker] = field(default_factory=list)
     tasks: list[asyncio.Task[Any]] = field(default_factory=list)
 
-    def __enter__(self) -> VirtualCrew:
+    def __enter__(self) -> Self:
         async def make() -> None:
             for number, job in enumerate(self.jobs):
                 recorder = Recorder(number)
@@ -246,9 +246,14 @@ def _patched(clock: Time, service: Service, engines: Engines, prepared: list[Any
         "run.performing.Crew": lambda _work, jobs: VirtualCrew(loop, service, clock, jobs),
         "run.performing.Conductor": partial(Conductor, now=clock.monotonic),
         "run.performing.claimed_devices": lambda *_arguments: ExitStack(),
-        "run.performing.finish_run": lambda folder, record: (folder.finish(record), SimpleNamespace(missing=()))[1],
+        "run.performing.finish_run": lambda folder, record, *_more: (
+            folder.finish(record),
+            SimpleNamespace(missing=()),
+        )[1],
         "run.performing.wait_until_handed_on": lambda *_arguments: 0,
-        "run.preparing.find_offers": lambda _way, dialect: service.offers if dialect.extensions is None else dialect.extensions,
+        "run.preparing.find_offers": lambda _way, dialect: (
+            service.offers if dialect.extensions is None else dialect.extensions
+        ),
         "run.preparing.find_gateway_offers": lambda *_arguments: service.offers,
         "run.preparing.issue_gateway_tokens": tokens,
         "engine.pool.Http1Engine": http,
@@ -266,6 +271,10 @@ def _patched(clock: Time, service: Service, engines: Engines, prepared: list[Any
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
             asyncio.set_event_loop(None)
+
+
+def _announced(service: Service, said: frozenset[str] | None) -> frozenset[str]:
+    return service.offers if said is None else said
 
 
 def _way(file: ScenarioFile, folder: Path) -> Way:
