@@ -222,7 +222,7 @@ def _audited(threshold: Threshold, audit: AuditRecord | None) -> _Observed:
 
 def _result(threshold: Threshold, observed: _Observed, record: RunRecord, totals: Operations) -> ThresholdResult:
     held = observed.value is not None and _COMPARE[threshold.operator](observed.value, threshold.limit)
-    doubt = why_unjudged(threshold.subject, threshold.unit, record.commands, totals) if held else ""
+    doubt = why_unjudged(threshold, record.commands, totals) if held else ""
     return ThresholdResult(
         threshold.expression,
         held and not doubt,
