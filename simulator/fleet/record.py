@@ -291,6 +291,7 @@ class RunRecord:
         partial: why the run did not reach its end, and what of it there is; empty for one that did.
         kind: of the scenario: ``load``, ``onboarding_storm``, ``limiter`` and so on.
         ages: how old readings were when they were accepted (``readings.age``), like an operation; in ``response``.
+        seconds: how many of them were handed to ``seconds.jsonl``; 0 in the record of a run that has not ended.
     """
 
     name: str
@@ -323,4 +324,5 @@ class RunRecord:
     partial: str = ""
     kind: str = "load"
     ages: Operations = field(default_factory=dict)
+    seconds: int = 0
     format: str = RECORD_FORMAT

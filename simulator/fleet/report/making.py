@@ -31,7 +31,7 @@ from simulator.fleet.report.page.plots import spans_with_drain
 from simulator.fleet.report.prometheus import record_metrics
 from simulator.fleet.report.timeline import Totals, slice_width_s, slices_of
 from simulator.fleet.report.words import plural
-from simulator.fleet.report.writing import read_record, read_seconds
+from simulator.fleet.report.writing import RUN_FILE, read_record, read_seconds
 from simulator.report.junit import junit_xml
 
 FILES: Final = {
@@ -134,8 +134,10 @@ def unended(record: RunRecord, folder: Path) -> RunRecord:
     """The record of a run that did not end, completed out of its seconds.
 
     Raises:
-        ConfigurationError: a second is damaged.
+        ConfigurationError: a second is damaged, or the record has what only that of a run that ended has.
     """
+    if record.operations or record.audit is not None:
+        raise ConfigurationError([f"{folder / RUN_FILE}: it has no end, and yet what only a run has that ended"])
     totals = Totals()
     for second in read_seconds(folder):
         totals.take(second)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from agent.errors import AgentError, StorageError
+from simulator.fleet.audit.coverage import RecordedRun
 from simulator.fleet.audit.findings import AuditSettings, audit_run
 from simulator.fleet.faults.kinds import plans_refusals
 from simulator.fleet.metrics.merging import Merger
@@ -164,6 +166,7 @@ def _audit(
                 desk.pages,
                 AuditSettings(
                     late_after_s=setting.file.scenario.audit.late_after_s,
+                    recorded=RecordedRun(prepared.began_ms / 1000, time.time(), setting.file.scenario.fleet.devices),
                     refusals_planned=plans_refusals(fault.kind for fault in setting.file.scenario.faults),
                 ),
                 lambda done, whole: view.stage("reading everything back", done, whole),
