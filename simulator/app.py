@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from agent.bounded_text import bounded
 from agent.errors import AgentError, ConfigurationError
 from agent.wire.auth import KeyPair
 from agent.wire.client import ServiceClient
@@ -185,10 +186,10 @@ def up_command(
         pass
     except ConfigurationError as error:
         for fault in error.faults:
-            click.echo(f"fleet-simulator up: {fault}", err=True)
+            click.echo(bounded(f"fleet-simulator up: {fault}"), err=True)
         return int(ExitCode.USAGE)
     except AgentError as error:
-        click.echo(f"fleet-simulator up: {error}", err=True)
+        click.echo(bounded(f"fleet-simulator up: {error}"), err=True)
         return int(exit_code_of(error))
     click.echo("ended", err=True)
     return int(ExitCode.GOOD)

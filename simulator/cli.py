@@ -14,10 +14,12 @@ from typing import Any, Final, cast
 
 import click
 
+from agent.bounded_text import bounded
+from agent.cli.variables import name_variables
+from agent.disk_refusal import disk_refusal
 from agent.errors import AgentError
 from agent.umask import close_umask
 from simulator.exit_codes import ExitCode, exit_code_of
-from simulator.whole_files import disk_refusal
 
 _PREFIX: Final = "FLEET_SIMULATOR"
 
@@ -86,7 +88,7 @@ class LazyGroup(click.Group):
                 f"the package {error.name!r} is missing: pip install 'device-agent[simulator]'"
             ) from None
         command = cast("click.Command", getattr(module, entry.attribute))
-        _show_environment_variables(command)
+        name_variables(command, f"{_PREFIX}_{cmd_name}")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -94,15 +96,6 @@ class LazyGroup(click.Group):
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
-
-
-def _show_environment_variables(command: click.Command) -> None:
-    for parameter in command.params:
-        if isinstance(parameter, click.Option):
-            parameter.show_envvar = True
-    if isinstance(command, click.Group):
-        for inner in command.commands.values():
-            _show_environment_variables(inner)
 
 
 @click.group(
@@ -132,16 +125,17 @@ def main(arguments: list[str] | None = None) -> Any:
     except click.exceptions.Abort:
         code = ExitCode.INTERRUPTED
     except click.ClickException as error:
+        error.message = bounded(error.message)  # type: ignore[misc]  # what it quotes has any length
         error.show()
         code = error.exit_code
     except AgentError as error:
-        click.echo(f"fleet-simulator: {error}", err=True)
+        click.echo(bounded(f"fleet-simulator: {error}"), err=True)
         code = exit_code_of(error)
     except OSError as error:
         refusal = disk_refusal(error)
         if refusal is None:
             raise
-        click.echo(f"fleet-simulator: {refusal}", err=True)
+        click.echo(bounded(f"fleet-simulator: {refusal}"), err=True)
         code = ExitCode.USAGE
     sys.exit(code if isinstance(code, int) else ExitCode.GOOD)
 

@@ -8,7 +8,7 @@ import socket
 from agent.errors import ConfigurationError
 
 
-def refused_port(host: str, port: int, error: OSError, option: str) -> ConfigurationError:
+def refused_port(host: str, port: int, error: OSError | UnicodeError, option: str) -> ConfigurationError:
     """What is said when nothing can listen there.
 
     Args:
@@ -17,7 +17,9 @@ def refused_port(host: str, port: int, error: OSError, option: str) -> Configura
         error: why it cannot.
         option: the option that names the port, such as ``--port``.
     """
-    if error.errno == errno.EADDRINUSE:
+    if isinstance(error, UnicodeError):
+        fault = f"{host!r} is no host name: give the name or an address of this machine"
+    elif error.errno == errno.EADDRINUSE:
         fault = f"port {port} on {host} is in use: stop what listens there, or give another {option} (0 takes any)"
     elif error.errno == errno.EACCES:
         fault = f"port {port} on {host} is for root alone: give a {option} of 1024 or more (0 takes any)"

@@ -25,8 +25,9 @@ COMMANDS_HEAD = """\
 
 Every command, argument and option of the two programs. Written by `make docs` from the programs themselves.
 
-Each option can come from its environment variable instead; the command line wins. `--json`, where a command has it,
-prints one JSON document on stdout and nothing else there.
+Each option can come from its environment variable instead; the command line wins. The names of variables from
+before, which `--help` lists too, still work where the present one is not set. `--json`, where a command has it, prints
+one JSON document on stdout and nothing else there.
 
 | exit code | means |
 |---|---|

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 import click
+
+from agent.bounded_text import bounded
+from agent.cli.variables import name_variables
+from agent.disk_refusal import disk_refusal
+
+_KNOW_DISKS: Final = frozenset({"run", "gateway"})
+"""Commands that wait for a disk instead of ending, and the group that has looked at the error itself."""
 
 
 class LazyGroup(click.Group):
@@ -26,11 +35,40 @@ class LazyGroup(click.Group):
         return sorted(self._lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of this name."""
-        del ctx
+        """The command of this name; in a group with a prefix for variables each option has one called as itself."""
         target = self._lazy.get(cmd_name)
         if target is None:
             return None
         module, _, attribute = target.partition(":")
         found: click.Command = getattr(import_module(module), attribute)
+        if ctx is not None and ctx.auto_envvar_prefix:
+            name_variables(found, f"{ctx.auto_envvar_prefix}_{cmd_name}")
         return found
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As every group, with messages of bounded length."""
+        with _bounded_messages():
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """As every group, with messages of bounded length, and one line for a disk that takes or gives nothing."""
+        try:
+            with _bounded_messages():
+                return super().invoke(ctx)
+        except OSError as error:
+            refusal = None if ctx.invoked_subcommand in _KNOW_DISKS else disk_refusal(error)
+            if refusal is None:
+                raise
+            from agent.cli.loading import EXIT_CONFIGURATION  # with what reads configurations: not for --help
+
+            sys.stderr.write(bounded(f"{ctx.command_path}: {refusal}\n"))
+            raise SystemExit(EXIT_CONFIGURATION) from None
+
+
+@contextmanager
+def _bounded_messages() -> Iterator[None]:
+    try:
+        yield
+    except click.ClickException as error:
+        error.message = bounded(error.message)  # type: ignore[misc]  # what it quotes has any length
+        raise

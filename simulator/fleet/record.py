@@ -226,6 +226,7 @@ class AuditRecord:
         registrations: of an onboarding storm.
         failures: what was sent and not accepted although the scenario plans no such thing, one sentence each.
         unjudged: why it is not complete, one sentence each.
+        took_s: how long the reading back took; 0 where nobody measured it.
     """
 
     readings: StreamAudit | None
@@ -236,6 +237,7 @@ class AuditRecord:
     registrations: StreamAudit | None = None
     failures: tuple[str, ...] = ()
     unjudged: tuple[str, ...] = ()
+    took_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +292,10 @@ class RunRecord:
             such time, or when the work goes on in it.
         partial: why the run did not reach its end, and what of it there is; empty for one that did.
         kind: of the scenario: ``load``, ``onboarding_storm``, ``limiter`` and so on.
-        ages: how old readings were when they were accepted (``readings.age``), like an operation; in ``response``.
+        ages: how old readings were when they were accepted (``readings.age``), and commands when they ended
+            (``commands.age[NAME].STATE``), like operations; in ``response``.
+        load_began_at: when second 0 began: devices are made before it. Empty while they are, and in records of versions
+            before this member.
         seconds: how many of them were handed to ``seconds.jsonl``; 0 in the record of a run that has not ended.
     """
 
@@ -324,5 +329,6 @@ class RunRecord:
     partial: str = ""
     kind: str = "load"
     ages: Operations = field(default_factory=dict)
+    load_began_at: str = ""
     seconds: int = 0
     format: str = RECORD_FORMAT

@@ -242,7 +242,7 @@ def listen(host: str, port: int) -> socket.socket:
         except OSError:
             listener.close()
             raise
-    except OSError as exc:
+    except (OSError, UnicodeError) as exc:  # the latter of a host name that cannot be one
         raise refused_port(host, port, exc, "--port") from None
     return listener
 

@@ -239,7 +239,8 @@ def record_file() -> Iterator[Kind]:
         "ages missing",
         _record(lambda document: document.update(ages={})),
         INCONCLUSIVE,
-        differ + "readings.age ok (",
+        differ,
+        "readings.age ok (",
     )
     yield kind(
         "a stage of commands missing",

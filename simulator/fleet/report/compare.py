@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from agent.errors import ConfigurationError, InvalidMessage
+from simulator.fleet.metrics.ages import with_shown_ages
 from simulator.fleet.metrics.histogram import SHORTEST_S
 from simulator.fleet.metrics.stages import STAGE_OPERATIONS
 from simulator.fleet.metrics.subjects import ThresholdError
@@ -224,7 +225,8 @@ def _blocks(folder: Path, record: RunRecord, terms: Terms) -> list[Block]:
         return here, sizes[here]
 
     try:
-        return blocks_of(filter(is_chosen, read_seconds(folder)), stretch_of)
+        seconds = (replace(each, operations=with_shown_ages(each.operations)) for each in read_seconds(folder))
+        return blocks_of(filter(is_chosen, seconds), stretch_of)
     except InvalidMessage as error:
         raise ConfigurationError([f"{folder}: seconds.jsonl is damaged: {error}"]) from None
 

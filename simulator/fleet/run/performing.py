@@ -51,6 +51,18 @@ _GATEWAY_S: Final = 300.0
 MakeView = Callable[[RunHead], RunView]
 
 
+class EndedByHand(Exception):
+    """Somebody ended the run before its load began, or while its reports were being made; the text says how far it was.
+
+    Attributes:
+        registered: devices that are at the target at least.
+    """
+
+    def __init__(self, text: str, registered: int = 0) -> None:
+        super().__init__(text)
+        self.registered = registered
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """Where a run is to be performed.
@@ -61,6 +73,7 @@ class Stage:
         folder: of the run; must hold none yet.
         permissions: to load each machine that the target is made of, with its caps.
         is_audited: keep books and read everything back at the end.
+        formats: of the tables, beside CSV.
     """
 
     file: ScenarioFile
@@ -68,6 +81,7 @@ class Stage:
     folder: Path
     permissions: tuple[Permission, ...]
     is_audited: bool = True
+    formats: tuple[str, ...] = ()
 
 
 def perform(stage: Stage, make_view: MakeView) -> RunRecord:
@@ -76,6 +90,8 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
     Raises:
         ConfigurationError: it cannot be run as the scenario says; nothing was sent.
         ServiceError: the target could not be prepared; no load was made, and there is no folder of a run.
+        EndedByHand: Ctrl-C, or a signal like it, before the load began or while the reports were being made. During
+            the load, and while everything is read back, it ends the run in order.
     """
     scenario, plan = stage.file.scenario, plan_of(stage.file)
     workers = count_workers(scenario)
@@ -91,29 +107,39 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
         for need in needs:
             if not need.fits:
                 view.note(str(need), Tone.WARN)
-        view.stage("planning")
-        record = first_record(stage.file, stage.way.base_url, plan, head)
-        folder.keep(record)
-        view.stage("preparing devices")
+        registering = Registering(view)
         try:
-            prepared = asyncio.run(prepare(setting, Registering(view)))
+            view.stage("planning")
+            record = first_record(stage.file, stage.way.base_url, plan, head)
+            folder.keep(record)
+            view.stage("preparing devices")
+            prepared = asyncio.run(prepare(setting, registering))
+            view.stage("")
         except AgentError:
             folder.discard()
             raise
-        view.stage("")
+        except KeyboardInterrupt:
+            folder.discard()
+            far = f", at {registering.done:,} of {registering.whole:,}" if registering.whole else ""
+            sentence = f"ended by hand while devices were being prepared{far}: no load was made"
+            raise EndedByHand(sentence, registering.done) from None
         hall = Hall(folder, view, record, prepared, scenario)
         conducted, merger = _conduct(scenario, prepared, hall)
         audit, trouble = _audit(setting, prepared, conducted, view)
-        record = last_record(hall, conducted, merger, audit, trouble)
-        record = _report(folder, record, view)
+        try:
+            record = last_record(hall, conducted, merger, audit, trouble)
+            record = _report(folder, record, view, stage.formats)
+        except KeyboardInterrupt:
+            fix = f"'fleet-simulator report {stage.folder}' makes them"
+            raise EndedByHand(f"ended by hand while its reports were being made: {fix}") from None
         view.end(record)
     return record
 
 
-def _report(folder: RunFolder, record: RunRecord, view: RunView) -> RunRecord:
+def _report(folder: RunFolder, record: RunRecord, view: RunView, formats: tuple[str, ...]) -> RunRecord:
     """All reports of the record; it passes no more when an error ends the making of them."""
     try:
-        made = finish_run(folder, record)
+        made = finish_run(folder, record, formats)
         missing = (*made.missing, *made.doubts)
     except AgentError:
         raise
@@ -174,6 +200,7 @@ def _audit(
 
     try:
         _let_gateway_finish(setting, view)
+        began_s = time.monotonic()
         with _stage(view, "reading everything back"):
             audit = asyncio.run(read())
     except (AgentError, KeyboardInterrupt) as error:
@@ -184,7 +211,7 @@ def _audit(
         return AuditRecord(None, None, complete=False, unjudged=(sentence,)), None
     missed = sum(summary.missed for summary in conducted.summaries.values())
     whole = audit.complete and not missed and len(conducted.summaries) == len(prepared.jobs)
-    return replace(audit, complete=whole), None
+    return replace(audit, complete=whole, took_s=time.monotonic() - began_s), None
 
 
 def _let_gateway_finish(setting: Setting, view: RunView) -> None:

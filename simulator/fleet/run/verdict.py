@@ -57,6 +57,8 @@ def judge_run(found: Findings) -> Verdict:
                 *map(missed_text, (t for t in found.thresholds if t.judged and not t.held)),
             ],
         ),
+        # What failed has failed, whatever else nobody can judge.
+        (Word.INCONCLUSIVE, _unjudged(found)),
     )
     given = [(word, sentences) for word, sentences in reasons if sentences]
     word = given[0][0] if given else Word.PASSED
@@ -91,6 +93,14 @@ def _unaudited(found: Findings) -> list[str]:
     if found.audit is None or found.audit.complete or found.unreachable or found.interrupted:
         return []
     return list(found.audit.unjudged) or ["the audit is not complete: not everything could be read back"]
+
+
+def _unjudged(found: Findings) -> list[str]:
+    """Thresholds that nobody could judge though the run reached its end."""
+    if found.partial:
+        return []
+    open_ones = [result for result in found.thresholds if not result.judged]
+    return [f"{result.expression} cannot be judged: {result.reason}" for result in open_ones]
 
 
 def _not_accepted(audit: AuditRecord | None) -> list[str]:
