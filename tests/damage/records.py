@@ -265,7 +265,7 @@ def record_file() -> Iterator[Kind]:
         "no end",
         _record(lambda document: document.update(ended_at="")),
         USAGE,
-        "run.json: it has no end, and yet what only a run has that ended",
+        "run.json: it has no end, and yet the sums of a run that ended",
     )
     yield kind(
         "another exit code",

@@ -21,7 +21,7 @@ from simulator.fleet.report.agreement import Agreement, doubted
 from simulator.fleet.report.by_phase import ByPhase
 from simulator.fleet.report.devices import BY_DEVICE, by_device_rows
 from simulator.fleet.report.exports import summary_json
-from simulator.fleet.report.folder import RunFolder, write_whole
+from simulator.fleet.report.folder import RunFolder, state_of, write_whole
 from simulator.fleet.report.page import fleet_page
 from simulator.fleet.report.page.plots import spans_with_drain
 from simulator.fleet.report.prometheus.of_record import RecordCounting
@@ -47,8 +47,8 @@ from simulator.fleet.report.sheets import (
     summary_rows,
 )
 from simulator.fleet.report.timeline import Totals, slice_width_s, slices_of
-from simulator.fleet.report.words import plural
-from simulator.fleet.report.writing import RUN_FILE, read_record, read_seconds
+from simulator.fleet.report.words import error_text, plural
+from simulator.fleet.report.writing import RUN_FILE, SECONDS_FILE, read_record, read_seconds
 from simulator.report.junit import junit_xml
 
 _OTHERS: Final = ("summary.json", "junit.xml", "metrics.prom", "run.json", "seconds.jsonl")
@@ -197,7 +197,7 @@ class _Tables:
         try:
             self.write(BY_DEVICE, by_device_rows(self._folder, record))
         except (ConfigurationError, StorageError) as error:
-            self.missing.append(f"{self._folder / BY_DEVICE.name}.csv: cannot be made: {error}")
+            self.missing.append(f"{self._folder / BY_DEVICE.name}.csv: cannot be made: {error_text(error)}")
 
 
 def unended(record: RunRecord, folder: Path) -> RunRecord:
@@ -206,15 +206,13 @@ def unended(record: RunRecord, folder: Path) -> RunRecord:
     Raises:
         ConfigurationError: a second is damaged, or the record has what only that of a run that ended has.
     """
-    if record.operations or record.audit is not None:
-        raise ConfigurationError([f"{folder / RUN_FILE}: it has no end, and yet what only a run has that ended"])
+    if record.operations:
+        raise ConfigurationError([f"{folder / RUN_FILE}: it has no end, and yet the sums of a run that ended"])
     totals = Totals()
     for second in read_seconds(folder):
         totals.take(second)
     seconds = totals.last_second + 1
-    told = (
-        f"the run did not end: it was killed, or it still goes on; this is what {plural(seconds, 'second')} of it tell"
-    )
+    told = f"the run did not end: {state_of(folder)}; this is what {plural(seconds, 'second')} of it tell"
     found = replace(
         record,
         duration_s=float(seconds),
@@ -229,6 +227,10 @@ def unended(record: RunRecord, folder: Path) -> RunRecord:
     wanted = [parse(result.expression) for result in record.thresholds]
     results = judge(wanted, replace(found, operations=totals.operations), read_seconds(folder))
     missed = tuple(map(missed_text, (result for result in results if result.judged and not result.held)))
+    if record.reasons is not None:
+        verdict = record.verdict
+        cut = f"{RUN_FILE} was too large for the disk: the figures are those of {SECONDS_FILE}"
+        return replace(found, partial=record.partial, verdict=replace(verdict, sentences=(*verdict.sentences, cut)))
     return replace(
         found,
         thresholds=results,
