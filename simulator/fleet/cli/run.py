@@ -14,7 +14,7 @@ from agent.errors import ConfigurationError
 from simulator.exit_codes import ExitCode
 from simulator.fleet.cli.options import read_or_refuse, takes_formats, takes_python, takes_target
 from simulator.fleet.report.live import RunView, run_view
-from simulator.fleet.report.prometheus import MeteredView, MetricsAddress
+from simulator.fleet.report.prometheus.address import MeteredView, MetricsAddress
 from simulator.fleet.report.sheet_files import check_formats
 from simulator.fleet.report.standing import RunHead
 from simulator.fleet.report.writing import record_text
@@ -93,7 +93,7 @@ def run_command(
 
         def make_view(head: RunHead) -> RunView:
             view = run_view(console, head, quiet=quiet)
-            return view if metrics_port is None else MeteredView(view, MetricsAddress(metrics_port))
+            return view if metrics_port is None else MeteredView(view, MetricsAddress(metrics_port, head))
 
         record = perform(Stage(file, way, folder, permissions, audit, formats), make_view)
     if as_json:

@@ -393,8 +393,3 @@ def _charts(window: Window, width: int) -> list[Line]:
     rows.insert(0, Text(_RULE * width, "bright_black"))
     # All of it or nothing: half a chart says something else.
     return [(_CHART, row) for row in rows]
-
-
-def spans_under_way(spans: Sequence[Span], second: float) -> tuple[Span, ...]:
-    """Those that have begun and not ended."""
-    return tuple(span for span in spans if span.begin_s <= second < span.end_s)

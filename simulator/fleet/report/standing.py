@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -105,3 +105,19 @@ class Standing:
     workers: tuple[WorkerStanding, ...] = ()
     audit: Mapping[str, StreamSoFar] = field(default_factory=dict)
     gaps: tuple[Gap, ...] = ()
+
+
+def phase_under_way(phases: Sequence[Span], second: int) -> Span | None:
+    """The phase that a second ended in: where two share it, the later one; None before the first.
+
+    Args:
+        phases: in order.
+        second: since the run's begin.
+    """
+    begun = [phase for phase in phases if phase.begin_s < second + 1]
+    return begun[-1] if begun else None
+
+
+def spans_under_way(spans: Sequence[Span], second: int) -> tuple[Span, ...]:
+    """Those, of faults, that had begun and not ended when a second began."""
+    return tuple(span for span in spans if span.begin_s <= second < span.end_s)

@@ -13,7 +13,14 @@ from simulator.fleet.metrics.saturation import Saturation
 from simulator.fleet.record import Gap, RunRecord, Second, Span
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.live import RunView
-from simulator.fleet.report.standing import Standing, StreamSoFar, WorkerStanding, WorkerState
+from simulator.fleet.report.standing import (
+    Standing,
+    StreamSoFar,
+    WorkerStanding,
+    WorkerState,
+    phase_under_way,
+    spans_under_way,
+)
 from simulator.fleet.run.conductor import Conducted
 from simulator.fleet.run.crew import Gone
 from simulator.fleet.run.messages import Drained, Finished, FromWorker, Measured, Ready
@@ -40,7 +47,9 @@ class Hall:
         """See :class:`~simulator.fleet.run.conductor.Audience`."""
         self.saturation.feed(second)
         try:
-            self.view.show(second, self._standing(second, self._after_phases(second) or phase, waiting_for, gaps))
+            # A second comes when the next phase may have begun: it belongs to the one that it was measured in.
+            now = self._after_phases(second) or phase_under_way(self.record.phases, second.second) or phase
+            self.view.show(second, self._standing(second, now, waiting_for, gaps))
         finally:
             self.folder.append(second)
 
@@ -109,5 +118,5 @@ class Hall:
             )
             ordered, reported = int(gauges["commands_ordered"]), int(gauges["commands_reported"])
             audit["commands"] = StreamSoFar(ordered, reported, ordered - reported)
-        faults = tuple(f for f in self.record.faults if f.begin_s <= second.second < f.end_s)
+        faults = spans_under_way(self.record.faults, second.second)
         return Standing(phase, waiting_for, faults, workers, audit, gaps)

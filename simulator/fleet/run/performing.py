@@ -25,6 +25,7 @@ from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.live import RunView
 from simulator.fleet.report.making import finish_run
 from simulator.fleet.report.standing import RunHead
+from simulator.fleet.report.words import error_text
 from simulator.fleet.run.capacity import check_capacity
 from simulator.fleet.run.claim import claimed_devices
 from simulator.fleet.run.conductor import Conducted, Conductor
@@ -124,9 +125,9 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
             raise EndedByHand(sentence, registering.done) from None
         hall = Hall(folder, view, record, prepared, scenario)
         conducted, merger = _conduct(scenario, prepared, hall)
-        audit, trouble = _audit(setting, prepared, conducted, view)
+        audit = _audit(setting, prepared, conducted, view)
         try:
-            record = last_record(hall, conducted, merger, audit, trouble)
+            record = last_record(hall, conducted, merger, audit)
             record = _report(folder, record, view, stage.formats)
         except KeyboardInterrupt:
             fix = f"'fleet-simulator report {stage.folder}' makes them"
@@ -167,18 +168,16 @@ def _conduct(scenario: Scenario, prepared: Prepared, hall: Hall) -> tuple[Conduc
     return conducted, merger
 
 
-def _audit(
-    setting: Setting, prepared: Prepared, conducted: Conducted, view: RunView
-) -> tuple[AuditRecord | None, str | None]:
-    """What the service gives back, and why it could not be read to its end."""
+def _audit(setting: Setting, prepared: Prepared, conducted: Conducted, view: RunView) -> AuditRecord | None:
+    """What the service gives back; None without books."""
     for summary in conducted.summaries.values():
         if summary.audit is not None:
-            return summary.audit, None
+            return summary.audit
     if not prepared.is_audited:
-        return None, None
+        return None
     if conducted.unreachable:
         again = "the target was gone: audit the folder with 'fleet-simulator audit' when it is back"
-        return AuditRecord(None, None, complete=False, sentences=(again,)), None
+        return AuditRecord(None, None, complete=False, sentences=(again,))
     way = setting.way
 
     async def read() -> AuditRecord:
@@ -202,14 +201,15 @@ def _audit(
         with _stage(view, "reading everything back"):
             audit = asyncio.run(read())
     except (AgentError, KeyboardInterrupt) as error:
-        return AuditRecord(None, None, complete=False), str(error) or "the audit was ended by hand"
+        why = error_text(error) if isinstance(error, AgentError) else "the audit was ended by hand"
+        return AuditRecord(None, None, complete=False, unjudged=(why,))
     except Exception as error:  # noqa: BLE001 - a mistake of this program's: the run's record is to be written
         _log.exception("reading everything back ended unexpectedly")
         sentence = f"reading everything back ended unexpectedly: {describe(error)}"
-        return AuditRecord(None, None, complete=False, unjudged=(sentence,)), None
+        return AuditRecord(None, None, complete=False, unjudged=(sentence,))
     missed = sum(summary.missed for summary in conducted.summaries.values())
     whole = audit.complete and not missed and len(conducted.summaries) == len(prepared.jobs)
-    return replace(audit, complete=whole, took_s=time.monotonic() - began_s), None
+    return replace(audit, complete=whole, took_s=time.monotonic() - began_s)
 
 
 def _let_gateway_finish(setting: Setting, view: RunView) -> None:

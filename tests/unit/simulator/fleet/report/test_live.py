@@ -11,9 +11,16 @@ from rich.console import Console
 from rich.text import Text
 
 from simulator.fleet.record import GeneratorHealth, Second, Span
-from simulator.fleet.report.frame import Picture, columns, fit, frame, spans_under_way, sparkline
+from simulator.fleet.report.frame import Picture, columns, fit, frame, sparkline
 from simulator.fleet.report.live import LineView, ScreenView, SilentView, run_view
-from simulator.fleet.report.standing import RunHead, Standing, StreamSoFar, WorkerStanding, WorkerState
+from simulator.fleet.report.standing import (
+    RunHead,
+    Standing,
+    StreamSoFar,
+    WorkerStanding,
+    WorkerState,
+    spans_under_way,
+)
 from simulator.fleet.report.window import Window
 from simulator.fleet.report.words import DASH, clock_text, count_text, percent_text, short_count, time_text
 from simulator.report.values import Tone
