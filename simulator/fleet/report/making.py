@@ -204,8 +204,10 @@ def unended(record: RunRecord, folder: Path) -> RunRecord:
     """The record of a run that did not end, completed out of its seconds.
 
     Raises:
-        ConfigurationError: a second is damaged.
+        ConfigurationError: a second is damaged, or the record has what only that of a run that ended has.
     """
+    if record.operations:
+        raise ConfigurationError([f"{folder / RUN_FILE}: it has no end, and yet the sums of a run that ended"])
     totals = Totals()
     for second in read_seconds(folder):
         totals.take(second)

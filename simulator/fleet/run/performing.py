@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from agent.errors import AgentError, StorageError
+from simulator.fleet.audit.coverage import RecordedRun
 from simulator.fleet.audit.findings import AuditSettings, audit_run
 from simulator.fleet.faults.kinds import plans_refusals
 from simulator.fleet.metrics.merging import Merger
@@ -190,6 +191,7 @@ def _audit(setting: Setting, prepared: Prepared, conducted: Conducted, view: Run
                 desk.pages,
                 AuditSettings(
                     late_after_s=setting.file.scenario.audit.late_after_s,
+                    recorded=RecordedRun(prepared.began_ms / 1000, time.time(), setting.file.scenario.fleet.devices),
                     refusals_planned=plans_refusals(fault.kind for fault in setting.file.scenario.faults),
                 ),
                 lambda done, whole: view.stage("reading everything back", done, whole),

@@ -86,7 +86,9 @@ def test_a_run_that_ended_gets_every_report(tmp_path):
 
 
 def test_a_run_that_was_killed_gets_them_out_of_its_seconds(tmp_path):
-    bare = replace(RECORD, operations={}, audit=None, thresholds=(), slowest=(), verdict=Verdict(Word.PASSED, 0))
+    bare = replace(
+        RECORD, operations={}, audit=None, thresholds=(), scenario_text="", slowest=(), verdict=Verdict(Word.PASSED, 0)
+    )
     folder = kept(tmp_path / "run", bare, ends=False, seconds=SECONDS[:20])
     with (folder / "seconds.jsonl").open("a") as file:
         file.write('{"second":20,"oper')
@@ -125,14 +127,24 @@ def test_a_run_that_was_killed_is_judged_by_what_it_left(tmp_path):
 
 
 def test_a_run_without_a_single_second_or_answer_has_a_report_too(tmp_path):
-    bare = replace(RECORD, operations={}, audit=None, thresholds=(), slowest=(), command_stages={}, faults=(), gaps=())
+    bare = replace(
+        RECORD,
+        operations={},
+        audit=None,
+        thresholds=(),
+        scenario_text="",
+        slowest=(),
+        command_stages={},
+        faults=(),
+        gaps=(),
+    )
     code, _ = report(kept(tmp_path / "none", bare, ends=False, seconds=[]))
     assert code == 0
     limited = {"http.poll": {OutcomeClass.LIMITED: Tally(3, 3, "", "")}}
     only = Second(0, limited, {}, GeneratorHealth())
     folder = kept(
         tmp_path / "limited",
-        replace(bare, operations=limited, duration_s=1.0, health=GeneratorHealth()),
+        replace(bare, operations=limited, duration_s=1.0, health=GeneratorHealth(), phases=()),
         seconds=[only],
     )
     assert report(folder)[0] == 0

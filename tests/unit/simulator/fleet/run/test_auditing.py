@@ -43,6 +43,7 @@ def run_with(audit: AuditRecord | None, reasons: Reasons | None = None) -> RunRe
         ages=ages_of(TOTALS.operations),
         command_stages=stages_of(TOTALS.operations),
         health=TOTALS.health,
+        scenario_text="",
     )
     verdict = judge_run(Findings(audit, (threshold,), reasons=reasons))
     return replace(measured, audit=audit, thresholds=(threshold,), verdict=verdict, reasons=reasons)
@@ -50,7 +51,8 @@ def run_with(audit: AuditRecord | None, reasons: Reasons | None = None) -> RunRe
 
 def kept(folder: Path, record: RunRecord, *, ends: bool = True) -> Path:
     with RunFolder(folder) as run:
-        run.keep(replace(record, verdict=Verdict(Word.INTERRUPTED, 130, ("not ended",)), reasons=None))
+        begun = replace(record, operations={}, reasons=None)
+        run.keep(replace(begun, verdict=Verdict(Word.INTERRUPTED, 130, ("not ended",))))
         for second in SECONDS:
             run.append(second)
         if ends:
@@ -112,7 +114,7 @@ def test_a_run_that_was_killed_has_an_end_by_its_audit(tmp_path):
 
 def test_a_run_that_still_goes_on_keeps_its_record_and_its_report_says_that_it_goes_on(tmp_path):
     with RunFolder(tmp_path / "run") as run:
-        run.keep(replace(run_with(None), reasons=None))
+        run.keep(replace(run_with(None), operations={}, reasons=None))
         run.append(SECONDS[0])
         before = (tmp_path / "run" / "run.json").read_bytes()
         (told,) = merge_audit(tmp_path / "run", WHOLE)
