@@ -125,6 +125,16 @@ def is_torn(path: Path) -> bool:
     return bool(raw) and not raw.endswith(b"\n")
 
 
+def _read_line(line: str, where: str, number: int) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(line)
+    if missing := _SHOWN - told.keys():
+        raise KeyError(missing)
+    if told.get("number", number) != number:  # earlier versions wrote none
+        fault = f"{where} has the number {told['number']}: a line is missing, doubled or moved"
+        raise ConfigurationError([fault], "audit")
+    return told
+
+
 def read_trail(path: Path, device: str | None = None) -> Iterator[dict[str, Any]]:
     """The lines of a trail, or of one device in it; a last line that a kill tore off is left out.
 
@@ -137,14 +147,7 @@ def read_trail(path: Path, device: str | None = None) -> Iterator[dict[str, Any]
             for number, line in enumerate(lines, 1):
                 if not line.endswith("\n"):
                     return
-                told = json.loads(line)
-                if missing := _SHOWN - told.keys():
-                    raise KeyError(missing)
-                if told.get("number", number) != number:  # earlier versions wrote none
-                    fault = (
-                        f"{file}, line {number} has the number {told['number']}: a line is missing, doubled or moved"
-                    )
-                    raise ConfigurationError([fault], "audit")
+                told = _read_line(line, f"{file}, line {number}", number)
                 if device is None or told["device_identifier"] == device:
                     yield told
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:

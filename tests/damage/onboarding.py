@@ -308,6 +308,15 @@ def _member(number: int, **members: Any) -> Callable[[list[str]], list[str]]:
     return change
 
 
+def _without(member: str) -> Callable[[list[str]], list[str]]:
+    """A member less in the first line of JSON."""
+
+    def change(lines: list[str]) -> list[str]:
+        return [json.dumps({n: v for n, v in json.loads(lines[0]).items() if n != member}) + "\n", *lines[1:]]
+
+    return change
+
+
 def _settled(**members: Any) -> Callable[[list[str]], list[str]]:
     """Other members in the first entry that settles a label."""
 
@@ -335,6 +344,7 @@ def _trail() -> Iterator[Kind]:
     yield kind(
         "a line that is a list", _left(name, lambda lines: ["[]\n", *lines[1:]], "audit"), USAGE, "no audit trail"
     )
+    yield kind("a line without a member", _left(name, _without("status"), "audit"), USAGE, "no audit trail")
 
 
 def _journal() -> Iterator[Kind]:
