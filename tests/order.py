@@ -30,7 +30,7 @@ LONGEST = {
     "tests/e2e/test_watched_threads.py": 40,
     "tests/e2e/test_fleet_up.py": 30,
     "tests/e2e/test_fleet_prometheus.py": 20,
-    "tests/e2e/test_fleet_ages.py": 155,
+    "tests/e2e/test_fleet_ages.py": 185,
     "tests/e2e/test_sudden_ends_fleet.py": 45,
     "tests/e2e/test_sudden_ends_service.py": 20,
     "tests/servers/test_express.py": 28,
