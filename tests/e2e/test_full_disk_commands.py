@@ -111,7 +111,7 @@ def test_a_signed_command_whose_counter_cannot_be_kept_is_not_sent(service, way,
         assert code == 2
         assert len(err.splitlines()) == 1, err
         assert f"{FULL}; give another --counter-file" in err
-        assert client.device_commands(device).records == []
+        assert not client.device_commands(device).records
         ballast.unlink()
         assert program("fleet-simulator", *signed)[0] == 0
         assert len(client.device_commands(device).records) == 1
