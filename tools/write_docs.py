@@ -16,12 +16,16 @@ from typing import Any
 import click
 
 ROOT = Path(__file__).resolve().parent.parent
-PROGRAMS = {"device-agent": "agent.cli.program:device_agent", "fleet-simulator": "simulator.cli:program"}
+PROGRAMS = {
+    "device-agent": "agent.cli.program:device_agent",
+    "device-gateway": "gateway.cli.program:device_gateway",
+    "fleet-simulator": "simulator.cli:program",
+}
 
 COMMANDS_HEAD = """\
 # Commands
 
-Every command, argument and option of the two programs. Written by `make docs` from the programs themselves.
+Every command, argument and option of the three programs. Written by `make docs` from the programs themselves.
 
 Each option can come from its environment variable instead; the command line wins. `--json`, where a command has it,
 prints one JSON document on stdout and nothing else there.
@@ -57,8 +61,8 @@ A key in `<...>` stands for a name of your choice, `[]` for each item of a list.
 GATEWAY_HEAD = """\
 ## The gateway
 
-Every key of the YAML file of `device-agent gateway`; [configs/gateway.yaml](../configs/gateway.yaml) has all of them
-with their defaults, `device-agent gateway check` finds all faults of one at once. In the environment a key is called
+Every key of the YAML file of `device-gateway`; [configs/gateway.yaml](../configs/gateway.yaml) has all of them
+with their defaults, `device-gateway check` finds all faults of one at once. In the environment a key is called
 `DEVICE_GATEWAY_` and its path in capitals: `DEVICE_GATEWAY_MQTT__HOST`.
 """
 
@@ -392,7 +396,7 @@ def pages() -> dict[Path, str]:
     """What each generated file holds."""
     # Here, since importing the agent's models is for those who write the pages, not for those who walk the commands.
     from agent.config import AgentConfig
-    from agent.gateway.config import gateway_schema
+    from gateway.config import gateway_schema
     from simulator.fleet.scenario.schema import scenario_schema
     from simulator.service.profiles.model import COMPLETE, PLAIN, ServerProfile
 

@@ -14,11 +14,15 @@ class LazyGroup(click.Group):
 
     Args:
         lazy: name -> ``module:attribute`` of the command.
+        moved: name of a command that is elsewhere now -> what to type instead.
     """
 
-    def __init__(self, *args: Any, lazy: Mapping[str, str], **options: Any) -> None:
+    def __init__(
+        self, *args: Any, lazy: Mapping[str, str], moved: Mapping[str, str] | None = None, **options: Any
+    ) -> None:
         super().__init__(*args, **options)
         self._lazy = lazy
+        self._moved = moved or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, sorted."""
@@ -27,7 +31,8 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of this name."""
-        del ctx
+        if cmd_name in self._moved:
+            raise click.UsageError(f"{cmd_name!r} is {self._moved[cmd_name]!r} now, a program of its own", ctx)
         target = self._lazy.get(cmd_name)
         if target is None:
             return None

@@ -61,7 +61,7 @@ class Journey:
         self.config.write_text(text)
 
     def start(self, until="gateway=ready"):
-        gateway = AgentProcess(self.config, program=("gateway", "run"))
+        gateway = AgentProcess(self.config, module="gateway.cli")
         self._stack.callback(gateway.close)
         gateway.wait_for(until)
         return gateway

@@ -77,7 +77,7 @@ def test_every_command_stands_on_the_page(writer):
 
 def test_every_configuration_key_is_described_and_numbers_have_a_unit(writer):
     from agent.config import AgentConfig
-    from agent.gateway.config import gateway_schema
+    from gateway.config import gateway_schema
 
     schemas = (AgentConfig.model_json_schema(), gateway_schema())
     keys = [key for schema in schemas for key in writer.configuration_keys(schema)]
