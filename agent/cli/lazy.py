@@ -22,7 +22,7 @@ class LazyGroup(click.Group):
     ) -> None:
         super().__init__(*args, **options)
         self._lazy = lazy
-        self._moved = moved or {}
+        self._moved = moved
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, sorted."""
@@ -31,7 +31,7 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of this name."""
-        if cmd_name in self._moved:
+        if self._moved and cmd_name in self._moved:
             raise click.UsageError(f"{cmd_name!r} is {self._moved[cmd_name]!r} now, a program of its own", ctx)
         target = self._lazy.get(cmd_name)
         if target is None:

@@ -80,3 +80,9 @@ except SystemExit as end:
     assert "nonsense" in found.stderr
     assert not {"click", "rich", "pygments", "paho"} & set(loaded)
     assert {"httpx", "agent.app.run"} <= set(loaded)
+
+
+def test_the_former_group_of_the_gateway_names_the_program():
+    done = CliRunner().invoke(device_agent, ["gateway", "run"])
+    assert done.exit_code == 2
+    assert "'gateway' is 'device-gateway' now" in done.output

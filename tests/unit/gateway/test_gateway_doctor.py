@@ -20,7 +20,7 @@ from tests.ports import free_port
 
 ROOT = Path(__file__).parents[3]
 UNIT = (ROOT / "systemd/device-gateway.service").read_text()
-PROGRAM = "/opt/device-agent/bin/device-agent"
+PROGRAM = "/opt/device-agent/bin/device-gateway"
 SHOW = {
     "LoadState": "loaded",
     "UnitFileState": "enabled",

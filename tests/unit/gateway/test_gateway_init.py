@@ -73,7 +73,7 @@ def test_what_cannot_be_used_is_refused_before_a_configuration_is_written(tmp_pa
 
 
 def test_without_the_extra_it_says_what_to_install(tmp_path):
-    script = "import sys; sys.modules['cryptography'] = None; from agent.cli import main; main()"
+    script = "import sys; sys.modules['cryptography'] = None; from gateway.cli import main; main()"
     words = ["certificates", "--host", "gw", "--dir", str(tmp_path)]
     done = subprocess.run(
         [sys.executable, "-c", script, *words], capture_output=True, text=True, timeout=120, check=False
