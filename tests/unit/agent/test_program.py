@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from agent.cli import CONFIG_VARIABLE, plain_run
+from agent.cli.program import device_agent
 from agent.cli.run import run
 
 SOON_S = 30.0
