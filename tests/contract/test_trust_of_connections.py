@@ -367,7 +367,7 @@ def test_every_place_that_reads_authorities_has_its_row():
     reads = re.compile(r"(?<!def )(?:trust_store|service_trust)\(")
     found: dict[str, str] = {
         str(path.relative_to(ROOT)): path.read_text()
-        for room in ("agent", "simulator")
+        for room in ("agent", "gateway", "simulator")
         for path in (ROOT / room).rglob("*.py")
     }
     assert {name for name, text in found.items() if reads.search(text)} - {"agent/wire/trust.py"} == PLACES.keys()

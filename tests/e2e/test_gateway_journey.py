@@ -39,7 +39,7 @@ class Journey:
 
     def run(self, *words, code=0):
         done = subprocess.run(
-            [sys.executable, "-m", "agent.cli", "gateway", *map(str, words)],
+            [sys.executable, "-m", "gateway.cli", *map(str, words)],
             cwd=self.folder,
             env={**os.environ, "DEVICE_GATEWAY_CONFIG": str(self.config)},
             stdin=subprocess.DEVNULL,

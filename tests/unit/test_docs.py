@@ -129,7 +129,8 @@ def test_a_make_target_that_a_document_names_exists():
 def test_a_command_that_a_document_shows_exists(writer):
     """In code blocks and code spans: ``device-agent WORD`` and so on."""
     known = {found.path for found in writer.all_commands()}
-    shown = re.compile(r"(?:^(?: {4})?|[`$] ?)(device-agent|device-gateway|fleet-simulator) ([a-z]+)(?![\w./-])", re.MULTILINE)
+    names = r"(device-agent|device-gateway|fleet-simulator)"
+    shown = re.compile(rf"(?:^(?: {{4}})?|[`$] ?){names} ([a-z]+)(?![\w./-])", re.MULTILINE)
     unknown = [
         f"{name_of(path)}: {program} {word}"
         for path, text in texts()
