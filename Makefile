@@ -115,6 +115,7 @@ lock: $(VENV)/.installed-dev ## write requirements/ from pyproject.toml (needs t
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra signing --output-file requirements/signing.txt
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra metrics --output-file requirements/metrics.txt
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra opencv --output-file requirements/opencv.txt
+	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra parquet --output-file requirements/parquet.txt
 	@$(LOCK) pyproject.toml --constraints requirements/dev.txt --extra postgres --output-file requirements/postgres.txt
 	@$(LOCK) --constraints requirements/dev.txt --group build --output-file requirements/build.txt
 	@$(LOCK) --group fuzz --output-file tests/fuzz/requirements.txt

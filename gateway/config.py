@@ -97,7 +97,12 @@ class HttpConfig(Section):
         unit="1/min",
         default=600,
     )
-    body_timeout_s: Seconds = key("How long the body of a request may take to come.", unit="s", default=30.0)
+    body_timeout_s: Seconds = key(
+        "How long the body of a request may take for each 2 KiB of it, and a device to read as much of an answer.",
+        why="A body that keeps to this may take any time as a whole; one that stands still or trickles is ended.",
+        unit="s",
+        default=30.0,
+    )
 
     @model_validator(mode="after")
     def _is_encrypted(self) -> Self:

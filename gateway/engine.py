@@ -6,9 +6,11 @@ import random
 import threading
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from agent.config.credentials import Credentials
+from agent.errors import TransportError
 from agent.ports import Clock
 from agent.runtime.health import Health
 from agent.runtime.service import Actor, ServiceThread
@@ -38,9 +40,9 @@ from gateway.store.values import StoreStats
 
 _CLIENT_ID: Final = "mqtt.client_id"
 STOP_FRONT_S: Final = 5.0
+"""How long each front may take to end."""
 FIRST_ANSWER_S: Final = 3.0
 """So long the first answer of the service, which brings its clock, is waited for before devices are served."""
-"""How long each front may take to end."""
 
 
 class Engine:
@@ -114,11 +116,14 @@ class Engine:
         self._offer.begin()
         self._results.offer_again()
         self._health.put("service", "ok", self._offer.describe())
+        self.commands.serve(self.roster.own())
+        if self._offer.is_known:
+            self._ask_for_time()
         for threads in self._threads.values():
             for thread in threads:
                 thread.start()
         # Devices are sent the service's clock, and a new one tells history from work by it. This machine's own clock
-        # stands in for it only where the service cannot be reached or sends no time.
+        # stands in for it only where the service cannot be reached, sends no time, or has nothing to be asked.
         self._time_settled.wait(FIRST_ANSWER_S)
         for front in self.fronts:
             front.start()
@@ -162,6 +167,23 @@ class Engine:
 
     # --- building -------------------------------------------------------------------------------------------------
 
+    def _request_ended(self, name: str, error: Exception | None) -> None:
+        """See what to do about the service's clock when a request brought none."""
+        if self._time_settled.is_set():
+            return
+        if isinstance(error, TransportError) or (error is None and name == self.commands.name):
+            self._time_settled.set()
+        elif error is None:
+            self._ask_for_time()  # a plain server answered 404 when it was asked for its extensions, which says no time
+
+    def _ask_for_time(self) -> None:
+        """Fetch the commands of one device now: the answer has a ``Date``. Without devices nobody needs it."""
+        device_id = min(self.roster.own(), default=None)
+        if device_id is None:
+            self._time_settled.set()
+        else:
+            self.commands.hint(device_id)
+
     def _build_service_side(self) -> None:
         config, clock = self._config, self._clock
         polled, sent, streamed = self._clients
@@ -172,7 +194,6 @@ class Engine:
             dialect=config.service.dialect.dialect(),
             store=self._store,
             tell=lambda text: self._health.put("service", "ok", text),
-            on_unreachable=self._time_settled.set,
         )
         intervals = FairIntervals(config.commands.fast_s, config.commands.idle_s, config.commands.reconcile_s)
         commands_trouble = self._trouble("commands")
@@ -262,7 +283,9 @@ class Engine:
         return new
 
     def _trouble(self, name: str) -> Trouble:
-        return Trouble(name, self._clock, self._health, self._fraction, self._config.logging.repeat_after_s)
+        on_end = partial(self._request_ended, name) if name in _BRING_THE_TIME else lambda _error: None
+        repeat_after_s = self._config.logging.repeat_after_s
+        return Trouble(name, self._clock, self._health, self._fraction, repeat_after_s, on_end=on_end)
 
     def _hire(self, errands: Errands[Any], trouble: Trouble) -> None:
         for number in range(self._config.connections):
@@ -316,6 +339,8 @@ class Engine:
         return self._clock.now().monotonic_s
 
 
+_BRING_THE_TIME: Final = frozenset({Offer.name, CommandErrands.name})
+"""What asks the service first after a start."""
 _GOES_ON: Final = frozenset({"ok", "rate_limited"})
 
 

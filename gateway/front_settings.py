@@ -5,14 +5,16 @@ from __future__ import annotations
 from agent.adapters.mqtt_session import Tls
 from gateway.config import HttpConfig, MqttConfig
 from gateway.http.app import Limits
+from gateway.http.connection_limits import ConnectionLimits
 from gateway.http.front import HttpSettings
 from gateway.mqtt.front import MqttSettings
 
 
 def http_settings(http: HttpConfig) -> HttpSettings:
     """Where the HTTP front listens."""
-    limits = Limits(http.requests_per_minute, http.body_timeout_s)
-    return HttpSettings(http.host, http.port, http.certificate, http.private_key, limits)
+    limits = Limits(http.requests_per_minute)
+    connections = ConnectionLimits(body_s=http.body_timeout_s)
+    return HttpSettings(http.host, http.port, http.certificate, http.private_key, limits, connections)
 
 
 def mqtt_settings(mqtt: MqttConfig, client_id: str) -> MqttSettings:

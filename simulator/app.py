@@ -6,6 +6,7 @@ mosquitto is installed, are processes of their own. A console page finds its pla
 
 from __future__ import annotations
 
+import itertools
 import json
 import queue
 import sys
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from agent.bounded_text import bounded
 from agent.errors import AgentError, ConfigurationError
 from agent.wire.auth import KeyPair
 from agent.wire.client import ServiceClient
@@ -30,9 +32,11 @@ from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.products import load_product
 from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
 from simulator.fleet.target.standing import StandingService, forget_standing, tell_standing
-from simulator.gateway.trial import IDENTIFIERS, Trial, running_trial
+from simulator.gateway.broker import PORT_OPTION as MQTT_PORT_OPTION
+from simulator.gateway.trial import HTTP_HOST, HTTP_PORT_OPTION, IDENTIFIERS, Trial, running_trial
 from simulator.interrupts import terminations_as_interrupts
 from simulator.keys import Keys, curl_line, keep_keys, make_keys
+from simulator.listening import check_port
 from simulator.watched import PartEnded
 
 if TYPE_CHECKING:
@@ -111,6 +115,11 @@ class Standing:
     help="Port of the gateway for devices that speak HTTP; 0 takes any free one.",
 )
 @click.option(
+    "--mqtt-port",
+    type=click.IntRange(0, 65535),
+    help="Port of the broker; 0 takes any free one.  [default: with --data the one of the last start, else any]",
+)
+@click.option(
     "--profile",
     "profiles",
     multiple=True,
@@ -144,6 +153,7 @@ def up_command(
     seed: int,
     gateway: bool,
     gateway_port: int,
+    mqtt_port: int | None,
     profiles: tuple[str, ...],
     accounts: int,
     as_json: bool,
@@ -155,7 +165,19 @@ def up_command(
     broker or gateway could not be started.
     """
     settings = UpSettings(
-        host, port, data_dir, devices, product, interval_s, rate_limit, seed, gateway, gateway_port, profiles, accounts
+        host,
+        port,
+        data_dir,
+        devices,
+        product,
+        interval_s,
+        rate_limit,
+        seed,
+        gateway,
+        gateway_port,
+        profiles,
+        accounts,
+        mqtt_port,
     )
     try:
         with terminations_as_interrupts():
@@ -164,10 +186,10 @@ def up_command(
         pass
     except ConfigurationError as error:
         for fault in error.faults:
-            click.echo(f"fleet-simulator up: {fault}", err=True)
+            click.echo(bounded(f"fleet-simulator up: {fault}"), err=True)
         return int(ExitCode.USAGE)
     except AgentError as error:
-        click.echo(f"fleet-simulator up: {error}", err=True)
+        click.echo(bounded(f"fleet-simulator up: {error}"), err=True)
         return int(exit_code_of(error))
     click.echo("ended", err=True)
     return int(ExitCode.GOOD)
@@ -197,6 +219,7 @@ def run_up(
     profile = read_all(settings.profiles)
     if settings.product and not settings.devices:
         raise ConfigurationError(["--product is the product of the virtual devices: give --devices too"], "up")
+    _check_ports(settings)
     raise_descriptor_limit()  # also of broker and gateway, its children: a fleet may come with ten thousand sockets
     product = load_product(settings.product)
     keys = keep_keys(settings.data_dir / "keys") if settings.data_dir else make_keys()
@@ -227,7 +250,9 @@ def run_up(
             folder = settings.data_dir or Path(ends.enter_context(TemporaryDirectory(prefix="fleet-simulator-up-")))
             own_url = base_url.replace("://0.0.0.0", "://127.0.0.1")
             trial = ends.enter_context(
-                running_trial(folder / "gateway", own_url, keys, device_ids, settings.gateway_port)
+                running_trial(
+                    folder / "gateway", own_url, keys, device_ids, settings.gateway_port, mqtt_port=settings.mqtt_port
+                )
             )
         if settings.data_dir:
             ends.callback(forget_standing, settings.data_dir)
@@ -238,6 +263,24 @@ def run_up(
             wait()
         else:
             _wait_for_an_end(ended, trial)
+
+
+def _check_ports(settings: UpSettings) -> None:
+    """Refuse a taken or a doubled port before anything is started; the service looks at its own."""
+    if not settings.gateway:
+        if settings.mqtt_port is not None:
+            raise ConfigurationError([f"{MQTT_PORT_OPTION} is the broker's, which --no-gateway leaves out"], "up")
+        return
+    wanted = {
+        "--port": settings.port,
+        HTTP_PORT_OPTION: settings.gateway_port,
+        MQTT_PORT_OPTION: settings.mqtt_port or 0,
+    }
+    for (one, port), (other, its_port) in itertools.combinations(wanted.items(), 2):
+        if port and port == its_port:
+            raise ConfigurationError([f"{one} and {other} are both {port}: give two that differ"], "up")
+    check_port(HTTP_HOST, settings.gateway_port, HTTP_PORT_OPTION)
+    check_port(HTTP_HOST, wanted[MQTT_PORT_OPTION], MQTT_PORT_OPTION)
 
 
 def _add_accounts(service: RunningService, settings: UpSettings) -> tuple[Keys, ...]:

@@ -14,10 +14,11 @@ from typing import Any, Final, cast
 
 import click
 
+from agent.bounded_text import bounded
+from agent.disk_refusal import disk_refusal
 from agent.errors import AgentError
 from agent.umask import close_umask
 from simulator.exit_codes import ExitCode, exit_code_of
-from simulator.whole_files import disk_refusal
 
 _PREFIX: Final = "FLEET_SIMULATOR"
 
@@ -132,16 +133,17 @@ def main(arguments: list[str] | None = None) -> Any:
     except click.exceptions.Abort:
         code = ExitCode.INTERRUPTED
     except click.ClickException as error:
+        error.message = bounded(error.message)  # type: ignore[misc]  # what it quotes has any length
         error.show()
         code = error.exit_code
     except AgentError as error:
-        click.echo(f"fleet-simulator: {error}", err=True)
+        click.echo(bounded(f"fleet-simulator: {error}"), err=True)
         code = exit_code_of(error)
     except OSError as error:
         refusal = disk_refusal(error)
         if refusal is None:
             raise
-        click.echo(f"fleet-simulator: {refusal}", err=True)
+        click.echo(bounded(f"fleet-simulator: {refusal}"), err=True)
         code = ExitCode.USAGE
     sys.exit(code if isinstance(code, int) else ExitCode.GOOD)
 

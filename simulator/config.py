@@ -27,6 +27,7 @@ class UpSettings:
         seed: of what they measure.
         gateway: start a broker and a gateway too, with a device ready to be played.
         gateway_port: where the gateway listens for devices that speak HTTP; 0 takes any free one.
+        mqtt_port: of the broker; 0 takes any free one, None the one of the last start in ``data_dir`` when it is free.
         profiles: how the service answers once the devices are registered, as ``service --profile`` takes it.
         accounts: manufacturer accounts, each with keys of its own.
     """
@@ -43,6 +44,7 @@ class UpSettings:
     gateway_port: int = DEFAULT_GATEWAY_PORT
     profiles: tuple[str, ...] = ()
     accounts: int = 1
+    mqtt_port: int | None = None
 
 
 def quota_needed(devices: int, interval_s: float, wait_s: float) -> int:

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 import click
 
+from agent.bounded_text import bounded
 from agent.cli.loading import configuration_faults_end_it, load
 from agent.cli.options import (
     AS_ROOT,
@@ -68,7 +69,7 @@ def _probe(config_path: Path, *, as_json: bool) -> NoReturn:
         with configuration_faults_end_it():
             report = probe_server(load(config_path).config, os.environ)
     except ServiceError as error:
-        click.echo(str(error), err=True)
+        click.echo(bounded(str(error)), err=True)
         raise SystemExit(EXIT_UNREACHABLE) from None
     if as_json:
         print_json(report.to_json())

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from agent.bounded_text import bounded
 from agent.cli.loading import configuration_faults_end_it, load
 from agent.cli.options import EXIT_CHECK_FAILED, config_option, json_option, print_json
 
@@ -44,7 +45,7 @@ def diagnostics(config_path: Path, folder: Path, *, as_json: bool) -> None:
         # A person's directory is not tidied up.
         written = collect(view, Bundle(bounds.max_bytes, keep=10**6, max_age_s=float("inf")), folder.absolute())
     except UpkeepRefused as error:
-        click.echo(f"no bundle was written: {error.message}", err=True)
+        click.echo(bounded(f"no bundle was written: {error.message}"), err=True)
         raise SystemExit(EXIT_CHECK_FAILED) from None
     if as_json:
         print_json(written)

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 import click
+
+from agent.bounded_text import bounded
+from agent.disk_refusal import disk_refusal
+
+_KNOW_DISKS: Final = frozenset({"run"})
+"""Commands that wait for a disk instead of ending."""
 
 
 class LazyGroup(click.Group):
@@ -39,3 +47,31 @@ class LazyGroup(click.Group):
         module, _, attribute = target.partition(":")
         found: click.Command = getattr(import_module(module), attribute)
         return found
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As every group, with messages of bounded length."""
+        with _bounded_messages():
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """As every group, with messages of bounded length, and one line for a disk that takes or gives nothing."""
+        try:
+            with _bounded_messages():
+                return super().invoke(ctx)
+        except OSError as error:
+            refusal = None if ctx.invoked_subcommand in _KNOW_DISKS else disk_refusal(error)
+            if refusal is None:
+                raise
+            from agent.cli.loading import EXIT_CONFIGURATION  # with what reads configurations: not for --help
+
+            sys.stderr.write(bounded(f"{ctx.command_path}: {refusal}\n"))
+            raise SystemExit(EXIT_CONFIGURATION) from None
+
+
+@contextmanager
+def _bounded_messages() -> Iterator[None]:
+    try:
+        yield
+    except click.ClickException as error:
+        error.message = bounded(error.message)  # type: ignore[misc]  # what it quotes has any length
+        raise

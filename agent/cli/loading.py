@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from agent.bounded_text import bounded
 from agent.config.load import DEFAULT_PATH, FindLayer, LoadedConfig, find_layer, load_config
 from agent.errors import ConfigurationError
 
@@ -32,5 +33,5 @@ def configuration_faults_end_it() -> Iterator[None]:
     try:
         yield
     except ConfigurationError as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(bounded(f"{error}\n"))
         raise SystemExit(EXIT_CONFIGURATION) from None

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from agent.bounded_text import bounded
 from agent.cli.loading import EXIT_CONFIGURATION, configuration_faults_end_it, load
 from agent.cli.options import config_option, json_option, print_json, print_table
 
@@ -59,7 +60,7 @@ def release(device_id: str, config_path: Path) -> None:
     try:
         moved = move(config.state_dir, other, SystemClock(), outbox_bounds(config.outbox))
     except StorageError as error:
-        click.echo(f"error: {error}", err=True)
+        click.echo(bounded(f"error: {error}"), err=True)
         raise SystemExit(EXIT_CONFIGURATION) from None
     click.echo(f"{moved} readings of {device_id} are sent as {config.device.device_id}'s from the next start on")
 

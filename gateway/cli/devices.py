@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from agent.bounded_text import bounded
 from agent.cli.loading import configuration_faults_end_it
 from agent.cli.options import EXIT_CHECK_FAILED, EXIT_UNREACHABLE, json_option, print_json, print_table
 from agent.errors import Advice, ServiceError
@@ -130,7 +131,10 @@ def add(
             added = issuer.add(wanted, None, check=False)
     _show(added, config, given, as_json=as_json)
     if csv_path is None and added.kept:
-        click.echo(f"{added.kept[0]} has a token already: device-gateway devices rotate {added.kept[0]}", err=True)
+        click.echo(
+            bounded(f"{added.kept[0]} has a token already: device-gateway devices rotate {added.kept[0]}"),
+            err=True,
+        )
     if added.failed or (csv_path is None and added.kept):
         raise SystemExit(EXIT_CHECK_FAILED)
 
@@ -215,7 +219,7 @@ def revoke(*, config_path: Path, as_json: bool, device_ids: tuple[str, ...]) -> 
         if not as_json and count:
             click.echo(f"{device_id}: {count} token(s) revoked")
         elif not count:
-            click.echo(f"{device_id} has no valid token", err=True)
+            click.echo(bounded(f"{device_id} has no valid token"), err=True)
     _tell_broker(config, any(revoked.values()))
     if not all(revoked.values()):
         raise SystemExit(EXIT_CHECK_FAILED)
@@ -228,7 +232,7 @@ def _ending_well() -> Iterator[None]:
         try:
             yield
         except ServiceError as error:
-            click.echo(f"the service: {error}", err=True)
+            click.echo(bounded(f"the service: {error}"), err=True)
             is_away = error.advice is Advice.RETRY
             raise SystemExit(EXIT_UNREACHABLE if is_away else EXIT_CHECK_FAILED) from None
 
@@ -261,7 +265,7 @@ def _show(added: Added, config: GatewayConfig, given: dict[str, Any], *, as_json
     else:
         _show_text(added, given)
     for line in added.failed:
-        click.echo(line, err=True)
+        click.echo(bounded(line), err=True)
     _tell_broker(config, bool(added.issued))
 
 

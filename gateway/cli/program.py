@@ -7,6 +7,7 @@ from typing import Any, Final
 import click
 
 from agent.app.version import VERSION
+from agent.bounded_text import bounded
 from agent.cli.lazy import LazyGroup
 from agent.cli.loading import EXIT_CONFIGURATION
 
@@ -34,7 +35,7 @@ class GatewayGroup(LazyGroup):
             if (error.name or "").split(".")[0] not in _EXTRA:
                 raise
             text = f"the gateway needs {error.name}: pip install 'device-agent[gateway]'"
-            click.echo(text, err=True)
+            click.echo(bounded(text), err=True)
             raise SystemExit(EXIT_CONFIGURATION) from None
 
 

@@ -90,11 +90,9 @@ class Limits:
 
     Attributes:
         requests_per_minute: 0 counts nothing.
-        body_s: how long a body may take to come, seconds.
     """
 
     requests_per_minute: int = 600
-    body_s: float = 30.0
 
 
 class GatewayApp:
@@ -140,7 +138,7 @@ class GatewayApp:
         """One request."""
         if scope["type"] != "http":
             raise RuntimeError("the gateway's front speaks HTTP only")
-        request = Request(scope, receive, self._limits.body_s)
+        request = Request(scope, receive)
         self.counts["requests"] += 1
         try:
             answer = await self._answer(request)

@@ -45,7 +45,7 @@ class _Refusal:
 
 _BAD: Final = _Refusal(400, "bad_request", "This is no valid request of HTTP/1.1.")
 _SLOW_HEAD: Final = _Refusal(408, "request_timeout", "The headers of the request did not come in time.")
-_SLOW_BODY: Final = _Refusal(408, "request_timeout", "The body of the request stopped coming.")
+_SLOW_BODY: Final = _Refusal(408, "request_timeout", "The body of the request stopped coming, or came too slowly.")
 _LARGE_FRAMING: Final = _Refusal(
     413, "payload_too_large", "The chunk extensions and trailers of the body are too large."
 )

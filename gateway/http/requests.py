@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl, unquote
@@ -29,12 +28,11 @@ class Request:
         segments: the path as it was sent, split; each still percent-encoded.
     """
 
-    __slots__ = ("_body_s", "_receive", "_scope", "device_id", "headers", "method", "segments")
+    __slots__ = ("_receive", "_scope", "device_id", "headers", "method", "segments")
 
-    def __init__(self, scope: Scope, receive: Receive, body_s: float) -> None:
+    def __init__(self, scope: Scope, receive: Receive) -> None:
         self._scope = scope
         self._receive = receive
-        self._body_s = body_s
         self.device_id = ""
         self.method: str = scope["method"]
         # Of a header that comes twice the first one counts, as for the service.
@@ -122,15 +120,8 @@ class Request:
             raise invalid("body", issue) from None
 
     async def _body(self) -> bytes:
+        """The whole body; :class:`~gateway.http.connection_limits.ConnectionLimits` has its time."""
         self._check_headers()
-        try:
-            async with asyncio.timeout(self._body_s):
-                return await self._read()
-        except TimeoutError:
-            message = f"The body did not come within {self._body_s:g} s."
-            raise Fault(408, "request_timeout", message, headers=((b"connection", b"close"),)) from None
-
-    async def _read(self) -> bytes:
         parts: list[bytes] = []
         size = 0
         while True:

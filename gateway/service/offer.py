@@ -46,7 +46,6 @@ class Offer(Discovery, Errands[str]):
         dialect: what the configuration says of the service.
         store: keeps what was found out; None keeps it in memory.
         tell: called with a sentence about what the service takes, after each change.
-        on_unreachable: called when there was no answer.
     """
 
     name = "discovery"
@@ -61,7 +60,6 @@ class Offer(Discovery, Errands[str]):
         dialect: Dialect | None = None,
         store: StoreService | None = None,
         tell: Callable[[str], None] = lambda _text: None,
-        on_unreachable: Callable[[], None] = lambda: None,
     ) -> None:
         server = str(client.connection.base_url)
         super().__init__(client, clock, ServerBook(server, dialect))
@@ -70,7 +68,6 @@ class Offer(Discovery, Errands[str]):
         self._configured = dialect or Dialect()
         self._store = store
         self._tell = tell
-        self._on_unreachable = on_unreachable
         self._server = server
         self._mutex = threading.Lock()
         self._names: frozenset[str] | None = self._configured.extensions
@@ -164,9 +161,6 @@ class Offer(Discovery, Errands[str]):
         del item
         try:
             announcement = ask_for_announcement(self._asker.connection)
-        except TransportError:
-            self._on_unreachable()
-            raise
         except (ServerFault, UnexpectedAnswer):
             self._failures += 1
             if self._names is not None or self._failures < _TRIES:

@@ -37,10 +37,18 @@ class Trouble:
         health: told the state.
         fraction: random numbers in [0, 1).
         repeat_after_s: how soon the same complaint may be told again, seconds.
+        on_end: called after each request with what it failed with, None when it went well.
     """
 
     def __init__(
-        self, name: str, clock: Clock, health: Health, fraction: Callable[[], float], repeat_after_s: float
+        self,
+        name: str,
+        clock: Clock,
+        health: Health,
+        fraction: Callable[[], float],
+        repeat_after_s: float,
+        *,
+        on_end: Callable[[Exception | None], object] = lambda _error: None,
     ) -> None:
         self.name = name
         self._clock = clock
@@ -49,6 +57,7 @@ class Trouble:
         self._patience = Patience(fraction)
         self._complaints = Complaints(_log, lambda: clock.now().monotonic_s, repeat_after_s)
         self._not_before_s = 0.0
+        self._on_end = on_end
 
     @property
     def not_before_s(self) -> float:
@@ -57,6 +66,7 @@ class Trouble:
 
     def met(self, error: ServiceError | InvalidMessage | StorageError) -> None:
         """A request failed: all workers of this kind wait."""
+        self._on_end(error)
         now_s = self._clock.now().monotonic_s
         with self._lock:
             if isinstance(error, StorageError):
@@ -80,6 +90,7 @@ class Trouble:
 
     def over(self) -> None:
         """A request went well."""
+        self._on_end(None)
         with self._lock:
             self._patience.succeeded()
             self._not_before_s = 0.0

@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
+from agent.bounded_text import bounded
 from agent.errors import AgentError, ConfigurationError
 from simulator.demo.folder import DemoFolder, open_folder
 from simulator.demo.proofs import Proof, exit_code
@@ -74,10 +75,10 @@ def demo_command(*, out: Path, devices: int, seed: int, keep: bool, as_json: boo
         return int(ExitCode.INTERRUPTED)
     except ConfigurationError as error:
         for fault in error.faults:
-            click.echo(f"fleet-simulator demo: {fault}", err=True)
+            click.echo(bounded(f"fleet-simulator demo: {fault}"), err=True)
         return int(ExitCode.USAGE)
     except AgentError as error:
-        click.echo(f"fleet-simulator demo: {error}", err=True)
+        click.echo(bounded(f"fleet-simulator demo: {error}"), err=True)
         return int(ExitCode.UNREACHABLE if isinstance(error, ServiceNotStarted) else exit_code_of(error))
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from simulator.exit_codes import ExitCode
 from simulator.fleet.outcomes import OutcomeClass
 
 RECORD_FORMAT: Final = "fleet-run/1"
@@ -28,6 +29,16 @@ class Word(StrEnum):
     """Data lost, doubled or changed (exit code 4)."""
     UNREACHABLE = "unreachable"
     INTERRUPTED = "interrupted"
+
+
+EXIT_CODES: Final = {
+    Word.PASSED: ExitCode.GOOD,
+    Word.FAILED: ExitCode.CHECK_FAILED,
+    Word.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
+    Word.LOST: ExitCode.DATA_LOST,
+    Word.UNREACHABLE: ExitCode.UNREACHABLE,
+    Word.INTERRUPTED: ExitCode.INTERRUPTED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +226,7 @@ class AuditRecord:
         registrations: of an onboarding storm.
         failures: what was sent and not accepted although the scenario plans no such thing, one sentence each.
         unjudged: why it is not complete, one sentence each.
+        took_s: how long the reading back took; 0 where nobody measured it.
     """
 
     readings: StreamAudit | None
@@ -225,6 +237,7 @@ class AuditRecord:
     registrations: StreamAudit | None = None
     failures: tuple[str, ...] = ()
     unjudged: tuple[str, ...] = ()
+    took_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +292,10 @@ class RunRecord:
             such time, or when the work goes on in it.
         partial: why the run did not reach its end, and what of it there is; empty for one that did.
         kind: of the scenario: ``load``, ``onboarding_storm``, ``limiter`` and so on.
-        ages: how old readings were when they were accepted (``readings.age``), like an operation; in ``response``.
+        ages: how old readings were when they were accepted (``readings.age``), and commands when they ended
+            (``commands.age[NAME].STATE``), like operations; in ``response``.
+        load_began_at: when second 0 began: devices are made before it. Empty while they are, and in records of versions
+            before this member.
     """
 
     name: str
@@ -312,4 +328,5 @@ class RunRecord:
     partial: str = ""
     kind: str = "load"
     ages: Operations = field(default_factory=dict)
+    load_began_at: str = ""
     format: str = RECORD_FORMAT

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from simulator.children import ChildFailed, ChildProcess
+from simulator.listening import check_port
 from simulator.watched import describe, make_thread
 
 _log = logging.getLogger(__name__)
@@ -28,6 +29,8 @@ AMQTT_LIMITS: Final = (
     "amqtt in this process, since mosquitto is not installed: MQTT 3.1.1 only, one gateway only, nothing kept over a "
     "restart, and made for trying out"
 )
+PORT_OPTION: Final = "--mqtt-port"
+_HOST: Final = "127.0.0.1"
 _READY_S: Final = 20.0
 _PORT_FILE: Final = "port"
 _PORTS_TRIED: Final = 5
@@ -60,30 +63,38 @@ class Broker:
 
 
 @contextmanager
-def running_broker(folder: Path, log: Path) -> Iterator[Broker]:
+def running_broker(folder: Path, log: Path, port: int | None = None) -> Iterator[Broker]:
     """The best broker that there is, for the length of the block.
 
     Args:
         folder: of its configuration.
         log: where mosquitto's log goes.
+        port: this one and no other; 0 takes any free one, None the one that it had before in this folder when that
+            is free, else any.
 
     Raises:
+        ConfigurationError: the port is taken.
         ChildFailed: it could not be started.
     """
     with ExitStack() as ended:
-        yield _started(folder, log, ended)
+        if port:
+            check_port(_HOST, port, PORT_OPTION)
+        try:
+            broker = _started(folder, log, ended, port)
+        except ChildFailed:
+            if port:
+                check_port(_HOST, port, PORT_OPTION)  # taken between the look and the broker's start
+            raise
+        yield broker
 
 
-def _started(folder: Path, log: Path, ended: ExitStack) -> Broker:
-    """A broker that ``ended`` ends, on the port that it had before in this folder when that is free.
-
-    Else on another one, which nobody else took between its choice and the broker's start.
-    """
+def _started(folder: Path, log: Path, ended: ExitStack, wanted: int | None) -> Broker:
+    """A broker that ``ended`` ends; one whose port may be any is tried again when somebody else took it meanwhile."""
     program = find_mosquitto()
     folder.mkdir(parents=True, exist_ok=True)
-    before = _port_before(folder)
-    for left in reversed(range(_PORTS_TRIED)):
-        port, before = before or _free_port(), 0
+    first = _port_before(folder) if wanted is None else wanted
+    for left in reversed(range(1 if wanted else _PORTS_TRIED)):
+        port, first = first or _free_port(), 0
         try:
             if program is None:
                 broker = Broker(port, AMQTT_LIMITS, shares=False, look=ended.enter_context(_amqtt(port)))
@@ -103,7 +114,7 @@ def _started(folder: Path, log: Path, ended: ExitStack) -> Broker:
 def _mosquitto(program: str, port: int, folder: Path, log: Path) -> Iterator[Callable[[], None]]:
     """Mosquitto as a child process; what raises when it has ended."""
     configuration = folder / "mosquitto.conf"
-    lines = [f"listener {port} 127.0.0.1", "allow_anonymous true", *_LIMITS]
+    lines = [f"listener {port} {_HOST}", "allow_anonymous true", *_LIMITS]
     if os.geteuid() == 0:
         lines.append("user root")  # it would give root up for a user that may not read this folder
     configuration.write_text("\n".join(lines) + "\n")
@@ -159,7 +170,7 @@ def _run_amqtt(port: int, ready: threading.Event, stop: threading.Event) -> None
         asyncio.get_running_loop().set_exception_handler(lambda _loop, context: _log.debug("amqtt: %s", context))
         broker = Amqtt(
             {
-                "listeners": {"default": {"type": "tcp", "bind": f"127.0.0.1:{port}"}},
+                "listeners": {"default": {"type": "tcp", "bind": f"{_HOST}:{port}"}},
                 "plugins": {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}},
             }
         )
@@ -180,7 +191,7 @@ def _port_before(folder: Path) -> int:
         port = int((folder / _PORT_FILE).read_text())
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(("127.0.0.1", port))
+            probe.bind((_HOST, port))
     except (OSError, ValueError, OverflowError):
         return 0
     return port
@@ -188,7 +199,7 @@ def _port_before(folder: Path) -> int:
 
 def _free_port() -> int:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((_HOST, 0))
         return int(probe.getsockname()[1])
 
 
@@ -200,6 +211,6 @@ def _runs(log: Path, begins: int) -> bool:
 
 
 def _listens(port: int) -> bool:
-    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
+    with suppress(OSError), socket.create_connection((_HOST, port), 1.0):
         return True
     return False

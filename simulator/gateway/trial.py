@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Final
 
 from agent.wire import topics
-from simulator.children import ChildProcess
+from simulator.children import ChildFailed, ChildProcess
 from simulator.gateway.broker import Broker, running_broker
 from simulator.gateway.process import GatewayProcess
 from simulator.keys import Keys, curl_line
+from simulator.listening import check_port
 
+HTTP_HOST: Final = "127.0.0.1"
+HTTP_PORT_OPTION: Final = "--gateway-port"
 MQTT: Final = "MQTT"
 HTTP: Final = "HTTP"
 IDENTIFIERS: Final = {MQTT: "UP-YOURS", HTTP: "UP-YOURS-TOO"}
@@ -95,7 +98,13 @@ class Trial:
 
 @contextmanager
 def running_trial(
-    folder: Path, service_url: str, keys: Keys, device_ids: Mapping[str, str], port: int
+    folder: Path,
+    service_url: str,
+    keys: Keys,
+    device_ids: Mapping[str, str],
+    port: int,
+    *,
+    mqtt_port: int | None = None,
 ) -> Iterator[Trial]:
     """Broker and gateway, for the length of the block.
 
@@ -105,19 +114,26 @@ def running_trial(
         keys: of the gateway alone.
         device_ids: which devices get a token, by how they talk.
         port: for devices that speak HTTP; 0 takes any free one.
+        mqtt_port: of the broker, as in :func:`~simulator.gateway.broker.running_broker`.
 
     Raises:
+        ConfigurationError: a port is taken.
         ChildFailed: one of them could not be started.
         UnexpectedAnswer: a device got no token.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with running_broker(folder / "broker", folder / "broker.log") as broker:
+    with running_broker(folder / "broker", folder / "broker.log", mqtt_port) as broker:
         child = ChildProcess("gateway", folder / "gateway.log")
         try:
             gateway = GatewayProcess(folder / "gateway", child, folder / "gateway.log")
             gateway.configure(service_url, keys, broker, port)
             gateway.begin()
-            gateway.wait_until_ready()
+            try:
+                gateway.wait_until_ready()
+            except ChildFailed:
+                child.end()  # so that the port is not its own
+                check_port(HTTP_HOST, port, HTTP_PORT_OPTION)
+                raise
             devices = []
             for transport, device_id in device_ids.items():
                 own = folder / f"{transport.lower()}-device"

@@ -23,12 +23,14 @@ class ReadLabel:
         text: the code's text; empty when there is a problem before it.
         label: the text's parts, when it is a label of ours.
         problem: one sentence that says why there is no label; empty when there is one.
+        where: the picture, and the place in it when it shows several; empty stands for the path.
     """
 
     path: Path
     text: str
     label: LabelText | None
     problem: str = ""
+    where: str = ""
 
 
 def read_label_files(
@@ -78,11 +80,22 @@ def _read(path: Path, readers: Sequence[Decoder]) -> ReadLabel:
     if len(found) != 1:
         count = "no QR code" if not found else f"{len(found)} different QR codes"
         return ReadLabel(path, "", None, f"{path}: {count} in this picture; one label per picture is needed")
+    return label_of_code(found.pop(), path, str(path))
+
+
+def label_of_code(data: bytes, path: Path, where: str) -> ReadLabel:
+    """What a code's bytes say as a label.
+
+    Args:
+        data: the code's bytes.
+        path: the picture.
+        where: the picture and the place in it, for people.
+    """
     try:
-        text = found.pop().decode()
+        text = data.decode()
     except UnicodeDecodeError:
-        return ReadLabel(path, "", None, f"{path}: the code holds bytes that are no UTF-8 text")
+        return ReadLabel(path, "", None, f"{where}: the code holds bytes that are no UTF-8 text", where)
     try:
-        return ReadLabel(path, text, read_text(text))
+        return ReadLabel(path, text, read_text(text), "", where)
     except InvalidQr as problem:
-        return ReadLabel(path, text, None, f"{path}: {problem}")
+        return ReadLabel(path, text, None, f"{where}: {problem}", where)

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from agent.wire.limits import IDENTIFIER_CHARACTERS
 from simulator.labels.errors import LabelError
-from simulator.labels.reading import ReadLabel, read_label_files
+from simulator.labels.reading import ReadLabel
+from simulator.labels.verify.page_labels import read_page_labels
 from simulator.onboarding.steps import Subject
 
 _MANIFEST: Final = "manifest.json"
@@ -38,10 +40,10 @@ class Found:
 
 
 def find_labels(paths: Sequence[Path], *, pictures: bool) -> Found:
-    """The labels of folders, manifests and pictures.
+    """The labels of folders, manifests, pictures and PDF documents.
 
     Args:
-        paths: folders, ``manifest.json`` files, or single pictures.
+        paths: folders, ``manifest.json`` files, pictures or PDF documents with any number of labels.
         pictures: decode the pictures of a folder even when it has a manifest.
 
     Raises:
@@ -54,11 +56,11 @@ def find_labels(paths: Sequence[Path], *, pictures: bool) -> Found:
         if manifest.name == _MANIFEST and manifest.is_file() and not (pictures and path.is_dir()):
             subjects += _read_manifest(manifest)
             continue
-        for read in read_label_files(path):
+        for read in read_page_labels([path]):
             if read.label is None:
                 unread.append(read)
             else:
-                subjects.append(Subject(read.text, read.label.product_id, read.label.device_identifier, str(read.path)))
+                subjects.append(Subject(read.text, read.label.product_id, read.label.device_identifier, read.where))
     unique = {(one.product_id, one.device_identifier): one for one in reversed(subjects)}
     kept = sorted(unique.values(), key=_order(subjects).__getitem__)
     return Found(tuple(kept), len(subjects) - len(kept), tuple(unread))
@@ -91,4 +93,6 @@ def _subject(label: Any, where: str) -> Subject:
     if not all(isinstance(member, str) and member for member in members):
         raise LabelError(f"{where}: it lacks text, product_id or identifier")
     text, product_id, identifier = members
+    if (longest := max(len(str(one)) for one in members[1:])) > IDENTIFIER_CHARACTERS:
+        raise LabelError(f"{where}: an id in it has {longest} characters; the limit is {IDENTIFIER_CHARACTERS}")
     return Subject(str(text), str(product_id), str(identifier), where)

@@ -9,6 +9,7 @@ from typing import Final
 
 import click
 
+from agent.bounded_text import bounded
 from agent.errors import AgentError, ConfigurationError
 from agent.wire.probe.line import ProbeLine
 from agent.wire.probe.look import look
@@ -71,7 +72,7 @@ def probe_command(
         if html_path is not None:
             _write_page(html_path, report)
     except AgentError as error:
-        click.echo("; ".join(error.faults) if isinstance(error, ConfigurationError) else str(error), err=True)
+        click.echo(bounded("; ".join(error.faults) if isinstance(error, ConfigurationError) else str(error)), err=True)
         click.get_current_context().exit(exit_code_of(error))
     if as_json:
         click.echo(json.dumps(report.to_json(), indent=2, ensure_ascii=False))
@@ -85,7 +86,7 @@ def _probe(line: ProbeLine, *, device_id: str, may_write: bool) -> ProbeReport:
     notes = look(line, device_id=device_id)
     if may_write and not notes.is_gateway:
         for sentence in announce(device_id):
-            click.echo(f"writes {sentence}", err=True)
+            click.echo(bounded(f"writes {sentence}"), err=True)
         write(notes, device_id)
     return notes.report(may_write=may_write and not notes.is_gateway)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -77,6 +78,8 @@ class CheckRun:
         checks: in the order of the run.
         problems: what concerns the run as a whole.
         began_at: RFC 3339.
+        seconds: how long all of it took; None: as long as its checks together.
+        group_seconds: how long the checks of a group took that went on at the same time; of others the sum counts.
         text, text_title: a text to copy, and what it is; empty without one.
     """
 
@@ -87,6 +90,8 @@ class CheckRun:
     checks: tuple[Check, ...]
     problems: tuple[str, ...] = ()
     began_at: str = ""
+    seconds: float | None = None
+    group_seconds: Mapping[str, float] = field(default_factory=dict)
     text: str = ""
     text_title: str = ""
 

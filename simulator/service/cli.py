@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from agent.bounded_text import bounded
 from agent.errors import ConfigurationError
 from agent.wire.limits import QUOTA_PER_MINUTE
 from agent.wire.secret import Secret
@@ -206,10 +207,10 @@ def service_command(  # noqa: PLR0917 - click passes all of them by name
         serve(config, _greet)
     except ConfigurationError as exc:
         for fault in exc.faults:
-            click.echo(f"error: {fault}", err=True)
+            click.echo(bounded(f"error: {fault}"), err=True)
         sys.exit(2)
     except PartEnded as exc:
-        click.echo(f"error: {exc}", err=True)
+        click.echo(bounded(f"error: {exc}"), err=True)
         sys.exit(1)
 
 

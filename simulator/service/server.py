@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import functools
 import logging
 import signal
@@ -18,6 +17,7 @@ import uvicorn
 
 from agent.errors import ConfigurationError
 from agent.wire.secret import Secret
+from simulator.listening import refused_port
 from simulator.service.app import build_app
 from simulator.service.config import ServiceConfig
 from simulator.service.corked import CorkedProtocol
@@ -242,12 +242,8 @@ def listen(host: str, port: int) -> socket.socket:
         except OSError:
             listener.close()
             raise
-    except OSError as exc:
-        if exc.errno == errno.EADDRINUSE:
-            fault = f"port {port} on {host} is in use: stop what listens there, or give another --port (0 takes any)"
-        else:
-            fault = f"cannot listen on {host} port {port}: {exc.strerror or exc}"
-        raise ConfigurationError([fault], "service") from None
+    except (OSError, UnicodeError) as exc:  # the latter of a host name that cannot be one
+        raise refused_port(host, port, exc, "--port") from None
     return listener
 
 

@@ -20,7 +20,8 @@ import pytest
 
 from agent.wire.secret import Secret
 from gateway.certificates import make_certificates
-from gateway.http.app import Limits
+from gateway.config import HttpConfig
+from gateway.front_settings import http_settings
 from gateway.http.connection_limits import ConnectionLimits
 from gateway.http.front import HttpFront, HttpSettings
 from simulator.service.config import ServiceConfig
@@ -34,9 +35,7 @@ SHORT = ConnectionLimits(head_s=0.3, body_s=0.3, linger_s=0.3)
 
 @contextlib.contextmanager
 def gateway(limits: ConnectionLimits, **settings) -> Iterator[str]:
-    front = HttpFront(
-        HttpSettings(port=0, connections=limits, limits=Limits(body_s=3600), **settings), FakeDesk(), FakeTokens(t="d1")
-    )
+    front = HttpFront(HttpSettings(port=0, connections=limits, **settings), FakeDesk(), FakeTokens(t="d1"))
     front.start()
     try:
         yield front.base_url
@@ -140,6 +139,50 @@ def test_a_body_that_stops_coming_is_answered_408_and_closed(serve):
         answer = rest_of(connection)
     assert answer.startswith(b"HTTP/1.1 408 ")
     assert b'"request_timeout"' in answer
+
+
+def test_curl_uploads_slowly_for_many_periods_and_a_trickle_is_ended(serve):
+    """The whole takes as long as it takes: 2 KiB in each period are enough, and less is too little."""
+    body = ('{"device_id": "d1", "sensor_data": {"warm": 1}}' + " " * 250_000).encode()
+    with serve(ConnectionLimits(body_s=2)) as base_url:
+        assert curl(f"{base_url}/sensor-data", body, bytes_per_s=60_000) in {201, 404}, "the service has no device d1"
+        assert curl(f"{base_url}/sensor-data", body[:5_000], bytes_per_s=500) == 408
+
+
+def test_the_gateways_body_timeout_is_for_each_2_kib_of_a_body():
+    settings = http_settings(HttpConfig(port=0, body_timeout_s=2))
+    front = HttpFront(settings, FakeDesk(), FakeTokens(t="d1"))
+    front.start()
+    body = ('{"device_id": "d1", "sensor_data": {"warm": 1}}' + " " * 250_000).encode()
+    try:
+        assert curl(f"{front.base_url}/sensor-data", body, bytes_per_s=60_000) == 201
+        assert curl(f"{front.base_url}/sensor-data", body[:5_000], bytes_per_s=500) == 408
+    finally:
+        assert front.stop(60)
+
+
+def curl(url: str, body: bytes, *, bytes_per_s: int) -> int:
+    """The status that curl sees when it sends no faster than this; it ends by itself when it is answered early."""
+    command = [
+        require_program("curl"),
+        "--silent",
+        "--insecure",
+        "--noproxy",
+        "*",
+        "-o",
+        "/dev/null",
+        "-w",
+        "%{http_code}",
+    ]
+    for header in (
+        "Content-Type: application/json",
+        "Authorization: Bearer t",
+        "x-api-key: mk_test",
+        "x-secret-key: msk_test",
+    ):
+        command += ["-H", header]
+    command += ["--limit-rate", str(bytes_per_s), "--data-binary", "@-", url]
+    return int(subprocess.run(command, input=body, capture_output=True, check=False, timeout=120).stdout)
 
 
 def test_a_tls_handshake_that_does_not_come_is_given_up(tmp_path):

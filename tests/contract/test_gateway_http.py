@@ -468,16 +468,6 @@ def test_another_media_type_is_415(bench, headers):
     assert error_of(answer) == (415, "unsupported_media_type")
 
 
-def test_a_body_that_does_not_come_is_408():
-    bench = Bench(limits=Limits(body_s=0.05))
-    host, port = bench.front.base_url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=120) as connection:
-        head = "POST /sensor-data HTTP/1.1\r\nhost: x\r\nauthorization: Bearer t1\r\ncontent-length: 10\r\n\r\n{"
-        connection.sendall(head.encode())
-        assert connection.recv(4096).startswith(b"HTTP/1.1 408")
-    bench.close()
-
-
 # --- when the gateway cannot --------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,11 +16,15 @@ from pathlib import Path
 
 import httpx
 import paho.mqtt.client as paho
+import pytest
 
+from agent.errors import ConfigurationError
 from agent.wire import topics
+from agent.wire.secret import Secret
 from simulator.gateway import broker
 from simulator.gateway.trial import MQTT, running_trial
 from simulator.keys import Keys
+from tests.ports import free_port
 from tests.service_running import running
 
 UP = [str(Path(sys.executable).with_name("fleet-simulator")), "up", "--port=0", "--gateway-port=0", "--json"]
@@ -96,6 +101,40 @@ def test_settings_that_cannot_be_used_are_refused_with_2_and_the_fix(tmp_path):
     assert "name: Field required" in refused("--devices=1", f"--product={tmp_path / 'p.yaml'}")
     (tmp_path / "file").write_text("")
     assert "file" in refused(f"--data={tmp_path / 'file' / 'data'}")
+
+
+def test_a_port_that_is_taken_or_wanted_twice_is_refused_at_once_with_its_own_option():
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        for option in ("--port", "--gateway-port", "--mqtt-port"):
+            assert refused(f"{option}={taken}") == (
+                f"fleet-simulator up: port {taken} on 127.0.0.1 is in use: stop what listens there, "
+                f"or give another {option} (0 takes any)\n"
+            )
+    assert "--gateway-port and --mqtt-port are both 9" in refused("--gateway-port=9", "--mqtt-port=9")
+    assert "--no-gateway leaves out" in refused("--no-gateway", "--mqtt-port=0")
+
+
+def test_a_gateway_that_loses_its_port_before_it_listens_names_the_option(tmp_path):
+    keys = Keys("mk_a", Secret("msk_a"))
+    with socket.create_server(("127.0.0.1", 0)) as other, running() as bench:
+        run = running_trial(tmp_path, bench.service.base_url, keys, {}, other.getsockname()[1])
+        with pytest.raises(ConfigurationError, match="give another --gateway-port"), run:
+            pytest.fail("it listens on a port that somebody else has")
+
+
+def test_the_broker_listens_on_the_port_that_it_was_given(tmp_path):
+    process, told = start(f"--data={tmp_path / 'data'}", f"--mqtt-port={(wanted := free_port())}")
+    try:
+        assert told["mqtt_port"] == wanted
+        socket.create_connection(("127.0.0.1", wanted), 10).close()
+    finally:
+        end(process)
+    process, told = start(f"--data={tmp_path / 'data'}")
+    try:
+        assert told["mqtt_port"] == wanted, "the next start keeps it without the option"
+    finally:
+        end(process)
 
 
 def test_up_brings_a_gateway_and_a_device_of_ones_own_that_works_with_its_token_alone():

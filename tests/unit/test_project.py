@@ -220,7 +220,14 @@ def test_the_simulator_uses_only_the_shared_rooms_of_the_agent():
     allowed = {"agent.errors", "agent.wire", "agent.core", "agent.ports", "agent.token_store"}
     # What a scenario says of a server is what the agent's configuration says of it.
     # And one parser of HTTP bounds what comes, and keeps trailers apart from headers, for both servers.
-    shared = {"agent.umask", "agent.config.dialect", "gateway.http.connection_limits", "gateway.http.protocol"}
+    shared = {
+        "agent.bounded_text",
+        "agent.disk_refusal",
+        "agent.umask",
+        "agent.config.dialect",
+        "gateway.http.connection_limits",
+        "gateway.http.protocol",
+    }
     foreign = {}
     for module in modules_of("simulator"):
         used = {name for name in module.imports if name.split(".")[0] in {"agent", "gateway"}} - shared

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from agent.core.values import Contract, OutcomeStatus
-from agent.wire.command_list import OPEN_STATES, RESULT_STATES, CommandStatus
+from agent.wire.command_list import RESULT_STATES, CommandStatus
 from simulator.fleet.audit.found import Found
 from simulator.fleet.audit.frames import CommandEvent, CommandKind
 
-_NOT_TAKEN: Final = OPEN_STATES | {CommandStatus.EXPIRED, CommandStatus.TIMED_OUT}
+_NOT_TAKEN: Final = frozenset(CommandStatus) - RESULT_STATES
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,7 @@ class CommandSums:
         again: effects that began again, as the contract allows after a power cut.
         undelivered: ordered, and never came to the device; not lost, the service still has them or says they expired.
         unjudged: of these, those whose list was not read.
+        stateless: their result was taken, and the service lists them in no state that is known, where it should.
     """
 
     sent: int = 0
@@ -73,6 +74,7 @@ class CommandSums:
     again: int = 0
     undelivered: int = 0
     unjudged: int = 0
+    stateless: int = 0
 
 
 @dataclass(slots=True)
@@ -155,6 +157,8 @@ def judge_commands(events: Iterable[CommandEvent], rules: CommandRules, found: F
             if names:
                 found.add(kind, device, len(names), names)
         sums += _counts(commands.values(), rules.ended_ms)
+        if rules.results_listed:
+            sums["stateless"] += sum(each.reported and None in each.listed for each in commands.values())
         if not rules.lists_read:
             missing = unanswered[device] + _undelivered(commands)
             sums["unjudged"] += max(0, missing - len(_strangers(commands, rules)))

@@ -16,10 +16,10 @@ import numpy as np
 
 from agent.config.dialect import DialectConfig
 from agent.wire.dialect import CommandLists
-from agent.wire.extensions import COMMAND_RESULTS, COMMAND_STATUS, IDEMPOTENCY_KEY
+from agent.wire.extensions import COMMAND_RESULTS, COMMAND_STATUS, IDEMPOTENCY_KEY, RECORDED_AT
 from simulator.exit_codes import ExitCode
 from simulator.fleet.audit.command_findings import CommandRules, CommandSums, judge_commands
-from simulator.fleet.audit.coverage import Coverage, cover
+from simulator.fleet.audit.coverage import Coverage, RecordedRun, check_of_one_run, cover
 from simulator.fleet.audit.folder import AuditedDevice, find_ledgers, read_devices, readback_path
 from simulator.fleet.audit.found import Found
 from simulator.fleet.audit.frames import LedgerHeader
@@ -53,12 +53,14 @@ class AuditSettings:
         findings_max: how many devices are listed; the sums count all.
         range_readings: how many readings are judged at once.
         refusals_planned: the run makes readings on purpose that a service refuses.
+        recorded: what the run's record says of it; None without one.
     """
 
     late_after_s: float = 300.0
     findings_max: int = 1000
     range_readings: int = RANGE_READINGS
     refusals_planned: bool = False
+    recorded: RecordedRun | None = None
 
 
 async def audit_run(run: Path, pages: Pages, settings: AuditSettings, told: Told) -> AuditRecord:
@@ -71,10 +73,12 @@ async def audit_run(run: Path, pages: Pages, settings: AuditSettings, told: Told
         told: told now and then, with how many devices are read back and how many there are.
 
     Raises:
-        ConfigurationError: there are no ledgers, or no list of devices, or they cannot be read.
+        ConfigurationError: there are no ledgers, or no list of devices, they cannot be read, or are not of one run.
         StorageError: the disk does not take what is read back.
     """
-    books = [survey(path) for path in find_ledgers(run)]
+    surveys = {path: survey(path) for path in find_ledgers(run)}
+    check_of_one_run(surveys, settings.recorded)
+    books = list(surveys.values())
     devices = read_devices(run)
     task = _task(books, devices)
     result = await read_back(task, pages, readback_path(run), told)
@@ -149,7 +153,7 @@ def _judge(
     weights = weigh_stored(readback_path(run), size)
     for book in books:
         weights[: len(book.weights)] += book.weights[:size]
-    coverage = cover(books, devices)
+    coverage = cover(books, devices, settings.recorded)
     reading_rules, command_rules = _rules(books, coverage, result, settings, size)
     paths = [*find_ledgers(run), readback_path(run)]
 
@@ -194,6 +198,11 @@ def _unjudged(books: Sequence[LedgerSurvey], readings: ReadingSums, commands: Co
             "readings carry neither a number (audit.numbers) nor a time of their own (recorded_at), so that they "
             "cannot be told apart"
         )
+    if commands.stateless:
+        yield (
+            f"{commands.stateless:,} commands are listed in a state that is not known, or in none, although their "
+            "result was taken: whether it was kept cannot be judged"
+        )
     if commands.unjudged:
         yield (
             f"{commands.unjudged:,} commands never came to their devices, and their lists were not read: this service "
@@ -234,6 +243,7 @@ def _rules(
             read,
             whole,
             header.dated_when_made,
+            RECORDED_AT in header.offers,
         ),
         CommandRules(
             ordered_here=any(book.orders for book in books),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,7 @@ from simulator.whole_files import cannot_write, write_whole
 
 _FOLDER: Final = "audit"
 _DEVICES: Final = "devices.csv"
+_DEVICES_END: Final = 10_000_000
 _COLUMNS: Final = ("device", "device_id", "name")
 
 
@@ -55,6 +57,11 @@ def find_ledgers(run: Path) -> tuple[Path, ...]:
     return found
 
 
+def has_ledgers(run: Path) -> bool:
+    """Whether a run was made with an audit, which needs them."""
+    return any((run / _FOLDER).glob("worker-*.ledger"))
+
+
 def write_devices(run: Path, devices: Iterable[AuditedDevice]) -> None:
     """Write down who the indices are.
 
@@ -82,11 +89,26 @@ def read_devices(run: Path) -> tuple[AuditedDevice, ...]:
     path = run / _FOLDER / _DEVICES
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            return tuple(_rows(file))
+            devices = tuple(_rows(file))
     except OSError as error:
         raise ConfigurationError([f"cannot be read: {error.strerror}"], str(path)) from None
     except (ValueError, KeyError, TypeError, csv.Error):
         raise ConfigurationError([f"is no list of devices with the columns {', '.join(_COLUMNS)}"], str(path)) from None
+    if faults := [*_faults(devices)]:
+        raise ConfigurationError(faults, str(path))
+    return devices
+
+
+def _faults(devices: Sequence[AuditedDevice]) -> Iterator[str]:
+    """What cannot be in a list that a run wrote."""
+    for column in ("device", "device_id"):
+        counts = Counter(getattr(each, column) for each in devices)
+        for value, count in counts.items():
+            if count > 1:
+                yield f"{column} {value} is in it {count} times: take the copies away"
+    for each in devices:
+        if not 0 <= each.device < _DEVICES_END or not each.device_id:
+            yield f"device {each.device} with the id {each.device_id!r} is no device of a run"
 
 
 def _rows(file: Iterable[str]) -> Iterator[AuditedDevice]:

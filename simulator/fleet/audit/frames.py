@@ -153,6 +153,11 @@ class Frame:
     kind: bytes
     body: bytes
 
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in the file, its head included."""
+        return _HEAD.size + len(self.body)
+
     def json(self) -> dict[str, Any]:
         """The body of ``H``, ``G`` and ``E``."""
         value: dict[str, Any] = json.loads(self.body)

@@ -21,7 +21,7 @@ from agent.errors import InvalidMessage, NotFound, Refused, ServiceError, Storag
 from agent.wire import paths
 from agent.wire.commands import CommandRecord
 from agent.wire.dialect import AnswerReading
-from agent.wire.extensions import LIST_PARAMETERS
+from agent.wire.extensions import LIST_PARAMETERS, RECORDED_AT
 from agent.wire.limits import PAGE_MAX
 from agent.wire.sensor_data import SensorDataRecord
 from simulator.fleet.audit.book import NUMBERS_OF_A_RUN
@@ -162,9 +162,11 @@ class _ReadBack:
         self._writer = writer
         self._told = told
         self._asks_by_parameters = LIST_PARAMETERS in task.offers
+        self._keeps_times = RECORDED_AT in task.offers and task.time_name is None
         self._queries = _queries(task.window) if self._asks_by_parameters else [{}]
         self._unread: set[int] = set()
         self._shapeless = 0
+        self._timeless = 0
         self._homeless = 0
         self._perhaps_cut = 0
         self._gone: dict[int, AuditedDevice] = {}
@@ -199,6 +201,13 @@ class _ReadBack:
             yield (
                 f"{self._homeless:,} stored readings name no device, so that nobody can tell whose they are: loss "
                 "cannot be judged"
+            )
+        if self._malformed:
+            yield f"{self._malformed:,} rows in lists of commands cannot be read as commands"
+        if self._timeless:
+            yield (
+                f"{self._timeless:,} readings came back without a recorded_at that can be read, from a service that "
+                "announces it: whether their times were kept cannot be judged"
             )
         if self._shapeless:
             yield (
@@ -301,6 +310,7 @@ class _ReadBack:
             self._foreign += 1
             return
         self._rows += 1
+        self._timeless += self._keeps_times and recorded_ms == NO_TIME
         self._writer.stored(
             STORED_RECORD.pack(device, sequence, digest_values(values), min(place, _AT_MAX), recorded_ms, received_ms)
         )

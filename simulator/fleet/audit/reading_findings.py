@@ -31,11 +31,12 @@ Flags = npt.NDArray[np.bool_]
 
 OFF_S: Final = 2 * DATE_RESOLUTION_S
 """A device that goes by the service's ``Date`` is never further off than this."""
-_NEVER: Final = 2**62
+NEVER: Final = 2**62
+"""``accepted_at`` of a reading that nobody accepted."""
 _QUICKEST: Final = 0.05
 """This share of the readings came so quickly that what they took is no part of how far two clocks are apart."""
-_SEQUENCE_BITS: Final = 32
-_SEQUENCE_MASK: Final = 2**_SEQUENCE_BITS - 1
+SEQUENCE_BITS: Final = 32
+_SEQUENCE_MASK: Final = 2**SEQUENCE_BITS - 1
 _TIME_BITS: Final = 43
 _ROUNDED_MS: Final = 1
 _SECOND_MS: Final = 1000
@@ -52,6 +53,7 @@ class ReadingRules:
         read: by device index: whether it was read back to the end; what was not is not judged.
         whole: by device index: whether its ledger is; where it is not, what is unknown may have been sent.
         dated_when_made: see :class:`~simulator.fleet.audit.frames.LedgerHeader`.
+        keeps_times: the service announces that it keeps ``recorded_at``: another time is no choice of its then.
     """
 
     by_sequence: bool
@@ -60,6 +62,7 @@ class ReadingRules:
     read: Flags
     whole: Flags
     dated_when_made: bool = False
+    keeps_times: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +107,14 @@ def judge_readings(records: Records, stored: Records, rules: ReadingRules, found
     Returns:
         The sums of these devices.
     """
-    facts = _facts_of(records)
+    facts = facts_of(records)
     rows = _rows_of(stored, facts, rules)
-    judged = rules.read[facts.keys >> _SEQUENCE_BITS]
+    judged = rules.read[facts.keys >> SEQUENCE_BITS]
     copies = _count(rows.fact, facts.size)
-    accepted, refused = facts.accepted_at < _NEVER, facts.refused
+    accepted, refused = facts.accepted_at < NEVER, facts.refused
     allowed = np.ones(facts.size, dtype=np.int64) if rules.replays else facts.open_sends + 1
-    altered, dated = _altered(rows, facts)
-    first_received = np.full(facts.size, _NEVER, dtype=np.int64)
+    altered, dated = _altered(rows, facts, keeps_times=rules.keeps_times)
+    first_received = np.full(facts.size, NEVER, dtype=np.int64)
     ordered = rows.received != NO_TIME
     np.minimum.at(first_received, rows.fact[ordered], rows.received[ordered])
     wrong = {
@@ -152,7 +155,7 @@ def judge_readings(records: Records, stored: Records, rules: ReadingRules, found
 
 
 @dataclass(frozen=True, slots=True)
-class _Facts:
+class ReadingFacts:
     """Readings by key (device << 32 | sequence), ascending; times in milliseconds since the run's begin.
 
     Attributes:
@@ -176,6 +179,7 @@ class _Facts:
 
     @property
     def size(self) -> int:
+        """How many readings."""
         return len(self.keys)
 
 
@@ -194,7 +198,8 @@ class _Rows:
     strangers: Flags
 
 
-def _facts_of(records: Records) -> _Facts:
+def facts_of(records: Records) -> ReadingFacts:
+    """What the ledgers say of each reading."""
     runs = {kind: _run_out(records[records["kind"] == kind]) for kind in ReadingKind}
     keys = np.unique(np.concatenate([found for found, _ in runs.values()]))
     size = len(keys)
@@ -213,10 +218,10 @@ def _facts_of(records: Records) -> _Facts:
     sends = _count(np.searchsorted(keys, runs[ReadingKind.SENT][0]), size)
     open_sends = _count(np.searchsorted(keys, runs[ReadingKind.RESENT][0]), size)
     sends += open_sends + _count(np.searchsorted(keys, runs[ReadingKind.RESENT_AFTER_REFUSAL][0]), size)
-    accepted_at = np.full(size, _NEVER, dtype=np.int64)
+    accepted_at = np.full(size, NEVER, dtype=np.int64)
     accepted, times = runs[ReadingKind.ACCEPTED]
     np.minimum.at(accepted_at, np.searchsorted(keys, accepted), times)
-    return _Facts(
+    return ReadingFacts(
         keys=keys,
         has_sent=has_sent,
         digest=placed("digest", 0),
@@ -231,13 +236,13 @@ def _facts_of(records: Records) -> _Facts:
     )
 
 
-def _rows_of(stored: Records, facts: _Facts, rules: ReadingRules) -> _Rows:
+def _rows_of(stored: Records, facts: ReadingFacts, rules: ReadingRules) -> _Rows:
     if rules.by_sequence:
         keys, order = facts.keys, np.arange(facts.size)
         wanted = _keys(stored)
     else:
         # Device and millisecond in one number; the order of the facts is another one then.
-        devices = facts.keys >> _SEQUENCE_BITS
+        devices = facts.keys >> SEQUENCE_BITS
         keys = _timed(devices, facts.recorded, missing=-1)
         order = np.argsort(keys, kind="stable")
         keys = keys[order]
@@ -257,26 +262,26 @@ def _rows_of(stored: Records, facts: _Facts, rules: ReadingRules) -> _Rows:
     )
 
 
-def _altered(rows: _Rows, facts: _Facts) -> tuple[Flags, int]:
+def _altered(rows: _Rows, facts: ReadingFacts, *, keeps_times: bool) -> tuple[Flags, int]:
     """Which facts came back as something else, and how many rows have the time of arrival instead of their own."""
     known = facts.has_sent[rows.fact]
     carried = facts.recorded[rows.fact]
     both = known & (carried != NO_TIME) & (rows.recorded != NO_TIME)
     apart = np.where(both, np.abs(rows.recorded - np.where(both, carried, 0)), 0)
-    # A service may keep whole seconds, or its own time of arrival (the specification knows no recorded_at).
-    whole_second = (rows.recorded % _SECOND_MS == 0) & (apart < _SECOND_MS)
-    retimed = both & (apart > _ROUNDED_MS) & ~whole_second
-    by_service = retimed & (np.abs(rows.recorded - rows.received) <= _ROUNDED_MS)
+    # A service may keep whole seconds of all times, or its own time of arrival (the specification has no recorded_at).
+    keeps_seconds = not (rows.recorded[both] % _SECOND_MS).any()
+    retimed = both & (apart > _ROUNDED_MS) & ~(keeps_seconds & (apart < _SECOND_MS))
+    by_service = retimed & (np.abs(rows.recorded - rows.received) <= _ROUNDED_MS) & (not keeps_times)
     wrong = (known & (rows.digest != facts.digest[rows.fact])) | (retimed & ~by_service)
     altered = np.zeros(facts.size, dtype=np.bool_)
     altered[rows.fact[wrong]] = True
     return altered, int(by_service.sum())
 
 
-def _misdated(facts: _Facts, received: Ints, found: Found) -> Flags:
+def _misdated(facts: ReadingFacts, received: Ints, found: Found) -> Flags:
     """Which readings carry another time than theirs; nobody can say while no time of arrival is known."""
     dated = facts.has_sent & (facts.recorded != NO_TIME)
-    there = facts.has_sent & (received < _NEVER)
+    there = facts.has_sent & (received < NEVER)
     misdated = np.zeros(facts.size, dtype=np.bool_)
     if not dated.any() or not there.any():
         return misdated
@@ -288,23 +293,23 @@ def _misdated(facts: _Facts, received: Ints, found: Found) -> Flags:
     return misdated
 
 
-def _reordered(facts: _Facts, received: Ints) -> Flags:
+def _reordered(facts: ReadingFacts, received: Ints) -> Flags:
     """Accepted before another one of the device was first sent, and received after it."""
-    there = np.flatnonzero((received < _NEVER) & facts.has_sent)
+    there = np.flatnonzero((received < NEVER) & facts.has_sent)
     reordered = np.zeros(facts.size, dtype=np.bool_)
     if not len(there):
         return reordered
     # The device as the high part of each number keeps devices apart: a later device's least is above all of this one.
-    device = (facts.keys[there] >> _SEQUENCE_BITS) - int(facts.keys[there[0]] >> _SEQUENCE_BITS)
+    device = (facts.keys[there] >> SEQUENCE_BITS) - int(facts.keys[there[0]] >> SEQUENCE_BITS)
     base = int(received[there].min())
     arrival = (device << _TIME_BITS) + np.minimum(received[there] - base, 2**_TIME_BITS - 1)
     sent = (device << _TIME_BITS) + facts.sent_at[there]
     order = np.argsort(sent, kind="stable")
     least = np.minimum.accumulate(arrival[order][::-1])[::-1]
     accepted_at = facts.accepted_at[there]
-    judged = accepted_at < _NEVER
+    judged = accepted_at < NEVER
     later = np.searchsorted(sent[order], (device << _TIME_BITS) + np.where(judged, accepted_at, 0), side="right")
-    least = np.append(least, _NEVER)
+    least = np.append(least, NEVER)
     reordered[there] = judged & (least[later] < arrival)
     return reordered
 
@@ -318,7 +323,7 @@ def _run_out(records: Records) -> tuple[Ints, Ints]:
 
 
 def _keys(records: Records) -> Ints:
-    keys: Ints = (records["device"].astype(np.int64) << _SEQUENCE_BITS) | records["sequence"].astype(np.int64)
+    keys: Ints = (records["device"].astype(np.int64) << SEQUENCE_BITS) | records["sequence"].astype(np.int64)
     return keys
 
 
@@ -339,7 +344,7 @@ def _flags(keys: Ints, named: Ints) -> Flags:
 
 
 def _tell(found: Found, kind: str, keys: Ints) -> None:
-    devices, begins, counts = np.unique(keys >> _SEQUENCE_BITS, return_index=True, return_counts=True)
+    devices, begins, counts = np.unique(keys >> SEQUENCE_BITS, return_index=True, return_counts=True)
     for device, begin, count in _ints(devices, begins, counts):
         few = keys[begin : begin + min(count, found.keys_kept)] & _SEQUENCE_MASK
         found.add(kind, device, count, [str(sequence) for sequence in few.tolist()])

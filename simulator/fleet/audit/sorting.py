@@ -6,7 +6,9 @@ range, nothing is copied. A device is never split, so one device alone has to fi
 
 from __future__ import annotations
 
+import struct
 import tempfile
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -57,6 +59,9 @@ _COMMAND_NAMES: Final = {
 _COUNTED: Final = (*_READING_NAMES.values(), *(name for name in _COMMAND_NAMES.values() if name != "listed"))
 """What a ledger has at its end as counts, and as records before it."""
 
+_UNREADABLE: Final = (zlib.error, struct.error, ValueError, KeyError, TypeError, AttributeError)
+"""What a frame raises that is whole and holds something else than a ledger's."""
+
 Counts = npt.NDArray[np.int64]
 
 
@@ -75,6 +80,7 @@ class LedgerSurvey:
         last_ms: the last thing written down, since the run's begin.
         with_commands: devices that have to do with commands.
         seen: what is in it, by the names of :class:`~simulator.fleet.audit.book.BookCounts`.
+        excess_bytes: how much of the file is behind its last frame, or behind the first that is not whole.
     """
 
     header: LedgerHeader
@@ -87,11 +93,12 @@ class LedgerSurvey:
     last_ms: int = 0
     with_commands: set[int] = field(default_factory=set)
     seen: Counter[str] = field(default_factory=Counter)
+    excess_bytes: int = 0
 
     @property
     def whole(self) -> bool:
         """Whether everything that was written down is in it."""
-        return self.counts is not None and not self.gaps and not self.lacks
+        return self.counts is not None and not self.gaps and not self.lacks and not self.excess_bytes
 
     @property
     def lacks(self) -> Mapping[str, int]:
@@ -125,11 +132,19 @@ def survey(path: Path) -> LedgerSurvey:
     """
     try:
         frames = read_frames(path)
-        found = LedgerSurvey(_first(frames, path), np.zeros(1, dtype=np.int64))
+        first = next(frames, None)
+        found = LedgerSurvey(_header(first, path), np.zeros(1, dtype=np.int64))
+        whole_bytes = 0 if first is None else first.size_bytes
         for frame in frames:
+            if found.counts is not None:
+                break
             _look_at(found, frame)
+            whole_bytes += frame.size_bytes
+        found.excess_bytes = path.stat().st_size - whole_bytes
     except OSError as error:
         raise ConfigurationError([f"cannot be read: {error.strerror}"], str(path)) from None
+    except _UNREADABLE as error:
+        raise ConfigurationError([f"is damaged: a frame is whole and cannot be read ({error})"], str(path)) from None
     return found
 
 
@@ -140,24 +155,22 @@ def header_of(path: Path) -> LedgerHeader:
         ConfigurationError: it is no ledger, or cannot be read.
     """
     try:
-        return _first(read_frames(path), path)
+        return _header(next(read_frames(path), None), path)
     except OSError as error:
         raise ConfigurationError([f"cannot be read: {error.strerror}"], str(path)) from None
 
 
-def _first(frames: Iterator[Frame], path: Path) -> LedgerHeader:
-    first = next(frames, None)
-    if first is None or first.kind != b"H":
+def _header(frame: Frame | None, path: Path) -> LedgerHeader:
+    if frame is None or frame.kind != b"H":
         raise ConfigurationError(["is no ledger of a run: its begin is missing"], str(path))
-    return _header(first, path)
-
-
-def _header(frame: Frame, path: Path) -> LedgerHeader:
-    value = frame.json()
-    written = value.pop("format", None)
-    if written != LEDGER_FORMAT:
-        raise ConfigurationError([f"has the format {written!r}, not {LEDGER_FORMAT!r}"], str(path))
-    return LedgerHeader(**{**value, "offers": tuple(value["offers"])})
+    try:
+        value = frame.json()
+        written = value.pop("format", None)
+        if written != LEDGER_FORMAT:
+            raise ConfigurationError([f"has the format {written!r}, not {LEDGER_FORMAT!r}"], str(path))
+        return LedgerHeader(**{**value, "offers": tuple(value["offers"])})
+    except _UNREADABLE as error:
+        raise ConfigurationError([f"is damaged: its first frame is no header ({error})"], str(path)) from None
 
 
 def _look_at(found: LedgerSurvey, frame: Frame) -> None:

@@ -102,8 +102,6 @@ def _notes(sums: ReadingSums, result: ReadBackResult, header: LedgerHeader) -> I
         yield f"{sums.unordered:,} readings came back without a time of arrival: their order cannot be judged"
     if result.foreign:
         yield f"{result.foreign:,} readings of other runs with the same devices were left out"
-    if result.malformed:
-        yield f"{result.malformed:,} command records could not be read"
 
 
 def _wrong(**counts: int) -> str:

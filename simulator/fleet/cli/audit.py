@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
 
+from agent.errors import ConfigurationError, InvalidMessage
 from agent.wire import paths
 from agent.wire.extensions import LIST_PARAMETERS
+from agent.wire.times import parse_time
 from simulator.exit_codes import ExitCode
+from simulator.fleet.audit.coverage import RecordedRun
 from simulator.fleet.audit.findings import AuditSettings, audit_run, exit_code_of_audit, offers_of
 from simulator.fleet.audit.telling import lines_of
 from simulator.fleet.cli.options import takes_target
 from simulator.fleet.faults.kinds import plans_refusals
-from simulator.fleet.record import AuditRecord
+from simulator.fleet.record import AuditRecord, RunRecord
 from simulator.fleet.report.writing import RUN_FILE, read_record
 from simulator.fleet.target.asking import Keyring, open_desk
 from simulator.fleet.target.safety import permit, read_targets
@@ -61,15 +65,24 @@ def audit_command(
     keys, 3 not everything could be audited, 4 data lost, doubled, changed or unknown, 5 the target cannot be reached.
     """
     settings = AuditSettings(late_after_s=late_after_s, findings_max=findings_max)
-    if (run / RUN_FILE).exists():
-        planned = plans_refusals(fault.kind for fault in read_record(run).faults)
-        settings = replace(settings, refusals_planned=planned)
     with told_in_one_line():
+        if (run / RUN_FILE).exists():
+            record = read_record(run)
+            planned = plans_refusals(fault.kind for fault in record.faults)
+            settings = replace(settings, refusals_planned=planned, recorded=_recorded(record, run))
         way = find_way(target)
         permit(way.base_url, read_targets(targets) if targets else (), owned=owned)
         audit = asyncio.run(_audit(run, way, settings))
     click.echo(json.dumps(asdict(audit), indent=1) if as_json else "\n".join(lines_of(audit)))
     return exit_code_of_audit(audit)
+
+
+def _recorded(record: RunRecord, run: Path) -> RecordedRun:
+    try:
+        ended_s = parse_time(record.ended_at) if record.ended_at else time.time()
+        return RecordedRun(parse_time(record.began_at), ended_s, record.devices)
+    except InvalidMessage as error:
+        raise ConfigurationError([f"began_at and ended_at are no times: {error}"], str(run / RUN_FILE)) from None
 
 
 async def _audit(run: Path, way: Way, settings: AuditSettings) -> AuditRecord:

@@ -15,26 +15,33 @@ from simulator.fleet.target.discovery import find_offers
 from simulator.fleet.target.provisioning import CleanupCount, clean_up
 from simulator.fleet.target.safety import permit, read_targets
 from simulator.fleet.target.way import TargetOptions, Way, find_way
-from simulator.labels.terminal import show_progress
+from simulator.labels.terminal import WrongUse, show_progress
 from simulator.onboarding.cli.options import told_in_one_line
 
 
 @click.command("cleanup")
 @takes_target
+@click.option(
+    "--prefix",
+    help="Only devices whose identifier begins with this, as identities.prefix of a scenario has it, and the products "
+    "that have no device left then.  [default: all that carry the mark]",
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was removed as JSON.")
 def cleanup_command(
-    *, target: TargetOptions, targets: Path | None, owned: bool, dry_run: bool, as_json: bool
+    *, target: TargetOptions, targets: Path | None, owned: bool, prefix: str | None, dry_run: bool, as_json: bool
 ) -> ExitCode:
-    """Take away everything that fleet runs made on a target: products that carry their mark, with all devices.
+    """Take away what fleet runs made on a target: products that carry their mark, with their devices.
 
     What belongs to anybody else is left alone. Exit codes: 0 nothing is left, 2 usage or wrong keys, 5 the target
     cannot be reached.
     """
+    if prefix is not None and not prefix.strip():
+        raise WrongUse("--prefix is empty: give the first characters of the identifiers, or leave it out")
     with told_in_one_line():
         way = find_way(target)
         permit(way.base_url, read_targets(targets) if targets else (), owned=owned)
-        count = asyncio.run(_clean(way, dry_run=dry_run))
+        count = asyncio.run(_clean(way, prefix or "", dry_run=dry_run))
     if as_json:
         click.echo(f'{{"products": {count.products}, "devices": {count.devices}}}')
     else:
@@ -44,7 +51,7 @@ def cleanup_command(
     return ExitCode.GOOD
 
 
-async def _clean(way: Way, *, dry_run: bool) -> CleanupCount:
+async def _clean(way: Way, prefix: str, *, dry_run: bool) -> CleanupCount:
     with show_progress("removed") as told:
         async with open_desk(way.base_url, Keyring(way.keys), offers=find_offers(way), ca_file=way.ca_file) as desk:
-            return await clean_up(desk, told, dry_run=dry_run)
+            return await clean_up(desk, told, prefix=prefix, dry_run=dry_run)

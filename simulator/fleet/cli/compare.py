@@ -44,7 +44,7 @@ def compare_command(
     interval of the difference leaves no room for none.
 
     Exit codes: 0 nothing is worse, 1 something is worse, 2 the folders hold no runs of one scenario, 3 a generator was
-    at its limit, so that this compares generators.
+    at its limit, so that this compares generators, or the files of a run do not fit together.
     """
     with told_in_one_line():
         found = compare_runs(a, b, Terms(phase, anyway, confidence, margin))

@@ -7,9 +7,12 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from agent.bounded_text import bounded
 from simulator.exit_codes import ExitCode
+from simulator.fleet.cli.options import takes_formats
 from simulator.fleet.report.exports import summary_json
 from simulator.fleet.report.making import make_reports
+from simulator.fleet.report.sheet_files import check_formats
 from simulator.fleet.report.summary import print_summary
 from simulator.onboarding.cli.options import told_in_one_line
 
@@ -23,17 +26,21 @@ from simulator.onboarding.cli.options import told_in_one_line
     envvar="FLEET_SIMULATOR_REPORT_JSON",
     help="Print the figures as JSON, as in summary.json.",
 )
-def report_command(*, folder: Path, as_json: bool) -> ExitCode:
+@takes_formats
+def report_command(*, folder: Path, as_json: bool, formats: tuple[str, ...]) -> ExitCode:
     """Make all reports of a run anew, also of one that was killed or still goes on.
 
-    FOLDER is what a run was given with --out. Made are report.html, summary.json, summary.csv, phases.csv,
-    seconds.csv, generator.csv, junit.xml and metrics.prom, out of run.json and seconds.jsonl.
+    FOLDER is what a run was given with --out. Made are report.html, summary.json, junit.xml, metrics.prom, and the
+    tables summary, phases, seconds, generator, gauges, faults, fault-devices and by-device, out of run.json,
+    seconds.jsonl and the ledgers in audit/. Tables are CSV; --export parquet makes them as Parquet, too.
 
-    Exit codes: 0 they are made, whatever the run's verdict; 2 the folder holds no run, or a damaged one; 5 a file could
+    Exit codes: 0 they are made, whatever the run's verdict; 2 the folder holds no run, or a damaged one, or Parquet
+    needs pyarrow; 3 its files do not fit together, such as a record with other counts than its seconds; 5 a file could
     not be written.
     """
     with told_in_one_line():
-        made = make_reports(folder)
+        check_formats(formats)
+        made = make_reports(folder, formats)
     if as_json:
         click.echo(summary_json(made.record), nl=False)
     else:
@@ -41,5 +48,7 @@ def report_command(*, folder: Path, as_json: bool) -> ExitCode:
         if made.page.exists():
             click.echo(f"report: {made.page}")
     for sentence in made.missing:
-        click.echo(f"Error: {sentence}", err=True)
-    return ExitCode.UNREACHABLE if made.missing else ExitCode.GOOD
+        click.echo(bounded(f"Error: {sentence}"), err=True)
+    if made.missing:
+        return ExitCode.UNREACHABLE
+    return ExitCode.INCONCLUSIVE if made.doubts else ExitCode.GOOD

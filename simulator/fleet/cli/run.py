@@ -11,9 +11,10 @@ from rich.console import Console
 
 from agent.errors import ConfigurationError
 from simulator.exit_codes import ExitCode
-from simulator.fleet.cli.options import read_or_refuse, takes_python, takes_target
+from simulator.fleet.cli.options import read_or_refuse, takes_formats, takes_python, takes_target
 from simulator.fleet.report.live import RunView, run_view
 from simulator.fleet.report.prometheus import MeteredView, MetricsAddress
+from simulator.fleet.report.sheet_files import check_formats
 from simulator.fleet.report.standing import RunHead
 from simulator.fleet.report.writing import record_text
 from simulator.fleet.run.performing import Stage, perform
@@ -43,6 +44,7 @@ from simulator.onboarding.cli.options import told_in_one_line
 )
 @click.option("--quiet", is_flag=True, help="Show nothing; the exit code tells.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record of the run as JSON.")
+@takes_formats
 @takes_python
 def run_command(
     *,
@@ -57,6 +59,7 @@ def run_command(
     metrics_port: int | None,
     quiet: bool,
     as_json: bool,
+    formats: tuple[str, ...],
     allow_python: bool,
 ) -> ExitCode:
     """Run a fleet against a service, as SCENARIO says, and prove that nothing was lost.
@@ -66,6 +69,7 @@ def run_command(
     changed, 5 the target cannot be reached or went away, or the record could not be written, 130 ended by Ctrl-C.
     """
     with told_in_one_line(), terminations_as_interrupts(), ExitStack() as ends:
+        check_formats(formats)
         file = read_or_refuse(scenario, allow_python=allow_python)
         folder = out or Path("fleet-runs") / f"{file.scenario.scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
         if local:
@@ -85,7 +89,7 @@ def run_command(
             view = run_view(console, head, quiet=quiet)
             return view if metrics_port is None else MeteredView(view, MetricsAddress(metrics_port))
 
-        record = perform(Stage(file, way, folder, permissions, audit), make_view)
+        record = perform(Stage(file, way, folder, permissions, audit, formats), make_view)
     if as_json:
         click.echo(record_text(record), nl=False)
     elif not quiet and (folder / "report.html").exists():  # a disk that is full may have refused it

@@ -21,7 +21,7 @@ from simulator.fleet.record import Span
 from simulator.fleet.settings import Delay, Seconds, Section, Share, key
 from simulator.fleet.signals.base import Individual, salt_of
 
-NAMES_KEPT: Final = 1000
+NAMES_KEPT: Final = 100_000
 """So many concerned devices are named in the truth; the hash tells the others."""
 
 

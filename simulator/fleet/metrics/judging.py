@@ -6,6 +6,7 @@ are what was done while the phases lasted.
 
 What was not measured never holds: a threshold about an operation that never ran, a window without an exchange, a run
 shorter than the window, an audit that could not read everything back. In a run that ended early it is not judged.
+Neither is one about the age of commands that holds while some of them have no known end.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from simulator.fleet.metrics.sliding import Measure, measure_of
 from simulator.fleet.metrics.stages import FAMILY
 from simulator.fleet.metrics.subjects import Source, Unit
 from simulator.fleet.metrics.thresholds import Threshold
+from simulator.fleet.metrics.unended import why_unjudged
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import (
     AuditRecord,
@@ -71,10 +73,7 @@ def judge(thresholds: Sequence[Threshold], record: RunRecord, seconds: Iterable[
         for watch in watches:
             watch.feed(second if watch.threshold.unit is Unit.RATE else whole)
     totals = _totals(record)
-    return tuple(
-        _result(watch.threshold, watch.observed(record, totals, count), is_partial=bool(record.partial))
-        for watch in watches
-    )
+    return tuple(_result(watch.threshold, watch.observed(record, totals, count), record, totals) for watch in watches)
 
 
 def _of_phases(seconds: Iterable[Second], until_s: float | None) -> Iterator[tuple[Second, Second]]:
@@ -221,17 +220,18 @@ def _audited(threshold: Threshold, audit: AuditRecord | None) -> _Observed:
     return _Observed(value)
 
 
-def _result(threshold: Threshold, observed: _Observed, *, is_partial: bool) -> ThresholdResult:
+def _result(threshold: Threshold, observed: _Observed, record: RunRecord, totals: Operations) -> ThresholdResult:
     held = observed.value is not None and _COMPARE[threshold.operator](observed.value, threshold.limit)
+    doubt = why_unjudged(threshold.subject, threshold.unit, record.commands, totals) if held else ""
     return ThresholdResult(
         threshold.expression,
-        held,
+        held and not doubt,
         observed.value,
         threshold.unit.value,
         observed.at_s,
-        observed.reason,
+        observed.reason or doubt,
         # Nobody can blame a run for what it had no time to measure.
-        judged=observed.value is not None or not is_partial,
+        judged=not doubt and (observed.value is not None or not record.partial),
     )
 
 

@@ -188,9 +188,8 @@ def chosen(second: Second, subject: Subject) -> list[Tally]:
     return [
         tally
         for name, tallies in second.operations.items()
-        if subject.names_operation(name)
         for outcome, tally in tallies.items()
-        if outcome in subject.outcomes
+        if subject.chooses(name, outcome)
     ]
 
 

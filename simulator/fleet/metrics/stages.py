@@ -8,11 +8,11 @@ do not add up, so the whole way is measured as well: ``commands.round_trip``, fr
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum, StrEnum
 from typing import Final
 
-from simulator.fleet.metrics.ages import AGE_OPERATIONS
+from simulator.fleet.metrics.ages import command_operation, is_age
 from simulator.fleet.metrics.histogram import merged
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import OutcomeClass
@@ -43,7 +43,7 @@ _ROUND_TRIP_OPERATION: Final = f"{FAMILY}.{ROUND_TRIP}"
 _ENDED_KEPT: Final = 65_536
 """Commands that ended and are not whole yet; of more than these the oldest is forgotten."""
 STAGE_OPERATIONS: Final = (*(stage.operation for stage in _MEASURED), _ROUND_TRIP_OPERATION)
-_DERIVED: Final = frozenset((*STAGE_OPERATIONS, *AGE_OPERATIONS))
+_DERIVED: Final = frozenset(STAGE_OPERATIONS)
 
 
 class EndState(StrEnum):
@@ -59,15 +59,20 @@ class EndState(StrEnum):
 
 
 class _Way:
-    """One command: when it got where, which stream it is of, and how it ended as far as that is known."""
+    """One command: when it got where, which stream it is of, and how it ended as far as that is known.
 
-    __slots__ = ("expires_s", "marks", "state", "stream")
+    Attributes:
+        is_aged: its age is measured, which happens once.
+    """
+
+    __slots__ = ("expires_s", "is_aged", "marks", "state", "stream")
 
     def __init__(self) -> None:
         self.marks: list[float | None] = [None] * len(Stage)
         self.stream: int | None = None
         self.expires_s: float | None = None
         self.state = EndState.OPEN
+        self.is_aged = False
 
 
 class CommandWays:
@@ -75,13 +80,15 @@ class CommandWays:
 
     Args:
         recorder: where durations go, each as soon as both of its ends are known.
+        names: of the commands of each stream, in the scenario's order.
 
     Attributes:
         ends: how the commands of each stream ended, those that are forgotten; under None those that nobody here sent.
     """
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, names: Sequence[str]) -> None:
         self._recorder = recorder
+        self._names = names
         self._ways: dict[str, _Way] = {}
         # Ended, and not whole yet: the answer to whoever sent it is to come, or its device may have it after all.
         self._ended: dict[str, _Way] = {}
@@ -160,7 +167,9 @@ class CommandWays:
             if way.expires_s is not None and way.expires_s <= now_s and way.marks[Stage.DELIVERED] is None
         ]
         for command_id in late:
-            self._ways[command_id].state = EndState.EXPIRED
+            way = self._ways[command_id]
+            way.state = EndState.EXPIRED
+            self._age(way, EndState.EXPIRED, way.expires_s)
             self.end(command_id)
         return len(late)
 
@@ -180,6 +189,7 @@ class CommandWays:
             if planned_s is not None:
                 given_up += 1
                 self._note(_ROUND_TRIP_OPERATION, OutcomeClass.TIMEOUT, planned_s, now_s, planned_s)
+                self._age(way, EndState.OPEN, now_s)
             self._forget(way)
         return given_up
 
@@ -198,6 +208,17 @@ class CommandWays:
 
     def _forget(self, way: _Way) -> None:
         self.ends[way.stream][way.state] += 1
+        self._age(way, way.state, way.marks[Stage.REPORTED])
+
+    def _age(self, way: _Way, state: EndState, ended_s: float | None) -> None:
+        """Measure the age of a command whose end the service knows; of one that somebody else sent there is none."""
+        planned_s = way.marks[Stage.PLANNED]
+        if way.is_aged or way.stream is None or planned_s is None or ended_s is None:
+            return
+        way.is_aged = True
+        outcome = OutcomeClass.TIMEOUT if state is EndState.OPEN else OutcomeClass.OK
+        operation = command_operation(self._names[way.stream], state)
+        self._note(operation, outcome, planned_s, max(ended_s, planned_s), planned_s)
 
     def _measure(self, operation: str, begun_s: float | None, ended_s: float | None, planned_s: float | None) -> None:
         if begun_s is not None and ended_s is not None:
@@ -227,4 +248,4 @@ def stages_of(operations: Operations) -> Mapping[str, str]:
 
 def without_stages(operations: Operations) -> Operations:
     """What was asked of the target, without what is derived of it: the stages of commands, and ages."""
-    return {name: tallies for name, tallies in operations.items() if name not in _DERIVED}
+    return {name: tallies for name, tallies in operations.items() if name not in _DERIVED and not is_age(name)}

@@ -9,7 +9,9 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import Final
 
+from simulator.fleet.metrics.ages import COMMAND_AGE, READING_AGE, command_of
 from simulator.fleet.metrics.operations import HELD
+from simulator.fleet.metrics.stages import FAMILY, EndState
 from simulator.fleet.outcomes import OutcomeClass
 
 FAILED: Final = frozenset(OutcomeClass) - {OutcomeClass.OK, OutcomeClass.LIMITED}
@@ -72,6 +74,8 @@ class Subject:
         service: the time since the request was sent instead of since it was intended.
         measure: ``percentile``, ``min``, ``max``, ``mean``, ``last``, ``count``, ``rate``; the audit's count.
         percent: of a percentile.
+        command: of the age of commands, the name of those that are meant; None for all.
+        states: of the age of commands, the end states that are chosen; empty for all.
     """
 
     source: Source
@@ -80,12 +84,22 @@ class Subject:
     service: bool = False
     measure: str = "count"
     percent: float = 0.0
+    command: str | None = None
+    states: frozenset[str] = frozenset()
 
     def names_operation(self, name: str) -> bool:
         """Whether an operation is one of those; polls that are held have no part in the times of a family."""
+        if (found := command_of(name)) is not None:
+            return COMMAND_AGE in self.names and self.command in {None, found[0]}
         if name in HELD and self.measure in TIMED:
             return name in self.names
         return name in self.names or f"{name.partition('.')[0]}.*" in self.names
+
+    def chooses(self, name: str, outcome: OutcomeClass) -> bool:
+        """Whether what ended so is meant, of all that :meth:`names_operation` names."""
+        found = command_of(name)
+        is_state = not self.states or (found is not None and found[1] in self.states)
+        return is_state and outcome in self.outcomes and self.names_operation(name)
 
 
 _ENDS: Final = ("min", "max", "mean")
@@ -103,6 +117,9 @@ _GENERATOR: Final = {
 }
 _OF_GAUGES: Final = ("min", "max", "mean", "last")
 _PERCENTILE: Final = re.compile(r"p(\d{1,2}(?:\.\d+)?|100)")
+_PART: Final = re.compile(r"(?:\[[^\]]*\]|[^.])*\.?")
+_AGE_OF_COMMAND: Final = re.compile(r"age\[([^\]]*)\]")
+_STATES: Final = {state.value: frozenset({state.value}) for state in EndState} | {"all": frozenset[str]()}
 
 
 class SubjectNames:
@@ -113,13 +130,22 @@ class SubjectNames:
         column: where the subject begins.
         text: the subject.
         operations: the names that there are.
+        commands: the names of the scenario's commands; None when they are not known, and any will do.
     """
 
-    def __init__(self, expression: str, column: int, text: str, operations: Collection[str]) -> None:
+    def __init__(
+        self,
+        expression: str,
+        column: int,
+        text: str,
+        operations: Collection[str],
+        commands: Collection[str] | None = None,
+    ) -> None:
         self._expression = expression
         self._operations = operations
+        self._commands = commands
         self._parts: list[tuple[int, str]] = []
-        for part in re.finditer(r"[^.]*\.?", text):
+        for part in _PART.finditer(text):
             name = part[0].removesuffix(".")
             if self._parts and name.isdigit() and re.fullmatch(r"p\d+", self._parts[-1][1]):
                 at, before = self._parts.pop()  # the point of p99.9
@@ -166,10 +192,12 @@ class SubjectNames:
 
     def _operation(self, family: str) -> tuple[Subject, tuple[Unit, ...]]:
         of_family = {name.partition(".")[2] for name in self._operations if name.startswith(f"{family}.")}
+        if family == FAMILY and not self._next_is(of_family - {"age"}):
+            return self._age_of_commands(of_family)
         outcomes = {outcome.value: frozenset({outcome}) for outcome in OutcomeClass} | GROUPS
         aspects = _ASPECTS if family in _FAMILIES_OF_REQUESTS else ()
         measures = ("p99", *_ENDS, "count", "rate")
-        names = frozenset({f"{family}.*"})
+        names = frozenset({READING_AGE if family == READING_AGE.partition(".")[0] else f"{family}.*"})
         if self._next_is(of_family):
             names = frozenset({f"{family}.{self._one_of(tuple(of_family))}"})
         elif not self._next_is({*outcomes, *aspects, *measures}) and not self._next_is_percentile():
@@ -179,10 +207,37 @@ class SubjectNames:
         given = outcomes[self._one_of(tuple(outcomes))] if self._next_is(outcomes) else None
         service = self._next_is(aspects) and self._one_of(aspects) == "service"
         measure, percent = self._measure(measures, percentiles=True)
-        is_time = measure in TIMED
-        chosen = given or (WAITED if is_time else frozenset({OutcomeClass.OK}))
-        units = (Unit.TIME,) if is_time else (Unit.RATE, Unit.SHARE) if measure == "rate" else (Unit.COUNT,)
-        return Subject(Source.OPERATIONS, names, chosen, service, measure, percent), units
+        chosen = given or (WAITED if measure in TIMED else frozenset({OutcomeClass.OK}))
+        return Subject(Source.OPERATIONS, names, chosen, service, measure, percent), _units(measure)
+
+    def _age_of_commands(self, of_family: Collection[str]) -> tuple[Subject, tuple[Unit, ...]]:
+        """Of the command in brackets, or of all; of the end state behind it, or of all."""
+        measures = ("p99", *_ENDS, "count", "rate")
+        after, command = (*_STATES, *measures), None
+        is_short = self._next_is(after) or self._next_is_percentile()
+        if not is_short and not self._next_is({"age"}):
+            command = self._bracketed((*sorted(of_family), *after))
+        if not is_short:
+            self._parts.pop(0)
+            if not self._next_is(after) and not self._next_is_percentile():
+                raise self._unknown(after)
+        states = _STATES[self._one_of(tuple(_STATES))] if self._next_is(_STATES) else None
+        measure, percent = self._measure(measures, percentiles=True)
+        chosen = WAITED if measure in TIMED else frozenset({OutcomeClass.OK})
+        names, outcomes = frozenset({COMMAND_AGE}), chosen if states is None else frozenset(OutcomeClass)
+        of_states = states or frozenset()
+        subject = Subject(Source.OPERATIONS, names, outcomes, False, measure, percent, command, of_states)
+        return subject, _units(measure)
+
+    def _bracketed(self, known: tuple[str, ...]) -> str:
+        found = _AGE_OF_COMMAND.fullmatch(self._parts[0][1]) if self._parts else None
+        if found is None:
+            raise self._unknown(known)
+        if self._commands is not None and found[1] not in self._commands:
+            sent = f"it sends {', '.join(sorted(self._commands))}" if self._commands else "it has no 'commands:'"
+            text = f"the scenario sends no command {found[1]!r}: {sent}{nearest(found[1], self._commands)}"
+            raise ThresholdError(self._expression, self._parts[0][0], text)
+        return found[1]
 
     def _measure(self, known: tuple[str, ...], *, percentiles: bool = False) -> tuple[str, float]:
         if percentiles and self._next_is_percentile():
@@ -216,6 +271,12 @@ class SubjectNames:
             return ThresholdError(self._expression, self._end, f"{expected}, and the name ends here")
         column, name = self._parts[0]
         return ThresholdError(self._expression, column, f"{expected}, found {name!r}{nearest(name, known)}")
+
+
+def _units(measure: str) -> tuple[Unit, ...]:
+    if measure in TIMED:
+        return (Unit.TIME,)
+    return (Unit.RATE, Unit.SHARE) if measure == "rate" else (Unit.COUNT,)
 
 
 def nearest(word: str, known: Collection[str]) -> str:

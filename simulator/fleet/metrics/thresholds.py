@@ -7,7 +7,9 @@
                | "audit" ["." ("readings" | "commands")] "." count
                | "generator" "." ("send_lag" | "loop_lag" | "gc_pause" | "steal" | "cpu" | "sent") ["." measure]
                | "gauges" "." NAME "." ("min" | "max" | "mean" | "last")
-    operation  = such as http.sensor_data or readings.age, or a family: http, mqtt, readings
+               | "commands.age" ["[" NAME "]"] ["." state] "." measure
+    operation  = such as http.sensor_data or readings.age, or a family: http, mqtt; readings and commands for their ages
+    state      = an end state of commands: succeeded, failed, rejected, expired, open; or "all"
     outcome    = a class of outcomes, or "failed" (all but ok and limited), or "all"
     measure    = "p" PERCENT | "min" | "max" | "mean" | "count" | "rate"
     operator   = "<" | "<=" | ">" | ">=" | "==" | "!="
@@ -53,12 +55,16 @@ _TIMES: Final = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min"
 _RATES: Final = {"/s": 1.0, "/m": 1 / 60, "/min": 1 / 60, "/h": 1 / 3600}
 _OPERATORS: Final = ("<=", ">=", "==", "!=", "<", ">")
 _MISSPELT: Final = {"=": "==", "=<": "<=", "=>": ">=", "<>": "!=", "≤": "<=", "≥": ">=", "===": "=="}
-_SUBJECT: Final = re.compile(r"[^\s<>=!≤≥]+")
+_SUBJECT: Final = re.compile(r"(?:\[[^\]]*\]|[^\s<>=!≤≥])+")
 _NUMBER: Final = re.compile(r"\d+(?:_\d+)*(?:\.\d+)?")
 
 
 def parse(
-    expression: str, *, operations: Collection[str] = OPERATIONS, phases: Collection[str] | None = None
+    expression: str,
+    *,
+    operations: Collection[str] = OPERATIONS,
+    phases: Collection[str] | None = None,
+    commands: Collection[str] | None = None,
 ) -> Threshold:
     """Read a threshold.
 
@@ -66,13 +72,14 @@ def parse(
         expression: see the module.
         operations: the names that there are.
         phases: the names of the scenario's phases; None when they are not known, and any will do.
+        commands: the names of the scenario's commands; None when they are not known, and any will do.
 
     Raises:
         ThresholdError: it makes no sense, and where.
     """
     text = _Text(expression)
     column, subject_text = text.take(_SUBJECT, "expected what is measured, such as http.sensor_data.p99")
-    subject, units = SubjectNames(expression, column, subject_text, operations).subject()
+    subject, units = SubjectNames(expression, column, subject_text, operations, commands).subject()
     operator = _operator(text)
     limit, unit = _value(text, subject_text, units)
     _check_share(text, subject, unit, column)
@@ -167,7 +174,8 @@ def _factor(unit: Unit, word: str) -> float | None:
 
 
 def _check_share(text: _Text, subject: Subject, unit: Unit, column: int) -> None:
-    if subject.source is Source.OPERATIONS and unit is Unit.SHARE and subject.outcomes == GROUPS["all"]:
+    is_all = subject.outcomes == GROUPS["all"] and not subject.states
+    if subject.source is Source.OPERATIONS and unit is Unit.SHARE and is_all:
         raise ThresholdError(
             text.expression, column, "all of all is always 100 %: name an outcome, such as limited or failed"
         )

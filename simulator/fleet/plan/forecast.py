@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from agent.wire.limits import QUOTA_PER_MINUTE
+from simulator.fleet.plan.outages import OutageForecast, barrier_notes, outages_of
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.plan.schedules import poll_period_s
 from simulator.fleet.plan.streams import streams_of
@@ -19,12 +20,11 @@ from simulator.fleet.scenario.kinds import LimiterSettings, OnboardingSettings
 from simulator.fleet.scenario.load import ClosedArrivals, OpenArrivals
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.phases import StormPhase
+from simulator.fleet.scenario.preparation import REGISTERED_PER_S, preparing_s
 
 _PORTS: Final = 28_000
 _SCAN: Final = "http.scan_qr"
 _BURSTS: Final = 2
-_WITHOUT_DEVICES: Final = frozenset({"limiter", "onboarding_storm"})
-"""Kinds that find no devices of an earlier run: one makes its own, the other needs none."""
 _PRODUCT_SIGNALS: Final = 4
 _HEAD_BYTES: Final = 260
 _READING_BYTES: Final = (90, 32)
@@ -87,11 +87,14 @@ class Forecast:
 
     Attributes:
         models: devices of each.
+        outages: what takes power or connection of devices, faults apart.
         workers: processes.
         peak_rates: of each operation, in its busiest phase.
         requests: in all.
         sockets: at most, about; ``ports`` of them can be had from the source addresses.
         sent_bytes, received_bytes: about.
+        preparing_s: to register all devices first, at the rate of a local service; 0 where none are.
+        preparing_limited_s: the same within the service's default quota of all keys.
         duration_s: of the phases; ``longest_s`` with every barrier's whole wait and the drain.
         quota_per_minute: requests of one key in the busiest minute.
         keys: in the pool; ``keys_needed`` at the service's default quota.
@@ -110,6 +113,7 @@ class Forecast:
     models: Mapping[str, int]
     workers: int
     phases: tuple[PhaseForecast, ...]
+    outages: tuple[OutageForecast, ...]
     faults: tuple[FaultForecast, ...]
     peak_rates: Rates
     requests: int
@@ -117,6 +121,8 @@ class Forecast:
     ports: int
     sent_bytes: int
     received_bytes: int
+    preparing_s: float
+    preparing_limited_s: float
     duration_s: float
     longest_s: float
     quota_per_minute: int
@@ -136,13 +142,12 @@ def forecast(plan: Plan, digest: str, cores: int | None = None) -> Forecast:
     """
     scenario = plan.scenario
     phases = tuple(_phase(scenario, span) for span in plan.timeline.spans)
-    names = sorted({name for phase in phases for name in phase.rates})
-    peaks = {name: max(phase.rates.get(name, 0.0) for phase in phases) for name in names}
+    peaks = _peaks(phases)
     busiest = max(sum(rate for name, rate in phase.rates.items() if name.startswith("http.")) for phase in phases)
-    notes: tuple[str, ...] = ()
+    notes = tuple(barrier_notes(plan))
     if scenario.kind == "onboarding_storm":
         phases, notes = _as_labels_last(phases, scenario.fleet.devices)
-    counts = {name: sum(p.rates.get(name, 0.0) * (p.end_s - p.begin_s) for p in phases) for name in names}
+    counts = {name: sum(p.rates.get(name, 0.0) * (p.end_s - p.begin_s) for p in phases) for name in peaks}
     counts = {**counts, **_history(scenario), **_trial(scenario)}
     keys = max(len(scenario.target.keys), 1)
     sent, received = _volume(scenario, counts)
@@ -159,6 +164,7 @@ def forecast(plan: Plan, digest: str, cores: int | None = None) -> Forecast:
         models=_models(plan),
         workers=count_workers(scenario, cores),
         phases=phases,
+        outages=outages_of(plan),
         faults=tuple(_faults(plan)),
         peak_rates=peaks,
         requests=round(sum(counts.values())),
@@ -166,6 +172,8 @@ def forecast(plan: Plan, digest: str, cores: int | None = None) -> Forecast:
         ports=_PORTS * scenario.target.source_addresses,
         sent_bytes=sent,
         received_bytes=received,
+        preparing_s=preparing_s(scenario),
+        preparing_limited_s=preparing_s(scenario) * REGISTERED_PER_S * 60 / QUOTA_PER_MINUTE / keys,
         duration_s=plan.end_s,
         longest_s=plan.end_s + waits_s + scenario.drain_s,
         quota_per_minute=round(busiest * 60 / keys),
@@ -174,6 +182,16 @@ def forecast(plan: Plan, digest: str, cores: int | None = None) -> Forecast:
         unplanned=tuple(_unplanned(scenario)),
         notes=notes,
     )
+
+
+def peak_rates(plan: Plan) -> Rates:
+    """Requests per second of each operation, in its busiest phase."""
+    return _peaks([_phase(plan.scenario, span) for span in plan.timeline.spans])
+
+
+def _peaks(phases: Sequence[PhaseForecast]) -> Rates:
+    names = sorted({name for phase in phases for name in phase.rates})
+    return {name: max(phase.rates.get(name, 0.0) for phase in phases) for name in names}
 
 
 def _models(plan: Plan) -> Mapping[str, int]:
@@ -329,8 +347,6 @@ def _faults(plan: Plan) -> Iterator[FaultForecast]:
 
 
 def _unplanned(scenario: Scenario) -> Iterator[str]:
-    if scenario.kind not in _WITHOUT_DEVICES:
-        yield f"registering up to {scenario.fleet.devices:,} devices first, where they are not there yet"
     for arrivals in scenario.arrivals:
         if isinstance(arrivals, ClosedArrivals):
             yield f"{arrivals.users} users of {arrivals.operation}: as fast as they are answered"

@@ -15,7 +15,7 @@ import numpy as np
 from agent.core.schedule import Schedule
 from simulator.fleet.plan.chance import Indices
 from simulator.fleet.plan.events import EVERY_KIND, Event, EventKind, EventTable
-from simulator.fleet.plan.power import Causes, Switching, contact_of, model_of, own_losses, power_of
+from simulator.fleet.plan.power import Losses, Switching, contact_of, model_of, own_losses, power_of
 from simulator.fleet.plan.schedules import Periodic, periodic_of
 from simulator.fleet.plan.streams import StreamPlan, streams_of
 from simulator.fleet.plan.timeline import Timeline
@@ -46,7 +46,7 @@ class Plan:
         self.timeline = timeline or self.planned
         self._ranges: dict[range, RangePlan] = {}
         self._periodic: dict[range, tuple[Periodic, ...]] = {}
-        self._own: dict[tuple[range, float], tuple[Causes, ...]] = {}
+        self._own: dict[tuple[range, float], tuple[Losses, ...]] = {}
 
     @property
     def longest_s(self) -> float:
@@ -91,7 +91,7 @@ class Plan:
         """Make what the events of a range need; it takes its time with many devices."""
         self.table(devices, 0.0, 0.0, frozenset())
 
-    def own_losses(self, devices: range) -> tuple[Causes, ...]:
+    def own_losses(self, devices: range) -> tuple[Losses, ...]:
         """When devices lose their power by themselves; the same on every time line of the scenario."""
         until_s = max(self.longest_s, self.timeline.end_s) if self._may_wait else self.planned.end_s
         key = devices, until_s

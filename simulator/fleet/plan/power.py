@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator.fleet.models.build import ModelParts, power_sources
+from simulator.fleet.models.condition import PowerLoss
 from simulator.fleet.models.power import losses
 from simulator.fleet.plan.chance import Floats, Indices, mix, shuffled, stream, unit
 from simulator.fleet.plan.timeline import PhaseSpan, Timeline
@@ -23,6 +24,27 @@ _TICK_BITS: Final = 42
 
 Causes = tuple[Indices, Floats, Indices]
 """Device (counted from the range's begin), time, +1 for a cause to be off that begins or -1 for one that ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """What takes the power or the connection of some devices; one row for each time.
+
+    Attributes:
+        cause: what it is, for a person: ``battery of pump``.
+        device: counted from the range's begin.
+        since_s, until_s: when it begins and ends.
+    """
+
+    cause: str
+    device: Indices
+    since_s: Floats
+    until_s: Floats
+
+    def changes(self) -> Iterator[Causes]:
+        """The begins, and the ends."""
+        yield _changes(self.device, self.since_s, 1)
+        yield _changes(self.device, self.until_s, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +111,7 @@ def _keys(device: Indices, time_s: Floats) -> Indices:
     return (device << _TICK_BITS) | ticks
 
 
-def power_of(scenario: Scenario, timeline: Timeline, devices: range, own: Sequence[Causes]) -> Switching:
+def power_of(scenario: Scenario, timeline: Timeline, devices: range, own: Sequence[Losses]) -> Switching:
     """When the devices of a range have power.
 
     Args:
@@ -98,11 +120,12 @@ def power_of(scenario: Scenario, timeline: Timeline, devices: range, own: Sequen
         devices: the range.
         own: what takes the devices' power whatever the phases do, see :func:`own_losses`.
     """
-    causes = [*_ramps(scenario, timeline, devices), *_storms(scenario, timeline, devices, "power"), *own]
+    losses_ = (*storms_of(scenario, timeline, devices, "power"), *own)
+    causes = [*_ramps(scenario, timeline, devices), *(change for each in losses_ for change in each.changes())]
     return Switching.of(causes, at_begin=False)
 
 
-def own_losses(scenario: Scenario, until_s: float, devices: range) -> tuple[Causes, ...]:
+def own_losses(scenario: Scenario, until_s: float, devices: range) -> tuple[Losses, ...]:
     """When the devices of a range have no power by themselves: reboots, empty batteries, states.
 
     Args:
@@ -115,7 +138,8 @@ def own_losses(scenario: Scenario, until_s: float, devices: range) -> tuple[Caus
 
 def contact_of(scenario: Scenario, timeline: Timeline, devices: range) -> Switching:
     """When the devices of a range have a connection, power apart."""
-    return Switching.of(list(_storms(scenario, timeline, devices, "connection")), at_begin=True)
+    storms = storms_of(scenario, timeline, devices, "connection")
+    return Switching.of([change for each in storms for change in each.changes()], at_begin=True)
 
 
 def chosen(seed: int, name: str, share: float, count: int) -> npt.NDArray[np.bool_]:
@@ -154,23 +178,26 @@ def _ramps(scenario: Scenario, timeline: Timeline, devices: range) -> Iterator[C
             yield _changes(local[inside], span.begin_s + part * span.duration_s, sign)
 
 
-def _storms(scenario: Scenario, timeline: Timeline, devices: range, loss: str) -> Iterator[Causes]:
+def storms_of(scenario: Scenario, timeline: Timeline, devices: range, loss: str) -> Iterator[Losses]:
+    """What storms take of the devices of a range: ``power`` or ``connection``."""
     for span in timeline.spans:
         phase = scenario.phases[span.index]
         if isinstance(phase, StormPhase) and phase.loss == loss:
-            for wave in range(phase.waves):
-                yield from _wave(scenario, span, phase, wave, devices)
+            yield _storm(scenario, span, phase, devices)
 
 
-def _wave(scenario: Scenario, span: PhaseSpan, phase: StormPhase, wave: int, devices: range) -> Iterator[Causes]:
-    hit = chosen(scenario.seed, f"storm/{span.index}/{wave}", phase.share, scenario.fleet.devices)
-    local = np.flatnonzero(hit[devices.start : devices.stop]).astype(np.int64)
-    begin_s = span.begin_s + wave * phase.duration_s / phase.waves
-    yield _changes(local, np.full(len(local), begin_s), 1)
-    yield _changes(local, np.full(len(local), begin_s + phase.away_s), -1)
+def _storm(scenario: Scenario, span: PhaseSpan, phase: StormPhase, devices: range) -> Losses:
+    device, begin_s = [], []
+    for wave in range(phase.waves):
+        hit = chosen(scenario.seed, f"storm/{span.index}/{wave}", phase.share, scenario.fleet.devices)
+        local = np.flatnonzero(hit[devices.start : devices.stop]).astype(np.int64)
+        device.append(local)
+        begin_s.append(np.full(len(local), span.begin_s + wave * phase.duration_s / phase.waves))
+    since_s = np.concatenate(begin_s)
+    return Losses(f"storm {span.name} ({phase.loss})", np.concatenate(device), since_s, since_s + phase.away_s)
 
 
-def _reboots(scenario: Scenario, until_s: float, devices: range) -> Iterator[Causes]:
+def _reboots(scenario: Scenario, until_s: float, devices: range) -> Iterator[Losses]:
     kinds = model_of(scenario)[devices.start : devices.stop]
     word = stream(scenario.seed, "reboot")
     for index, model in enumerate(scenario.fleet.models):
@@ -181,11 +208,11 @@ def _reboots(scenario: Scenario, until_s: float, devices: range) -> Iterator[Cau
         device, turn = np.repeat(local, len(turns)), np.tile(turns, len(local))
         begin_s = (turn + unit(mix(word, device + devices.start, turn))) * model.reboots.every_s
         inside = begin_s < until_s
-        yield _changes(device[inside], begin_s[inside], 1)
-        yield _changes(device[inside], begin_s[inside] + model.reboots.away_s, -1)
+        since_s = begin_s[inside]
+        yield Losses(f"reboots of {model.name}", device[inside], since_s, since_s + model.reboots.away_s)
 
 
-def _conditions(scenario: Scenario, until_s: float, devices: range) -> Iterator[Causes]:
+def _conditions(scenario: Scenario, until_s: float, devices: range) -> Iterator[Losses]:
     """Batteries that are empty, and states in which devices are off."""
     kinds = model_of(scenario)[devices.start : devices.stop]
     for index, model in enumerate(scenario.fleet.models):
@@ -193,21 +220,18 @@ def _conditions(scenario: Scenario, until_s: float, devices: range) -> Iterator[
         states = model.states or {}
         if all(state.powered for state in states.values()):
             states = {}
-        sources = power_sources(ModelParts(model.name, {}, states=states, battery=model.battery))
-        if not sources:
-            continue
-        device: list[int] = []
-        begin_s: list[float] = []
-        end_s: list[float] = []
-        for local in np.flatnonzero(kinds == index):
-            individual = Individual.at(scenario.seed, devices.start + int(local))
-            for source in sources:
-                for loss in losses(source, individual, until_s):
-                    device.append(int(local))
+        local = np.flatnonzero(kinds == index).tolist()
+        for source in power_sources(ModelParts(model.name, {}, states=states, battery=model.battery)):
+            device: list[int] = []
+            begin_s: list[float] = []
+            end_s: list[float] = []
+            for number in local:
+                for loss in losses(source, Individual.at(scenario.seed, devices.start + number), until_s):
+                    device.append(number)
                     begin_s.append(max(loss.since_s, 0.0))
                     end_s.append(loss.until_s)
-        yield _changes(np.array(device, np.int64), np.array(begin_s), 1)
-        yield _changes(np.array(device, np.int64), np.array(end_s), -1)
+            name = "battery" if source.loss is PowerLoss.BATTERY else "states"
+            yield Losses(f"{name} of {model.name}", np.array(device, np.int64), np.array(begin_s), np.array(end_s))
 
 
 def _changes(device: Indices, time_s: Floats, sign: int) -> Causes:

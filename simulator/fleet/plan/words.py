@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from simulator.fleet.plan.forecast import Forecast
+from simulator.fleet.scenario.preparation import REGISTERED_PER_S
 
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3600
@@ -26,6 +28,10 @@ def describe(made: Forecast) -> Iterator[str]:
     elif made.kind == "onboarding_storm":
         yield f"labels      {made.devices:,}"
     yield f"workers     {made.workers}"
+    if made.preparing_s:
+        limited = f"{clock(round(made.preparing_limited_s))} within a quota of 1,000 a minute for each key"
+        needed = f"{clock(math.ceil(made.preparing_s))} to register all devices at {REGISTERED_PER_S:g}/s"
+        yield f"preparing   about {needed}; {limited}"
     yield f"takes       {clock(made.duration_s)}; at most {clock(made.longest_s)} with barriers that wait and the drain"
     yield f"seed        {made.seed}, digest {made.digest}"
     yield ""
@@ -44,6 +50,15 @@ def describe(made: Forecast) -> Iterator[str]:
             for phase in made.phases
         ],
     )
+    if made.outages:
+        yield ""
+        yield from _table(
+            ["without power or connection", "first", "devices", "times", "away on average"],
+            [
+                [each.cause, clock(each.first_s), f"{each.devices:,}", f"{each.times:,}", clock(each.away_s)]
+                for each in made.outages
+            ],
+        )
     if made.faults:
         yield ""
         yield from _table(

@@ -36,7 +36,7 @@ from simulator.fleet.play.devices import Address, Cast, Devices, Ground, make_de
 from simulator.fleet.play.measurement import Measurement, StagedBook
 from simulator.fleet.play.models import build_models, device_model
 from simulator.fleet.play.network import NetworkFaults
-from simulator.fleet.play.operator import Operator, Way
+from simulator.fleet.play.operator import EXPIRY_MARGIN_S, Operator, Way
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.python_file import Program
 from simulator.fleet.target.asking import Keyring
@@ -124,7 +124,7 @@ class FleetPlay:
         self._build_models()
         self._fault_settings = read_device_faults(job.scenario)
         self._measurement = Measurement(recorder)
-        self._ways = CommandWays(recorder)
+        self._ways = CommandWays(recorder, [command.name for command in job.scenario.commands])
         self._ledger = None if job.ledger is None else job.ledger.open(into_loop(asyncio.get_running_loop()))
         kept: DeviceBook = self._ledger or NoBook()
         self._staged = StagedBook(kept, self._ways)
@@ -468,7 +468,7 @@ class FleetPlay:
     async def _flush(self) -> None:
         while True:
             await asyncio.sleep(1.0)
-            if self._ways.expire(time.monotonic()):
+            if self._ways.expire(time.monotonic() - EXPIRY_MARGIN_S):
                 self._news.set()
             self._heap.look(0 if self._troupe is None else round(self._troupe.gauges().get("online", 0.0)))
             if self._ledger is not None:

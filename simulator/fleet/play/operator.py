@@ -35,9 +35,9 @@ from simulator.fleet.record import CommandEnds
 from simulator.fleet.scenario.load import CommandSettings
 
 OPERATION: Final = Operation.ORDER
-_TRIES: Final = 8
-_EXPIRY_MARGIN_S: Final = 2.0
+EXPIRY_MARGIN_S: Final = 2.0
 """A command that its device has not got so long after its end is on its way to it no more."""
+_TRIES: Final = 8
 _CONFLICT: Final = 409
 _AGAIN: Final = frozenset({OutcomeClass.LIMITED, OutcomeClass.SERVER_ERROR})
 _UNANSWERED: Final = frozenset({OutcomeClass.TRANSPORT, OutcomeClass.TIMEOUT, OutcomeClass.UNEXPECTED})
@@ -184,7 +184,7 @@ class Operator:
     def took(self, command_id: str, stream: int, due_s: float, now_s: float) -> None:
         """The service has a command, and answered now."""
         lasts_s = round(self._payloads[stream][1]) if COMMAND_TTL in self.way.offers else None
-        expires_s = None if lasts_s is None else now_s + lasts_s + _EXPIRY_MARGIN_S
+        expires_s = None if lasts_s is None else now_s + lasts_s
         self.on_ordered(Ordered(command_id, stream, due_s, expires_s))
 
     def end(self) -> int:
@@ -213,7 +213,7 @@ class Operator:
             return ()
         ours = [
             CommandEnds(
-                str(command.payload.get("command", "")) or "(no name)",
+                command.name,
                 command.expect,
                 tally.sent,
                 tally.refused,

@@ -16,10 +16,17 @@ class PhaseFigures:
     Attributes:
         name: of the phase; ``drain`` for what came after the phases.
         operations: of its whole seconds: what fell into two phases belongs to none, as for thresholds.
+        begin_s: since the run's begin.
     """
 
     name: str
     operations: Operations
+    begin_s: float = 0.0
+
+
+def phase_at(spans: Sequence[Span], second: int) -> Span | None:
+    """The phase that a second lies in as a whole; None for one that two share."""
+    return next((span for span in spans if span.begin_s <= second and second + 1 <= span.end_s), None)
 
 
 class ByPhase:
@@ -46,8 +53,7 @@ class ByPhase:
         self._end()
 
     def _take(self, second: Second) -> None:
-        at_s = second.second
-        span = next((span for span in self._spans if span.begin_s <= at_s and at_s + 1 <= span.end_s), None)
+        span = phase_at(self._spans, second.second)
         if span is not self._now:
             self._end()
             self._now = span
@@ -57,5 +63,5 @@ class ByPhase:
     def _end(self) -> None:
         operations = self._totals.operations
         if self._now is not None and operations:
-            self.phases.append(PhaseFigures(self._now.name, operations))
+            self.phases.append(PhaseFigures(self._now.name, operations, self._now.begin_s))
         self._now, self._totals = None, Totals()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -13,10 +13,13 @@ from typing import Any, Final
 import numpy as np
 
 from agent.errors import ConfigurationError, InvalidMessage
+from simulator.fleet.metrics.ages import with_shown_ages
 from simulator.fleet.metrics.histogram import SHORTEST_S
 from simulator.fleet.metrics.stages import STAGE_OPERATIONS
+from simulator.fleet.metrics.subjects import ThresholdError
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, Second, Span, Word
+from simulator.fleet.report.agreement import doubts_of
 from simulator.fleet.report.making import unended
 from simulator.fleet.report.resampling import BLOCKS_MIN, DRAWINGS, Block, Drawings, Drawn, Sample, Stretch, blocks_of
 from simulator.fleet.report.words import percentile_name
@@ -87,7 +90,8 @@ class Comparison:
         compared: the phases that were compared.
         warnings: what a reader has to know before believing any of it.
         only_a, only_b: operations that only one of them has.
-        inconclusive: a generator was at its limit: this compares generators.
+        inconclusive: a generator was at its limit, so that this compares generators; or the files of a run do not fit
+            together.
     """
 
     a: RunRecord
@@ -139,6 +143,7 @@ def compare_runs(folder_a: Path, folder_b: Path, terms: Terms) -> Comparison:
         Drawings(_blocks(folder, record, terms), seed, terms.drawings)
         for folder, record, seed in ((folder_a, a, _SEED_A), (folder_b, b, _SEED_B))
     )
+    doubts = {label: _doubts(folder, record) for label, folder, record in (("A", folder_a, a), ("B", folder_b, b))}
     names_a, names_b = (_operations(drawn.blocks) for drawn in (drawn_a, drawn_b))
     return Comparison(
         a,
@@ -150,10 +155,10 @@ def compare_runs(folder_a: Path, folder_b: Path, terms: Terms) -> Comparison:
             for name in sorted(names_a & names_b)
             for difference in _differences(name, drawn_a, drawn_b, terms)
         ),
-        tuple(_warnings(a, b, differing)),
+        (*_warnings(a, b, differing), *(f"{label}: {each}" for label, found in doubts.items() for each in found)),
         tuple(sorted(names_a - names_b)),
         tuple(sorted(names_b - names_a)),
-        Word.INCONCLUSIVE in {a.verdict.word, b.verdict.word},
+        Word.INCONCLUSIVE in {a.verdict.word, b.verdict.word} or any(doubts.values()),
     )
 
 
@@ -191,6 +196,13 @@ def _record(folder: Path) -> RunRecord:
     return record if record.ended_at else unended(record, folder)
 
 
+def _doubts(folder: Path, record: RunRecord) -> tuple[str, ...]:
+    try:
+        return doubts_of(record, folder)
+    except (InvalidMessage, ThresholdError) as error:
+        raise ConfigurationError([f"{folder}: run.json or seconds.jsonl is damaged: {error}"]) from None
+
+
 def _scenario(record: RunRecord) -> Any:
     return read_document(record.scenario_text.encode("utf-8", "replace")).value
 
@@ -213,7 +225,8 @@ def _blocks(folder: Path, record: RunRecord, terms: Terms) -> list[Block]:
         return here, sizes[here]
 
     try:
-        return blocks_of(filter(is_chosen, read_seconds(folder)), stretch_of)
+        seconds = (replace(each, operations=with_shown_ages(each.operations)) for each in read_seconds(folder))
+        return blocks_of(filter(is_chosen, seconds), stretch_of)
     except InvalidMessage as error:
         raise ConfigurationError([f"{folder}: seconds.jsonl is damaged: {error}"]) from None
 

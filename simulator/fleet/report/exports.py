@@ -1,99 +1,23 @@
-"""A run for other programs: CSV, JSON, JUnit XML. Pure but for the file that seconds are written to."""
+"""A run for other programs, as JSON. Pure."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
-from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from typing import Any, Final, Protocol
+from typing import Any
 
+from simulator.fleet.metrics.ages import shown_ages
 from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.record import AuditRecord, Operations, RunRecord, Second, Tally, ThresholdResult, Word
-from simulator.fleet.report.by_phase import PhaseFigures
-from simulator.fleet.report.figures import TABLE, name_of, resends_of, times_at
-from simulator.fleet.report.summary import WRONGS, LimiterCheck, limiter_checks, observed_text, streams_of
-from simulator.fleet.report.words import VERDICT_WORDS, clock_text
-from simulator.report.checks import Check, CheckRun, Mark
-
-_NAMES: Final = tuple(name_of(percent) for percent in TABLE)
-_MEASURES: Final = ("response", "service")
-_COUNTS: Final = ("count", "first_attempts", "resends", "resends_after_refusal", "resends_ambiguous")
-_COLUMNS: Final = (
-    "operation",
-    "outcome",
-    *_COUNTS,
-    *(f"{measure}_{name}_s" for measure in _MEASURES for name in _NAMES),
-)
-_HEALTH: Final = (
-    "send_lag_p99_s",
-    "send_lag_max_s",
-    "loop_lag_max_s",
-    "gc_pause_max_s",
-    "steal_percent",
-    "cpu_percent",
-    "intended",
-    "sent",
-    "undelivered",
-)
-_INCOMPLETE: Final = {Word.INCONCLUSIVE, Word.UNREACHABLE, Word.INTERRUPTED}
-
-
-class Pieces(Protocol):
-    """Whatever takes text piece by piece."""
-
-    def write(self, text: str, /) -> object:
-        """Take a piece."""
-        ...
-
-
-def summary_csv(operations: Operations) -> str:
-    """A row for each operation and outcome over the whole run; times in seconds, empty where nothing was measured."""
-    out = io.StringIO()
-    rows = csv.writer(out, lineterminator="\n")
-    rows.writerow(_COLUMNS)
-    rows.writerows(_rows(operations))
-    return out.getvalue()
-
-
-def phases_csv(phases: Iterable[PhaseFigures]) -> str:
-    """As :func:`summary_csv` for each phase, in their order."""
-    out = io.StringIO()
-    rows = csv.writer(out, lineterminator="\n")
-    rows.writerow(("phase", *_COLUMNS))
-    for phase in phases:
-        rows.writerows((phase.name, *row) for row in _rows(phase.operations))
-    return out.getvalue()
-
-
-def passed_on_as_csv(seconds: Iterable[Second], out: Pieces) -> Iterator[Second]:
-    """The same seconds again, each written on the way: a row for each operation and outcome of each second."""
-    rows = csv.writer(out, lineterminator="\n")
-    rows.writerow(("second", *_COLUMNS))
-    for second in seconds:
-        rows.writerows((second.second, *row) for row in _rows(second.operations))
-        yield second
-
-
-def passed_on_as_generator_csv(seconds: Iterable[Second], out: Pieces) -> Iterator[Second]:
-    """The same seconds again, each written on the way: the generator's health and the gauges, a row a second.
-
-    Gauges share a column, since nobody knows all of them before the end: ``connections=256;online=9998``.
-    """
-    rows = csv.writer(out, lineterminator="\n")
-    rows.writerow(("second", *_HEALTH, "gauges"))
-    for second in seconds:
-        gauges = ";".join(f"{name}={value:g}" for name, value in sorted(second.gauges.items()))
-        rows.writerow((second.second, *(getattr(second.health, name) for name in _HEALTH), gauges))
-        yield second
+from simulator.fleet.record import RunRecord, Tally
+from simulator.fleet.report.figures import TABLE, name_of, times_at
+from simulator.fleet.report.sheets import COUNTS, MEASURES, counts_of
 
 
 def summary_json(record: RunRecord) -> str:
     """The record with percentiles as numbers instead of histograms, for scripts; times in seconds."""
     document = asdict(record)
-    for member, operations in (("operations", record.operations), ("ages", record.ages)):
+    for member, operations in (("operations", record.operations), ("ages", shown_ages(record.ages))):
         document[member] = {
             name: {outcome: _tally(tally) for outcome, tally in classes.items()} for name, classes in operations.items()
         }
@@ -105,52 +29,13 @@ def summary_json(record: RunRecord) -> str:
     return json.dumps(_finite(document), indent=1, ensure_ascii=False, allow_nan=False, default=str) + "\n"
 
 
-def checks_of(record: RunRecord) -> CheckRun:
-    """Thresholds, a limiter's checks and the audit, for JUnit: :func:`simulator.report.junit.junit_xml`.
-
-    What makes the run as a whole worth nothing, such as a generator at its limit, is a problem of the run; so is what
-    no check is about, such as a barrier that never opened. A run that did not pass is never without one or the other.
-    """
-    checks = [_threshold(result) for result in record.thresholds] + list(map(_limiter, limiter_checks(record)))
-    checks += _audit(record.audit)
-    is_told = any(check.mark is Mark.BAD for check in checks)
-    is_whole = record.verdict.word in _INCOMPLETE or (record.verdict.exit_code != 0 and not is_told)
-    problems = record.verdict.sentences or (VERDICT_WORDS[record.verdict.word],)
-    return CheckRun(
-        title=f"fleet run {record.name}",
-        headline=VERDICT_WORDS[record.verdict.word],
-        lead="",
-        facts=(),
-        checks=tuple(checks),
-        problems=problems if is_whole else (),
-        began_at=record.began_at,
-    )
-
-
-def _rows(operations: Operations) -> Iterator[tuple[object, ...]]:
-    for name, classes in sorted(operations.items()):
-        for outcome, tally in sorted(classes.items()):
-            times = [
-                "" if math.isnan(value) else f"{value:.6g}"
-                for measure in _MEASURES
-                for value in times_at(Histogram.decode(getattr(tally, measure)), TABLE)
-            ]
-            yield (name, outcome.value, *_counts(tally), *times)
-
-
 def _tally(tally: Tally) -> dict[str, Any]:
-    measured = {f"{name}_s": _times(Histogram.decode(getattr(tally, name))) for name in _MEASURES}
-    return {**dict(zip(_COUNTS, _counts(tally), strict=True)), **measured}
-
-
-def _counts(tally: Tally) -> tuple[int, ...]:
-    """The :data:`_COUNTS`."""
-    again = resends_of((tally,))
-    return tally.count, tally.first_attempts, again.total, again.after_refusal, again.ambiguous
+    measured = {f"{name}_s": _times(Histogram.decode(getattr(tally, name))) for name in MEASURES}
+    return {**dict(zip(COUNTS, counts_of(tally), strict=True)), **measured}
 
 
 def _times(histogram: Histogram) -> dict[str, float]:
-    return dict(zip(_NAMES, times_at(histogram, TABLE), strict=True))
+    return dict(zip(map(name_of, TABLE), times_at(histogram, TABLE), strict=True))
 
 
 def _finite(value: Any) -> Any:
@@ -160,40 +45,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _threshold(result: ThresholdResult) -> Check:
-    where = f", worst at {clock_text(result.at_s)}" if result.at_s is not None else ""
-    mark = Mark.GOOD if result.held else Mark.BAD if result.judged else Mark.SKIPPED
-    told = f"observed {observed_text(result)}{where}" if result.judged else f"not judged: {result.reason}"
-    return Check("thresholds", result.expression, result.expression, mark, told)
-
-
-def _limiter(check: LimiterCheck) -> Check:
-    mark = {"held": Mark.GOOD, "broken": Mark.BAD}.get(check.outcome, Mark.SKIPPED)
-    return Check("limiter", check.name, check.expected, mark, check.observed)
-
-
-def _audit(audit: AuditRecord | None) -> list[Check]:
-    if audit is None:
-        return []
-    checks = [
-        Check(
-            "audit",
-            f"{name} {word}",
-            f"No {name} {word}",
-            Mark.BAD if count else Mark.GOOD,
-            f"{count:,} of {stream.sent:,} sent: {_devices(audit, word)}" if count else "",
-        )
-        for name, stream in streams_of(audit)
-        for word in WRONGS
-        for count in (getattr(stream, word),)
-    ]
-    reason = "" if audit.complete else "; ".join(audit.sentences) or "not everything was read back"
-    mark = Mark.GOOD if audit.complete else Mark.BAD
-    return [*checks, Check("audit", "complete", "Everything was read back", mark, reason)]
-
-
-def _devices(audit: AuditRecord, word: str) -> str:
-    names = [finding.name for finding in audit.findings if finding.kind == word]
-    return ", ".join(names[:5]) + (" ..." if len(names) > 5 else "") or "see report.html"  # noqa: PLR2004 - a few

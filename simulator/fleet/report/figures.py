@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from simulator.fleet.metrics.ages import ages_of
+from simulator.fleet.metrics.ages import AGE_OPERATIONS, COMMAND_AGE, shown_ages
 from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.metrics.subjects import WAITED
+from simulator.fleet.metrics.unended import count_unended
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import Operations, Tally
+from simulator.fleet.record import RunRecord, Tally
 from simulator.fleet.report.words import percentile_name
 
 _LONGEST: Final = 100.0
@@ -60,32 +61,47 @@ def waited(classes: Mapping[OutcomeClass, Tally], measure: str = "response") -> 
 
 @dataclass(frozen=True, slots=True)
 class AgeFigures:
-    """How old readings, or commands, were when the service had them.
+    """How old readings were that the service accepted, or commands whose end it knows.
 
     Attributes:
-        name: as in a threshold: ``readings.age``.
-        accepted: how many.
-        others: how many nobody accepted.
-        times: of those that were accepted, and of those that still waited.
+        name: as in a threshold: ``readings.age``, ``commands.age``, ``commands.age.failed``, ``commands.age[ping]``.
+        good: how many readings were accepted, or commands ended.
+        others: how many were not, or did not.
+        times: of the good ones, and of those that still waited.
     """
 
     name: str
-    accepted: int
+    good: int
     others: int
     times: Histogram
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is of all readings or of all commands."""
+        return self.name in AGE_OPERATIONS
 
-def ages_in(operations: Operations) -> tuple[AgeFigures, ...]:
-    """The ages among what was measured; none where nothing was handed over."""
-    return tuple(
-        AgeFigures(
-            name,
-            classes[OutcomeClass.OK].count if OutcomeClass.OK in classes else 0,
-            sum(tally.count for kind, tally in classes.items() if kind is not OutcomeClass.OK),
-            merged(waited(classes)),
-        )
-        for name, classes in ages_of(operations).items()
-    )
+    @property
+    def is_of_commands(self) -> bool:
+        """Whether it is of commands."""
+        return self.name.startswith(COMMAND_AGE)
+
+    @property
+    def counts_text(self) -> tuple[str, str]:
+        """How many were good, in words, and how many were not; the second is empty where all were."""
+        good, other = ("ended", "without a known end") if self.is_of_commands else ("accepted", "not accepted")
+        return f"{self.good:,} {good}", f"{self.others:,} {other}" if self.others else ""
+
+
+def ages_in(record: RunRecord) -> tuple[AgeFigures, ...]:
+    """The ages of a run: readings, commands, then commands by end state and by name; what there is of them."""
+    found = []
+    for name, classes in shown_ages(record.ages).items():
+        good = classes[OutcomeClass.OK].count if OutcomeClass.OK in classes else 0
+        others = sum(tally.count for kind, tally in classes.items() if kind is not OutcomeClass.OK)
+        if name == COMMAND_AGE:
+            others = max(others, count_unended(record.commands, record.ages))
+        found.append(AgeFigures(name, good, others, merged(waited(classes))))
+    return tuple(found)
 
 
 def name_of(percent: float) -> str:

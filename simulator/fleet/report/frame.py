@@ -12,6 +12,7 @@ from typing import Final
 
 from rich.text import Text
 
+from simulator.fleet.metrics.ages import COMMAND_AGE, READING_AGE
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import Gap, Span
 from simulator.fleet.report.standing import RunHead, Standing, StreamSoFar, WorkerState
@@ -281,7 +282,8 @@ def _counts(picture: Picture, width: int) -> list[Line]:
     }
     gauges = [(_gauge(name, value, picture.head), "") for name, value in sorted(shown.items(), key=_order)]
     blocks = [
-        ("age of readings", _age(window)),
+        ("age of readings", _age(window, READING_AGE, "accepted")),
+        ("age of commands", _age(window, COMMAND_AGE, "ended")),
         ("so far", errors),
         (f"{picture.head.noun}s", gauges),
         ("generator", _health(window)),
@@ -294,13 +296,13 @@ def _counts(picture: Picture, width: int) -> list[Line]:
     return lines
 
 
-def _age(window: Window) -> list[tuple[str, str]]:
-    row = window.age()
+def _age(window: Window, name: str, good: str) -> list[tuple[str, str]]:
+    row = window.age(name)
     if row is None:
         return []
     times = zip(SHOWN_PERCENTILES, row.response_s, strict=True)
     parts = [(f"{percentile_name(percent)} {time_text(value)}", "bold") for percent, value in times]
-    return [*parts, (f"{short_count(row.ok_per_s)} accepted per s", ""), ("last 10 s", "dim")]
+    return [*parts, (f"{short_count(row.ok_per_s)} {good} per s", ""), ("last 10 s", "dim")]
 
 
 def _order(gauge: tuple[str, float]) -> tuple[int, str]:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from simulator.fleet.metrics.ages import COMMAND_AGE, READING_AGE
 from simulator.fleet.record import Gap, RunRecord, Second
 from simulator.fleet.report.frame import Picture, frame
 from simulator.fleet.report.standing import RunHead, Standing, WorkerState
@@ -238,15 +239,16 @@ def changes(before: Standing, after: Standing) -> list[tuple[float, str, Tone]]:
 
 def run_line(window: Window, head: RunHead, standing: Standing) -> str:
     """How the run stands, in one line."""
-    row, age, health = window.whole(), window.age(), window.health
+    row, health = window.whole(), window.health
+    ages = [(age.name.partition(".")[0], age) for name in (READING_AGE, COMMAND_AGE) if (age := window.age(name))]
     second = window.latest.second + 1 if window.latest else 0
     p50, _, p99, p999 = (time_text(value) for value in row.response_s)
     share = window.sent / window.intended if window.intended else None
     parts = [
         f"{clock_text(second):>7}  {standing.phase.name if standing.phase else 'no phase'}",
         f"{short_count(row.ok_per_s)}/s ok",
-        *([f"age of readings p99 {time_text(age.response_s[2])}"] if age else []),
-        f"p50 {p50}, p99 {p99}, p99.9 {p999}",
+        *(f"age of {what} p99 {time_text(age.response_s[2])}" for what, age in ages),
+        f"response p50 {p50}, p99 {p99}, p99.9 {p999}",
         f"429 {short_count(row.limited_per_s)}/s",
         f"errors {window.errors:,}",
     ]

@@ -3,49 +3,69 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from agent.errors import ConfigurationError, InvalidMessage, StorageError
 from simulator.exit_codes import ExitCode
-from simulator.fleet.metrics.ages import ages_of
+from simulator.fleet.audit.folder import has_ledgers
+from simulator.fleet.metrics.ages import ages_of, shown_ages
 from simulator.fleet.metrics.judging import judge, missed_text
 from simulator.fleet.metrics.stages import stages_of, without_stages
 from simulator.fleet.metrics.subjects import ThresholdError
 from simulator.fleet.metrics.thresholds import parse
-from simulator.fleet.record import RunRecord, Verdict, Word
+from simulator.fleet.record import RunRecord, Second, Verdict, Word
+from simulator.fleet.report.agreement import Agreement, doubted
 from simulator.fleet.report.by_phase import ByPhase
-from simulator.fleet.report.exports import (
-    checks_of,
-    passed_on_as_csv,
-    passed_on_as_generator_csv,
-    phases_csv,
-    summary_csv,
-    summary_json,
-)
+from simulator.fleet.report.devices import BY_DEVICE, by_device_rows
+from simulator.fleet.report.exports import summary_json
 from simulator.fleet.report.folder import RunFolder, write_whole
 from simulator.fleet.report.page import fleet_page
 from simulator.fleet.report.page.plots import spans_with_drain
 from simulator.fleet.report.prometheus import record_metrics
+from simulator.fleet.report.run_checks import checks_of
+from simulator.fleet.report.sheet_files import PARQUET, OpenSheet, check_formats
+from simulator.fleet.report.sheets import (
+    FAULT_DEVICES,
+    FAULTS,
+    GAUGES,
+    GENERATOR,
+    PHASES,
+    SECONDS,
+    SUMMARY,
+    Moments,
+    Row,
+    Sheet,
+    fault_device_rows,
+    fault_rows,
+    gauge_rows,
+    generator_row,
+    phase_rows,
+    second_rows,
+    summary_rows,
+)
 from simulator.fleet.report.timeline import Totals, slice_width_s, slices_of
 from simulator.fleet.report.words import plural
 from simulator.fleet.report.writing import read_record, read_seconds
 from simulator.report.junit import junit_xml
 
+_OTHERS: Final = ("summary.json", "junit.xml", "metrics.prom", "run.json", "seconds.jsonl")
+
 FILES: Final = {
     "report.html": "this page",
     "summary.json": "figures for scripts",
-    "summary.csv": "a row for each operation and outcome",
-    "phases.csv": "the same by phase",
-    "seconds.csv": "the same by second",
-    "generator.csv": "the generator and the gauges by second",
-    "junit.xml": "thresholds and audit for CI",
+    **{
+        f"{sheet.name}.csv": sheet.what
+        for sheet in (SUMMARY, PHASES, SECONDS, GENERATOR, GAUGES, FAULTS, FAULT_DEVICES, BY_DEVICE)
+    },
+    "junit.xml": "phases, thresholds, audit and verdict for CI",
     "metrics.prom": "for Prometheus",
     "run.json": "the record",
     "seconds.jsonl": "its seconds",
 }
-"""What a run's folder holds in the end."""
+"""What a run's folder holds in the end; ``by-device.csv`` where there are ledgers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +76,22 @@ class Made:
         record: the run; of one that did not end, what its seconds tell.
         page: ``report.html``.
         missing: what could not be written and why, a sentence each, such as on a full disk.
+        doubts: what in the folder does not fit together, a sentence each; the verdict of ``record`` has them.
     """
 
     record: RunRecord
     page: Path
     missing: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
 
-def finish_run(folder: RunFolder, record: RunRecord) -> Made:
+def finish_run(folder: RunFolder, record: RunRecord, formats: Collection[str] = ()) -> Made:
     """Write the record of a run that ended, and all its reports; what the disk does not take is told as missing.
+
+    Args:
+        folder: of the run.
+        record: of it.
+        formats: of tables, beside CSV; see :data:`~simulator.fleet.report.sheet_files.FORMATS`.
 
     Raises:
         ConfigurationError: somebody damaged the folder during the run.
@@ -74,53 +101,103 @@ def finish_run(folder: RunFolder, record: RunRecord) -> Made:
         folder.finish(record)
     except StorageError as error:
         missing.append(str(error))
-    made = _make(folder.path, record)
+    made = _make(folder.path, record, formats)
     return replace(made, missing=(*missing, *made.missing))
 
 
-def make_reports(folder: Path) -> Made:
+def make_reports(folder: Path, formats: Collection[str] = ()) -> Made:
     """Make every report of the run in a folder anew; see :func:`finish_run` for what cannot be written.
 
     Raises:
         ConfigurationError: the folder holds no run, or a damaged one.
     """
-    record = read_record(folder)
-    return _make(folder, record)
+    return _make(folder, read_record(folder), formats)
 
 
-def _make(folder: Path, record: RunRecord) -> Made:
+def _make(folder: Path, record: RunRecord, formats: Collection[str]) -> Made:
     try:
-        return _make_each(folder, record if record.ended_at else unended(record, folder))
+        return _make_each(folder, record if record.ended_at else unended(record, folder), formats)
     except (InvalidMessage, ThresholdError) as error:
         raise ConfigurationError([f"{folder}: run.json or seconds.jsonl is damaged: {error}"]) from None
 
 
-def _make_each(folder: Path, record: RunRecord) -> Made:
+def _make_each(folder: Path, record: RunRecord, formats: Collection[str]) -> Made:
+    if any(folder.glob(f"*.{PARQUET}")):  # made before: none of the tables may be older than the others
+        formats = {*formats, PARQUET}
+        check_formats(formats)
     width_s = slice_width_s(record.duration_s)
-    tables = [_Growing(folder / name) for name in ("seconds.csv", "generator.csv")]
-    try:
-        seconds = passed_on_as_generator_csv(passed_on_as_csv(read_seconds(folder), tables[0]), tables[1])
-        by_phase = ByPhase(spans_with_drain(record))
-        slices = tuple(slices_of(by_phase.passed_on(seconds), width_s))
-    finally:
-        for table in tables:
-            table.close()
-    missing = [table.trouble for table in tables if table.trouble]
-    files = tuple((name, what) for name, what in FILES.items() if name != "report.html")
+    spans = spans_with_drain(record)
+    moments, by_phase = Moments(record, spans), ByPhase(spans)
+    tables, agreement = _Tables(folder, formats), Agreement(record, folder)
+    with tables.opened(SECONDS) as seconds, tables.opened(GENERATOR) as generator, tables.opened(GAUGES) as gauges:
+
+        def written() -> Iterator[Second]:
+            for second in agreement.passed_on(read_seconds(folder)):
+                seconds.add(second_rows(second, moments))
+                generator.add((generator_row(second, moments),))
+                gauges.add(gauge_rows(second, moments))
+                yield second
+
+        slices = tuple(slices_of(by_phase.passed_on(written()), width_s))
+    doubts = agreement.doubts()
+    record = replace(record, verdict=doubted(record.verdict, doubts))
+    tables.write(SUMMARY, summary_rows({**record.operations, **shown_ages(record.ages)}))
+    tables.write(PHASES, phase_rows(by_phase.phases, moments))
+    tables.write(FAULTS, fault_rows(record, moments))
+    tables.write(FAULT_DEVICES, fault_device_rows(record, moments))
+    if has_ledgers(folder):
+        tables.write_by_device(record)
+    missing = list(tables.missing)
+    files = [(name, FILES[f"{Path(name).stem}.csv"]) for name in tables.names]
+    files += [(name, FILES[name]) for name in _OTHERS]
     texts = {
         "junit.xml": junit_xml(checks_of(record)),
-        "summary.csv": summary_csv({**record.operations, **record.ages}),
-        "phases.csv": phases_csv(by_phase.phases),
         "summary.json": summary_json(record),
         "metrics.prom": record_metrics(record),
-        "report.html": fleet_page(record, slices, width_s, files, by_phase.phases),
+        "report.html": fleet_page(record, slices, width_s, tuple(files), by_phase.phases),
     }
     for name, text in texts.items():
         try:
             write_whole(folder / name, text)
         except StorageError as error:
             missing.append(str(error))
-    return Made(record, folder / "report.html", tuple(missing))
+    return Made(record, folder / "report.html", tuple(missing), doubts)
+
+
+class _Tables:
+    """The tables of a run, and what became of them.
+
+    Attributes:
+        names: of the files that are there.
+        missing: what could not be written and why.
+    """
+
+    def __init__(self, folder: Path, formats: Collection[str]) -> None:
+        self._folder = folder
+        self._formats = formats
+        self.names: list[str] = []
+        self.missing: list[str] = []
+
+    @contextlib.contextmanager
+    def opened(self, sheet: Sheet) -> Iterator[OpenSheet]:
+        """A table to add rows to."""
+        made = OpenSheet(self._folder, sheet, self._formats)
+        with made:
+            yield made
+        self.names += made.names
+        self.missing += made.missing
+
+    def write(self, sheet: Sheet, rows: Iterable[Row]) -> None:
+        """A table as a whole."""
+        with self.opened(sheet) as made:
+            made.add(rows)
+
+    def write_by_device(self, record: RunRecord) -> None:
+        """The table of devices, out of the ledgers; nothing else of the report stands on them."""
+        try:
+            self.write(BY_DEVICE, by_device_rows(self._folder, record))
+        except (ConfigurationError, StorageError) as error:
+            self.missing.append(f"{self._folder / BY_DEVICE.name}.csv: cannot be made: {error}")
 
 
 def unended(record: RunRecord, folder: Path) -> RunRecord:
@@ -155,49 +232,3 @@ def unended(record: RunRecord, folder: Path) -> RunRecord:
         thresholds=results,
         verdict=Verdict(Word.INTERRUPTED, int(ExitCode.INTERRUPTED), (told, *missed, "nothing was audited")),
     )
-
-
-class _Growing:
-    """A file that is written piece by piece and has its name only when it is whole.
-
-    Trouble of the disk ends the file and is told in the end: whoever writes has other things to do as well.
-
-    Attributes:
-        trouble: why the file is not there; empty when it is.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._new = path.with_name(f".{path.name}.new")
-        self._file: IO[str] | None = None
-        self.trouble = ""
-        try:
-            self._file = self._new.open("w", encoding="utf-8", newline="")
-        except OSError as error:
-            self._give_up(error)
-
-    def write(self, text: str) -> None:
-        """Add a piece."""
-        if self._file is not None:
-            try:
-                self._file.write(text)
-            except OSError as error:
-                self._give_up(error)
-
-    def close(self) -> None:
-        """Give the file its name."""
-        if self._file is not None:
-            try:
-                self._file.close()
-                self._new.replace(self._path)
-            except OSError as error:
-                self._give_up(error)
-
-    def _give_up(self, error: OSError) -> None:
-        self.trouble = f"{self._path}: cannot be written: {error}"
-        with contextlib.suppress(OSError):
-            if self._file is not None:
-                self._file.close()
-        with contextlib.suppress(OSError):
-            self._new.unlink(missing_ok=True)
-        self._file = None

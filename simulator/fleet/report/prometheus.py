@@ -18,7 +18,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
 
 from agent.errors import ConfigurationError
-from simulator.fleet.metrics.ages import READING_AGE
+from simulator.fleet.metrics.ages import READING_AGE, ages_of, command_of
 from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.metrics.stages import without_stages
 from simulator.fleet.outcomes import Attempt
@@ -93,6 +93,21 @@ def _ages(operations: Operations) -> Iterator[Metric]:
     if texts := waited(operations.get(READING_AGE, {})):
         buckets, whole = _buckets(merged(texts), AGE_BOUNDS_S)
         times.add_metric([], buckets, sum_value=whole)
+    yield from (counts, times, *_command_ages(operations))
+
+
+def _command_ages(operations: Operations) -> Iterator[Metric]:
+    labels = ["command", "state"]
+    counts = CounterMetricFamily("fleet_commands", "Commands by name and end state; open: not ended", labels=labels)
+    text = "From the order of a command until its end was known, or the run was over"
+    times = HistogramMetricFamily("fleet_command_age_seconds", text, labels=labels)
+    for operation, classes in sorted(ages_of(operations).items()):
+        if (found := command_of(operation)) is None:
+            continue
+        counts.add_metric(list(found), sum(tally.count for tally in classes.values()))
+        if texts := waited(classes):
+            buckets, whole = _buckets(merged(texts), AGE_BOUNDS_S)
+            times.add_metric(list(found), buckets, sum_value=whole)
     yield from (counts, times)
 
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from simulator.fleet.metrics.ages import COMMAND_AGE
 from simulator.fleet.metrics.histogram import merged
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import CHECKS, AuditRecord, Operations, RunRecord, StreamAudit, ThresholdResult, Word
@@ -40,7 +41,7 @@ def print_summary(console: Console, record: RunRecord) -> None:
     console.print(Text.assemble((VERDICT_WORDS[verdict.word], style), (f"  exit code {verdict.exit_code}", "dim")))
     for sentence in verdict.sentences:
         console.print(Text(f"  {sentence}"), soft_wrap=True)
-    for line in age_lines(record.ages, record.duration_s):
+    for line in age_lines(record):
         console.print(line, soft_wrap=True)
     console.print(_fitting_table(console, record))
     if (again := resends_line(record.operations)) is not None:
@@ -56,17 +57,24 @@ def print_summary(console: Console, record: RunRecord) -> None:
         console.print(Text(text, "yellow"), soft_wrap=True)
 
 
-def age_lines(ages: Operations, duration_s: float) -> list[Text]:
-    """What readings waited, from taken to accepted: the figure that an outage shows in."""
-    lines = []
-    for age in ages_in(ages):
+def age_lines(record: RunRecord) -> list[Text]:
+    """What readings and commands waited until they were accepted or ended: the figures that an outage shows in.
+
+    Commands by end state, and by name, stand below them all where there is more than one.
+    """
+    lines, ages = [], ages_in(record)
+    kinds = [sum(age.name.startswith(f"{COMMAND_AGE}{mark}") for age in ages) for mark in ".["]
+    for age in ages:
+        if not age.is_whole and kinds["[" in age.name] == 1:
+            continue
         times = zip((*SHOWN_PERCENTILES, 100.0), times_at(age.times, (*SHOWN_PERCENTILES, 100.0)), strict=True)
-        text = Text.assemble((age.name, "bold"), "  ")
-        text.append(", ".join(f"{name_of(percent)} {time_text(value)}" for percent, value in times))
-        rate = f", {count_text(age.accepted / duration_s)} per s" if duration_s > 0 else ""
-        text.append(f"  {age.accepted:,} accepted{rate}", "dim")
-        if age.others:
-            text.append(f", {age.others:,} not accepted", "bold red")
+        text = Text.assemble((age.name, "bold")) if age.is_whole else Text(f"  {age.name}")
+        text.append("  " + ", ".join(f"{name_of(percent)} {time_text(value)}" for percent, value in times))
+        good, others = age.counts_text
+        is_rate = record.duration_s > 0 and age.is_whole
+        text.append(f"  {good}" + (f", {count_text(age.good / record.duration_s)} per s" if is_rate else ""), "dim")
+        if others:
+            text.append(f", {others}", "bold red")
         lines.append(text)
     return lines
 
@@ -83,13 +91,17 @@ def _fitting_table(console: Console, record: RunRecord) -> Table:
 def operations_table(operations: Operations, duration_s: float, percentiles: Sequence[float]) -> Table:
     """Counts by outcome, rate and percentiles of the response time, a row for each operation.
 
+    The first of the percentiles says that it is one of response times; the others follow it.
+
     How many of all these were sent again stands there where there are any.
     """
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("operation", no_wrap=True)
     resends = {name: resends_of(classes.values()).total for name, classes in operations.items()}
     again = ("again",) if any(resends.values()) else ()
-    for name in ("ok", "per s", "429", "errors", *again, *map(percentile_name, percentiles)):
+    first, *others = map(percentile_name, percentiles)
+    names = (f"response {first}", *others)
+    for name in ("ok", "per s", "429", "errors", *again, *names):
         table.add_column(name, justify="right", no_wrap=True)
     for name, classes in sorted(operations.items()):
         good = classes.get(OutcomeClass.OK)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from simulator.fleet.metrics.ages import AGE_OPERATIONS, ages_of
+from simulator.fleet.metrics.ages import is_age, shown_ages
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.merging import TallySum
 from simulator.fleet.metrics.stages import without_stages
@@ -119,7 +119,7 @@ def _slice(seconds: list[Second], width_s: int) -> Slice:
                 response, service = texts.setdefault(name, ([], []))
                 response += here
                 service += waited(classes, "service")
-        for name, classes in ages_of(second.operations).items():
+        for name, classes in shown_ages(second.operations).items():
             counted = counts.setdefault(name, {})
             for outcome, tally in classes.items():
                 counted[outcome] = counted.get(outcome, 0) + tally.count
@@ -145,7 +145,7 @@ def _band(texts: Mapping[str, list[str]]) -> dict[str, Percentiles]:
         one = Histogram()
         for text in encoded:
             one.add_encoded(text)
-        if name not in HELD and name not in AGE_OPERATIONS:
+        if name not in HELD and not is_age(name):
             whole.add(one)
         found[name] = times_at(one, BAND)
     return {ALL: times_at(whole, BAND), **found}

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from simulator.fleet.metrics.ages import READING_AGE
+from simulator.fleet.metrics.ages import COMMAND_AGE, command_of
 from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.metrics.stages import without_stages
 from simulator.fleet.metrics.subjects import WAITED
@@ -101,9 +101,15 @@ class Window:
         order = sorted(self._histories, key=lambda name: (-sum(count for _, count in self._histories[name]), name))
         return tuple(self._row(name) for name in order)
 
-    def age(self) -> OperationRow | None:
-        """How old readings were that were accepted in the window; None where none were."""
-        row = self._made(READING_AGE, [READING_AGE], ())
+    def age(self, name: str) -> OperationRow | None:
+        """How old readings were that were accepted in the window, or commands that ended; None where none were.
+
+        Args:
+            name: ``readings.age`` or ``commands.age``.
+        """
+        measured = {operation for second in self._seconds for operation in second.operations}
+        of_commands = [operation for operation in measured if command_of(operation)] if name == COMMAND_AGE else []
+        row = self._made(name, of_commands or [name], ())
         return row if row.ok_per_s else None
 
     def whole(self) -> OperationRow:

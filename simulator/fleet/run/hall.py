@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from agent.errors import StorageError
+from agent.wire.times import to_rfc3339
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.saturation import Saturation
 from simulator.fleet.record import RunRecord, Second, Span
@@ -44,7 +46,10 @@ class Hall:
 
     def phase(self, conducted: Conducted) -> None:
         """See :class:`~simulator.fleet.run.conductor.Audience`."""
-        self.record = replace(self.record, phases=tuple(conducted.phases), faults=conducted.faults)
+        began_at = self.record.load_began_at or to_rfc3339(time.time() - time.monotonic() + conducted.began_s)
+        self.record = replace(
+            self.record, phases=tuple(conducted.phases), faults=conducted.faults, load_began_at=began_at
+        )
         self._keep()
 
     def drain(self, conducted: Conducted) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -15,10 +16,11 @@ from agent.errors import AgentError, StorageError
 from simulator.fleet.audit.findings import AuditSettings, audit_run
 from simulator.fleet.faults.kinds import plans_refusals
 from simulator.fleet.metrics.merging import Merger
-from simulator.fleet.plan.forecast import forecast
+from simulator.fleet.plan.forecast import peak_rates
 from simulator.fleet.plan.plan import Plan, plan_of
 from simulator.fleet.plan.workers import count_workers
 from simulator.fleet.record import AuditRecord, RunRecord
+from simulator.fleet.report.agreement import doubted
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.live import RunView
 from simulator.fleet.report.making import finish_run
@@ -29,8 +31,8 @@ from simulator.fleet.run.conductor import Conducted, Conductor
 from simulator.fleet.run.crew import Crew
 from simulator.fleet.run.hall import Hall
 from simulator.fleet.run.preparing import Prepared, Setting, prepare
+from simulator.fleet.run.progress import Registering
 from simulator.fleet.run.recording import first_record, head_of, last_record, score_of
-from simulator.fleet.run.verdict import doubted
 from simulator.fleet.run.worker import work
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
@@ -58,6 +60,7 @@ class Stage:
         folder: of the run; must hold none yet.
         permissions: to load each machine that the target is made of, with its caps.
         is_audited: keep books and read everything back at the end.
+        formats: of the tables, beside CSV.
     """
 
     file: ScenarioFile
@@ -65,6 +68,7 @@ class Stage:
     folder: Path
     permissions: tuple[Permission, ...]
     is_audited: bool = True
+    formats: tuple[str, ...] = ()
 
 
 def perform(stage: Stage, make_view: MakeView) -> RunRecord:
@@ -93,7 +97,7 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
         folder.keep(record)
         view.stage("preparing devices")
         try:
-            prepared = asyncio.run(prepare(setting, lambda done, whole: view.stage("preparing devices", done, whole)))
+            prepared = asyncio.run(prepare(setting, Registering(view)))
         except AgentError:
             folder.discard()
             raise
@@ -102,15 +106,16 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
         conducted, merger = _conduct(scenario, prepared, hall)
         audit, trouble = _audit(setting, prepared, conducted, view)
         record = last_record(hall, conducted, merger, audit, trouble)
-        record = _report(folder, record, view)
+        record = _report(folder, record, view, stage.formats)
         view.end(record)
     return record
 
 
-def _report(folder: RunFolder, record: RunRecord, view: RunView) -> RunRecord:
+def _report(folder: RunFolder, record: RunRecord, view: RunView, formats: tuple[str, ...]) -> RunRecord:
     """All reports of the record; it passes no more when an error ends the making of them."""
     try:
-        missing = finish_run(folder, record).missing
+        made = finish_run(folder, record, formats)
+        missing = (*made.missing, *made.doubts)
     except AgentError:
         raise
     except Exception as error:  # noqa: BLE001 - a mistake of this program's: the record is to say so
@@ -121,12 +126,12 @@ def _report(folder: RunFolder, record: RunRecord, view: RunView) -> RunRecord:
     for sentence in missing:
         view.note(sentence, Tone.BAD)
     # After a full disk not in the record: 'fleet-simulator report' makes what is missing, and the run is what it was.
-    return replace(record, verdict=doubted(record.verdict, missing)) if missing else record
+    return replace(record, verdict=doubted(record.verdict, missing))
 
 
 def _check_caps(stage: Stage, plan: Plan) -> None:
     """Whether every machine of the target allows a run of this size."""
-    busiest = sum(forecast(plan, "").peak_rates.values())
+    busiest = sum(peak_rates(plan).values())
     for permission in stage.permissions:
         permission.check(devices=plan.scenario.fleet.devices, requests_per_s=busiest)
 
@@ -169,6 +174,7 @@ def _audit(
 
     try:
         _let_gateway_finish(setting, view)
+        began_s = time.monotonic()
         with _stage(view, "reading everything back"):
             audit = asyncio.run(read())
     except (AgentError, KeyboardInterrupt) as error:
@@ -179,7 +185,7 @@ def _audit(
         return AuditRecord(None, None, complete=False, unjudged=(sentence,)), None
     missed = sum(summary.missed for summary in conducted.summaries.values())
     whole = audit.complete and not missed and len(conducted.summaries) == len(prepared.jobs)
-    return replace(audit, complete=whole), None
+    return replace(audit, complete=whole, took_s=time.monotonic() - began_s), None
 
 
 def _let_gateway_finish(setting: Setting, view: RunView) -> None:

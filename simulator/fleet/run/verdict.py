@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from simulator.exit_codes import ExitCode
 from simulator.fleet.metrics.judging import missed_text
-from simulator.fleet.record import AuditRecord, Gap, StreamAudit, ThresholdResult, Verdict, Word
-
-_CODES: Final = {
-    Word.PASSED: ExitCode.GOOD,
-    Word.FAILED: ExitCode.CHECK_FAILED,
-    Word.INCONCLUSIVE: ExitCode.INCONCLUSIVE,
-    Word.LOST: ExitCode.DATA_LOST,
-    Word.UNREACHABLE: ExitCode.UNREACHABLE,
-    Word.INTERRUPTED: ExitCode.INTERRUPTED,
-}
+from simulator.fleet.record import EXIT_CODES, AuditRecord, Gap, StreamAudit, ThresholdResult, Verdict, Word
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,25 +57,15 @@ def judge_run(found: Findings) -> Verdict:
                 *map(missed_text, (t for t in found.thresholds if t.judged and not t.held)),
             ],
         ),
+        # What failed has failed, whatever else nobody can judge.
+        (Word.INCONCLUSIVE, _unjudged(found)),
     )
     given = [(word, sentences) for word, sentences in reasons if sentences]
     word = given[0][0] if given else Word.PASSED
     told = [sentence for _, sentences in given for sentence in sentences]
     if found.partial:
         told.insert(1, _partial(found))
-    return Verdict(word, int(_CODES[word]), tuple(told) or (_all_well(found),))
-
-
-def doubted(verdict: Verdict, sentences: Sequence[str]) -> Verdict:
-    """A verdict when something of the run is missing that it was given without: one that passed is inconclusive.
-
-    Args:
-        verdict: as it was.
-        sentences: what is missing, and why.
-    """
-    if verdict.word is not Word.PASSED:
-        return Verdict(verdict.word, verdict.exit_code, (*verdict.sentences, *sentences))
-    return Verdict(Word.INCONCLUSIVE, int(_CODES[Word.INCONCLUSIVE]), (*sentences, *verdict.sentences))
+    return Verdict(word, int(EXIT_CODES[word]), tuple(told) or (_all_well(found),))
 
 
 def _losses(audit: AuditRecord | None) -> list[str]:
@@ -114,6 +93,14 @@ def _unaudited(found: Findings) -> list[str]:
     if found.audit is None or found.audit.complete or found.unreachable or found.interrupted:
         return []
     return list(found.audit.unjudged) or ["the audit is not complete: not everything could be read back"]
+
+
+def _unjudged(found: Findings) -> list[str]:
+    """Thresholds that nobody could judge though the run reached its end."""
+    if found.partial:
+        return []
+    open_ones = [result for result in found.thresholds if not result.judged]
+    return [f"{result.expression} cannot be judged: {result.reason}" for result in open_ones]
 
 
 def _not_accepted(audit: AuditRecord | None) -> list[str]:

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from simulator.fleet.metrics.subjects import ThresholdError
-from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.scenario.conditions import Condition, ConditionError, parse_condition
 from simulator.fleet.scenario.fault_checks import check_faults
 from simulator.fleet.scenario.files import check_files
@@ -16,7 +14,9 @@ from simulator.fleet.scenario.finding import Finding
 from simulator.fleet.scenario.kinds import OnboardingSettings
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.phases import HoldPhase, RampPhase, StormPhase
+from simulator.fleet.scenario.preparation import check_preparation
 from simulator.fleet.scenario.section import shares_make_one
+from simulator.fleet.scenario.threshold_checks import check_thresholds
 
 _LIMITER_WINDOWS: Final = 4
 _NOT_OVER_MQTT: Final = {
@@ -51,6 +51,7 @@ def check_scenario(scenario: Scenario, folder: Path) -> list[Finding]:
         _target,
         _connections,
         _models,
+        check_preparation,
         _sections,
         _kind,
         _level,
@@ -58,7 +59,7 @@ def check_scenario(scenario: Scenario, folder: Path) -> list[Finding]:
         _phases,
         _barriers,
         check_faults,
-        _thresholds,
+        check_thresholds,
     )
     return [*(finding for check in checks for finding in check(scenario)), *check_files(scenario, folder)]
 
@@ -288,12 +289,3 @@ def _unreachable(condition: Condition, online: float, scenario: Scenario, index:
             yield Finding.at(
                 ("phases", index, "until"), ("level",), issue=f"level wire has no {part.gauge}; give 'level: core'"
             )
-
-
-def _thresholds(scenario: Scenario) -> Iterator[Finding]:
-    phases = {phase.name for phase in scenario.phases}
-    for index, expression in enumerate(scenario.thresholds):
-        try:
-            parse(expression, phases=phases)
-        except ThresholdError as error:
-            yield Finding.at(("thresholds", index), ("phases",), issue=str(error))

@@ -96,6 +96,11 @@ class FleetSettings(Section):
         default="climate-node", min_length=1, description="climate-node (built in), or a YAML file as POST /products."
     )
     devices: Annotated[int, Field(ge=1, le=DEVICES_MAX)] = Field(description="How many.")
+    prepare_within_s: Seconds = Field(
+        default=900.0,
+        description="How long registering the devices may take, at the 400/s of a local service; 'plan' and 'run' "
+        "refuse more devices than that.",
+    )
     identities: IdentitySettings = Field(default_factory=IdentitySettings, description="What they are called.")
     models: tuple[ModelSettings, ...] = Field(
         default=(ModelSettings(),), min_length=1, max_length=50, description="What they are."

@@ -27,6 +27,11 @@ class CommandSettings(Section):
     )
     devices: Share = Field(default=1.0, gt=0, description="Share of the fleet that gets such commands.")
 
+    @property
+    def name(self) -> str:
+        """What the command is called in reports and thresholds."""
+        return str(self.payload.get("command", "")) or "(no name)"
+
 
 class OpenArrivals(Section):
     """Requests at a rate of their own, whatever the target does: as the world outside behaves."""

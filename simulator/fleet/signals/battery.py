@@ -73,7 +73,9 @@ class Battery:
         if at_s < life_s:
             return self._level(at_s / life_s)
         at_s -= life_s + self.dead_s
-        return self.empty if at_s < 0 else self.empty + at_s / self.charge_s * (self.full - self.empty)
+        if at_s < 0 or not self.charge_s:
+            return self.empty
+        return self.empty + at_s / self.charge_s * (self.full - self.empty)
 
     def moment_at(self, device: Individual, time_s: float) -> BatteryMoment:
         """What the battery does at ``time_s``, and for how long."""
@@ -88,6 +90,9 @@ class Battery:
             return BatteryMoment(level, BatteryState.DISCHARGING, begin_s, min(dead_s, turn.end_s))
         if time_s < charging_s:
             return BatteryMoment(self.empty, BatteryState.DEAD, dead_s, min(charging_s, turn.end_s))
+        if not self.charge_s:  # it is changed: here are only the last digits of the turn's end
+            state = BatteryState.DEAD if self.dead_s else BatteryState.DISCHARGING
+            return BatteryMoment(self.empty, state, dead_s, turn.end_s)
         level = self.empty + (time_s - charging_s) / self.charge_s * (self.full - self.empty)
         return BatteryMoment(level, BatteryState.CHARGING, charging_s, turn.end_s)
 

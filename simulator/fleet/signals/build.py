@@ -16,7 +16,7 @@ from simulator.fleet.signals.chain import ChainState
 from simulator.fleet.signals.day import Diurnal, Sine
 from simulator.fleet.signals.formula import parse_formula
 from simulator.fleet.signals.plain import Computed, Constant, Correlated, Noise
-from simulator.fleet.signals.recording import Replay, read_recording
+from simulator.fleet.signals.recording import Columns, Replay, read_recordings
 from simulator.fleet.signals.route import AtTheEnd, Route, RouteReading, read_route
 from simulator.fleet.signals.steps import Markov, Steps
 from simulator.fleet.signals.walk import RandomWalk
@@ -169,12 +169,10 @@ class _Builder:
         return Markov(name, states, {state: described.value for state, described in settings.states.items()})
 
     def csv(self, _: str, settings: kinds.CsvSettings) -> Signal:
-        recording = read_recording(
-            self._folder / settings.file, settings.column, time_column=settings.time_column, every_s=settings.every_s
-        )
+        columns = Columns(settings.column, settings.time_column, settings.device_column, settings.every_s)
         return Replay(
             settings.file,
-            recording,
+            read_recordings(self._folder / settings.file, columns),
             linear=settings.between == "linear",
             loop=settings.loop,
             begin_s=None if settings.begin == _HASHED else self._origin_s,

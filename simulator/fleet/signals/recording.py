@@ -18,7 +18,14 @@ _EPOCH_MS_FROM: Final = 100_000_000_000
 """Whole numbers from here on are epoch milliseconds (1973 in milliseconds, the year 5138 in seconds)."""
 
 _ROWS_MAX: Final = 2_000_000
-_SORT: Final = "sort the lines by time, and give each device of a recording a file of its own"
+_SORT: Final = "sort the lines by time; if they are of several devices, name the column that says whose: device_column"
+_APART: Final = "a signal 'csv' takes them apart with device_column; else give each device a file of its own"
+_DEVICE_NAMES: Final = frozenset(
+    {"device", "sensor", "node", "host", "station", "machine", "vehicle", "asset", "unit", "gateway", "serial", "imei"}
+    | {"deviceid", "deviceidentifier", "devicename", "sensorid", "sensorname", "nodeid", "hostname", "stationid"}
+    | {"machineid", "vehicleid", "assetid", "unitid", "gatewayid", "serialnumber", "mac", "macaddress"}
+)
+"""Columns that say whose a line is, in lower case and without signs between words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +33,7 @@ class Recording:
     """Times and values of equal number.
 
     Attributes:
-        times: seconds since the file's first line, rising.
+        times: seconds since its first line, rising.
         values: finite.
         round_s: how long it lasts until it can begin again.
     """
@@ -37,24 +44,31 @@ class Recording:
 
 
 class Replay:
-    """A recording, played for each device from its own point.
+    """Recordings, dealt out over the devices by their number, each device at its own point.
 
     Args:
-        source: of the recording: all columns of one file are at the same line on one device.
-        recording: what is played.
+        source: of the recordings: all columns of one file are at the same line on one device.
+        recordings: device number n plays number n modulo their count.
         linear: a straight line between two values, else the earlier one.
         loop: from the beginning again at the end; else the last value stays.
         begin_s: when it begins; None: anywhere, each device elsewhere (with ``loop``, else counted from ``origin_s``).
         origin_s: when a recording begins that is played once.
     """
 
-    __slots__ = ("_begin_s", "_linear", "_loop", "_origin_s", "_recording", "_salt")
+    __slots__ = ("_begin_s", "_linear", "_loop", "_origin_s", "_recordings", "_salt")
 
     def __init__(
-        self, source: str, recording: Recording, *, linear: bool, loop: bool, begin_s: float | None, origin_s: float
+        self,
+        source: str,
+        recordings: Sequence[Recording],
+        *,
+        linear: bool,
+        loop: bool,
+        begin_s: float | None,
+        origin_s: float,
     ) -> None:
         self._salt = salt_of("csv", source)
-        self._recording = recording
+        self._recordings = recordings
         self._linear = linear
         self._loop = loop
         self._begin_s = begin_s
@@ -62,7 +76,7 @@ class Replay:
 
     def value_at(self, device: Individual, time_s: float) -> float:
         """See :class:`~simulator.fleet.signals.base.Signal`."""
-        recording = self._recording
+        recording = self._recordings[device.index % len(self._recordings)]
         if self._begin_s is not None:
             at_s = time_s - self._begin_s
         else:
@@ -85,54 +99,89 @@ class Replay:
         return values[after - 1] + (values[after] - values[after - 1]) * part
 
 
-def read_recording(path: Path, column: str, *, time_column: str | None, every_s: float | None) -> Recording:
-    """Read a column of a CSV file.
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which columns of a file are read.
 
-    Args:
-        path: the file.
-        column: with the values; rows with an empty cell are left out.
-        time_column: with the times; None takes ``every_s`` from row to row.
-        every_s: distance of the rows where no column has times.
+    Attributes:
+        values: the readings; an empty cell is left out.
+        times: None takes ``every_s`` from line to line of a device.
+        devices: whose a line is; None for a file of one device.
+        every_s: distance of a device's lines where no column has times.
+    """
+
+    values: str
+    times: str | None = None
+    devices: str | None = None
+    every_s: float | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """All that have to be there."""
+        return [name for name in (self.values, self.times, self.devices) if name is not None]
+
+
+def read_recordings(path: Path, columns: Columns) -> tuple[Recording, ...]:
+    """Read a column of a CSV file: one recording for each device in it, in the order of their first lines.
 
     Raises:
-        ConfigurationError: the file cannot be read, lacks a column, or has cells that are no numbers or times; the
-            first such line is named.
+        ConfigurationError: the file cannot be read, lacks a column, has lines of several devices and ``columns`` does
+            not say whose they are, or has cells that are no numbers or times; the first such line is named.
     """
+    rows = read_rows(path, columns.names, one_device=columns.devices is None)
+    found: dict[str, list[tuple[int, dict[str, str]]]] = {}
+    for number, row in rows:
+        found.setdefault(row[columns.devices].strip() if columns.devices else "", []).append((number, row))
+    if columns.devices and "" in found:
+        raise _fault(path, f"line {found[''][0][0]}: {columns.devices} is empty: every line has to say whose it is")
+    if not found:
+        raise _fault(path, f"has no value in column {columns.values!r}")
+    return tuple(_recording(path, columns, name, of_device) for name, of_device in found.items())
+
+
+def _recording(path: Path, columns: Columns, device: str, rows: Sequence[tuple[int, dict[str, str]]]) -> Recording:
     lines: list[float] = []  # the times of all lines, so that a gap in one column moves it against no other
     times: list[float] = []
     values: list[float] = []
-    for number, row in read_rows(path, [column, *([time_column] if time_column else [])]):
-        is_empty = not row[column].strip()
-        at_s = _time(row[time_column]) if time_column else (number - 2) * (every_s or 1.0)
-        if at_s is None and not is_empty:
-            raise _fault(path, f"line {number}: {time_column} {row[time_column or ''][:40]!r} is no time")
+    for place, (number, row) in enumerate(rows):
+        text = row[columns.values].strip()
+        at_s = _time(row[columns.times]) if columns.times else place * (columns.every_s or 1.0)
+        if at_s is None and text:
+            raise _fault(path, f"line {number}: {columns.times} {row[columns.times or ''][:40]!r} is no time")
         if at_s is None:
             continue
         if lines and at_s <= lines[-1]:
-            raise _fault(path, f"line {number}: {time_column or 'time'} does not rise; {_SORT}")
+            raise _fault(path, f"line {number}: {columns.times or 'time'} does not rise; {_SORT}")
         lines.append(at_s)
-        if is_empty:
+        if not text:
             continue
-        value = _number(row[column])
+        value = _number(text)
         if value is None:
-            raise _fault(path, f"line {number}: {column} {row[column][:40]!r} is no number")
+            raise _fault(path, f"line {number}: {columns.values} {text[:40]!r} is no number")
         times.append(at_s)
         values.append(value)
     if not values:
-        raise _fault(path, f"has no value in column {column!r}")
+        whose = f" for {columns.devices} {device!r}" if columns.devices else ""
+        raise _fault(path, f"has no value in column {columns.values!r}{whose}")
     first_s = lines[0]
     spans = [lines[n + 1] - lines[n] for n in range(len(lines) - 1)]
-    last_s = sorted(spans)[len(spans) // 2] if spans else every_s or 1.0
+    last_s = sorted(spans)[len(spans) // 2] if spans else columns.every_s or 1.0
     return Recording(tuple(at_s - first_s for at_s in times), tuple(values), lines[-1] - first_s + last_s)
 
 
-def read_rows(path: Path, columns: Sequence[str]) -> list[tuple[int, dict[str, str]]]:
+def read_rows(path: Path, columns: Sequence[str], *, one_device: bool = True) -> list[tuple[int, dict[str, str]]]:
     """The rows of a CSV file with their line numbers; each has all of ``columns``, as text.
 
+    Args:
+        path: the file.
+        columns: to read.
+        one_device: lines of several devices are an error; they are known by a column whose name is usual for that.
+
     Raises:
-        ConfigurationError: the file cannot be read, or lacks a column.
+        ConfigurationError: the file cannot be read, lacks a column, or has lines of several devices.
     """
     rows: list[tuple[int, dict[str, str]]] = []
+    owners: dict[str, str] = {}
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, skipinitialspace=True)
@@ -140,9 +189,14 @@ def read_rows(path: Path, columns: Sequence[str]) -> list[tuple[int, dict[str, s
             missing = [column for column in columns if column not in names]
             if missing:
                 raise _fault(path, f"has no column {missing[0]!r}; it has {', '.join(names) or 'none'}")
+            whose = [name for name in names if one_device and name not in columns and _says_whose(name)]
             for row in reader:
                 if len(rows) == _ROWS_MAX:
                     raise _fault(path, f"has more than {_ROWS_MAX} lines; thin it out")
+                for name in whose:
+                    if row[name] and owners.setdefault(name, row[name]) != row[name]:
+                        both = f"{owners[name][:40]!r} and {row[name][:40]!r}"
+                        raise _fault(path, f"line {reader.line_num}: lines of several devices: {name} {both}; {_APART}")
                 rows.append((reader.line_num, {column: row[column] or "" for column in columns}))
     except OSError as error:
         raise _fault(path, f"cannot be read: {error.strerror}") from None
@@ -151,6 +205,10 @@ def read_rows(path: Path, columns: Sequence[str]) -> list[tuple[int, dict[str, s
     except csv.Error as error:
         raise _fault(path, f"is not CSV: {error}") from None
     return rows
+
+
+def _says_whose(column: str) -> bool:
+    return "".join(filter(str.isalnum, column)).lower() in _DEVICE_NAMES
 
 
 def _number(text: str) -> float | None:

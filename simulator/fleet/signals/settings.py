@@ -149,7 +149,13 @@ class CsvSettings(Shape):
         "the column with the times: seconds, epoch milliseconds or RFC 3339; without it the lines are `every_s` apart",
         default=None,
     )
-    every_s: Seconds | None = key("distance of the lines where no column has times", unit="s", default=None)
+    every_s: Seconds | None = key("distance of a device's lines where no column has times", unit="s", default=None)
+    device_column: str | None = key(
+        "the column that says whose a line is, in a file of several devices: device number n plays the lines of the "
+        "n-th of them, and begins again with the first; without it, such a file is refused",
+        default=None,
+        min_length=1,
+    )
     between: Literal["linear", "hold"] = key(
         "between two lines: a straight line, or the earlier value", default="linear"
     )

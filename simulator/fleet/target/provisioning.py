@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -176,12 +177,14 @@ class CleanupCount:
     names: tuple[str, ...] = ()
 
 
-async def clean_up(desk: TargetDesk, told: Told, *, dry_run: bool = False) -> CleanupCount:
-    """Take away every product that carries the mark, with all of its devices.
+async def clean_up(desk: TargetDesk, told: Told, *, prefix: str = "", dry_run: bool = False) -> CleanupCount:
+    """Take away the products that carry the mark, with their devices.
 
     Args:
         desk: how to ask the target.
-        told: told now and then, with how many devices are gone and how many there were.
+        told: called now and then, with how many devices are gone and how many there were.
+        prefix: only devices whose identifier begins with it, and the products that are then without any device, when
+            one of these was theirs; empty takes all.
         dry_run: only count.
 
     Raises:
@@ -193,11 +196,14 @@ async def clean_up(desk: TargetDesk, told: Told, *, dry_run: bool = False) -> Cl
         marked |= {product.product_id: product.name or "" for product in products if is_marked(product)}
     if not marked:
         return CleanupCount()
-    device_ids: list[str] = []
+    ours: list[Device] = []
     async for items in desk.pages(paths.DEVICES, desk.paging):
         devices = filter(None, map(_received_device, items))
-        device_ids += [device.device_id for device in devices if device.device_id and _is_ours(device, marked)]
-    count = CleanupCount(len(marked), len(device_ids), tuple(marked.values()))
+        ours += [device for device in devices if device.device_id and _is_ours(device, marked)]
+    chosen = [device for device in ours if (device.device_identifier or "").startswith(prefix)]
+    product_ids = _emptied(marked, ours, chosen) if prefix else list(marked)
+    device_ids = [device.device_id for device in chosen]
+    count = CleanupCount(len(product_ids), len(device_ids), tuple(marked[one] for one in product_ids))
     if dry_run:
         return count
     gone = 0
@@ -211,9 +217,16 @@ async def clean_up(desk: TargetDesk, told: Told, *, dry_run: bool = False) -> Cl
 
     await for_each(device_ids, remove)
     told(gone, len(device_ids))
-    for product_id in marked:
+    for product_id in product_ids:
         await _delete(desk, paths.product(product_id))
     return count
+
+
+def _emptied(marked: Iterable[str], ours: Iterable[Device], chosen: Iterable[Device]) -> list[str]:
+    """The marked products that lose all of their devices; none while the list names no product for some device."""
+    leaving = Counter(device.product_id for device in chosen)
+    there = Counter(device.product_id for device in ours)
+    return [] if None in there else [one for one in marked if leaving[one] and leaving[one] == there[one]]
 
 
 async def _delete(desk: TargetDesk, target: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from simulator.labels.batch import manifest
-from simulator.labels.batch.folder import MANIFEST_CSV, LabelFolder
+from simulator.labels.batch.folder import MANIFEST_CSV, MANIFEST_JSON, LabelFolder
 from simulator.labels.batch.formats import (
     DEFAULT_FORMATS,
     FORMATS,
@@ -22,6 +22,7 @@ from simulator.labels.batch.formats import (
 )
 from simulator.labels.batch.ledger import Ledger
 from simulator.labels.batch.manifest import MadeLabel
+from simulator.labels.batch.neighbours import shared_serials
 from simulator.labels.batch.orders import Orders, SerialOrders, in_portions
 from simulator.labels.batch.planning import counted, from_table, reserved
 from simulator.labels.batch.records import ProvingWork, label_of_manifest, made_label
@@ -200,6 +201,8 @@ def make_labels(
             raise LabelError("a table brings its own identifiers: give --ledger or --from, not both")
         orders, reservation, notes = reserved(Ledger(Path(ledger)), orders, Path(out), first_serial)
         setup = _setup(orders, size, printing)
+    if isinstance(orders, SerialOrders) and orders.template.varies:
+        notes = (*notes, *shared_serials(orders, Path(out), MANIFEST_JSON))
     job = _Job(orders, setup, level, wanted, readers, by_name, notes)
     described = {
         **orders.described(),
@@ -295,7 +298,12 @@ def _prove_all(job: _Job, folder: LabelFolder, jobs: int, on_progress: OnProgres
     """Make what the journal lacks, and what it has but the disk lost; returns how many labels were left alone."""
     journal = folder.journal
     known = journal.done
-    lost = [index for index, record in enumerate(journal.records()) if not journal.whole(record)]
+    lost: list[int] = []
+    for index, record in enumerate(journal.records()):  # every file is read again, which takes its time
+        if not journal.whole(record):
+            lost.append(index)
+        elif on_progress:
+            on_progress(index + 1 - len(lost), job.orders.count)
     again = len(lost)
     work = ProvingWork(
         job.setup,

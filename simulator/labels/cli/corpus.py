@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from agent.bounded_text import bounded
 from agent.errors import AgentError, ConfigurationError, ErrorAnswer, TransportError
 from simulator.credentials import takes_ca_file
 from simulator.exit_codes import ExitCode
@@ -102,8 +103,8 @@ def _print(run: CorpusRun) -> None:
     console.print(as_table(run.asked))
     lines = sentences(run.asked, any_refusal=run.any_refusal)
     for line in lines[:_LINES]:
-        click.echo(line, err=True)
+        click.echo(bounded(line), err=True)
     if len(lines) > _LINES:
-        click.echo(f"and {len(lines) - _LINES} more; --json lists all", err=True)
+        click.echo(bounded(f"and {len(lines) - _LINES} more; --json lists all"), err=True)
     told = f"{len(lines)} answers were not as expected" if lines else "every answer was as expected"
     console.print(Text(told, style="bold red" if lines else "bold green"))

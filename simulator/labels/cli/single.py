@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from agent.bounded_text import bounded
 from simulator.labels.cli.profile import open_profile, profile_options
 from simulator.labels.errors import LabelError, UnreadableLabel
 from simulator.labels.payload import Payload
@@ -143,7 +144,7 @@ def _prove(prove: Callable[[], ProvenDrawing]) -> ProvenDrawing:
 def _warn(drawing: ProvenDrawing) -> None:
     warning = lone_decoder_warning([name for name, _ in drawing.taken.verdicts if " " not in name])
     if warning:
-        click.echo(f"note: {warning}", err=True)
+        click.echo(bounded(f"note: {warning}"), err=True)
 
 
 def _names(decoders: str | None) -> list[str] | None:

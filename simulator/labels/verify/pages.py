@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 import shutil
 import subprocess
 import warnings
@@ -123,7 +124,9 @@ def _document_pages(path: Path, dpi: int) -> Iterator[Page]:
     pdfinfo, pdftoppm = shutil.which("pdfinfo"), shutil.which("pdftoppm")
     if not (pdfinfo and pdftoppm):
         raise LabelError(
-            f"{path}: reading a PDF needs pdftoppm (Debian: apt-get install poppler-utils), or a scan as TIFF"
+            f"{path}: reading a PDF needs pdftoppm (Debian: apt-get install poppler-utils; macOS: brew install "
+            f"poppler), or pictures of its pages, made where it is installed: pdftoppm -r {dpi} -png "
+            f"{shlex.quote(path.name)} page"
         )
     sizes = _page_sizes(path, pdfinfo)
     for number, (width_pt, height_pt) in enumerate(sizes, start=1):

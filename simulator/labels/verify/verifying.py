@@ -68,7 +68,7 @@ def verify_labels(
         raise LabelError(f"resolution is {dpi} dpi: give 20 to 2400")
     expected = None if manifest is None else load_expected(Path(manifest))
     files = list_files(pictures)
-    readers = _page_readers() if decoders is None else tuple(decoders)
+    readers = page_readers() if decoders is None else tuple(decoders)
     problems: list[str] = []
     seen: list[_Seen] = []
     for done, file in enumerate(files, start=1):
@@ -88,7 +88,7 @@ def verify_labels(
     return report
 
 
-def _page_readers() -> tuple[Decoder, ...]:
+def page_readers() -> tuple[Decoder, ...]:
     """The decoders that read several codes; OpenCV's reads one of a page and would take most of the time."""
     zbar = find_zbar()
     return (Zxing(), zbar) if zbar else (Zxing(),)

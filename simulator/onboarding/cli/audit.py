@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from agent.bounded_text import bounded
 from simulator.exit_codes import ExitCode
 from simulator.onboarding.cli.options import PREFIX, end, option, told_in_one_line
 from simulator.onboarding.trail import read_trail
@@ -37,5 +38,5 @@ def audit_command(*, folder: Path, identifier: str, as_json: bool) -> None:
             f"{line['sent_at']}  {line['method']} {line['path']}  {answer}  {line['what']}{attempt}  {named}".rstrip()
         )
     if not lines:
-        click.echo(f"no request for {identifier!r} in {folder}", err=True)
+        click.echo(bounded(f"no request for {identifier!r} in {folder}"), err=True)
     return end(ExitCode.GOOD if lines else ExitCode.CHECK_FAILED)

@@ -10,15 +10,25 @@ from pathlib import Path
 
 import click
 
+from agent.bounded_text import bounded
 from agent.wire.times import to_rfc3339
 from simulator.announced import ask_offers
 from simulator.exit_codes import ExitCode
 from simulator.interrupts import terminations_as_interrupts
-from simulator.labels.terminal import WrongUse, show_progress
+from simulator.labels.terminal import show_progress
 from simulator.onboarding.asking import ATTEMPTS
 from simulator.onboarding.campaign import Campaign, key_of
 from simulator.onboarding.campaign_report import campaign_faults, campaign_json, campaign_lines, checks_of_campaign
-from simulator.onboarding.cli.options import PREFIX, advice, end, option, stop_code, takes_way, told_in_one_line
+from simulator.onboarding.cli.options import (
+    PREFIX,
+    advice,
+    check_ids,
+    end,
+    option,
+    stop_code,
+    takes_way,
+    told_in_one_line,
+)
 from simulator.onboarding.connecting import Connected, Way, connected
 from simulator.onboarding.folder import open_run, write_reports
 from simulator.onboarding.outcomes import CampaignReport, Plan
@@ -71,8 +81,7 @@ def campaign_command(
     was refused. 2: usage, or the keys were refused. 5: the service cannot be reached. 130: ended by Ctrl-C; the same
     command goes on.
     """
-    if not user_id.strip():
-        raise WrongUse("--user-id is empty: give the account that the devices are linked to")
+    check_ids(user_id=user_id)
     wanted = Wanted(user_id, remove, rate, concurrency, attempts)
     began_at, stop = to_rfc3339(time.time()), threading.Event()
     with told_in_one_line():
@@ -117,11 +126,13 @@ def _run(
 def _print_faults(report: CampaignReport, found: Found) -> None:
     faults = [*(f"unread: {read.problem}" for read in found.unread), *campaign_faults(report)]
     for sentence in faults[:_FAULTS_SHOWN]:
-        click.echo(f"failed: {sentence}", err=True)
+        click.echo(bounded(f"failed: {sentence}"), err=True)
     if len(faults) > _FAULTS_SHOWN:
-        click.echo(f"failed: {len(faults) - _FAULTS_SHOWN} more, in report.json", err=True)
+        click.echo(bounded(f"failed: {len(faults) - _FAULTS_SHOWN} more, in report.json"), err=True)
     if report.stopped_by is not None:
-        click.echo(f"stopped: {report.stopped_by}{advice(report.stopped_by)}; the same command goes on", err=True)
+        click.echo(
+            bounded(f"stopped: {report.stopped_by}{advice(report.stopped_by)}; the same command goes on"), err=True
+        )
     if report.was_interrupted:
         click.echo("interrupted; the same command goes on", err=True)
 

@@ -13,6 +13,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from agent.bounded_text import bounded
 from agent.wire.times import to_rfc3339
 from simulator.announced import ask_offers
 from simulator.exit_codes import ExitCode
@@ -22,6 +23,7 @@ from simulator.onboarding.cleanup import CleanupReport, clean_up
 from simulator.onboarding.cli.options import (
     PREFIX,
     advice,
+    check_ids,
     end,
     option,
     stop_code,
@@ -113,6 +115,7 @@ def cases_command(
     specification. 1: something was, or something could not be taken back. 2: usage, or the keys were refused.
     5: the service cannot be reached.
     """
+    check_ids(product_id=product_id, user_id=user_id, other_user_id=other_user_id)
     chosen = _chosen(only)
     if as_list:
         return _print_cases(chosen)
@@ -154,12 +157,13 @@ def profile_command(
     made is taken back. Exit code 0: the file is written. 1: something could not be taken back. 2: usage, or the keys
     were refused. 5: the service cannot be reached.
     """
+    check_ids(product_id=product_id, user_id=user_id, other_user_id=other_user_id)
     with told_in_one_line():
         wanted = Wanted(_chosen(only), product_id, Users(user_id or "", other_user_id or ""))
         played = _play(wanted, way, other, None)
         if played.report.stopped_by is None and played.report.was_played:
             write_whole(file, played.profile)
-            click.echo(f"{file}: {len(played.report.cases)} cases", err=True)
+            click.echo(bounded(f"{file}: {len(played.report.cases)} cases"), err=True)
     return _end_with(played, judging=False)
 
 
@@ -221,11 +225,11 @@ def _print_report(report: CasesReport) -> None:
 
 def _end_with(played: Played, *, judging: bool = True) -> None:
     for problem in played.problems:
-        click.echo(problem, err=True)
+        click.echo(bounded(problem), err=True)
     stopped_by = played.report.stopped_by
     if stopped_by is not None:
         left = f"; {len(played.report.not_begun)} case(s) not begun"
-        click.echo(f"stopped: {stopped_by}{advice(stopped_by)}{left}", err=True)
+        click.echo(bounded(f"stopped: {stopped_by}{advice(stopped_by)}{left}"), err=True)
         return end(stop_code(stopped_by))
     if not played.report.was_played:
         click.echo("no case could be played; where no product can be made, --product-id names one", err=True)

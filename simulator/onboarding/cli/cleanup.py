@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from agent.bounded_text import bounded
 from simulator.exit_codes import ExitCode
 from simulator.labels.terminal import WrongUse, show_progress
 from simulator.onboarding.cleanup import CleanupReport, clean_up_file, find_marked, remove_marked
@@ -67,5 +68,5 @@ def _end_with(report: CleanupReport) -> None:
     gone = f", {report.gone} gone before" if report.gone else ""
     click.echo(f"removed {len(report.devices)} device(s) and {len(report.products)} product(s){gone}")
     for problem in report.problems:
-        click.echo(f"left: {problem}", err=True)
+        click.echo(bounded(f"left: {problem}"), err=True)
     return end(ExitCode.CHECK_FAILED if report.problems else ExitCode.GOOD)

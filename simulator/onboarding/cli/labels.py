@@ -12,10 +12,20 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from agent.bounded_text import bounded
 from agent.wire.times import to_rfc3339
 from simulator.exit_codes import ExitCode
-from simulator.labels.terminal import WrongUse, show_progress
-from simulator.onboarding.cli.options import PREFIX, advice, end, option, stop_code, takes_way, told_in_one_line
+from simulator.labels.terminal import show_progress
+from simulator.onboarding.cli.options import (
+    PREFIX,
+    advice,
+    check_ids,
+    end,
+    option,
+    stop_code,
+    takes_way,
+    told_in_one_line,
+)
 from simulator.onboarding.connecting import Way, connected
 from simulator.onboarding.driver import OnboardingReport, drive_labels
 from simulator.onboarding.folder import open_run, write_reports
@@ -47,12 +57,12 @@ def labels_command(
 ) -> None:
     """Drive onboarding from label pictures, one by one: scan, register, list and, with --remove, remove.
 
-    LABELS are folders of PNG files, or single pictures. Each is read, then driven through the service at --base-url.
+    LABELS are folders of pictures, pictures or PDF documents, each with any number of labels: a photograph of a sheet
+    will do. Each label is read, then driven through the service at --base-url.
     Exit code 0: every answer was as specified. 1: a label did not read or an answer was not. 2: usage, or the keys
     were refused. 5: the service cannot be reached.
     """
-    if not user_id.strip():
-        raise WrongUse("--user-id is empty: give the account that the devices are linked to")
+    check_ids(user_id=user_id)
     began_at = to_rfc3339(time.time())
     with told_in_one_line(), connected(way) as service:
         found = find_labels(labels, pictures=pictures)
@@ -69,7 +79,7 @@ def labels_command(
                 timing=service.timing,
                 on_journey=lambda _, done, total: on_progress(done, total),
             )
-        unread = [{"source": str(read.path), "problem": read.problem} for read in found.unread]
+        unread = [{"source": read.where or str(read.path), "problem": read.problem} for read in found.unread]
         document = {**report_as_json(report), "unread": unread}
         problems = [read.problem for read in found.unread]
         if out is not None:
@@ -98,9 +108,9 @@ def _print_report(report: OnboardingReport) -> None:
 
 def _print_faults(report: OnboardingReport, unread: Sequence[str]) -> None:
     for problem in unread:
-        click.echo(f"unread: {problem}", err=True)
+        click.echo(bounded(f"unread: {problem}"), err=True)
     for sentence in faults(report):
-        click.echo(f"failed: {sentence}", err=True)
+        click.echo(bounded(f"failed: {sentence}"), err=True)
     if report.stopped_by is not None:
         left = f"; {len(report.not_begun)} label(s) not begun" if report.not_begun else ""
-        click.echo(f"stopped: {report.stopped_by}{advice(report.stopped_by)}{left}", err=True)
+        click.echo(bounded(f"stopped: {report.stopped_by}{advice(report.stopped_by)}{left}"), err=True)

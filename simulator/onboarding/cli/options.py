@@ -12,7 +12,16 @@ from typing import Any, Final
 
 import click
 
-from agent.errors import AgentError, ConfigurationError, ErrorAnswer, Forbidden, SignInEnded, Unauthorized
+from agent.errors import (
+    AgentError,
+    ConfigurationError,
+    ErrorAnswer,
+    Forbidden,
+    SignInEnded,
+    TokensNotStored,
+    Unauthorized,
+)
+from agent.wire.limits import IDENTIFIER_CHARACTERS
 from simulator.credentials import takes_ca_file
 from simulator.exit_codes import ExitCode
 from simulator.labels.errors import LabelError
@@ -86,13 +95,30 @@ def takes_other(command: Callable[..., None]) -> Callable[..., None]:
     return functools.reduce(lambda made, add: add(made), reversed(_OTHER), wrapper)
 
 
+def check_ids(**given: str | None) -> None:
+    """Refuse ids that no service takes, before anything is asked.
+
+    Args:
+        given: by the option's name, such as ``user_id``; None stands for one that was left out.
+
+    Raises:
+        WrongUse: one is empty or longer than the specification's limit.
+    """
+    for name, value in given.items():
+        option_name = f"--{name.replace('_', '-')}"
+        if value is not None and not value.strip():
+            raise WrongUse(f"{option_name} is empty: give an id of 1 to {IDENTIFIER_CHARACTERS} characters")
+        if value is not None and len(value) > IDENTIFIER_CHARACTERS:
+            raise WrongUse(f"{option_name} has {len(value)} characters: give an id of 1 to {IDENTIFIER_CHARACTERS}")
+
+
 @contextlib.contextmanager
 def told_in_one_line() -> Iterator[None]:
     """Errors of ours as one line on standard error and the exit code that fits."""
     try:
         yield
     except ConfigurationError as problem:
-        raise WrongUse("; ".join(problem.faults)) from None
+        raise WrongUse(f"{_place(problem)}{'; '.join(problem.faults)}") from None
     except LabelError as problem:
         raise WrongUse(str(problem)) from None
     except AgentError as problem:
@@ -102,9 +128,16 @@ def told_in_one_line() -> Iterator[None]:
         ) from None
 
 
+def _place(problem: ConfigurationError) -> str:
+    """Where the faults are, when that is a file and they do not name it themselves."""
+    source = problem.source
+    is_path = "/" in source or Path(source).suffix != ""
+    return f"{source}: " if is_path and not all(source in fault for fault in problem.faults) else ""
+
+
 def stop_code(error: AgentError) -> ExitCode:
     """The exit code of a run that this error stopped."""
-    if isinstance(error, (Unauthorized, Forbidden, ConfigurationError)):
+    if isinstance(error, (Unauthorized, Forbidden, ConfigurationError, TokensNotStored)):
         return ExitCode.USAGE
     return ExitCode.CHECK_FAILED if isinstance(error, ErrorAnswer) else ExitCode.UNREACHABLE
 

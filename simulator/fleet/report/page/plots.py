@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from simulator.fleet.metrics.ages import shown_ages
 from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, Span
@@ -83,7 +84,7 @@ def plots_of(record: RunRecord, slices: Sequence[Slice], width_s: int) -> dict[s
 def operation_names(record: RunRecord) -> tuple[str, ...]:
     """All of them together first, then ages, then each, the busiest first."""
     counts = {name: sum(tally.count for tally in classes.values()) for name, classes in record.operations.items()}
-    return (ALL, *record.ages, *sorted(counts, key=lambda name: (-counts[name], name)))
+    return (ALL, *shown_ages(record.ages), *sorted(counts, key=lambda name: (-counts[name], name)))
 
 
 def gauge_groups(slices: Sequence[Slice]) -> list[tuple[str, list[tuple[str, str]]]]:
@@ -125,7 +126,7 @@ def curve(histogram: Histogram) -> list[list[float | None]]:
 
 
 def _whole(record: RunRecord, name: str, measure: str) -> Histogram:
-    operations = {**record.operations, **record.ages}
+    operations = {**record.operations, **shown_ages(record.ages)}
     names = set(record.operations) - HELD if name == ALL else {name} & set(operations)
     return merged([text for each in sorted(names) for text in waited(operations[each], measure)])
 

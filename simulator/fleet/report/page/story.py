@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from simulator.fleet.metrics.ages import AGE_OPERATIONS, ages_of
+from simulator.fleet.metrics.ages import shown_ages
 from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.metrics.stages import without_stages
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import CHECKS, RunRecord, StreamAudit, Word
+from simulator.fleet.record import CHECKS, RunRecord, Span, StreamAudit, Word
 from simulator.fleet.report.by_phase import PhaseFigures
 from simulator.fleet.report.figures import TABLE, AgeFigures, Resends, ages_in, name_of, resends_of, times_at, waited
 from simulator.fleet.report.page.plots import spans_with_drain
+from simulator.fleet.report.sheets import devices_of
 from simulator.fleet.report.summary import WRONGS, LimiterCheck, limiter_checks, observed_text, streams_of
 from simulator.fleet.report.timeline import Slice
 from simulator.fleet.report.words import (
@@ -40,6 +41,9 @@ _LEVELS: Final = {
     "wire": "pure load: requests are made without a device behind them",
 }
 _TONES: Final = {Word.PASSED: Tone.GOOD, Word.INCONCLUSIVE: Tone.WARN, Word.INTERRUPTED: Tone.WARN}
+_DEVICES_SHOWN: Final = 20
+"""Of a fault, in a part that unfolds; ``fault-devices.csv`` has all of them."""
+_NAMED: Final = frozenset({"devices", "devices_not_named"})
 _SEALS: Final = {Tone.GOOD: "✓", Tone.WARN: "!", Tone.BAD: "✕"}
 _STAGES: Final = {
     "sent": "accepted by the service",
@@ -93,6 +97,27 @@ class StageRow:
 
 
 @dataclass(frozen=True, slots=True)
+class SpanRow:
+    """A phase or a fault.
+
+    Attributes:
+        what: ``phase`` or ``fault``.
+        done: settings of a fault, name and value.
+        names: of the devices that it concerned, the first of them.
+        more: devices that are not among them.
+    """
+
+    what: str
+    name: str
+    kind: str
+    when: str
+    devices: str
+    done: tuple[tuple[str, str], ...] = ()
+    names: tuple[str, ...] = ()
+    more: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class AuditRow:
     """A stream of the audit; ``wrongs`` are counts by :data:`WRONGS`."""
 
@@ -121,7 +146,7 @@ class Story:
     thresholds: tuple[tuple[str, str, str, str], ...]
     has_held: bool
     slowest: tuple[tuple[str, str, str, str], ...]
-    spans: tuple[tuple[str, str, str, str, str, str], ...]
+    spans: tuple[SpanRow, ...]
     gaps: tuple[tuple[str, str, str], ...]
     extras: tuple[tuple[str, str], ...]
     checks: tuple[LimiterCheck, ...]
@@ -236,7 +261,7 @@ def _figures(record: RunRecord, slices: Sequence[Slice]) -> tuple[Figure, ...]:
     rate = f"{short_count(ok / record.duration_s)} per second" if record.duration_s > 0 else ""
     resends = resends_of(tally for classes in record.operations.values() for tally in classes.values())
     figures = [
-        *map(_age, ages_in(record.ages)),
+        *(_age(age) for age in ages_in(record) if age.is_whole),
         Figure(short_count(ok), "good answers", rate),
         Figure(p99, "response time, p99", f"p50 {p50}, p99.9 {p999}{held}"),
         Figure(short_count(errors), "errors", f"{percent_text(errors / every)} of all" if every else ""),
@@ -259,22 +284,22 @@ def _figures(record: RunRecord, slices: Sequence[Slice]) -> tuple[Figure, ...]:
 def _age(age: AgeFigures) -> Figure:
     """What an outage shows in, and so the first of all figures."""
     p50, p99, p999, longest = (time_text(value) for value in times_at(age.times, (50, 99, 99.9, 100)))
-    others = f", {age.others:,} not accepted" if age.others else ""
-    note = f"p50 {p50}, p99.9 {p999}, max {longest}; {age.accepted:,} accepted{others}"
-    return Figure(p99, "age of readings, p99", note)
+    counts = ", ".join(filter(None, age.counts_text))
+    note = f"p50 {p50}, p99.9 {p999}, max {longest}; {counts}"
+    return Figure(p99, f"age of {age.name.partition('.')[0]}, p99", note)
 
 
 def _ages(record: RunRecord) -> tuple[OperationRow, ...]:
     return tuple(
         OperationRow(
             age.name,
-            age.accepted,
-            count_text(age.accepted / record.duration_s if record.duration_s > 0 else None),
+            age.good,
+            count_text(age.good / record.duration_s if record.duration_s > 0 else None),
             0,
             tuple(time_text(value) for value in times_at(age.times, TABLE)),
             (),
         )
-        for age in ages_in(record.ages)
+        for age in ages_in(record)
     )
 
 
@@ -282,8 +307,8 @@ def phase_rows(phases: Sequence[PhaseFigures]) -> tuple[tuple[str, str, int, tup
     """Phase, operation, count of what was good, and percentiles: of ages and response times, phase by phase."""
     rows = []
     for phase in phases:
-        shown = {**ages_of(phase.operations), **without_stages(phase.operations)}
-        for name, classes in sorted(shown.items(), key=lambda item: (item[0] not in AGE_OPERATIONS, item[0])):
+        shown = {**shown_ages(phase.operations), **dict(sorted(without_stages(phase.operations).items()))}
+        for name, classes in shown.items():
             good = classes[OutcomeClass.OK].count if OutcomeClass.OK in classes else 0
             rows.append((phase.name, name, good, _times(waited(classes))))
     return tuple(rows)
@@ -355,19 +380,31 @@ def _slowest(record: RunRecord) -> tuple[tuple[str, str, str, str], ...]:
     )
 
 
-def _spans(record: RunRecord) -> tuple[tuple[str, str, str, str, str, str], ...]:
+def _spans(record: RunRecord) -> tuple[SpanRow, ...]:
     rows = [("phase", span) for span in spans_with_drain(record)] + [("fault", span) for span in record.faults]
-    return tuple(
-        (
-            what,
-            span.name,
-            span.kind,
-            f"{clock_text(span.begin_s)} to {clock_text(span.end_s)}",
-            f"{span.devices:,}" if span.devices else DASH,
-            json.dumps(dict(span.truth), ensure_ascii=False, default=str) if span.truth else "",
-        )
-        for what, span in sorted(rows, key=lambda row: row[1].begin_s)
+    return tuple(_span(what, span) for what, span in sorted(rows, key=lambda row: row[1].begin_s))
+
+
+def _span(what: str, span: Span) -> SpanRow:
+    names = tuple(devices_of(span)[:_DEVICES_SHOWN])
+    return SpanRow(
+        what,
+        span.name,
+        span.kind,
+        f"{clock_text(span.begin_s)} to {clock_text(span.end_s)}",
+        f"{span.devices:,}" if span.devices else DASH,
+        tuple(
+            (name.replace("_", " "), _value(value))
+            for name, value in span.truth.items()
+            if name not in _NAMED and value is not None
+        ),
+        names,
+        max(0, span.devices - len(names)) if names else 0,
     )
+
+
+def _value(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _instant(text: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from agent.errors import ConfigurationError
 from simulator.children import ChildFailed
 from simulator.gateway import broker
 from simulator.gateway.broker import find_mosquitto, running_broker
@@ -56,3 +57,28 @@ def test_a_broker_keeps_its_port_over_a_restart_in_its_folder_unless_somebody_to
         assert running.port == first
     with socket.create_server(("127.0.0.1", first)), running_broker(tmp_path / "broker", tmp_path / "log") as running:
         assert running.port != first
+
+
+@pytest.mark.parametrize("name", ["mosquitto", "amqtt"])
+def test_a_broker_takes_the_port_that_it_is_given_or_is_refused_with_the_option(name, taken, tmp_path, monkeypatch):
+    if name == "amqtt":
+        monkeypatch.setattr(broker, "find_mosquitto", lambda: None)
+    elif find_mosquitto() is None:
+        require_program("mosquitto")
+    wanted = free_port()
+    with running_broker(tmp_path / "broker", tmp_path / "log", wanted) as running:
+        assert running.port == wanted
+    look, looks = broker.check_port, []
+
+    def late(*given):
+        """Free at the first look, taken when the broker listens."""
+        looks.append(given)
+        if len(looks) > 1:
+            look(*given)
+
+    monkeypatch.setattr(broker, "check_port", late)
+    with (
+        pytest.raises(ConfigurationError, match=f"port {taken} .*another --mqtt-port"),
+        running_broker(tmp_path / "broker", tmp_path / "log", taken),
+    ):
+        pytest.fail("it listens on a port that somebody else has")

@@ -161,3 +161,38 @@ def test_what_cannot_be_made_takes_no_serial(tmp_path):
         with pytest.raises(LabelError):
             _make(tmp_path / "a", tmp_path / "serials.jsonl", **changes)
     assert not (tmp_path / "serials.jsonl").exists()
+
+
+def _batch(out, **changes):
+    given = {"product_id": "p", "count": 4, "out": out, "formats": ["png"], "decoders": ["zxing"], "size_mm": 9}
+    return make_labels(**{**given, **changes})
+
+
+def _said(batch):
+    """Its warnings, without that about the one decoder."""
+    return [warning for warning in batch.warnings if "one decoder" not in warning]
+
+
+def test_a_batch_with_the_serials_of_one_beside_it_names_that_one_and_the_ways_out(tmp_path):
+    assert _said(_batch(tmp_path / "a")) == []
+    (said,) = _said(_batch(tmp_path / "b", first_serial=3))
+    assert said == (
+        f"{tmp_path / 'a'} has labels of the same devices, SIM-000003 to SIM-000004: give --first-serial 5, or let "
+        "--ledger FILE hand out each serial once"
+    )
+    (said,) = _said(_batch(tmp_path / "c", count=1, first_serial=6, ledger=tmp_path / "ledger"))
+    assert f"{tmp_path / 'b'} has labels of the same devices, SIM-000006: give --first-serial 7" in said
+    again = _said(_batch(tmp_path / "c", count=1, first_serial=6, ledger=tmp_path / "ledger"))
+    assert any("SIM-000006" in one for one in again), "said as often as it is made"
+
+
+def test_the_ways_out_of_shared_serials_are_quiet(tmp_path):
+    _batch(tmp_path / "a")
+    assert _said(_batch(tmp_path / "b", first_serial=5)) == []
+    assert _said(_batch(tmp_path / "ledger-1", product_id="q", ledger=tmp_path / "ledger")) == []
+    assert _said(_batch(tmp_path / "ledger-2", product_id="q", ledger=tmp_path / "ledger")) == []
+    assert _said(_batch(tmp_path / "d", template="OTHER-{serial:06d}")) == []
+    assert _said(_batch(tmp_path / "a")) == [], "its own labels"
+    (tmp_path / "a" / "manifest.json").write_text("no manifest")
+    (tmp_path / "b" / "manifest.json").write_text('{"labels": [], "batch": {"first_serial": "x"}}')
+    assert _said(_batch(tmp_path / "e")) == []

@@ -70,6 +70,15 @@ def test_a_batch_that_was_killed_is_completed_to_the_same_bytes_and_what_was_pro
     assert whole.resumed == 0
 
 
+def test_a_resume_shows_its_progress_while_it_reads_what_is_there(tmp_path):
+    with pytest.raises(_Blown):
+        _make(tmp_path, on_progress=_blow_at(5))
+    (tmp_path / "SIM-000002.png").unlink()
+    told = []
+    assert _make(tmp_path, on_progress=lambda done, total: told.append((done, total))).resumed == 4
+    assert told == [(done, 8) for done in range(1, 9)], "four are read, the lost one and three more are made"
+
+
 def test_ctrl_c_ends_two_workers_without_a_word_and_the_same_command_goes_on(tmp_path):
     interrupted = _make_and_signal(tmp_path, 110, signal.SIGINT)
     assert interrupted.returncode != 0
@@ -163,7 +172,7 @@ def test_a_panel_of_objects_stays_in_one_process(tmp_path):
 
 
 def test_a_lone_decoder_is_said_in_the_batch_and_in_the_manifest(tmp_path):
-    batch = _make(tmp_path)
+    batch = _make(tmp_path / "alone")
     assert "one decoder alone, zxing" in batch.warnings[0]
     assert json.loads(batch.manifest_json.read_text())["warnings"] == list(batch.warnings)
 

@@ -199,7 +199,7 @@ def test_a_base_url_that_is_none_ends_with_code_2(labels, key_file, base_url):
 def test_a_missing_folder_ends_with_code_2_and_the_fix(tmp_path, key_file):
     result = _run(tmp_path / "nowhere", "http://127.0.0.1:9", key_file)
     assert result.exit_code == 2
-    assert "give a folder of labels" in result.stderr
+    assert "give pictures, PDF documents, or folders of pictures" in result.stderr
 
 
 def test_an_empty_user_id_ends_with_code_2(labels, key_file):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 
 import httpx
 import pytest
 from click.testing import CliRunner
+from PIL import Image, ImageDraw
 
 from agent.errors import ConfigurationError, RateLimited
 from agent.wire.rate_limit import RateLimit
@@ -17,6 +19,7 @@ from simulator.onboarding.exchange import Witness
 from simulator.onboarding.folder import open_run
 from simulator.onboarding.quota import QuotaGate, Timing
 from simulator.onboarding.sources import find_labels
+from tests.conftest import require_program
 from tests.onboarding_fakes import Clock, fake_server
 
 WAY = ("--base-url", "http://127.0.0.1:9", "--api-key", "mk_1")
@@ -42,6 +45,71 @@ def test_a_manifest_and_its_pictures_give_the_same_labels(tmp_path):
     assert [one.text for one in taken.subjects] == [one.text for one in read.subjects]
     assert taken.digest == read.digest
     assert find_labels([folder / "manifest.json", folder], pictures=False).copies == 3
+
+
+@pytest.fixture(name="batch", scope="module")
+def _batch(tmp_path_factory):
+    return make_labels(product_id="p-1", count=7, out=tmp_path_factory.mktemp("seven"), formats=["png", "pdf"])
+
+
+def pictures_of(batch):
+    return [Image.open(label.png).convert("L") for label in batch.labels]
+
+
+def side_by_side(pictures, per_row=3):
+    """One picture of several labels, as a photograph of a sheet shows them."""
+    width, height = pictures[0].size
+    sheet = Image.new("L", (width * per_row, height * -(-len(pictures) // per_row)), 255)
+    for number, picture in enumerate(pictures):
+        sheet.paste(picture, (number % per_row * width, number // per_row * height))
+    return sheet
+
+
+def test_a_photograph_of_a_sheet_gives_each_of_its_labels_with_its_place(batch, tmp_path):
+    side_by_side(pictures_of(batch)).rotate(3, expand=True, fillcolor=255).save(tmp_path / "photo.jpg", quality=80)
+    found = find_labels([tmp_path / "photo.jpg"], pictures=True)
+    assert sorted(one.text for one in found.subjects) == sorted(label.text for label in batch.labels)
+    assert not found.unread
+    places = {one.source for one in found.subjects}
+    assert len(places) == 7
+    assert all(re.fullmatch(r".*photo\.jpg at \d+,\d+", place) for place in places)
+
+
+def test_labels_of_a_picture_come_in_the_order_in_which_people_read(batch, tmp_path):
+    side_by_side(pictures_of(batch)).save(tmp_path / "sheet.png")
+    found = find_labels([tmp_path], pictures=True)
+    assert [one.device_identifier for one in found.subjects] == [label.identifier for label in batch.labels]
+
+
+def test_a_pdf_and_a_scan_of_several_pages_give_the_labels_of_every_page(batch, tmp_path):
+    one, two = side_by_side(pictures_of(batch)[:4]), side_by_side(pictures_of(batch)[4:])
+    one.save(tmp_path / "scan.tiff", save_all=True, append_images=[two])
+    found = find_labels([tmp_path / "scan.tiff"], pictures=True)
+    assert {label.text for label in batch.labels} == {one.text for one in found.subjects}
+    assert "scan.tiff page 2 at " in found.subjects[-1].source
+    require_program("pdftoppm", "poppler-utils")
+    found = find_labels([batch.sheet, tmp_path / "scan.tiff"], pictures=True)
+    assert {label.text for label in batch.labels} == {one.text for one in found.subjects}
+    assert found.copies == 7
+
+
+def test_a_code_that_is_seen_and_not_read_is_no_label_and_no_silence(batch, tmp_path):
+    pictures = pictures_of(batch)[:3]
+    width, height = pictures[1].size
+    ImageDraw.Draw(pictures[1]).rectangle((width * 0.45, height * 0.3, width * 0.85, height * 0.85), fill=0)
+    side_by_side(pictures).save(tmp_path / "scratched.png")
+    found = find_labels([tmp_path / "scratched.png"], pictures=True)
+    assert [one.device_identifier for one in found.subjects] == ["SIM-000001", "SIM-000003"]
+    assert [re.sub(r"\d+,\d+", "X,Y", one.problem) for one in found.unread] == [
+        f"{tmp_path}/scratched.png at X,Y: a code was seen and not read; take the picture nearer or sharper"
+    ]
+
+
+def test_without_poppler_a_pdf_is_refused_with_the_commands_that_make_it_usable(batch, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (refused,) = find_labels([batch.sheet], pictures=True).unread
+    assert "apt-get install poppler-utils" in refused.problem
+    assert "pdftoppm -r 300 -png sheet.pdf page" in refused.problem
 
 
 @pytest.mark.parametrize(
@@ -74,7 +142,10 @@ def test_a_manifest_that_is_none_is_refused_with_its_place(tmp_path, text, compl
         (["cleanup", "x", *WAY, "SECRET", "--run", "1"], "--run goes with --marked"),
         (["cleanup", "/nowhere", *WAY, "SECRET"], "/nowhere cannot be read"),
         (["audit", "/nowhere", "x"], "/nowhere cannot be read"),
-        (["campaign", "/nowhere", *WAY, "SECRET", "--user-id", "u", "--out", "o"], "give a folder of labels"),
+        (
+            ["campaign", "/nowhere", *WAY, "SECRET", "--user-id", "u", "--out", "o"],
+            "give pictures, PDF documents, or folders",
+        ),
         (["campaign", "/nowhere", *WAY, "SECRET", "--user-id", " ", "--out", "o"], "--user-id is empty"),
     ],
 )

@@ -37,7 +37,7 @@ RUN = run_of(
     ),
     Check("two", "noted", "Allowed.", Mark.NOTED, "the specification is silent", steps=(step(Mark.NOTED),)),
     Check("two", "skipped", "Not played.", Mark.SKIPPED, "it needs a second account"),
-    problems=("stopped: no service",),
+    problems=("stopped: no service", "and cut short"),
     began_at="2026-01-01T00:00:00.000Z",
 )
 
@@ -55,12 +55,23 @@ def test_the_junit_file_holds_to_the_schema_and_its_counts_are_right(run):
     SCHEMA.validate(io.StringIO(text.partition("\n")[2]))
     root = ET.fromstring(text.encode())
     cases = root.findall("testsuite/testcase")
-    assert int(root.get("tests")) == len(cases) == len(run.checks) + bool(run.problems)
+    assert int(root.get("tests")) == len(cases) == len(run.checks) + len(run.problems)
     assert int(root.get("failures")) == len(root.findall(".//failure")) == run.count(Mark.BAD)
     for suite in root:
         assert int(suite.get("tests")) == len(suite)
         assert int(suite.get("failures")) == len(suite.findall("testcase/failure"))
         assert int(suite.get("skipped", "0")) == len(suite.findall("testcase/skipped"))
+
+
+def test_each_problem_is_an_error_and_what_nobody_measured_has_no_time():
+    root = ET.fromstring(junit_xml(RUN).encode())
+    assert [error.get("message") for error in root.iter("error")] == list(RUN.problems)
+    times = {case.get("name"): case.get("time") for case in root.iter("testcase")}
+    assert times == {
+        "good": "0.500000", "bad": "0.250000", "noted": None, "skipped": None, **dict.fromkeys(RUN.problems),
+    }  # fmt: skip
+    assert [suite.get("time") for suite in root] == ["0.750000", None, None]
+    assert root.get("time") == "0.750000"
 
 
 def test_the_schema_refuses_what_is_no_junit_file():

@@ -91,7 +91,8 @@ def test_a_ledger_of_which_a_second_was_cut_out_is_inconclusive(tmp_path, comman
         at, head = text.index(body), 9
         path.write_bytes(text[: at - head] + text[at + len(body) :])
         audit = told.audit()
-    lacks = "1 ordered, 1 received, 1 effects, 1 finished, 1 reported" if commands_only else "1 sent, 1 accepted"
-    assert audit.unjudged == (f"the ledger of worker 0 was cut: by the counts at its end these are missing: {lacks}",)
+    names = ("ordered", "received", "effects", "finished", "reported") if commands_only else ("sent", "accepted")
+    lacks = ", ".join(f"1 {name} missing" for name in names)
+    assert audit.unjudged == (f"the ledger of worker 0 does not hold what the counts at its end say: {lacks}",)
     assert audit.findings == ()
     assert exit_code_of_audit(audit) is ExitCode.INCONCLUSIVE

@@ -8,6 +8,7 @@ import os
 import pytest
 
 from agent.errors import ConfigurationError, TransportError
+from agent.wire.extensions import LIST_PARAMETERS, RECORDED_AT
 from agent.wire.times import to_rfc3339
 from simulator.exit_codes import ExitCode
 from simulator.fleet.audit.book import first_number_of
@@ -169,15 +170,19 @@ def test_without_sequence_numbers_readings_are_told_apart_by_their_time(tmp_path
     ]
 
 
-def test_a_service_that_keeps_no_recorded_at_alters_nothing_and_is_told_of(tmp_path):
-    with story(tmp_path) as told:
+@pytest.mark.parametrize(
+    ("offers", "altered"), [((LIST_PARAMETERS,), 0), ((LIST_PARAMETERS, RECORDED_AT), 20)], ids=["silent", "announces"]
+)
+def test_a_service_alters_nothing_by_its_own_times_unless_it_announces_recorded_at(tmp_path, offers, altered):
+    with story(tmp_path, plain=True, offers=offers) as told:
         clean(told)
         for device in range(4):
             for row in told.rows(device):
                 row["recorded_at"] = row["received_at"]
         audit = told.audit()
-    assert audit.readings == StreamAudit(20, 20, 20, 0, 0, 0, 0, 0, 0)
-    assert any("20 readings came back with the service's time" in sentence for sentence in audit.sentences)
+    assert audit.readings == StreamAudit(20, 20, 20, 0, 0, 0, altered, 0, 0)
+    said = any("20 readings came back with the service's time" in sentence for sentence in audit.sentences)
+    assert said is (altered == 0)
 
 
 def test_a_service_that_keeps_whole_seconds_and_other_names_alters_nothing(tmp_path):

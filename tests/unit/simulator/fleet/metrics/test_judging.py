@@ -179,7 +179,7 @@ def test_an_audit_that_is_not_complete_proves_loss_and_not_its_absence():
 
 def test_stages_that_stand_apart_in_the_record_are_found_in_its_seconds():
     recorder = Recorder()
-    ways = CommandWays(recorder)
+    ways = CommandWays(recorder, ("ping",))
     for number in (1, 2, 3):
         ways.mark(f"c{number}", Stage.PLANNED, 0.0)
         ways.mark(f"c{number}", Stage.REPORTED, float(number))

@@ -14,6 +14,7 @@ from simulator.fleet.metrics.stages import STAGE_OPERATIONS, CommandWays, EndSta
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.play.measurement import StagedBook
 
+NAMES = ("ping", "open_valve")
 AT = {
     Stage.PLANNED: 10.0,
     Stage.SENT: 10.5,
@@ -32,7 +33,7 @@ def durations(recorder: Recorder) -> dict[str, float]:
 @pytest.mark.parametrize("order", [list(Stage), [2, 3, 4, 5, 1, 0], [2, 0, 3, 1, 4, 5], [2, 3, 4, 5, 0, 1]], ids=str)
 def test_every_stage_is_measured_in_whatever_order_its_marks_come(order):
     recorder = Recorder()
-    ways = CommandWays(recorder)
+    ways = CommandWays(recorder, NAMES)
     for stage in map(Stage, order):
         ways.mark("c1", stage, AT[stage])
         ways.mark("c1", stage, 99.0)
@@ -43,7 +44,7 @@ def test_every_stage_is_measured_in_whatever_order_its_marks_come(order):
 
 def test_a_device_that_was_quicker_than_the_answer_to_the_sender_took_no_time():
     recorder = Recorder()
-    ways = CommandWays(recorder)
+    ways = CommandWays(recorder, NAMES)
     ways.mark("c1", Stage.DELIVERED, 10.4)
     ways.mark("c1", Stage.PLANNED, 10.0)
     ways.mark("c1", Stage.SENT, 10.5)
@@ -52,7 +53,7 @@ def test_a_device_that_was_quicker_than_the_answer_to_the_sender_took_no_time():
 
 def test_a_command_that_was_reported_is_forgotten_and_one_that_never_is_counts_as_a_timeout():
     recorder = Recorder()
-    ways = CommandWays(recorder)
+    ways = CommandWays(recorder, NAMES)
     for stage in Stage:
         ways.mark("c1", stage, AT[stage])
     ways.mark("c2", Stage.PLANNED, 12.0)
@@ -70,7 +71,7 @@ def test_a_command_that_was_reported_is_forgotten_and_one_that_never_is_counts_a
 
 def test_stages_have_no_part_in_the_send_lag_and_can_be_told_from_requests():
     recorder = Recorder()
-    ways = CommandWays(recorder)
+    ways = CommandWays(recorder, NAMES)
     ways.mark("c1", Stage.PLANNED, 1.0)
     ways.mark("c1", Stage.SENT, 2.0)
     recorder.record("http.poll", OutcomeClass.OK, intended_s=0.0, sent_s=0.0, now_s=1.0)
@@ -82,7 +83,7 @@ def test_stages_have_no_part_in_the_send_lag_and_can_be_told_from_requests():
 
 def test_a_command_whose_result_is_put_aside_is_under_way_no_more_and_has_no_round_trip():
     recorder = Recorder()
-    ways = CommandWays(recorder)
+    ways = CommandWays(recorder, NAMES)
     book = StagedBook(NoBook(), ways)
     ways.mark("c1", Stage.PLANNED, 1.0)
     book.command_finished(0, "c1", OutcomeStatus.SUCCEEDED, 2.0)
@@ -99,7 +100,7 @@ def taken(ways, book, name, at_s=1.0, *, stream=0, expires_s=None):
 
 @pytest.mark.parametrize("is_answered_first", [True, False])
 def test_a_command_that_its_device_refuses_never_starts_and_is_under_way_no_more(is_answered_first):
-    ways = CommandWays(Recorder())
+    ways = CommandWays(Recorder(), NAMES)
     book = StagedBook(NoBook(), ways)
     if is_answered_first:
         taken(ways, book, "c1")
@@ -116,7 +117,7 @@ def test_a_command_that_its_device_refuses_never_starts_and_is_under_way_no_more
 
 
 def test_a_command_that_expires_at_the_service_ends_at_its_time_and_no_sooner():
-    ways = CommandWays(Recorder())
+    ways = CommandWays(Recorder(), NAMES)
     book = StagedBook(NoBook(), ways)
     taken(ways, book, "never fetched", expires_s=10.0)
     taken(ways, book, "runs", expires_s=10.0)
@@ -135,7 +136,7 @@ def test_a_command_that_expires_at_the_service_ends_at_its_time_and_no_sooner():
     ],
 )
 def test_a_command_that_came_to_its_device_late_ends_as_the_device_says(status, error, end):
-    ways = CommandWays(Recorder())
+    ways = CommandWays(Recorder(), NAMES)
     book = StagedBook(NoBook(), ways)
     taken(ways, book, "c1", expires_s=10.0)
     ways.expire(11.0)
@@ -149,7 +150,7 @@ def test_a_command_that_came_to_its_device_late_ends_as_the_device_says(status, 
 
 def test_commands_of_somebody_else_are_no_stream_s_and_their_memory_is_bounded(monkeypatch):
     monkeypatch.setattr(stages, "_ENDED_KEPT", 5)
-    ways = CommandWays(Recorder())
+    ways = CommandWays(Recorder(), NAMES)
     book = StagedBook(NoBook(), ways)
     for number in range(20):
         book.command_received(0, f"foreign-{number}", 1.0)

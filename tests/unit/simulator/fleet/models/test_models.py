@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from agent.errors import ConfigurationError
 from simulator.fleet.models.build import ModelParts, build_model
 from simulator.fleet.models.condition import ALWAYS_ON, PowerLoss
 from simulator.fleet.models.firmware import Firmware
+from simulator.fleet.models.power import EmptyBattery, losses
 from simulator.fleet.models.settings import (
     BatterySettings,
     ClockSettings,
@@ -20,6 +22,7 @@ from simulator.fleet.models.settings import (
     check_states,
 )
 from simulator.fleet.signals.base import Individual
+from simulator.fleet.signals.battery import Battery
 from simulator.fleet.signals.settings import SignalMap
 
 NOW = 1_767_225_600.0
@@ -215,3 +218,16 @@ def test_what_cannot_be_is_refused_with_what_to_do(make, said):
     with pytest.raises((ValueError, ValidationError, ConfigurationError)) as caught:
         make()
     assert said in str(caught.value)
+
+
+def test_a_battery_that_is_changed_and_not_charged_has_a_reading_at_every_instant():
+    battery = EmptyBattery(Battery("b", life_s=10.0, dead_s=10.0, charge_s=0.0, spread=0.2))
+    for number in range(200):
+        device, at_s = Individual.at(1, number), 0.0
+        for supply in losses(battery, device, 100.0):
+            assert supply.until_s > supply.since_s
+            at_s = supply.until_s
+            for near_s in (math.nextafter(at_s, 0.0), at_s, math.nextafter(at_s, 1e9)):
+                assert 5.0 <= battery.battery.moment_at(device, near_s).level <= 100.0
+                assert 5.0 <= battery.battery.value_at(device, near_s) <= 100.0
+        assert at_s > 0

@@ -17,6 +17,7 @@ from simulator.fleet.plan.forecast import Forecast, forecast
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.plan.words import clock, describe
 from simulator.fleet.run.recording import score_of
+from simulator.fleet.scenario.preparation import REGISTERED_PER_S
 from simulator.fleet.scenario.reading import parse_scenario
 from simulator.fleet.signals.base import Individual
 
@@ -123,7 +124,7 @@ def test_a_storm_is_told_how_far_its_labels_go(labels, requests, note):
     assert sum(told.peak_rates.values()) == pytest.approx(20 * 2.6), "a cap is compared with the fastest second"
     lines = list(describe(told))
     assert lines[1] == f"labels      {labels}"
-    assert not any("registering up to" in line for line in lines)
+    assert not any(line.startswith("preparing") for line in lines)
 
 
 def test_a_fault_is_told_with_what_it_is_and_as_many_devices_as_it_will_meet():
@@ -167,3 +168,63 @@ def test_init_plan_and_schema_from_the_command_line(tmp_path):
     assert "mine.yaml: line " in told
     assert "fleet.devices: must be a whole number, not 'ten'" in told
     assert json.loads(call("scenario-schema")[1])["title"] == "Fleet scenario"
+
+
+POWERED = """\
+scenario: s
+fleet:
+  devices: 200
+  models:
+    - {name: pump, MODEL}
+phases:
+  - {name: first, kind: hold, duration_s: 20s, until: online >= 99%}
+  - {name: last, kind: PHASE, duration_s: 100s}
+"""
+
+
+@pytest.mark.parametrize(
+    ("cause", "model", "phase"),
+    [
+        ("battery of pump", "battery: {life_s: 50s, dead_s: 7s, charge_s: 30s}", "hold"),
+        ("reboots of pump", "reboots: {every_s: 30s, away_s: 3s}", "hold"),
+        ("states of pump", "states: {on: {stay_s: 20s}, off: {stay_s: 5s, powered: false}}", "hold"),
+        ("storm last (power)", "share: 1", "storm, share: 0.4, waves: 2, away_s: 4s"),
+        ("storm last (connection)", "share: 1", "storm, share: 0.4, waves: 2, away_s: 4s, loss: connection"),
+    ],
+)
+def test_what_takes_power_and_connection_is_shown_as_often_as_the_plan_switches(cause, model, phase):
+    plan, told = made(POWERED.replace("MODEL", model).replace("PHASE", phase))
+    (outage,) = told.outages
+    off = EventKind.DISCONNECT if "connection" in cause else EventKind.SWITCH_OFF
+    switched = list(plan.events(range(200), 0.0, told.duration_s, frozenset({off})))
+    begun = list(plan.events(range(200), 0.0, 1e-9, frozenset({EventKind.SWITCH_ON})))  # the others were off already
+    assert outage.cause == cause
+    # Two that touch are one time without power: that is rare.
+    assert 0 <= outage.times - (len(switched) + 200 - len(begun)) <= 0.02 * outage.times
+    assert switched
+    assert outage.devices == len({event.device for event in switched} | (set(range(200)) - {e.device for e in begun}))
+    assert any(line.startswith(cause) for line in describe(told))
+
+
+def test_a_fleet_on_mains_shows_no_switches():
+    _, told = made(POWERED.replace("MODEL", "share: 1").replace("PHASE", "hold"))
+    assert told.outages == ()
+    assert told.notes == ()
+
+
+def test_a_barrier_that_batteries_keep_shut_is_noted_with_how_many_are_online():
+    plan, told = made(
+        POWERED.replace("MODEL", "battery: {life_s: 10s, dead_s: 10s, charge_s: 0}").replace("PHASE", "hold")
+    )
+    (note,) = told.notes
+    on = Counter(event.kind for event in plan.events(range(200), 0.0, 20.0))
+    assert f"{on[EventKind.SWITCH_ON] - on[EventKind.SWITCH_OFF]} of 200 devices" in note
+    assert "'online >= 99%' waits, for at most 60 s" in note
+
+
+def test_how_long_preparing_takes_is_told_at_the_rate_of_a_local_service_and_within_the_quota():
+    plan, told = made(SCENARIO.replace("devices: 600", "devices: 60000"))
+    assert (told.preparing_s, told.preparing_limited_s) == (60_000 / REGISTERED_PER_S, 3600.0)
+    assert plan.scenario.fleet.prepare_within_s > told.preparing_s
+    (line,) = (line for line in describe(told) if line.startswith("preparing"))
+    assert "2:30 to register all devices at 400/s; 1:00:00 within a quota" in line

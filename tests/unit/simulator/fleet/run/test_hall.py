@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 from agent.errors import StorageError
+from agent.wire.times import parse_time
 from simulator.fleet.metrics.merging import second_of
 from simulator.fleet.record import Span
 from simulator.fleet.run.conductor import Conducted
@@ -47,6 +49,17 @@ def test_whoever_watches_sees_when_the_phases_are_over_and_things_are_handed_ove
     hall.drain(Conducted(began_s=0.0, phases=[hold], drained_from_s=2.0))
     hall.second(second_of(2, []), hold, "")
     assert watcher.phases == [hold, hold, Span("drain", "drain", 2.0, 32.0)]
+
+
+def test_the_record_says_when_the_load_began_and_keeps_to_it_when_later_phases_begin():
+    watcher, hold = Watcher(), Span("day", "hold", 0.0, 2.0)
+    hall = Hall(watcher, watcher, a_run(SHAPE)[0], SimpleNamespace(jobs=()), SimpleNamespace(drain_s=30.0))
+    before_s = time.time()
+    hall.phase(Conducted(began_s=time.monotonic() + 60, phases=[hold]))
+    began_at = hall.record.load_began_at
+    assert before_s + 59.99 <= parse_time(began_at) <= time.time() + 60.01, "it begins a minute from now"
+    hall.phase(Conducted(began_s=time.monotonic() + 99, phases=[hold, hold]))
+    assert hall.record.load_began_at == began_at
 
 
 def test_a_disk_that_is_full_when_the_phases_change_is_told_and_ends_nothing():

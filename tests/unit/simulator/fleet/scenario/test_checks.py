@@ -61,6 +61,14 @@ SECTIONS = {
         WHOLE + "commands: [{payload: {command: update_firmware, version: 2.0.0}, rate_per_s: 1}]",
         "commands[0].payload: devices of the model 'climate' have no firmware that could be updated",
     ),
+    "more devices than can be prepared": (
+        HEAD + PHASES + "fleet: {devices: 1000000}",
+        "fleet.devices: registering 1,000,000 devices takes about 42 minutes at 400/s, more than prepare_within_s (15)",
+    ),
+    "preparing labels": (
+        HEAD + PHASES + "fleet: {devices: 9, prepare_within_s: 5m}\nkind: onboarding_storm\nonboarding: {}\n",
+        "fleet.prepare_within_s: does nothing with kind onboarding_storm: its labels are what is registered; remove it",
+    ),
     "two names": (
         HEAD + PHASES + "fleet: {devices: 9, models: [{name: a, share: 0.5}, {name: a, share: 0.5}]}",
         "fleet.models[1].name: there is a model 'a' already",
@@ -208,6 +216,23 @@ SECTIONS = {
     "a threshold of no phase": (
         WHOLE + "thresholds: [http.poll.p99 < 1s in hol]",
         'thresholds[0]: threshold "http.poll.p99 < 1s in hol", column 23',
+    ),
+    "a threshold on the age of a command that is not sent": (
+        WHOLE + "commands: [{payload: {command: ping}, rate_per_s: 1}]\nthresholds: ['commands.age[pong].p99 < 1s']",
+        "the scenario sends no command 'pong': it sends ping; did you mean 'ping'?",
+    ),
+    "a threshold on commands that nobody sends": (
+        WHOLE + "thresholds: [commands.age.p99 < 1s]",
+        "thresholds[0]: the scenario sends no commands: add 'commands:', or remove the threshold",
+    ),
+    "a threshold on commands that nobody carries out": (
+        WHOLE + "level: wire\narrivals: [{kind: open, rate_per_s: 5}]\nthresholds: [commands.delivered.p99 < 1s]",
+        "thresholds[0]: level wire has no devices that carry commands out: take http.send_command, or 'level: core'",
+    ),
+    "a threshold on readings that nobody takes": (
+        WHOLE
+        + "level: wire\narrivals: [{kind: open, operation: poll, rate_per_s: 5}]\nthresholds: [readings.rate > 1/s]",
+        "thresholds[0]: no arrivals with 'operation: sensor_data' hand readings over",
     ),
     "a threshold of nothing": (WHOLE + "thresholds: [audit.lost == 0, http.pol.p99 < 1s]", "thresholds[1]: threshold"),
     "a product that is not there": (

@@ -29,6 +29,8 @@ GPX = """<?xml version="1.0"?>
 """
 CSV = "time,value,empty\n100,1,\n110,2,\n120,4,7\n130,,\n140,0,\n"
 
+SEVERAL = (("north", 0), ("south", 1000), ("west", 5000))
+
 EVERYTHING = {
     "constant": {"kind": "constant", "value": 3.5},
     "sine": {"kind": "sine", "mean": 10, "amplitude": 3, "period_s": 600, "noise": 0.1},
@@ -142,6 +144,30 @@ def test_columns_of_one_recording_stay_lines_on_every_device_also_where_one_has_
     assert len(seen) > 20
 
 
+@pytest.mark.parametrize("times", [{"time_column": "at"}, {"every_s": 10}])
+def test_lines_of_several_devices_in_one_recording_are_never_between_each_other(folder, times):
+    # The devices take turns line by line; what they measured is far apart, and twice as large in the other column.
+    rows = [f"{10 * n},{name},{base + n},{2 * (base + n)}" for n in range(30) for name, base in SEVERAL]
+    (folder / "fleet.csv").write_text("\n".join(["at,device_id,a,b", *rows]), encoding="utf-8")
+    column = {"kind": "csv", "file": "fleet.csv", "device_column": "device_id", **times}
+    played = signals(folder, {name: {**column, "column": name} for name in ("a", "b")}, origin_s=NOW)
+    seen = set()
+    for index in range(30):
+        base = SEVERAL[index % 3][1]
+        for turn in range(20):
+            readings = played.read(Individual.at(1, index), NOW + 4 * turn)
+            assert base <= readings["a"] <= base + 29
+            assert readings["b"] == pytest.approx(2 * readings["a"], abs=0.011)
+            seen.add(readings["a"] - base)
+    assert len(seen) > 60
+
+
+def test_a_drive_of_several_vehicles_is_refused(folder):
+    (folder / "drives.csv").write_text("vehicle_id,latitude,longitude\na,52,13\nb,1,2\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="lines of several devices: vehicle_id 'a' and 'b'"):
+        signals(folder, {"drive": {"kind": "gps_route", "file": "drives.csv"}})
+
+
 def test_a_drive_follows_its_route_at_its_speed(folder):
     document = {"d": {"kind": "gps_route", "file": "route.gpx", "speed_mps": 10, "begin": "in_step"}}
     drive = signals(folder, document, origin_s=NOW)
@@ -176,6 +202,10 @@ def test_a_way_across_the_date_line_is_short():
 def test_everything_that_cannot_be_built_is_said_at_once(folder):
     (folder / "bad.csv").write_text("time,value\n1,1\n1,2\n", encoding="utf-8")
     (folder / "words.csv").write_text("value\none\n", encoding="utf-8")
+    (folder / "several.csv").write_text(
+        "time,Device ID,value,latitude,longitude\n1,a,1,52,13\n2,b,,52,13\n3,a,3,52,13\n", encoding="utf-8"
+    )
+    (folder / "whose.csv").write_text("device,value\na,1\n,2\n", encoding="utf-8")
     (folder / "bomb.gpx").write_text('<!DOCTYPE x [<!ENTITY a "b">]><gpx/>', encoding="utf-8")
     (folder / "point.csv").write_text("latitude,longitude\n1,2\n1,2\n", encoding="utf-8")
     (folder / "mars.csv").write_text("latitude,longitude\n1,2\n91,2\n", encoding="utf-8")
@@ -185,6 +215,9 @@ def test_everything_that_cannot_be_built_is_said_at_once(folder):
         "column": {**replay, "file": "values.csv", "column": "valu"},
         "bad": {"kind": "csv", "column": "value", "time_column": "time", "file": "bad.csv"},
         "words": {**replay, "file": "words.csv"},
+        "several": {**replay, "file": "several.csv"},
+        "gap": {**replay, "file": "several.csv", "device_column": "Device ID"},
+        "whose": {**replay, "file": "whose.csv", "device_column": "device"},
         "bomb": {
             "kind": "gps_route",
             "file": "bomb.gpx",
@@ -216,6 +249,9 @@ def test_everything_that_cannot_be_built_is_said_at_once(folder):
         "has no column 'valu'; it has time, value, empty",
         "bad.csv: line 3: time does not rise",
         "words.csv: line 2: value 'one' is no number",
+        "several.csv: line 3: lines of several devices: Device ID 'a' and 'b'; a signal 'csv' takes them apart",
+        "several.csv: has no value in column 'value' for Device ID 'b'",
+        "whose.csv: line 3: device is empty: every line has to say whose it is",
         "bomb.gpx: has a document type",
         "point.csv: has fewer than two different points",
         "mars.csv: line 3: 91, 2 is no place on earth",

@@ -89,6 +89,28 @@ def test_cleanup_takes_what_carries_the_mark_and_nothing_else(service, client):
     assert at_desk(service, lambda desk: clean_up(desk, lambda *_: None)).products == 0
 
 
+def test_cleanup_with_a_prefix_takes_those_devices_alone_and_the_product_with_the_last_of_them(service, client):
+    own = client.create_product(NewProduct(name="a product of somebody"))
+    client.register_device(RegisterDevice(user_id="u", product_id=own.product_id, device_identifier="qa-000001"))
+    make(service, 3, "qa-")
+    make(service, 2, "perf-")
+
+    def clean(prefix: str, *, dry_run: bool = False) -> tuple[int, int]:
+        count = at_desk(service, lambda desk: clean_up(desk, lambda *_: None, prefix=prefix, dry_run=dry_run))
+        return count.products, count.devices
+
+    assert clean("a-") == (0, 0), "in the middle of an identifier is no prefix"
+    assert clean("qa-", dry_run=True) == (0, 3)
+    assert clean("qa-") == (0, 3)
+    assert sorted(device.device_identifier or "" for device in client.devices()) == [
+        *("perf-000000", "perf-000001", "qa-000001"),
+    ]
+    assert clean("qa-") == (0, 0), "the device of somebody stays"
+    assert clean("perf-") == (1, 2)
+    assert [device.device_identifier for device in client.devices()] == ["qa-000001"]
+    assert [product.name for product in client.products()] == ["a product of somebody"]
+
+
 def test_wrong_keys_are_told_at_once_and_not_tried_again(service):
     wrong = Keys("mk_fleet", Secret("msk_wrong"))
     with pytest.raises(Unauthorized):

@@ -1,0 +1,177 @@
+"""Whether a run's folder fits together: a record that its own seconds contradict, or that contradicts itself, proves
+nothing. Where a worker's seconds are gaps, or the run ended early, sums cannot agree, and the record says so already.
+"""  # noqa: D205 - one sentence needs two lines
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from simulator.fleet.audit.folder import has_ledgers
+from simulator.fleet.metrics.ages import ages_of
+from simulator.fleet.metrics.judging import judge
+from simulator.fleet.metrics.stages import stages_of, without_stages
+from simulator.fleet.metrics.thresholds import parse
+from simulator.fleet.record import EXIT_CODES, Operations, RunRecord, Second, ThresholdResult, Verdict, Word
+from simulator.fleet.report.timeline import Totals
+from simulator.fleet.report.words import plural
+from simulator.fleet.report.writing import RUN_FILE, SECONDS_FILE, read_seconds
+
+_SHOWN: Final = 5
+
+
+class Agreement:
+    """Adds the seconds of a run up on their way, and holds the sums against its record.
+
+    Args:
+        record: of the run.
+        folder: of the run.
+    """
+
+    def __init__(self, record: RunRecord, folder: Path) -> None:
+        self._record = record
+        self._folder = folder
+        self._totals = Totals()
+        self._missing: list[int] = []
+
+    def passed_on(self, seconds: Iterable[Second]) -> Iterator[Second]:
+        """The same seconds again, each added on the way."""
+        for second in seconds:
+            self._note_missing(second.second)
+            self._totals.take(second)
+            yield second
+        if not self._record.partial:
+            self._note_missing(math.ceil(self._record.duration_s))
+
+    def doubts(self) -> tuple[str, ...]:
+        """What does not fit together, one sentence each, once all seconds went by.
+
+        Raises:
+            ThresholdError: the record has a threshold that is none.
+        """
+        record = self._record
+        if record.partial and record.ended_at:
+            # What such a run left is judged as what it is; its last seconds may not have been written.
+            return tuple(_contradictions(record, self._folder))
+        found = [*self._lacking(), *_contradictions(record, self._folder)]
+        if not self._missing and not record.gaps and not record.partial:
+            found += self._differing()
+        return tuple(found or self._judged_otherwise())
+
+    def _note_missing(self, until: int) -> None:
+        gaps = self._record.gaps
+        self._missing += [
+            second
+            for second in range(self._totals.last_second + 1, until)
+            if not any(gap.from_s <= second < gap.to_s for gap in gaps)
+        ]
+
+    def _lacking(self) -> Iterator[str]:
+        if self._missing:
+            whole = max(math.ceil(self._record.duration_s), self._totals.last_second + 1)
+            yield (
+                f"{SECONDS_FILE} lacks {len(self._missing):,} of {plural(whole, 'second')} "
+                f"({_few([str(each) for each in self._missing])}), and no gap of the run accounts for them"
+            )
+
+    def _differing(self) -> Iterator[str]:
+        record, found = self._record, self._totals.operations
+        differing = [*_differing(without_stages(found), record.operations), *_differing(ages_of(found), record.ages)]
+        if stages_of(found) != record.command_stages:
+            differing.append("the stages of commands")
+        health = record.health
+        if self._totals.requests != (health.intended, health.sent, health.undelivered):
+            differing.append("the generator's requests")
+        if differing:
+            yield f"{SECONDS_FILE} and {RUN_FILE} differ: {_few(differing)}"
+
+    def _judged_otherwise(self) -> Iterator[str]:
+        """Thresholds that come out otherwise than the record says; only of sums that agree."""
+        record = self._record
+        if record.gaps or record.partial or not record.thresholds:
+            return
+        wanted = [parse(result.expression) for result in record.thresholds]
+        again = judge(wanted, replace(record, operations=self._totals.operations), read_seconds(self._folder))
+        for result, recorded in zip(again, record.thresholds, strict=True):
+            if not _is_same(result, recorded):
+                yield f"{RUN_FILE} says of the threshold {recorded.expression!r} what its seconds and its audit do not"
+
+
+def doubts_of(record: RunRecord, folder: Path) -> tuple[str, ...]:
+    """What does not fit together in the folder of a run, one sentence each; see :class:`Agreement`.
+
+    Raises:
+        ConfigurationError: a second is damaged.
+        InvalidMessage: a histogram is.
+        ThresholdError: a threshold is none.
+    """
+    agreement = Agreement(record, folder)
+    for _ in agreement.passed_on(read_seconds(folder)):
+        pass
+    return agreement.doubts()
+
+
+def doubted(verdict: Verdict, sentences: Sequence[str]) -> Verdict:
+    """A verdict when something of the run is missing that it was given without: one that passed is inconclusive.
+
+    Args:
+        verdict: as it was.
+        sentences: what is missing, and why; none leaves the verdict as it was.
+    """
+    if not sentences:
+        return verdict
+    if verdict.word is not Word.PASSED:
+        return Verdict(verdict.word, verdict.exit_code, (*verdict.sentences, *sentences))
+    word = Word.INCONCLUSIVE
+    return Verdict(word, int(EXIT_CODES[word]), (*sentences, *verdict.sentences))
+
+
+def _contradictions(record: RunRecord, folder: Path) -> Iterator[str]:
+    """Where the record contradicts itself, or the ledgers beside it."""
+    verdict, audit = record.verdict, record.audit
+    if verdict.exit_code != EXIT_CODES[verdict.word]:
+        yield f"{RUN_FILE}: the verdict {verdict.word} does not have the exit code {verdict.exit_code}"
+    streams = () if audit is None else (audit.readings, audit.commands, audit.registrations)
+    wrong = any(each.lost or each.doubled or each.altered or each.unknown for each in streams if each is not None)
+    if wrong and verdict.word not in {Word.LOST, Word.INTERRUPTED}:
+        yield f"{RUN_FILE}: the verdict is {verdict.word}, and its audit has findings"
+    if verdict.word is Word.PASSED:
+        if audit is not None and (not audit.complete or audit.failures):
+            yield f"{RUN_FILE}: the verdict is passed, and its audit is not"
+        if not all(result.held for result in record.thresholds):
+            yield f"{RUN_FILE}: the verdict is passed, and a threshold did not hold"
+        if record.gaps or record.partial:
+            yield f"{RUN_FILE}: the verdict is passed, and the run is not whole"
+    if audit is None and record.ended_at and has_ledgers(folder):
+        yield f"{RUN_FILE} has no audit, and ledgers are beside it: 'fleet-simulator audit' makes one"
+
+
+def _differing(found: Operations, recorded: Operations) -> Iterator[str]:
+    """Operations and outcomes of which two sums are not the same."""
+    for name in sorted(found.keys() | recorded.keys()):
+        here, there = found.get(name, {}), recorded.get(name, {})
+        for outcome in sorted(here.keys() | there.keys()):
+            one, other = here.get(outcome), there.get(outcome)
+            if one != other:
+                counts = tuple(0 if each is None else each.count for each in (one, other))
+                what = f"{counts[0]:,} and {counts[1]:,}" if counts[0] != counts[1] else "the times"
+                yield f"{name} {outcome} ({what})"
+
+
+def _is_same(one: ThresholdResult, other: ThresholdResult) -> bool:
+    if (one.held, one.judged, one.at_s, one.observed is None) != (
+        other.held,
+        other.judged,
+        other.at_s,
+        other.observed is None,
+    ):
+        return False
+    return one.observed is None or other.observed is None or math.isclose(one.observed, other.observed)
+
+
+def _few(names: Sequence[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")

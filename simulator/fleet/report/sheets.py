@@ -1,0 +1,217 @@
+"""What a run's tables hold: a row is one observation, and a cell one value. Pure.
+
+``timestamp`` is when the second, phase or fault began, in UTC. ``phase`` is empty in a second that two phases share, as
+for thresholds, and ``fault`` is the name of the fault that began last of those that were under way; ``faults`` says how
+many there were, and the sheet ``faults`` from when to when each lasted. ``workers_missing`` counts workers that did not
+report the second: what they did is not in its figures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from agent.errors import InvalidMessage
+from agent.wire.times import parse_time
+from simulator.fleet.metrics.ages import with_shown_ages
+from simulator.fleet.metrics.histogram import Histogram
+from simulator.fleet.record import GeneratorHealth, Operations, RunRecord, Second, Span, Tally
+from simulator.fleet.report.by_phase import PhaseFigures, phase_at
+from simulator.fleet.report.figures import TABLE, name_of, resends_of, times_at
+
+Cell = str | int | float | None
+"""None where there is nothing; a time is seconds since the epoch."""
+Row = Sequence[Cell]
+
+
+class Kind(StrEnum):
+    """What the cells of a column hold."""
+
+    TEXT = "text"
+    WHOLE = "whole"
+    NUMBER = "number"
+    TIME = "time"
+
+
+Column = tuple[str, Kind]
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """A table.
+
+    Attributes:
+        name: of its files, without a suffix.
+        what: it is, for people.
+        columns: in order.
+    """
+
+    name: str
+    what: str
+    columns: tuple[Column, ...]
+
+
+MEASURES: Final = ("response", "service")
+COUNTS: Final = ("count", "first_attempts", "resends", "resends_after_refusal", "resends_ambiguous")
+_HEALTH: Final = (
+    "send_lag_p99_s",
+    "send_lag_max_s",
+    "loop_lag_max_s",
+    "gc_pause_max_s",
+    "steal_percent",
+    "cpu_percent",
+    "intended",
+    "sent",
+    "undelivered",
+)
+_COUNTED: Final = frozenset({"intended", "sent", "undelivered"})
+_OUTCOME: Final[tuple[Column, ...]] = (
+    ("operation", Kind.TEXT),
+    ("outcome", Kind.TEXT),
+    *((name, Kind.WHOLE) for name in COUNTS),
+    *((f"{measure}_{name_of(percent)}_s", Kind.NUMBER) for measure in MEASURES for percent in TABLE),
+)
+_MOMENT: Final[tuple[Column, ...]] = (
+    ("timestamp", Kind.TIME),
+    ("second", Kind.WHOLE),
+    ("phase", Kind.TEXT),
+    ("fault", Kind.TEXT),
+    ("faults", Kind.WHOLE),
+    ("workers_missing", Kind.WHOLE),
+)
+SUMMARY: Final = Sheet("summary", "a row for each operation and outcome", _OUTCOME)
+PHASES: Final = Sheet("phases", "the same by phase", (("timestamp", Kind.TIME), ("phase", Kind.TEXT), *_OUTCOME))
+SECONDS: Final = Sheet("seconds", "the same by second", (*_MOMENT, *_OUTCOME))
+GENERATOR: Final = Sheet(
+    "generator",
+    "the generator by second",
+    (*_MOMENT, *((name, Kind.WHOLE if name in _COUNTED else Kind.NUMBER) for name in _HEALTH)),
+)
+GAUGES: Final = Sheet("gauges", "the gauges by second", (*_MOMENT, ("gauge", Kind.TEXT), ("value", Kind.NUMBER)))
+FAULTS: Final = Sheet(
+    "faults",
+    "the faults and their times",
+    (
+        ("timestamp", Kind.TIME),
+        ("ended", Kind.TIME),
+        ("phase", Kind.TEXT),
+        ("fault", Kind.TEXT),
+        ("kind", Kind.TEXT),
+        ("begin_s", Kind.NUMBER),
+        ("end_s", Kind.NUMBER),
+        ("devices", Kind.WHOLE),
+    ),
+)
+FAULT_DEVICES: Final = Sheet(
+    "fault-devices",
+    "the devices of each fault",
+    (("timestamp", Kind.TIME), ("fault", Kind.TEXT), ("kind", Kind.TEXT), ("device", Kind.TEXT)),
+)
+
+
+class Moments:
+    """When something was, by the run's second.
+
+    Args:
+        record: the run.
+        spans: its phases, the drain among them.
+    """
+
+    def __init__(self, record: RunRecord, spans: Sequence[Span]) -> None:
+        self._record = record
+        self._spans = spans
+        try:
+            self._began_s: float | None = parse_time(record.load_began_at) if record.load_began_at else None
+        except InvalidMessage:
+            self._began_s = None
+
+    def at(self, offset_s: float) -> float | None:
+        """Seconds since the epoch; None where the record does not say when its load began."""
+        is_known = self._began_s is not None and math.isfinite(offset_s)
+        return self._began_s + offset_s if is_known and self._began_s is not None else None
+
+    def columns(self, second: int) -> Row:
+        """The cells of timestamp, second, phase, fault, faults and workers_missing."""
+        phase = phase_at(self._spans, second)
+        faults = [span for span in self._record.faults if span.begin_s < second + 1 and span.end_s > second]
+        missing = {gap.worker for gap in self._record.gaps if gap.from_s <= second < gap.to_s}
+        return (
+            self.at(second),
+            second,
+            phase.name if phase else None,
+            max(faults, key=lambda span: span.begin_s).name if faults else None,
+            len(faults),
+            len(missing),
+        )
+
+    def phase_of(self, offset_s: float) -> str | None:
+        """The name of the phase in which something began."""
+        return next((span.name for span in self._spans if span.begin_s <= offset_s < span.end_s), None)
+
+
+def summary_rows(operations: Operations) -> Iterator[Row]:
+    """Rows of :data:`SUMMARY`: times in seconds, None where nothing was measured."""
+    for name, classes in sorted(operations.items()):
+        for outcome, tally in sorted(classes.items()):
+            times = [
+                None if math.isnan(value) else value
+                for measure in MEASURES
+                for value in times_at(Histogram.decode(getattr(tally, measure)), TABLE)
+            ]
+            yield (name, outcome.value, *counts_of(tally), *times)
+
+
+def phase_rows(phases: Iterable[PhaseFigures], moments: Moments) -> Iterator[Row]:
+    """Rows of :data:`PHASES`, phases in their order."""
+    for phase in phases:
+        for row in summary_rows(with_shown_ages(phase.operations)):
+            yield (moments.at(phase.begin_s), phase.name, *row)
+
+
+def second_rows(second: Second, moments: Moments) -> Iterator[Row]:
+    """Rows of :data:`SECONDS`."""
+    moment = moments.columns(second.second)
+    return ((*moment, *row) for row in summary_rows(with_shown_ages(second.operations)))
+
+
+def generator_row(second: Second, moments: Moments) -> Row:
+    """The row of :data:`GENERATOR`."""
+    health: GeneratorHealth = second.health
+    return (*moments.columns(second.second), *(getattr(health, name) for name in _HEALTH))
+
+
+def gauge_rows(second: Second, moments: Moments) -> Iterator[Row]:
+    """Rows of :data:`GAUGES`."""
+    moment = moments.columns(second.second)
+    return ((*moment, name, value) for name, value in sorted(second.gauges.items()))
+
+
+def fault_rows(record: RunRecord, moments: Moments) -> Iterator[Row]:
+    """Rows of :data:`FAULTS`; one that had no end has none."""
+    for span in record.faults:
+        end_s = span.end_s if math.isfinite(span.end_s) else None
+        ended = None if end_s is None else moments.at(end_s)
+        phase = moments.phase_of(span.begin_s)
+        yield (moments.at(span.begin_s), ended, phase, span.name, span.kind, span.begin_s, end_s, span.devices)
+
+
+def fault_device_rows(record: RunRecord, moments: Moments) -> Iterator[Row]:
+    """Rows of :data:`FAULT_DEVICES`."""
+    for span in record.faults:
+        for device in devices_of(span):
+            yield (moments.at(span.begin_s), span.name, span.kind, device)
+
+
+def devices_of(span: Span) -> Sequence[str]:
+    """The devices that a fault names as those it concerned."""
+    devices = span.truth.get("devices")
+    return [str(each) for each in devices] if isinstance(devices, list | tuple) else []
+
+
+def counts_of(tally: Tally) -> tuple[int, ...]:
+    """The :data:`COUNTS`."""
+    again = resends_of((tally,))
+    return tally.count, tally.first_attempts, again.total, again.after_refusal, again.ambiguous

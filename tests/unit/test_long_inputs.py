@@ -1,0 +1,176 @@
+"""What both programs say about input that is far too long: short, in one line, with the documented exit code."""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+import agent.cli
+from agent.cli.program import device_agent
+from simulator.cli import main, program
+
+ROOT = Path(__file__).resolve().parents[2]
+LONG = "a" * 100_000
+SHOWN_MAX = 3000
+"""Characters on both outputs together: the usage, and a message with one cut word."""
+WAY = ["--base-url", "http://127.0.0.1:9", "--api-key", "mk_1", "--secret-key-file", "secret"]
+ONBOARD = [*WAY, "--user-id", "u"]
+MAKE = ["labels", "make", "--product-id", "p", "--out", "o"]
+SIMULATOR = [
+    [LONG],
+    [f"--{LONG}"],
+    ["labels", LONG],
+    ["labels", "make", "--product-id", LONG, "--out", "o"],
+    ["labels", "make", "--product-id", "p", "--out", LONG],
+    *([*MAKE, option, LONG] for option in ("--formats", "--template", "--prefix", "--decoders", "--from", "--stock")),
+    *([*MAKE, option, LONG] for option in ("--grid", "--ledger", "--profile", "--sign-key-file")),
+    [*MAKE, "--from", "long.csv"],
+    ["labels", "show", LONG],
+    ["labels", "style", "hi", "--out", LONG],
+    ["labels", "style", "hi", "--out", "x.png", "--dark", LONG],
+    ["labels", "style", "hi", "--out", "x.png", "--logo", LONG],
+    ["labels", "damage", LONG, "--out", "d"],
+    ["labels", "damage", "label.png", "--out", "d", "--kinds", LONG],
+    ["labels", "damage", "label.png", "--out", "d", "--severities", LONG],
+    ["labels", "verify", LONG],
+    ["labels", "corpus", "--out", LONG],
+    ["labels", "keygen", "--out", LONG],
+    ["onboard", "labels", LONG, *ONBOARD],
+    ["onboard", "labels", "manifest.json", *ONBOARD],
+    ["onboard", "labels", "x.json", *WAY, "--user-id", LONG],
+    ["onboard", "labels", "x.json", "--user-id", "u", "--base-url", LONG],
+    ["onboard", "labels", "x.json", "--user-id", "u", "--base-url", "http://h", "--token-file", LONG],
+    ["onboard", "campaign", "x.json", *ONBOARD, "--out", LONG],
+    ["onboard", "campaign", "x.json", *WAY, "--user-id", LONG, "--out", "o"],
+    *(
+        ["onboard", "cases", *WAY, option, LONG]
+        for option in ("--only", "--product-id", "--user-id", "--other-user-id")
+    ),
+    ["onboard", "audit", LONG, "x"],
+    ["onboard", "compare", LONG, "b"],
+    ["onboard", "cleanup", LONG, *WAY],
+    *([command, LONG] for command in ("run", "plan", "report", "audit", "probe", "login")),
+    ["plan", "long.yaml"],
+    ["compare", LONG, LONG],
+    ["cleanup", "--up", LONG],
+    ["init", "--out", LONG],
+    ["command", "send", LONG, "--payload", "1", *WAY],
+    ["command", "send", "x", "--payload", LONG, *WAY],
+    *(["up", option, LONG] for option in ("--profile", "--data", "--host")),
+    ["up", "--devices", "1", "--product", LONG],
+    *(["service", option, LONG] for option in ("--data", "--database", "--seed")),
+    ["demo", "--out", LONG],
+]
+AGENT = [
+    [LONG],
+    [f"--{LONG}"],
+    ["check", "--config", LONG],
+    ["check", "--config", "key.yaml"],
+    ["check", "--config", "value.yaml"],
+    ["status", "--config", "key.yaml"],
+    ["init", "--dir", LONG, "--base-url", "https://h"],
+    ["init", "--dir", "x", "--base-url", LONG],
+    ["other-devices", "release", LONG, "--config", "key.yaml"],
+    ["gateway", LONG],
+    ["gateway", "init", "--base-url", LONG],
+    ["gateway", "check", "--config", "key.yaml"],
+    ["gateway", "devices", "add", "--device-id", LONG, "--config", "key.yaml"],
+]
+
+
+def leaves(group: click.Group, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command with the words that call it."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from leaves(command, (*words, name))
+        else:
+            yield (*words, name), command
+
+
+def typed_options() -> Iterator[tuple[str, list[str]]]:
+    """Every option whose values click itself looks at, in every command."""
+    for name, group in (("fleet-simulator", program), ("device-agent", device_agent)):
+        for words, command in leaves(group):
+            for option in command.params:
+                is_text = isinstance(option.type, click.types.StringParamType | click.Path | click.types.FuncParamType)
+                if isinstance(option, click.Option) and not option.is_flag and not is_text:
+                    yield name, [*words, option.opts[-1], LONG]
+
+
+@pytest.fixture(name="said")
+def _said(capsys, monkeypatch, tmp_path):
+    """Run one of the programs in a folder with files that hold long things; exit code and what it said."""
+    monkeypatch.chdir(tmp_path)
+    secret = Path("secret")
+    secret.write_text("msk_1")
+    secret.chmod(0o600)
+    label = {"text": LONG, "product_id": "p", "identifier": LONG}
+    Path("manifest.json").write_text(json.dumps({"format": "device-agent/labels/1", "labels": [label]}))
+    Path("long.csv").write_text(f"device_identifier\n{LONG}\n" + "\n".join(f"\x01{n}" for n in range(3000)) + "\n")
+    Path("long.yaml").write_text(f"{LONG}: 1\n")
+    Path("key.yaml").write_text(f"{LONG}: 1\n")
+    Path("value.yaml").write_text(f"service: {{base_url: {LONG}}}\n")
+
+    def run(name: str, words: list[str]) -> tuple[object, str]:
+        monkeypatch.setattr(sys, "argv", [name, *words])
+        start = main if name == "fleet-simulator" else agent.cli.main
+        with pytest.raises(SystemExit) as end:
+            start()
+        told = capsys.readouterr()
+        return end.value.code, told.out + told.err
+
+    return run
+
+
+def short(words: list[str]) -> str:
+    return " ".join(word[:24] for word in words)
+
+
+@pytest.mark.parametrize("words", SIMULATOR, ids=short)
+def test_the_simulator_cuts_long_input_in_its_messages(words, said):
+    code, text = said("fleet-simulator", words)
+    assert code == 2, text[:500]
+    assert "Traceback" not in text
+    assert 20 < len(text) < (20_000 if "long.csv" in words else SHOWN_MAX)
+
+
+@pytest.mark.parametrize("words", AGENT, ids=short)
+def test_the_agent_and_the_gateway_cut_long_input_in_their_messages(words, said):
+    code, text = said("device-agent", words)
+    assert code == 2, text[:500]
+    assert "Traceback" not in text
+    assert 20 < len(text) < SHOWN_MAX
+
+
+def test_every_option_that_is_no_text_cuts_a_long_value(said):
+    wrong = []
+    options = list(typed_options())
+    assert len(options) > 60
+    for name, words in options:
+        code, text = said(name, words)
+        if code != 2 or not 20 < len(text) < SHOWN_MAX:
+            wrong.append((name, short(words), code, len(text), text[:200]))
+    assert not wrong
+
+
+def test_every_message_on_standard_error_is_bounded():
+    """A message may quote what a person typed, a file holds or a server sent."""
+    unbounded = []
+    for path in sorted([*(ROOT / "simulator").rglob("*.py"), *(ROOT / "agent").rglob("*.py")]):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not (isinstance(node, ast.Call) and ast.unparse(node.func) == "click.echo"):
+                continue
+            said = node.args[0]
+            goes_out = any(word.arg == "err" for word in node.keywords)
+            if goes_out and not isinstance(said, ast.Constant) and not ast.unparse(said).startswith("bounded("):
+                unbounded.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert not unbounded, "write click.echo(bounded(...), err=True)"
