@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 import click
 
 from agent.bounded_text import bounded
+from agent.cli.variables import name_variables
 from agent.disk_refusal import disk_refusal
 from agent.errors import AgentError
 from agent.umask import close_umask
@@ -87,7 +88,7 @@ class LazyGroup(click.Group):
                 f"the package {error.name!r} is missing: pip install 'device-agent[simulator]'"
             ) from None
         command = cast("click.Command", getattr(module, entry.attribute))
-        _show_environment_variables(command)
+        name_variables(command, f"{_PREFIX}_{cmd_name}")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -95,15 +96,6 @@ class LazyGroup(click.Group):
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
-
-
-def _show_environment_variables(command: click.Command) -> None:
-    for parameter in command.params:
-        if isinstance(parameter, click.Option):
-            parameter.show_envvar = True
-    if isinstance(command, click.Group):
-        for inner in command.commands.values():
-            _show_environment_variables(inner)
 
 
 @click.group(

@@ -1,6 +1,7 @@
-"""A reverse proxy that keeps its own log of readings: when each was accepted, and when it says that it was taken.
+"""A proxy that keeps its own log of readings and commands: when each was taken or ordered, and when it was accepted.
 
-It can be away (nobody listens, every connection is cut) and stand still (requests wait for its end), by its own clock.
+It stands before the service, the gateway and the broker at once, for HTTP/1.1 with lengths and for MQTT 5. It can be
+away (nobody listens, every connection is cut) and stand still (what comes waits for its end), by its own clock.
 """
 
 from __future__ import annotations
@@ -11,29 +12,84 @@ import json
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from agent.wire.times import parse_time
 
 _LENGTH = re.compile(rb"\r\ncontent-length:\s*(\d+)", re.IGNORECASE)
+_ORDER = re.compile(rb"\r\nidempotency-key:\s*\S+-order-(\d+)-(\d+)\r", re.IGNORECASE)
+_RESULT = re.compile(r"POST /devices/[^/ ]+/commands/([^/ ]+)/result ")
 _START_S = 10.0
+_PUBLISH, _CONNECT = 3, 1
+
+
+@dataclass
+class Log:
+    """What went through, with the times of day at which it did.
+
+    Attributes:
+        taken: of each reading that was sent, when it says that it was taken; by device and number, or by its key.
+        accepted: of each of them whose acceptance went back to the device, when; the last time counts.
+        first_s: of each order, by stream and number in it, when it came for the first time.
+        orders: of each command, by its id, the order that it came of, and its name.
+        ended: of each command, by its id, how its device reported its end, and when the acceptance of that went back.
+    """
+
+    taken: dict[object, float] = field(default_factory=dict)
+    accepted: dict[object, float] = field(default_factory=dict)
+    first_s: dict[tuple[int, int], float] = field(default_factory=dict)
+    orders: dict[str, tuple[tuple[int, int], str]] = field(default_factory=dict)
+    ended: dict[str, tuple[str, float]] = field(default_factory=dict)
+
+    def readings(self) -> list[float]:
+        """The age of each reading that was accepted."""
+        return sorted(at_s - self.taken[key] for key, at_s in self.accepted.items())
+
+    def commands(self, rates: Sequence[float]) -> Iterator[tuple[str, str, float]]:
+        """Of each command that ended: its name, how, and its age.
+
+        Args:
+            rates: of each stream of the scenario, how many it orders in a second, evenly. No order comes before it is
+                due, and most come at once: so the quickest of a stream says when its first one was due.
+        """
+        began_s = {
+            stream: min(at_s - number / rate for (of, number), at_s in self.first_s.items() if of == stream)
+            for stream, rate in enumerate(rates)
+        }
+        for command_id, (status, at_s) in self.ended.items():
+            (stream, number), name = self.orders[command_id]
+            yield name, status, at_s - began_s[stream] - number / rates[stream]
+
+
+@dataclass
+class _Front:
+    """A port behind the proxy, how its connections are served, and where the proxy listens for it; 0: nowhere yet."""
+
+    behind: int
+    serve: Callable[..., Coroutine[Any, Any, None]]
+    port: int = 0
 
 
 class ArrivalProxy:
-    """Forwards HTTP/1.1 with lengths to a loopback port. Its outages count from the first reading.
+    """Its outages count from the first reading.
 
     Args:
-        port: the service's.
+        http: ports of services to stand before.
+        mqtt: ports of brokers to stand before.
         away: from when to when nobody listens, seconds since the first reading.
-        frozen: from when to when requests wait.
+        frozen: from when to when everything waits.
 
     Attributes:
-        ages_s: of each reading that was accepted, in the order of the answers.
+        ports: where to connect to instead, by the port behind.
     """
 
-    def __init__(self, port: int, *, away: tuple[float, float], frozen: tuple[float, float]) -> None:
-        self.ages_s: list[float] = []
-        self._service = port
+    def __init__(
+        self, http: Sequence[int], mqtt: Sequence[int], *, away: tuple[float, float], frozen: tuple[float, float]
+    ) -> None:
+        self.log = Log()
         self._away, self._frozen = away, frozen
         self._first_s = 0.0
         self._connections: set[asyncio.Task[None]] = set()
@@ -41,13 +97,10 @@ class ArrivalProxy:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="arrival-proxy")
         self._thread.start()
-        self._server = self._call(asyncio.start_server(self._serve, "127.0.0.1", 0))
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    @property
-    def url(self) -> str:
-        """The base URL to use instead of the service's."""
-        return f"http://127.0.0.1:{self.port}"
+        self._fronts = [_Front(port, self._http) for port in http] + [_Front(port, self._mqtt) for port in mqtt]
+        self._servers: list[asyncio.Server] = []
+        self._call(self._listen())
+        self.ports = {front.behind: front.port for front in self._fronts}
 
     def close(self) -> None:
         """Cut everything and end the thread."""
@@ -59,8 +112,16 @@ class ArrivalProxy:
     def _call(self, work):
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_START_S)
 
+    async def _listen(self) -> None:
+        self._servers = []
+        for front in self._fronts:
+            server = await asyncio.start_server(partial(self._serve, front), "127.0.0.1", front.port)
+            front.port = server.sockets[0].getsockname()[1]
+            self._servers.append(server)
+
     async def _stop(self) -> None:
-        self._server.close()
+        for server in self._servers:
+            server.close()
         tasks = [*self._connections, *([self._outage] if self._outage else [])]
         for task in tasks:
             task.cancel()
@@ -69,26 +130,21 @@ class ArrivalProxy:
     async def _be_away(self) -> None:
         begin_s, end_s = self._away
         await asyncio.sleep(begin_s)
-        self._server.close()
+        for server in self._servers:
+            server.close()
         for task in self._connections:
             task.cancel()
         await asyncio.sleep(end_s - begin_s)
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        await self._listen()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, front: _Front, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
         upstream: asyncio.StreamWriter | None = None
         try:
-            answers, upstream = await asyncio.open_connection("127.0.0.1", self._service)
-            while True:
-                head, body = await _read(reader)
-                await self._wait_for_the_thaw(head)
-                upstream.write(head + body)
-                answer, content = await _read(answers)
-                self._note(head, body, answer)
-                writer.write(answer + content)
+            answers, upstream = await asyncio.open_connection("127.0.0.1", front.behind)
+            await front.serve(reader, writer, answers, upstream)
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
@@ -97,33 +153,142 @@ class ArrivalProxy:
                 if each is not None:
                     each.transport.abort()
 
-    async def _wait_for_the_thaw(self, head: bytes) -> None:
+    async def _wait_for_the_thaw(self, *, is_reading: bool) -> None:
         now_s = time.monotonic()
-        if not self._first_s and head.startswith(b"POST /sensor-data "):
+        if not self._first_s and is_reading:
             self._first_s = now_s
             self._outage = asyncio.create_task(self._be_away())
         begin_s, end_s = (self._first_s + at_s for at_s in self._frozen)
         if self._first_s and begin_s <= now_s < end_s:
             await asyncio.sleep(end_s - now_s)
 
-    def _note(self, head: bytes, body: bytes, answer: bytes) -> None:
-        if head.startswith(b"POST /sensor-data ") and answer.split(b" ", 2)[1].startswith(b"2"):
+    # --- HTTP -----------------------------------------------------------------------------------------------------
+
+    async def _http(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        answers: asyncio.StreamReader,
+        upstream: asyncio.StreamWriter,
+    ) -> None:
+        while True:
+            head, body = await _message(reader)
+            if order := _ORDER.search(head):
+                self.log.first_s.setdefault((int(order[1]), int(order[2])), time.time())
+            await self._wait_for_the_thaw(is_reading=head.startswith(b"POST /sensor-data "))
+            upstream.write(head + body)
+            answer, content = await _message(answers)
+            if answer.split(b" ", 2)[1].startswith(b"2"):
+                self._note_answer(head, body, content)
+            writer.write(answer + content)
+
+    def _note_answer(self, head: bytes, body: bytes, content: bytes) -> None:
+        now_s = time.time()
+        if head.startswith(b"POST /sensor-data "):
             found = json.loads(body)
+            for reading in found if isinstance(found, list) else [found]:
+                key = reading["device_id"], reading["sensor_data"]["fleet_sequence"]
+                self.log.taken[key] = parse_time(reading["recorded_at"])
+                self.log.accepted[key] = now_s
+        elif order := _ORDER.search(head):
+            name = json.loads(body)["command_payload"]["command"]
+            self.log.orders[json.loads(content)["id"]] = (int(order[1]), int(order[2])), name
+        elif (result := _RESULT.match(head.decode("latin-1"))) and (
+            status := json.loads(body)["status"]
+        ) != "in_progress":
+            self.log.ended[result[1]] = status, now_s
+
+    # --- MQTT -----------------------------------------------------------------------------------------------------
+
+    async def _mqtt(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        answers: asyncio.StreamReader,
+        upstream: asyncio.StreamWriter,
+    ) -> None:
+        results: dict[str, tuple[str, str]] = {}
+        pumps = [
+            asyncio.create_task(self._pump(reader, upstream, results)),
+            asyncio.create_task(self._pump(answers, writer, results)),
+        ]
+        try:
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+
+    async def _pump(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, results: dict[str, tuple[str, str]]
+    ) -> None:
+        while True:
+            packet, kind, rest = await _packet(source)
+            topic, payload = _published(packet[0], rest) if kind == _PUBLISH else ("", b"")
+            assert kind != _CONNECT or rest[6] == 5, "only MQTT 5 is understood here"
+            await self._wait_for_the_thaw(is_reading=topic.endswith("/sensor-data"))
+            self._note_published(topic, payload, results)
+            sink.write(packet)
+
+    def _note_published(self, topic: str, payload: bytes, results: dict[str, tuple[str, str]]) -> None:
+        if topic.endswith("/sensor-data"):
+            found = json.loads(payload)
+            for reading in found if isinstance(found, list) else [found]:
+                self.log.taken[reading["key"]] = parse_time(reading["recorded_at"])
+        elif topic.endswith("/result"):
+            message = json.loads(payload)
+            if "key" in message:
+                results[message["key"]] = topic.split("/")[-2], message["status"]
+        elif topic.endswith("/receipts"):
             now_s = time.time()
-            readings = found if isinstance(found, list) else [found]
-            self.ages_s += [now_s - parse_time(reading["recorded_at"]) for reading in readings]
+            for key in json.loads(payload)["stored"]:
+                if key in results:
+                    command_id, status = results[key]
+                    self.log.ended[command_id] = status, now_s
+                elif key in self.log.taken:
+                    self.log.accepted[key] = now_s
 
 
-async def _read(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+async def _message(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
     head = await reader.readuntil(b"\r\n\r\n")
     length = _LENGTH.search(head)
     return head, await reader.readexactly(int(length[1])) if length else b""
 
 
+async def _packet(reader: asyncio.StreamReader) -> tuple[bytes, int, bytes]:
+    """A whole control packet (MQTT 5, section 2.1): its bytes, its type, and what follows its fixed header."""
+    head = await reader.readexactly(2)
+    while head[-1] & 0x80:
+        head += await reader.readexactly(1)
+    rest = await reader.readexactly(_number(head, 1)[0])
+    return head + rest, head[0] >> 4, rest
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """A variable byte integer (section 1.5.5), and where it ends."""
+    value, shift = 0, 0
+    while True:
+        value |= (data[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if not data[at - 1] & 0x80:
+            return value, at
+
+
+def _published(first: int, rest: bytes) -> tuple[str, bytes]:
+    """Topic and payload of a PUBLISH (section 3.3)."""
+    end = 2 + int.from_bytes(rest[:2])
+    topic = rest[2:end].decode()
+    assert topic, "topic aliases are not understood here"
+    length, at = _number(rest, end + (2 if first >> 1 & 3 else 0))
+    return topic, rest[at + length :]
+
+
 @contextlib.contextmanager
-def arrival_proxy(port: int, *, away: tuple[float, float], frozen: tuple[float, float]) -> Iterator[ArrivalProxy]:
-    """A proxy in front of the service at this port, which is ended with the block."""
-    proxy = ArrivalProxy(port, away=away, frozen=frozen)
+def arrival_proxy(
+    http: Sequence[int], mqtt: Sequence[int] = (), *, away: tuple[float, float], frozen: tuple[float, float]
+) -> Iterator[ArrivalProxy]:
+    """A proxy in front of these ports, which is ended with the block."""
+    proxy = ArrivalProxy(http, mqtt, away=away, frozen=frozen)
     try:
         yield proxy
     finally:

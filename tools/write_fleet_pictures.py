@@ -17,9 +17,9 @@ from rich.console import Console
 
 from simulator.fleet.record import RunRecord, Second
 from simulator.fleet.report.folder import RunFolder
-from simulator.fleet.report.frame import Picture, frame, spans_under_way
+from simulator.fleet.report.frame import Picture, frame
 from simulator.fleet.report.making import make_reports
-from simulator.fleet.report.standing import RunHead, Standing, StreamSoFar, WorkerStanding, WorkerState
+from simulator.fleet.report.standing import RunHead, Standing, StreamSoFar, WorkerStanding, WorkerState, spans_under_way
 from tests.chromium import chromium
 from tests.fleet_runs import Shape, a_run
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 
 from agent.bounded_text import bounded
+from agent.cli.variables import name_variables
 from agent.disk_refusal import disk_refusal
 
 _KNOW_DISKS: Final = frozenset({"run"})
@@ -38,7 +39,7 @@ class LazyGroup(click.Group):
         return sorted(self._lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of this name."""
+        """The command of this name; in a group with a prefix for variables each option has one called as itself."""
         if self._moved and cmd_name in self._moved:
             raise click.UsageError(f"{cmd_name!r} is {self._moved[cmd_name]!r} now, a program of its own", ctx)
         target = self._lazy.get(cmd_name)
@@ -46,6 +47,8 @@ class LazyGroup(click.Group):
             return None
         module, _, attribute = target.partition(":")
         found: click.Command = getattr(import_module(module), attribute)
+        if ctx is not None and ctx.auto_envvar_prefix:
+            name_variables(found, f"{ctx.auto_envvar_prefix}_{cmd_name}")
         return found
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

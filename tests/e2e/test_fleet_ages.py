@@ -1,36 +1,109 @@
-"""The headline of a run that met an outage, against the log of a proxy between fleet and service."""
+"""The headlines of a run that met an outage, against the log of a proxy between fleet and target."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-from collections.abc import Iterator
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 import yaml
 
-from agent.wire.secret import Secret
-from simulator.fleet.metrics.ages import READING_AGE
+from simulator.children import program_path
+from simulator.fleet.metrics.ages import COMMAND_AGE, READING_AGE, shown_ages
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.saturation import Limits, Saturation
 from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.record import RunRecord, Tally
 from simulator.fleet.report.live import SilentView
 from simulator.fleet.report.making import make_reports
 from simulator.fleet.run import performing
 from simulator.fleet.run.hall import Hall
 from simulator.fleet.run.performing import Stage, perform
 from simulator.fleet.scenario.reading import read_scenario_file
+from simulator.fleet.target.local import running_local
 from simulator.fleet.target.safety import permit
-from simulator.fleet.target.way import TargetOptions, find_way
-from simulator.service.config import ServiceConfig
-from simulator.service.server import RunningService
-from tests.arrival_proxy import ArrivalProxy, arrival_proxy
+from simulator.fleet.target.way import TargetOptions, Way, find_way, way_to
+from tests.arrival_proxy import Log, arrival_proxy
+from tests.conftest import require_program
+from tests.mosquitto import find_mosquitto
+from tests.ports import free_port
 
-API_KEY, SECRET_KEY = "mk_fleet_ages", "msk_fleet_ages_0123456789"
-ANSWER_S = 0.1
+ANSWER_S = 0.05
 """What lies between the proxy's answer and the device, on a machine that does something else as well."""
+START_S = 60.0
+AWAY, FROZEN = (2.0, 6.0), (8.0, 12.0)
+PING, REFUSED = 5.0, 1.0
+COMMANDS = [
+    {"payload": {"command": "ping"}, "rate_per_s": PING},
+    {"payload": {"command": "read_sensors", "names": ["thermostat"]}, "rate_per_s": REFUSED, "expect": "rejected"},
+]
+
+
+@dataclass(frozen=True)
+class Combination:
+    """A level and a transport; devices that carry commands out also lose their power now and then."""
+
+    level: str
+    transport: str
+    through: str = "service"
+
+    def scenario(self) -> dict[str, Any]:
+        polls = {"poll": {"every_s": "1s"}} if self.transport == "http_poll" else {}
+        model = {"telemetry": {"every_s": 0.5}, "reboots": {"every_s": "10s", "away_s": "1s"}, **polls}
+        core = {
+            "fleet": {"devices": 20, "models": [model], "identities": {"prefix": f"{self}-"}},
+            "commands": COMMANDS,
+            "thresholds": [
+                "readings.age.p99 < 1s",
+                "readings.rate > 1/s",
+                "commands.age.p90 < 1s",
+                "commands.rate > 1/s",
+            ],
+        }
+        wire = {
+            "fleet": {"devices": 20, "identities": {"prefix": f"{self}-"}},
+            "arrivals": [{"kind": "open", "rate_per_s": 40}],
+            "thresholds": ["readings.age.p90 < 1s", "readings.rate > 1/s"],
+        }
+        target = {"transport": self.transport, "through": self.through}
+        if self.transport == "mqtt":
+            target["broker"] = {"host": "127.0.0.1"}
+        elif self.transport == "http_poll":
+            target["pool"] = 64
+        else:
+            target["connections"] = "per_device"
+        return {
+            "scenario": str(self),
+            "level": self.level,
+            "workers": 1,
+            "target": target,
+            "phases": [{"name": "hold", "kind": "hold", "duration_s": 15}],
+            "drain_s": 60,
+            **(core if self.level == "core" else wire),
+        }
+
+    def __str__(self) -> str:
+        return f"{self.level}-{self.transport.replace('_', '-')}-{self.through}"
+
+
+COMBINATIONS = [
+    Combination("core", "http_poll"),
+    Combination("core", "http_long_poll"),
+    Combination("core", "http_poll", "gateway"),
+    Combination("core", "mqtt", "gateway"),
+    Combination("wire", "http_poll"),
+    Combination("wire", "mqtt", "gateway"),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -39,53 +112,150 @@ def _at_any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(performing, "Hall", lambda *given: Hall(*given, saturation=Saturation(limits)))
 
 
-@pytest.fixture
-def proxy() -> Iterator[ArrivalProxy]:
-    config = ServiceConfig(port=0, api_key=API_KEY, secret_key=Secret(SECRET_KEY), rate_limit=0)
-    with RunningService(config) as service:
-        port = httpx.URL(service.base_url).port
-        assert port is not None
-        with arrival_proxy(port, away=(2.0, 4.0), frozen=(6.0, 8.0)) as found:
-            yield found
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Way]:
+    with running_local(tmp_path_factory.mktemp("up"), rate_limit=0, gateway=find_mosquitto() is not None) as standing:
+        yield way_to(standing)
 
 
-CORE = {"level": "core", "fleet": {"devices": 20, "models": [{"telemetry": {"every_s": 0.5}}]}}
-WIRE = {"level": "wire", "fleet": {"devices": 20}, "arrivals": [{"kind": "open", "rate_per_s": 40}]}
-
-
-@pytest.mark.parametrize("level", [CORE, WIRE], ids=["core", "wire"])
-def test_the_age_of_readings_is_what_a_log_between_fleet_and_service_says(proxy, tmp_path, level):
-    document = {
-        "scenario": "ages",
-        "workers": 1,
-        "target": {"transport": "http_poll", "pool": 64},
-        "phases": [{"name": "hold", "kind": "hold", "duration_s": 10}],
-        "drain_s": 60,
-        "thresholds": ["readings.age.p99 < 1s", "readings.rate > 1/s"],
-        **level,
-    }
-    path, secret = tmp_path / "ages.yaml", tmp_path / "secret"
+def play(
+    document: dict[str, Any],
+    local: Way,
+    folder: Path,
+    *,
+    away: tuple[float, float] = AWAY,
+    frozen: tuple[float, float] = FROZEN,
+    meanwhile: Callable[[Log], None] = lambda _log: None,
+) -> tuple[RunRecord, Log]:
+    """Run a scenario through a proxy before everything that the fleet speaks to; ``meanwhile`` in a thread."""
+    folder.mkdir(exist_ok=True)
+    path = folder / "scenario.yaml"
     path.write_text(yaml.safe_dump(document))
-    secret.write_text(SECRET_KEY)
-    secret.chmod(0o600)
-    way = find_way(TargetOptions(proxy.url, API_KEY, secret))
-    file, permission = read_scenario_file(path), permit(way.base_url, (), owned=False)
-    record = perform(Stage(file, way, tmp_path / "run", (permission,)), lambda _head: SilentView())
-    tally = record.ages[READING_AGE][OutcomeClass.OK]
-    truth = sorted(proxy.ages_s)
-    assert tally.count == len(truth) > 150
-    ages = Histogram.decode(tally.response)
+    urls = {url: httpx.URL(url).port for url in (local.base_url, local.gateway_url) if url}
+    brokers = [local.broker_port] if local.broker_port else []
+    with arrival_proxy([port for port in urls.values() if port], brokers, away=away, frozen=frozen) as proxy:
+        through = {url: url.replace(f":{port}", f":{proxy.ports[port]}") for url, port in urls.items() if port}
+        way = replace(
+            local,
+            base_url=through[local.base_url],
+            gateway_url=through.get(local.gateway_url or ""),
+            broker_port=proxy.ports[local.broker_port] if local.broker_port else None,
+        )
+        permissions = (permit(way.base_url, (), owned=False),)
+        stage = Stage(read_scenario_file(path), way, folder / "run", permissions)
+        with ThreadPoolExecutor(1) as pool:
+            outage = pool.submit(meanwhile, proxy.log)
+            record = perform(stage, lambda _head: SilentView())
+            outage.result()
+    return record, proxy.log
+
+
+def agree(tally: Tally, truth: Sequence[float]) -> None:
+    """The percentiles of a histogram are those of the log."""
+    ages, ordered = Histogram.decode(tally.response), sorted(truth)
+    assert tally.count == len(ordered)
     for percent in (50.0, 90.0, 95.0, 99.0, 99.9):
-        true_s = truth[math.ceil(len(truth) * percent / 100) - 1]
+        true_s = ordered[math.ceil(len(ordered) * percent / 100) - 1]
         assert ages.percentile(percent) == pytest.approx(true_s, rel=0.02, abs=ANSWER_S), percent
-    # Half of the time was an outage: a threshold on ages says so.
-    assert [result.held for result in record.thresholds] == [False, True]
-    assert record.thresholds[0].observed is not None
-    assert record.thresholds[0].observed > 1.5
+
+
+def agree_on_readings(record: RunRecord, log: Log) -> None:
+    """Every reading that the log has as accepted has its age, and none is lost."""
+    agree(record.ages[READING_AGE][OutcomeClass.OK], log.readings())
+    assert len(log.readings()) > 150
     assert record.audit is not None
     assert record.audit.readings is not None
-    assert (record.audit.readings.lost, record.audit.readings.accepted) == (0, len(truth))
-    made = make_reports(tmp_path / "run")
-    assert made.record.ages == record.ages
-    summary = json.loads((Path(made.page).parent / "summary.json").read_text())
-    assert summary["ages"][READING_AGE]["ok"]["count"] == len(truth)
+    assert (record.audit.readings.lost, record.audit.readings.accepted) == (0, len(log.readings()))
+
+
+def agree_on_commands(record: RunRecord, log: Log, ordered: int) -> None:
+    """Every command that was ordered has ended, and stands by its name and by its end state."""
+    ended, shown = list(log.commands([PING, REFUSED])), shown_ages(record.ages)
+    assert len(ended) == ordered
+    agree(shown[COMMAND_AGE][OutcomeClass.OK], [age_s for _, _, age_s in ended])
+    for kind, member in ((f"{COMMAND_AGE}[%s]", 0), (f"{COMMAND_AGE}.%s", 1)):
+        for value in {each[member] for each in ended}:
+            agree(shown[kind % value][OutcomeClass.OK], [each[2] for each in ended if each[member] == value])
+    assert {state for _, state, _ in ended} >= {"succeeded", "rejected"}
+
+
+@pytest.mark.parametrize("combination", COMBINATIONS, ids=str)
+def test_the_ages_of_readings_and_commands_are_what_a_log_between_fleet_and_target_says(combination, local, tmp_path):
+    if combination.through == "gateway" and local.broker_port is None:
+        require_program("mosquitto")
+    record, log = play(combination.scenario(), local, tmp_path)
+    agree_on_readings(record, log)
+    summary = json.loads((make_reports(tmp_path / "run").page.parent / "summary.json").read_text())
+    assert summary["ages"][READING_AGE]["ok"]["count"] == len(log.readings())
+    # Half of the time was an outage: a threshold on ages says so.
+    assert [result.held for result in record.thresholds][:2] == [False, True]
+    if combination.level == "core":
+        agree_on_commands(record, log, round(15 * (PING + REFUSED)))
+        assert summary["ages"][COMMAND_AGE]["ok"]["count"] == len(log.ended)
+        assert [result.held for result in record.thresholds][2:] == [False, True]
+
+
+class ServiceProcess:
+    """A service with its data on disk, which can be killed and started again at the same port."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        program = [str(program_path("fleet-simulator")), "service", "--port", str(self.port), "--rate-limit", "0"]
+        program += ["--data", str(self._folder), "--api-key", "mk_test", "--secret-key", "msk_test"]
+        self._process = subprocess.Popen(program, stdout=subprocess.DEVNULL)
+        until_s = time.monotonic() + START_S
+        while time.monotonic() < until_s:
+            with contextlib.suppress(httpx.TransportError):
+                httpx.get(f"{self.url}/openapi.json", trust_env=False)
+                return
+            time.sleep(0.05)
+        raise RuntimeError("the service did not start")
+
+    def send(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+
+def test_the_ages_are_right_when_the_service_itself_is_killed_and_later_frozen(tmp_path):
+    service, secret = ServiceProcess(tmp_path / "data"), tmp_path / "secret"
+    secret.write_text("msk_test")
+    secret.chmod(0o600)
+
+    def meanwhile(log: Log) -> None:
+        until_s = time.monotonic() + START_S
+        while not log.taken and time.monotonic() < until_s:
+            time.sleep(0.05)
+        time.sleep(2)
+        service.kill()
+        time.sleep(4)
+        service.start()
+        time.sleep(2)
+        service.send(signal.SIGSTOP)
+        time.sleep(4)
+        service.send(signal.SIGCONT)
+
+    document, never = Combination("core", "http_poll").scenario(), (1e9, 1e9)
+    document["phases"][0]["duration_s"] = 20
+    way = find_way(TargetOptions(service.url, "mk_test", secret))
+    try:
+        record, log = play(document, way, tmp_path, away=never, frozen=never, meanwhile=meanwhile)
+    finally:
+        service.send(signal.SIGCONT)
+        service.kill()
+    agree_on_readings(record, log)
+    agree_on_commands(record, log, round(20 * (PING + REFUSED)))
+    assert [result.held for result in record.thresholds] == [False, True, False, True]

@@ -18,7 +18,7 @@ from simulator.fleet.metrics.saturation import Limits, Saturation
 from simulator.fleet.record import RunRecord, Word
 from simulator.fleet.report import making
 from simulator.fleet.report.live import RunView, SilentView
-from simulator.fleet.report.prometheus import MeteredView, MetricsAddress
+from simulator.fleet.report.prometheus.address import MeteredView, MetricsAddress
 from simulator.fleet.report.standing import RunHead
 from simulator.fleet.report.writing import read_record, read_seconds
 from simulator.fleet.run import performing
@@ -180,10 +180,10 @@ class Scraper(SilentView):
 
 def test_the_address_for_prometheus_is_served_again_and_the_conductor_has_no_other_thread(service, tmp_path):
     before = {sudden_ends.name_of(thread) for thread in threading.enumerate()}
-    address = MetricsAddress(0)
+    address = MetricsAddress(0, RunHead("sudden", "core", "http_poll", service.base_url, 3, 1))
     scraper = Scraper(address)
     record = run(service, tmp_path, lambda _head: MeteredView(scraper, address))
     assert record.verdict.word is Word.PASSED, record.verdict
     assert scraper.threads - before <= {"metrics", "service-reader", "service-look-up"}
     assert any("metrics ended unexpectedly: Sudden; they are served again" in note for note in scraper.notes)
-    assert scraper.restarts == "fleet_metrics_restarts_total 1.0"
+    assert scraper.restarts == 'fleet_metrics_restarts_total{scenario="sudden"} 1.0'

@@ -249,13 +249,23 @@ def _rules(
             ordered_here=any(book.orders for book in books),
             results_listed=COMMAND_RESULTS in header.offers,
             lists_read=_lists_may_be_read(header),
-            ended_ms=max(book.last_ms for book in books),
+            ended_ms=_ended_ms(books, settings.recorded),
             late_after_ms=late_after_ms,
             read=result.commands_of,
             # Orders may be in any of the ledgers.
             partial=frozenset() if all_whole else frozenset(range(size)),
         ),
     )
+
+
+def _ended_ms(books: Sequence[LedgerSurvey], recorded: RecordedRun | None) -> int:
+    """The run's end on the wall clock, in milliseconds after its preparation.
+
+    Ledgers count from the moment at which workers begin, some seconds later: by their times alone the commands of these
+    last seconds would be another run's.
+    """
+    last_ms = max(book.last_ms for book in books)
+    return last_ms if recorded is None else max(last_ms, round(recorded.ended_s * 1000) - books[0].header.began_ms)
 
 
 def _added(one: Sums, other: Sums) -> Sums:

@@ -14,7 +14,7 @@ from simulator.fleet.plan.digest import digest_of
 from simulator.fleet.plan.forecast import forecast
 from simulator.fleet.plan.plan import plan_of
 from simulator.fleet.plan.words import describe
-from simulator.fleet.scenario.schema import scenario_schema
+from simulator.fleet.scenario.schema import schema_text
 
 
 @click.command("plan")
@@ -40,5 +40,5 @@ def plan_command(*, scenario: Path, as_json: bool, allow_python: bool) -> ExitCo
 @click.command("scenario-schema")
 def schema_command() -> ExitCode:
     """Print the JSON Schema of scenarios, for an editor that completes keys and marks faults."""
-    click.echo(json.dumps(scenario_schema(), indent=2))
+    click.echo(schema_text(), nl=False)
     return ExitCode.GOOD

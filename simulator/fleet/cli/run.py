@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import click
@@ -13,17 +14,22 @@ from agent.errors import ConfigurationError
 from simulator.exit_codes import ExitCode
 from simulator.fleet.cli.options import read_or_refuse, takes_formats, takes_python, takes_target
 from simulator.fleet.report.live import RunView, run_view
-from simulator.fleet.report.prometheus import MeteredView, MetricsAddress
+from simulator.fleet.report.prometheus.address import MeteredView, MetricsAddress
 from simulator.fleet.report.sheet_files import check_formats
 from simulator.fleet.report.standing import RunHead
 from simulator.fleet.report.writing import record_text
-from simulator.fleet.run.performing import Stage, perform
+from simulator.fleet.run.performing import EndedByHand, Stage, perform
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.local import running_local
 from simulator.fleet.target.safety import permit, read_targets
 from simulator.fleet.target.way import KeyPairFile, TargetOptions, Way, find_way, way_to
 from simulator.interrupts import terminations_as_interrupts
 from simulator.onboarding.cli.options import told_in_one_line
+
+_LEFT = (
+    "; the devices that are registered stay at the target: the next run takes them, and 'fleet-simulator cleanup' "
+    "removes them"
+)
 
 
 @click.command("run")
@@ -68,7 +74,7 @@ def run_command(
     inconclusive (the generator was the limit, a worker died, or a report could not be written), 4 data lost or
     changed, 5 the target cannot be reached or went away, or the record could not be written, 130 ended by Ctrl-C.
     """
-    with told_in_one_line(), terminations_as_interrupts(), ExitStack() as ends:
+    with _ended_by_hand(local=local), told_in_one_line(), terminations_as_interrupts(), ExitStack() as ends:
         check_formats(formats)
         file = read_or_refuse(scenario, allow_python=allow_python)
         folder = out or Path("fleet-runs") / f"{file.scenario.scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -87,7 +93,7 @@ def run_command(
 
         def make_view(head: RunHead) -> RunView:
             view = run_view(console, head, quiet=quiet)
-            return view if metrics_port is None else MeteredView(view, MetricsAddress(metrics_port))
+            return view if metrics_port is None else MeteredView(view, MetricsAddress(metrics_port, head))
 
         record = perform(Stage(file, way, folder, permissions, audit, formats), make_view)
     if as_json:
@@ -95,6 +101,22 @@ def run_command(
     elif not quiet and (folder / "report.html").exists():  # a disk that is full may have refused it
         click.echo(f"report: {folder / 'report.html'}")
     return ExitCode(record.verdict.exit_code)
+
+
+@contextmanager
+def _ended_by_hand(*, local: bool) -> Iterator[None]:
+    """Ctrl-C and SIGTERM where no load is under way: one sentence that says what is left, and exit code 130."""
+    try:
+        yield
+    except EndedByHand as end:
+        left = ""
+        if end.registered:
+            left = "; the service of this run has ended with them" if local else _LEFT
+        click.echo(f"{end}{left}", err=True)
+        raise click.exceptions.Exit(int(ExitCode.INTERRUPTED)) from None
+    except KeyboardInterrupt:
+        click.echo("ended by hand before it began: nothing was sent", err=True)
+        raise click.exceptions.Exit(int(ExitCode.INTERRUPTED)) from None
 
 
 def _find(target: TargetOptions, file: ScenarioFile) -> Way:

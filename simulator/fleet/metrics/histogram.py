@@ -256,6 +256,29 @@ def merged(texts: Sequence[str]) -> Histogram:
     return histogram
 
 
+def placed(text: str, bounds_s: Sequence[float]) -> tuple[Counts, float]:
+    """The values of an encoded histogram sorted into wider buckets, for formats that have them fixed.
+
+    Args:
+        text: what :meth:`Histogram.encode` wrote.
+        bounds_s: ascending upper bounds of the wider buckets, below :data:`LONGEST_S`.
+
+    Returns:
+        How many values lie up to each bound and above the one before, and last those above all bounds; and the sum of
+        all values in seconds, within 0.05 %. Values in the same narrow bucket as a bound do not exceed it.
+
+    Raises:
+        InvalidMessage: not such a text.
+    """
+    buckets, counts, _, _ = unpacked(text)
+    if not len(buckets):
+        return np.zeros(len(bounds_s) + 1, np.int64), 0.0
+    places = np.searchsorted([_bucket_of(bound) for bound in bounds_s], buckets)
+    found = np.zeros(len(bounds_s) + 1, np.int64)
+    np.add.at(found, places, counts)
+    return found, float(_MIDDLES[buckets] @ counts)
+
+
 def rank_of(percent: float, count: int) -> int:
     """The place of a percentile in a sorted log of so many values, from 1: the nearest rank, in whole numbers."""
     if not 0 <= percent <= 100:  # noqa: PLR2004

@@ -8,8 +8,8 @@ length of the run: a second is given away as soon as every worker has told of it
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from simulator.fleet.metrics.histogram import Histogram, merged
@@ -17,8 +17,16 @@ from simulator.fleet.metrics.recorder import Delta, WorkerHealth
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import Gap, GeneratorHealth, Operations, Second, Tally
 
+CUMULATIVE: Final = ("readings", "commands")
+"""First words of gauges that count since the run's begin, such as ``readings_sent``: they never fall."""
 PATIENCE: Final = 10
 """Seconds that a worker may be behind the foremost one before a second goes out without it."""
+
+
+def is_cumulative(gauge: str) -> bool:
+    """Whether a gauge counts since the run's begin."""
+    family, _, rest = gauge.partition("_")
+    return bool(rest) and family in CUMULATIVE
 
 
 class TallySum:
@@ -103,11 +111,27 @@ class _Worker:
     Attributes:
         told: the last second that it told of.
         silent_because: why it tells no more; None as long as it does. Empty: it ended as it should.
+        counted: its cumulative gauges at the end of the last second that was given away, and ``before`` those at the
+            end of its earlier lives.
     """
 
     epoch: int = 0
     told: int = -1
     silent_because: str | None = None
+    counted: dict[str, float] = field(default_factory=dict)
+    counted_epoch: int = 0
+    before: dict[str, float] = field(default_factory=dict)
+
+    def count(self, delta: Delta | None) -> Mapping[str, float]:
+        """Its cumulative gauges with those of its second; of a second that it did not report, as they were."""
+        if delta is not None:
+            if delta.epoch > self.counted_epoch:
+                self.before, self.counted_epoch = self.summed(), delta.epoch
+            self.counted = {name: value for name, value in delta.gauges.items() if is_cumulative(name)}
+        return self.summed()
+
+    def summed(self) -> dict[str, float]:
+        return {name: self.before.get(name, 0.0) + self.counted.get(name, 0.0) for name in self.before | self.counted}
 
 
 class Merger:
@@ -183,6 +207,11 @@ class Merger:
         return left
 
     @property
+    def given(self) -> int:
+        """How many seconds were given away, from 0 on without a hole."""
+        return self._next
+
+    @property
     def totals(self) -> Operations:
         """The run so far."""
         return {
@@ -216,7 +245,15 @@ class Merger:
                 )
             elif worker.told < second and worker.silent_because:
                 self._note_gap(number, second, self._next, worker.silent_because)
-        return second_of(second, self._open.pop(second, []))
+        deltas = self._open.pop(second, [])
+        by_worker = {delta.worker: delta for delta in deltas}
+        counted: dict[str, float] = defaultdict(float)
+        for number, worker in self._workers.items():
+            for name, value in worker.count(by_worker.get(number)).items():
+                counted[name] += value
+        found = second_of(second, deltas)
+        # What a worker had counted stays counted when it dies.
+        return replace(found, gauges={**found.gauges, **counted})
 
     def _note_gap(self, worker: int, begin: int, end: int, reason: str) -> None:
         if begin >= end:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from simulator.fleet.metrics.ages import COMMAND_AGE, READING_AGE
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import Gap, Span
+from simulator.fleet.record import Span
 from simulator.fleet.report.standing import RunHead, Standing, StreamSoFar, WorkerState
 from simulator.fleet.report.window import SHOWN_PERCENTILES, OperationRow, Window
 from simulator.fleet.report.words import (
@@ -23,6 +23,7 @@ from simulator.fleet.report.words import (
     OUTCOME_WORDS,
     clock_text,
     count_text,
+    gaps_text,
     percent_text,
     percentile_name,
     plural,
@@ -71,7 +72,6 @@ class Picture:
         stage: what goes on where there are no seconds, such as ``making devices``; empty while the load runs.
         done, whole: how far the stage is; 0 of 0 where nobody knows.
         notes: what happened, the latest last, with a rich style.
-        gaps: seconds that a worker did not report.
     """
 
     head: RunHead
@@ -81,7 +81,6 @@ class Picture:
     done: int = 0
     whole: int = 0
     notes: list[tuple[str, str]] = field(default_factory=list)
-    gaps: list[Gap] = field(default_factory=list)
 
 
 def frame(picture: Picture, width: int, height: int) -> Text:
@@ -356,7 +355,10 @@ def _workers(picture: Picture, width: int) -> list[Line]:
         ]
     rows = parts_in_rows("workers", parts, width)
     lines: list[Line] = [(2 if at == 0 else 6, row) for at, row in enumerate(rows)]
-    for gap in picture.gaps[-_GAPS_SHOWN:]:
+    gaps = picture.standing.gaps
+    if len(gaps) > _GAPS_SHOWN:
+        lines.append((2, Text.assemble((f"{'gaps':<{_LABEL}}", "bold red"), (gaps_text(gaps), "red"))))
+    for gap in gaps[-_GAPS_SHOWN:]:
         text = f"worker {gap.worker}, {clock_text(gap.from_s)} to {clock_text(gap.to_s)}: {gap.reason}"
         for at, part in enumerate(wrap(text, max(width - _LABEL, _LABEL))):
             lines.append((2, Text.assemble((f"{'' if at else 'gap':<{_LABEL}}", "bold red"), (part, "red"))))
@@ -391,8 +393,3 @@ def _charts(window: Window, width: int) -> list[Line]:
     rows.insert(0, Text(_RULE * width, "bright_black"))
     # All of it or nothing: half a chart says something else.
     return [(_CHART, row) for row in rows]
-
-
-def spans_under_way(spans: Sequence[Span], second: float) -> tuple[Span, ...]:
-    """Those that have begun and not ended."""
-    return tuple(span for span in spans if span.begin_s <= second < span.end_s)

@@ -13,12 +13,12 @@ from rich.live import Live
 from rich.text import Text
 
 from simulator.fleet.metrics.ages import COMMAND_AGE, READING_AGE
-from simulator.fleet.record import Gap, RunRecord, Second
+from simulator.fleet.record import RunRecord, Second
 from simulator.fleet.report.frame import Picture, frame
 from simulator.fleet.report.standing import RunHead, Standing, WorkerState
 from simulator.fleet.report.summary import print_summary
 from simulator.fleet.report.window import Window
-from simulator.fleet.report.words import clock_text, count_text, percent_text, plural, short_count, time_text
+from simulator.fleet.report.words import clock_text, count_text, gaps_text, percent_text, plural, short_count, time_text
 from simulator.report.values import Tone
 
 LINE_EVERY_S: Final = 5
@@ -42,10 +42,6 @@ class RunView(Protocol):
 
     def note(self, text: str, tone: Tone = Tone.PLAIN) -> None:
         """Tell one thing that happened."""
-        ...
-
-    def gap(self, gap: Gap) -> None:
-        """Tell of seconds that a worker did not report."""
         ...
 
     def show(self, second: Second, standing: Standing) -> None:
@@ -90,9 +86,6 @@ class SilentView:
     def note(self, text: str, tone: Tone = Tone.PLAIN) -> None:
         """Nothing."""
 
-    def gap(self, gap: Gap) -> None:
-        """Nothing."""
-
     def show(self, second: Second, standing: Standing) -> None:
         """Nothing."""
 
@@ -132,11 +125,6 @@ class ScreenView:
     def _keep(self, at_s: float, text: str, tone: Tone) -> None:
         self._picture.notes.append((_STYLES[tone], f"{clock_text(at_s):>7}  {text}"))
         del self._picture.notes[:-_NOTES_KEPT]
-
-    def gap(self, gap: Gap) -> None:
-        """See :class:`RunView`."""
-        self._picture.gaps.append(gap)
-        self._live.refresh()
 
     def show(self, second: Second, standing: Standing) -> None:
         """See :class:`RunView`."""
@@ -196,11 +184,6 @@ class LineView:
         """See :class:`RunView`."""
         self._print(f"{self._clock()}  {text}", _STYLES[tone])
 
-    def gap(self, gap: Gap) -> None:
-        """See :class:`RunView`."""
-        text = f"gap: worker {gap.worker}, {clock_text(gap.from_s)} to {clock_text(gap.to_s)}: {gap.reason}"
-        self.note(text, Tone.BAD)
-
     def show(self, second: Second, standing: Standing) -> None:
         """See :class:`RunView`."""
         for at_s, text, tone in changes(self._standing, standing):
@@ -234,7 +217,13 @@ def changes(before: Standing, after: Standing) -> list[tuple[float, str, Tone]]:
     begun = [fault for fault in after.faults if fault not in before.faults]
     ended = [fault for fault in before.faults if fault not in after.faults]
     found += [(f.begin_s, f"fault {f.kind} begins: {plural(f.devices, 'device')}", Tone.WARN) for f in begun]
-    return found + [(f.end_s, f"fault {f.kind} ends", Tone.WARN) for f in ended]
+    found += [(f.end_s, f"fault {f.kind} ends", Tone.WARN) for f in ended]
+    known = {(gap.worker, gap.from_s) for gap in before.gaps}
+    return found + [
+        (gap.from_s, f"gap: worker {gap.worker} reports no seconds: {gap.reason}", Tone.BAD)
+        for gap in after.gaps
+        if (gap.worker, gap.from_s) not in known
+    ]
 
 
 def run_line(window: Window, head: RunHead, standing: Standing) -> str:
@@ -257,4 +246,6 @@ def run_line(window: Window, head: RunHead, standing: Standing) -> str:
     parts.append(f"generator lag p99 {time_text(health.send_lag_p99_s)}, sent {percent_text(share)}")
     parts += [f"fault {fault.kind}" for fault in standing.faults]
     parts += [f"worker {worker.number} {worker.state}" for worker in standing.workers if worker.state in _GONE]
+    if standing.gaps:
+        parts.append(gaps_text(standing.gaps))
     return " | ".join(parts)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from simulator.fleet.record import Span
+from simulator.fleet.record import Gap, Span
 from simulator.fleet.report.words import plural
 
 
@@ -96,6 +96,7 @@ class Standing:
         waiting_for: the condition that the phase waits for, such as ``online >= 99%``; empty when it waits for none.
         faults: those that are under way.
         audit: ``readings`` and ``commands`` to how they stand.
+        gaps: seconds that workers did not report so far; one that still grows is in here with its end so far.
     """
 
     phase: Span | None = None
@@ -103,3 +104,20 @@ class Standing:
     faults: tuple[Span, ...] = ()
     workers: tuple[WorkerStanding, ...] = ()
     audit: Mapping[str, StreamSoFar] = field(default_factory=dict)
+    gaps: tuple[Gap, ...] = ()
+
+
+def phase_under_way(phases: Sequence[Span], second: int) -> Span | None:
+    """The phase that a second ended in: where two share it, the later one; None before the first.
+
+    Args:
+        phases: in order.
+        second: since the run's begin.
+    """
+    begun = [phase for phase in phases if phase.begin_s < second + 1]
+    return begun[-1] if begun else None
+
+
+def spans_under_way(spans: Sequence[Span], second: int) -> tuple[Span, ...]:
+    """Those, of faults, that had begun and not ended when a second began."""
+    return tuple(span for span in spans if span.begin_s <= second < span.end_s)

@@ -149,7 +149,7 @@ def audit_lines(audit: AuditRecord | None) -> list[Text]:
     """The audit, a line for each stream and each sentence."""
     if audit is None:
         return []
-    lines = [_stream(name, stream) for name, stream in streams_of(audit)]
+    lines = [_stream(name, stream, complete=audit.complete) for name, stream in streams_of(audit)]
     if not audit.complete:
         lines.append(Text("audit: not everything was read back", "yellow"))
     # What the audit says first of a stream is its counts once more.
@@ -187,14 +187,16 @@ def streams_of(audit: AuditRecord) -> list[tuple[str, StreamAudit]]:
     return [(name, stream) for name, stream in pairs if stream is not None]
 
 
-def _stream(name: str, stream: StreamAudit) -> Text:
+def _stream(name: str, stream: StreamAudit, *, complete: bool) -> Text:
     text = Text(f"{name}: {stream.sent:,} sent, {stream.accepted:,} accepted, {stream.stored:,} stored")
     wrong = [(word, getattr(stream, word)) for word in WRONGS]
     for word, count in wrong:
         if count:
             text.append(f", {count:,} {word}", "bold red")
     if not any(count for _, count in wrong):
-        text.append(", nothing lost, doubled or altered", "green")
+        # Of what could not be read back nobody knows.
+        judged = ("nothing lost, doubled or altered", "green") if complete else ("nothing found wrong so far", "yellow")
+        text.append(f", {judged[0]}", judged[1])
     if stream.resent:
         twice = f", {stream.doubled_by_resend:,} of them stored more than once" if stream.doubled_by_resend else ""
         unsure = f" ({stream.resent_ambiguous:,} may have been stored before)" if stream.resent_ambiguous else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from simulator.fleet.metrics.ages import is_age, shown_ages
@@ -77,7 +77,8 @@ class Totals:
 
     def __init__(self) -> None:
         self._sums: dict[str, dict[OutcomeClass, TallySum]] = {}
-        self._healths: list[GeneratorHealth] = []
+        self._worst = GeneratorHealth()
+        self._lag = Histogram()
         self.last_second = -1
         self.requests = (0, 0, 0)
         """Intended, sent and undelivered."""
@@ -90,9 +91,10 @@ class Totals:
                 if outcome not in sums:
                     sums[outcome] = TallySum()
                 sums[outcome].add(tally)
-        self._healths.append(second.health)
         (intended, sent, undelivered), health = self.requests, second.health
         self.requests = (intended + health.intended, sent + health.sent, undelivered + health.undelivered)
+        self._lag.add_encoded(health.send_lag)
+        self._worst = worst_health([self._worst, replace(health, send_lag="")])
         self.last_second = second.second
 
     @property
@@ -102,8 +104,10 @@ class Totals:
 
     @property
     def health(self) -> GeneratorHealth:
-        """The worst of each figure."""
-        return worst_health(self._healths)
+        """The worst of each figure; see :func:`~simulator.fleet.report.window.worst_health`."""
+        if not self._lag.count:
+            return self._worst
+        return replace(self._worst, send_lag_p99_s=self._lag.percentile(99), send_lag=self._lag.encode())
 
 
 def _slice(seconds: list[Second], width_s: int) -> Slice:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
+from agent.errors import AgentError, ConfigurationError
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import ThresholdResult, Word
+from simulator.fleet.record import Gap, ThresholdResult, Word
 
 DASH: Final = "\u2013"
 _MINUTE_S: Final = 60
@@ -107,6 +109,19 @@ def percent_text(share: float | None, digits: int = 2) -> str:
 def percentile_name(percent: float) -> str:
     """``p50``, ``p99.9``."""
     return f"p{percent:g}"
+
+
+def gaps_text(gaps: Sequence[Gap]) -> str:
+    """How much is missing: ``2 gaps, 14 s of workers``."""
+    return f"{plural(len(gaps), 'gap')}, {sum(gap.to_s - gap.from_s for gap in gaps):.0f} s of workers"
+
+
+def error_text(error: AgentError) -> str:
+    """An error of ours in one line."""
+    if isinstance(error, ConfigurationError):
+        where = f"{error.source}: " if error.source else ""
+        return where + "; ".join(error.faults)
+    return str(error)
 
 
 def plural(number: int, noun: str, many: str = "") -> str:

@@ -17,7 +17,7 @@ from agent.errors import StorageError, TransportError
 from simulator.fleet.metrics.merging import Merger
 from simulator.fleet.plan.timeline import Timeline
 from simulator.fleet.play.base import PlaySummary
-from simulator.fleet.record import Second, Span
+from simulator.fleet.record import Gap, Second, Span
 from simulator.fleet.run.crew import Gone
 from simulator.fleet.run.messages import (
     Begin,
@@ -135,8 +135,8 @@ class Conducted:
 class Audience(Protocol):
     """Who is told while it goes on: the folder and the view."""
 
-    def second(self, second: Second, phase: Span | None, waiting_for: str) -> None:
-        """A second is complete.
+    def second(self, second: Second, phase: Span | None, waiting_for: str, gaps: tuple[Gap, ...]) -> None:
+        """A second is complete; ``gaps`` are those of the run so far.
 
         Raises:
             StorageError: it could not be written.
@@ -344,7 +344,8 @@ class Conductor:
         for second in seconds:
             self._latest = second
             try:
-                self._audience.second(second, self._done.phases[-1] if self._done.phases else None, self._waiting_for)
+                phase = self._done.phases[-1] if self._done.phases else None
+                self._audience.second(second, phase, self._waiting_for, self._merger.gaps)
             except StorageError as error:
                 if not self._full:
                     self._full = True

@@ -10,10 +10,17 @@ from agent.errors import StorageError
 from agent.wire.times import to_rfc3339
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.saturation import Saturation
-from simulator.fleet.record import RunRecord, Second, Span
+from simulator.fleet.record import Gap, RunRecord, Second, Span
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.live import RunView
-from simulator.fleet.report.standing import Standing, StreamSoFar, WorkerStanding, WorkerState
+from simulator.fleet.report.standing import (
+    Standing,
+    StreamSoFar,
+    WorkerStanding,
+    WorkerState,
+    phase_under_way,
+    spans_under_way,
+)
 from simulator.fleet.run.conductor import Conducted
 from simulator.fleet.run.crew import Gone
 from simulator.fleet.run.messages import Drained, Finished, FromWorker, Measured, Ready
@@ -36,11 +43,13 @@ class Hall:
     saturation: Saturation = field(default_factory=Saturation)
     workers: dict[int, WorkerStanding] = field(default_factory=dict)
 
-    def second(self, second: Second, phase: Span | None, waiting_for: str) -> None:
+    def second(self, second: Second, phase: Span | None, waiting_for: str, gaps: tuple[Gap, ...]) -> None:
         """See :class:`~simulator.fleet.run.conductor.Audience`."""
         self.saturation.feed(second)
         try:
-            self.view.show(second, self._standing(second, self._after_phases(second) or phase, waiting_for))
+            # A second comes when the next phase may have begun: it belongs to the one that it was measured in.
+            now = self._after_phases(second) or phase_under_way(self.record.phases, second.second) or phase
+            self.view.show(second, self._standing(second, now, waiting_for, gaps))
         finally:
             self.folder.append(second)
 
@@ -99,7 +108,7 @@ class Hall:
         """See :class:`~simulator.fleet.run.conductor.Audience`."""
         self.view.note(sentence, Tone.WARN)
 
-    def _standing(self, second: Second, phase: Span | None, waiting_for: str) -> Standing:
+    def _standing(self, second: Second, phase: Span | None, waiting_for: str, gaps: tuple[Gap, ...]) -> Standing:
         gauges = second.gauges
         workers = tuple(map(self._worker, range(len(self.prepared.jobs))))
         audit = {}
@@ -109,5 +118,5 @@ class Hall:
             )
             ordered, reported = int(gauges["commands_ordered"]), int(gauges["commands_reported"])
             audit["commands"] = StreamSoFar(ordered, reported, ordered - reported)
-        faults = tuple(f for f in self.record.faults if f.begin_s <= second.second < f.end_s)
-        return Standing(phase, waiting_for, faults, workers, audit)
+        faults = spans_under_way(self.record.faults, second.second)
+        return Standing(phase, waiting_for, faults, workers, audit, gaps)

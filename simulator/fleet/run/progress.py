@@ -28,10 +28,13 @@ class Registering:
         self._now = now
         self._first: tuple[float, int] | None = None
         self._is_measured = False
+        self.done = self.whole = 0
+        """How many are registered at least, and how many are wanted."""
 
     def __call__(self, done: int, whole: int) -> None:
         """Show it."""
         now_s, missing = self._now(), whole - done
+        self.done, self.whole = done, whole
         if self._first is None:
             self._first = now_s, done
             if missing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -28,7 +29,8 @@ def running_local(folder: Path, *, rate_limit: int, gateway: bool) -> Iterator[S
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with Children() as children:
-        child = children.add(ChildProcess("fleet-simulator up", folder / "up.log"))
+        # What it greets with are keys and a token, which no file is to hold that goes along with a run's reports.
+        child = children.add(ChildProcess("fleet-simulator up", folder / "up.log", Path(os.devnull)))
         program = [str(program_path("fleet-simulator")), "up", "--data", str(folder), "--port", "0"]
         program += ["--gateway-port", "0", "--rate-limit", str(rate_limit)]
         child.start([*program, "--gateway" if gateway else "--no-gateway"])

@@ -52,8 +52,10 @@ STARTED_ELSEWHERE: Final = {
     ("fleet/audit/readback.py", "create_task"): AWAITED,
     ("fleet/runner.py", "run_coroutine_threadsafe"): "its caller waits for it, and has its error",
     ("fleet/run/crew.py", "Process"): "the conductor waits for its end, or its silence",
-    ("fleet/report/prometheus.py", "ThreadingHTTPServer"): "a request's thread: socketserver prints its error, and "
-    "whoever reads the figures comes again",
+    (
+        "fleet/report/prometheus/address.py",
+        "ThreadingHTTPServer",
+    ): "a request's thread: socketserver prints its error, and whoever reads the figures comes again",
     ("children.py", "Popen"): "fleet-simulator up looks once a second whether it runs; others wait for it",
 }
 """What is not started by simulator.watched, and why that is as good."""

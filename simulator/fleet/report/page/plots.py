@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from simulator.fleet.metrics.ages import shown_ages
 from simulator.fleet.metrics.histogram import Histogram, merged
+from simulator.fleet.metrics.merging import CUMULATIVE
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import RunRecord, Span
 from simulator.fleet.report.figures import name_of, times_at, waited
@@ -15,7 +16,6 @@ from simulator.fleet.report.timeline import ALL, BAND, Percentiles, Slice
 from simulator.fleet.report.words import HELD
 
 _DIGITS: Final = 4
-_FAMILIES: Final = ("readings", "commands")
 _LINES: Final = ("sent", "ordered", "accepted", "reported", "unanswered")
 """What happens first stands first, and has the same colour in every plot."""
 _CURVE_STEP: Final = 0.05
@@ -64,7 +64,7 @@ def plots_of(record: RunRecord, slices: Sequence[Slice], width_s: int) -> dict[s
             {
                 "title": title,
                 # These only ever grow: what they came to so far.
-                "is_total": title in _FAMILIES,
+                "is_total": title in CUMULATIVE,
                 "lines": [
                     {"name": label, "low": column(_gauge(name, 0)), "high": column(_gauge(name, 1))}
                     for label, name in lines
@@ -96,7 +96,7 @@ def gauge_groups(slices: Sequence[Slice]) -> list[tuple[str, list[tuple[str, str
     groups: dict[str, list[tuple[str, str]]] = {}
     for name in names:
         family, _, rest = name.partition("_")
-        title = family if family in _FAMILIES and rest else name.replace("_", " ")
+        title = family if family in CUMULATIVE and rest else name.replace("_", " ")
         groups.setdefault(title, []).append((rest.replace("_", " ") if title == family and rest else title, name))
     for lines in groups.values():
         lines.sort(key=lambda line: _LINES.index(line[0]) if line[0] in _LINES else len(_LINES))

@@ -230,7 +230,10 @@ def _pill(record: RunRecord) -> str:
     counts = {word: sum(getattr(stream, word) for _, stream in streams) for word in WRONGS}
     wrong = ", ".join(f"{count:,} {word}" for word, count in counts.items() if count)
     if record.audit is not None:
-        parts.append(f"audit: {wrong}" if wrong else "audit: nothing lost, doubled or altered")
+        whole = "nothing lost, doubled or altered" if record.audit.complete else "not complete"
+        parts.append(
+            f"audit: {wrong}{'' if record.audit.complete else ', not complete'}" if wrong else f"audit: {whole}"
+        )
     return " · ".join(parts) or f"exit code {record.verdict.exit_code}"
 
 

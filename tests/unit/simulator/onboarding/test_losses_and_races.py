@@ -158,14 +158,3 @@ def test_races_that_fit_say_how_often_they_were_played_and_what_is_not_excluded(
     assert "played once; in " in once.stdout
     assert "not excluded: any" in once.stdout
     assert report["cases"][0]["plays"] == 4
-
-
-def test_every_environment_variable_is_called_as_its_option():
-    for name, command in onboard_group.commands.items():
-        context = command.make_context(name, [], resilient_parsing=True)
-        for parameter in command.params:
-            longest = max((one for one in parameter.opts if one.startswith("--")), key=len, default="")
-            if longest and parameter.envvar is None:
-                assert parameter.name == longest[2:].replace("-", "_"), (name, longest, context.info_name)
-            elif longest:
-                assert str(parameter.envvar).endswith(longest[2:].replace("-", "_").upper()), (name, longest)

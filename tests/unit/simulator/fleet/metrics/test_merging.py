@@ -105,6 +105,29 @@ def test_a_worker_started_again_counts_from_its_first_second_and_its_ghost_does_
     assert merger.gaps == (Gap(1, 1, 4, "killed by signal 9"),)
 
 
+def counted(worker: int, second: int, sent: float, *, epoch: int = 0) -> Delta:
+    recorder = Recorder(worker, epoch)
+    recorder.gauge("readings_sent", sent)
+    recorder.gauge("waiting_readings", 1.0)
+    return recorder.cut(second).delta()
+
+
+def test_what_a_worker_had_counted_stays_when_it_dies_and_goes_on_when_it_is_started_again():
+    merger = Merger((0, 1))
+    for second in range(6):
+        merger.add(counted(0, second, 10.0 * (second + 1)))
+    for second in range(2):
+        merger.add(counted(1, second, 100.0 * (second + 1)))
+    merger.lost(1, "killed by signal 9")
+    merger.add(counted(1, 4, 5.0, epoch=1))
+    merger.add(counted(1, 5, 7.0, epoch=1))
+    seconds = [*merger.ready(), *merger.finish(7)]
+    assert [each.gauges["readings_sent"] for each in seconds] == [110, 220, 230, 240, 255, 267, 267]
+    assert [each.gauges.get("waiting_readings", 0) for each in seconds] == [2, 2, 1, 1, 2, 2, 0], (
+        "is, and is not counted"
+    )
+
+
 def test_seconds_that_a_worker_skips_are_a_gap():
     merger = Merger((0,))
     for second in (0, 1, 4):

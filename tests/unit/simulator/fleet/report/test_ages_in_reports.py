@@ -8,7 +8,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 from simulator.fleet.metrics.ages import READING_AGE, ReadingAges, ages_of, command_operation
@@ -21,7 +20,6 @@ from simulator.fleet.report.frame import Picture, frame
 from simulator.fleet.report.live import run_line
 from simulator.fleet.report.making import finish_run, make_reports
 from simulator.fleet.report.page.story import story_of
-from simulator.fleet.report.prometheus import MetricsAddress, record_metrics
 from simulator.fleet.report.standing import RunHead, Standing
 from simulator.fleet.report.summary import print_summary
 from simulator.fleet.report.timeline import ALL, slices_of
@@ -77,7 +75,7 @@ def test_the_files_of_a_run_have_ages_beside_the_exchanges_and_in_none_of_their_
 
 def test_a_run_that_was_killed_has_ages_out_of_its_seconds(tmp_path):
     with RunFolder(tmp_path) as folder:
-        folder.keep(replace(BEFORE, ended_at="", operations={}, thresholds=()))
+        folder.keep(replace(BEFORE, ended_at="", operations={}, thresholds=(), audit=None))
         for second in SECONDS:
             folder.append(second)
     found = make_reports(tmp_path).record
@@ -116,25 +114,6 @@ def test_the_live_view_has_the_age_of_what_was_accepted_in_the_last_seconds():
     [line] = [line for line in lines if line.startswith("age of readings")]
     assert "p50 20.0 ms · p95 4.00 s · p99 4.00 s" in line
     assert "100 accepted per s" in line
-
-
-def test_prometheus_gets_a_histogram_of_ages_and_readings_by_outcome():
-    with MetricsAddress(0) as address:
-        for second in SECONDS:
-            address.take(second)
-        so_far = address.text()
-    for text in (record_metrics(RECORD), so_far):
-        samples = {
-            (sample.name, *sample.labels.values()): sample.value
-            for family in text_string_to_metric_families(text)
-            for sample in family.samples
-        }
-        assert samples["fleet_readings_total", "ok"] == 2000
-        assert samples["fleet_readings_total", "refused"] == 1
-        assert samples["fleet_reading_age_seconds_bucket", "0.05"] == 1800
-        assert samples["fleet_reading_age_seconds_bucket", "+Inf"] == 2000
-        assert samples["fleet_reading_age_seconds_sum",] == pytest.approx(1800 * 0.02 + 200 * 4, rel=0.001)
-        assert ("fleet_exchanges_total", READING_AGE, "ok") not in samples
 
 
 def test_each_phase_has_percentiles_of_its_own_and_those_of_a_drain_come_last(tmp_path):
@@ -241,16 +220,3 @@ def test_the_terminal_and_the_live_view_tell_the_age_of_commands_and_how_many_ha
     assert "age of readings p99 4.00 s | age of commands p99 30.0 s | response p50 " in line
     [line] = [line for line in frame(picture, 120, 40).plain.splitlines() if line.startswith("age of commands")]
     assert "9 ended per s" in line
-
-
-def test_prometheus_gets_the_age_of_commands_by_name_and_end_state():
-    samples = {
-        (sample.name, *sample.labels.values()): sample.value
-        for family in text_string_to_metric_families(record_metrics(COMMANDS))
-        for sample in family.samples
-    }
-    assert samples["fleet_commands_total", "ping", "succeeded"] == 160
-    assert samples["fleet_commands_total", "ping", "open"] == 1
-    assert samples["fleet_command_age_seconds_bucket", "open_valve", "2.5", "rejected"] == 0
-    assert samples["fleet_command_age_seconds_bucket", "open_valve", "5", "rejected"] == 20
-    assert not any(name == "fleet_exchanges_total" and "age" in labels[0] for name, *labels in samples)

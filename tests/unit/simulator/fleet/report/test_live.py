@@ -11,9 +11,16 @@ from rich.console import Console
 from rich.text import Text
 
 from simulator.fleet.record import GeneratorHealth, Second, Span
-from simulator.fleet.report.frame import Picture, columns, fit, frame, spans_under_way, sparkline
+from simulator.fleet.report.frame import Picture, columns, fit, frame, sparkline
 from simulator.fleet.report.live import LineView, ScreenView, SilentView, run_view
-from simulator.fleet.report.standing import RunHead, Standing, StreamSoFar, WorkerStanding, WorkerState
+from simulator.fleet.report.standing import (
+    RunHead,
+    Standing,
+    StreamSoFar,
+    WorkerStanding,
+    WorkerState,
+    spans_under_way,
+)
 from simulator.fleet.report.window import Window
 from simulator.fleet.report.words import DASH, clock_text, count_text, percent_text, short_count, time_text
 from simulator.report.values import Tone
@@ -36,6 +43,7 @@ def standing_at(second: int) -> Standing:
         spans_under_way(RECORD.faults, second),
         workers,
         {"readings": StreamSoFar(900, 890, 7, 1)},
+        tuple(replace(gap, to_s=min(gap.to_s, second + 1.0)) for gap in RECORD.gaps if gap.from_s <= second),
     )
 
 
@@ -46,7 +54,6 @@ def picture_at(second: int) -> Picture:
             picture.window.take(each)
     picture.standing = standing_at(second)
     picture.notes = [("green", f"note {number}") for number in range(9)]
-    picture.gaps = list(RECORD.gaps)
     return picture
 
 
@@ -152,7 +159,6 @@ def play(console: Console, *, quiet: bool = False) -> str:
         view.stage("making devices", 5000, 10_000)
         for second in SECONDS:
             if second.second == 30:
-                view.gap(RECORD.gaps[0])
                 view.note("[red]worker[/] 1 was killed", Tone.BAD)
             view.show(second, standing_at(second.second))
         view.end(RECORD)
@@ -173,7 +179,9 @@ def test_without_a_terminal_there_is_a_line_every_five_seconds_and_one_for_each_
     begins = {phase.name: clock_text(phase.begin_s) for phase in RECORD.phases}
     for name, clock in begins.items():
         assert f"{clock:>7}  phase {name} begins" in lines, "when it began, not when it was told"
-    assert sum("gap: worker 1, 0:24 to 0:28" in line for line in lines) == 2, "when it was noticed, and in the end"
+    assert sum("gap: worker 1, 0:24 to 0:28" in line for line in lines) == 1, "in the end"
+    assert sum(line.startswith("   0:24  gap: worker 1 reports no seconds: killed by signal 9") for line in lines) == 1
+    assert sum("| 1 gap, 4 s of workers" in line for line in lines) == 3, "in each line from then on"
     assert any("[red]worker[/] 1 was killed" in line for line in lines)
     assert any("worker 1 dead" in line for line in lines)
     assert "\x1b" not in "".join(lines)

@@ -52,6 +52,7 @@ class Rehearsal:
     began_s: float | None = None
     second: int = 0
     seconds: list[tuple[int, str, str]] = field(default_factory=list)
+    shown_gaps: list[tuple[Gap, ...]] = field(default_factory=list)
     sentences: list[str] = field(default_factory=list)
     full_from: int = 1 << 60
 
@@ -96,7 +97,8 @@ class Rehearsal:
 
     # --- the audience ---
 
-    def on_second(self, second: Second, phase: Span | None, waiting_for: str) -> None:
+    def on_second(self, second: Second, phase: Span | None, waiting_for: str, gaps: tuple[Gap, ...]) -> None:
+        self.shown_gaps.append(gaps)
         if second.second >= self.full_from:
             raise StorageError("no space left")
         self.seconds.append((second.second, phase.name if phase else "", waiting_for))
@@ -186,6 +188,8 @@ def test_a_killed_worker_is_a_declared_gap_and_the_others_go_on():
     assert set(done.summaries) == {0}
     (gap,) = merger.gaps
     assert gap == Gap(1, 4, len(stage.seconds), "its process ended with signal 9")
+    shown = [gaps[0].to_s if gaps else 0 for gaps in stage.shown_gaps]
+    assert shown == [0, 0, 0, 0, *range(5, len(stage.seconds) + 1)], "whoever watches sees it grow"
 
 
 def test_the_last_worker_that_dies_leaves_a_gap_to_the_end_of_the_run():

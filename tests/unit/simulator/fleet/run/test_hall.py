@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from agent.errors import StorageError
 from agent.wire.times import parse_time
 from simulator.fleet.metrics.merging import second_of
-from simulator.fleet.record import Span
+from simulator.fleet.record import Gap, Span
 from simulator.fleet.run.conductor import Conducted
 from simulator.fleet.run.hall import Hall
 from tests.fleet_runs import Shape, a_run
@@ -20,10 +20,12 @@ class Watcher:
     """A view and a folder in one: keeps what it is given."""
 
     phases: list[Span | None] = field(default_factory=list)
+    gaps: list[tuple[Gap, ...]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def show(self, second, standing):
         self.phases.append(standing.phase)
+        self.gaps.append(standing.gaps)
 
     def append(self, second): ...
 
@@ -42,13 +44,23 @@ class Full(Watcher):
 
 def test_whoever_watches_sees_when_the_phases_are_over_and_things_are_handed_over():
     watcher, hold = Watcher(), Span("day", "hold", 0.0, 2.0)
-    record = replace(a_run(SHAPE)[0], drained_from_s=None)
+    record = replace(a_run(SHAPE)[0], drained_from_s=None, phases=(hold,))
     hall = Hall(watcher, watcher, record, SimpleNamespace(jobs=()), SimpleNamespace(drain_s=30.0))
     for number in range(2):
-        hall.second(second_of(number, []), hold, "")
+        hall.second(second_of(number, []), hold, "", ())
     hall.drain(Conducted(began_s=0.0, phases=[hold], drained_from_s=2.0))
-    hall.second(second_of(2, []), hold, "")
+    hall.second(second_of(2, []), hold, "", (Gap(1, 1.0, 3.0, "gone"),))
     assert watcher.phases == [hold, hold, Span("drain", "drain", 2.0, 32.0)]
+    assert watcher.gaps == [(), (), (Gap(1, 1.0, 3.0, "gone"),)]
+
+
+def test_a_second_that_comes_when_the_next_phase_has_begun_is_shown_in_the_one_that_it_was_measured_in():
+    watcher, ramp, hold = Watcher(), Span("ramp", "ramp", 0.0, 2.5), Span("hold", "hold", 2.5, 9.0)
+    record = replace(a_run(SHAPE)[0], drained_from_s=None, phases=(ramp, hold))
+    hall = Hall(watcher, watcher, record, SimpleNamespace(jobs=()), SimpleNamespace(drain_s=30.0))
+    for number in range(4):
+        hall.second(second_of(number, []), hold, "", ())
+    assert watcher.phases == [ramp, ramp, hold, hold]
 
 
 def test_the_record_says_when_the_load_began_and_keeps_to_it_when_later_phases_begin():
