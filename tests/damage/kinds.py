@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tests.damage.books import device_list, ledgers
 from tests.damage.given import given_commands, given_readings
+from tests.damage.onboarding import onboardings
 from tests.damage.records import metrics, record_file
 from tests.damage.run import Kind
 from tests.damage.stored import mentioned, stored_commands, stored_readings
@@ -49,4 +50,11 @@ a threshold on `audit.reordered` or `audit.late` makes such a run fail. Neither 
 command nor its times are held against anything: the ledgers do not have them.""",
     mentioned(),
 )
-CHAPTERS = (AUDITED, REPORTED, MENTIONED)
+ONBOARDED = Chapter(
+    "Onboarding",
+    """\
+Three labels are onboarded at a small server whose answers are damaged, by `fleet-simulator onboard campaign` and by
+`fleet-simulator onboard labels --remove`; then what a good campaign left is damaged.""",
+    tuple(onboardings()),
+)
+CHAPTERS = (AUDITED, REPORTED, ONBOARDED, MENTIONED)
