@@ -312,7 +312,7 @@ def test_faults_of_the_network_are_made_under_pure_load_too(service, tmp_path):
 def gateway(
     service: RunningService, start_mosquitto: Callable[..., Mosquitto], tmp_path: Path
 ) -> Iterator[dict[str, Any]]:
-    """The way through ``device-agent gateway run``, which stands between that service and a mosquitto of its own."""
+    """The way through ``device-gateway run``, which stands between that service and a mosquitto of its own."""
     broker = Broker(start_mosquitto().port, "mosquitto", shares=True)
     child = ChildProcess("gateway", tmp_path / "gateway.log")
     program = GatewayProcess(tmp_path / "gateway", child, tmp_path / "gateway.log")

@@ -199,7 +199,6 @@ def _audit(setting: Setting, prepared: Prepared, conducted: Conducted, view: Run
 
     try:
         _let_gateway_finish(setting, view)
-        began_s = time.monotonic()
         with _stage(view, "reading everything back"):
             audit = asyncio.run(read())
     except (AgentError, KeyboardInterrupt) as error:
@@ -211,7 +210,7 @@ def _audit(setting: Setting, prepared: Prepared, conducted: Conducted, view: Run
         return AuditRecord(None, None, complete=False, unjudged=(sentence,))
     missed = sum(summary.missed for summary in conducted.summaries.values())
     whole = audit.complete and not missed and len(conducted.summaries) == len(prepared.jobs)
-    return replace(audit, complete=whole, took_s=time.monotonic() - began_s)
+    return replace(audit, complete=whole)
 
 
 def _let_gateway_finish(setting: Setting, view: RunView) -> None:

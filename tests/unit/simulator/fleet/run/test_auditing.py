@@ -63,7 +63,7 @@ def kept(folder: Path, record: RunRecord, *, ends: bool = True) -> Path:
 def test_an_audit_that_was_cut_short_and_made_later_makes_the_run_pass(tmp_path):
     folder = kept(tmp_path / "run", run_with(CUT))
     assert read_record(folder).verdict.word is Word.INCONCLUSIVE
-    (told,) = merge_audit(folder, WHOLE)
+    (told,) = merge_audit(folder, WHOLE).sentences
     assert told == f"the run: passed, exit code 0; {folder / 'report.html'}"
     record = read_record(folder)
     assert (record.verdict.word, record.audit) == (Word.PASSED, WHOLE)
@@ -78,7 +78,7 @@ def test_an_audit_that_was_cut_short_and_made_later_makes_the_run_pass(tmp_path)
 
 def test_a_later_audit_that_finds_losses_says_so_in_record_and_reports(tmp_path):
     folder = kept(tmp_path / "run", run_with(WHOLE))
-    (told,) = merge_audit(folder, LOSSY)
+    (told,) = merge_audit(folder, LOSSY).sentences
     assert "the run: lost, exit code 4" in told
     record = make_reports(folder).record
     assert record.verdict.sentences[0] == "readings: 2 lost of 10 sent"
@@ -117,7 +117,7 @@ def test_a_run_that_still_goes_on_keeps_its_record_and_its_report_says_that_it_g
         run.keep(replace(run_with(None), operations={}, reasons=None))
         run.append(SECONDS[0])
         before = (tmp_path / "run" / "run.json").read_bytes()
-        (told,) = merge_audit(tmp_path / "run", WHOLE)
+        (told,) = merge_audit(tmp_path / "run", WHOLE).sentences
         assert "still goes on" in told
         assert (tmp_path / "run" / "run.json").read_bytes() == before
         first = make_reports(tmp_path / "run").record.verdict.sentences[0]
@@ -127,7 +127,7 @@ def test_a_run_that_still_goes_on_keeps_its_record_and_its_report_says_that_it_g
 
 def test_a_record_of_an_earlier_version_stays_as_it_is(tmp_path):
     folder = kept(tmp_path / "run", replace(run_with(WHOLE), reasons=None))
-    (told,) = merge_audit(folder, LOSSY)
+    (told,) = merge_audit(folder, LOSSY).sentences
     assert "earlier version" in told
     assert read_record(folder).verdict.word is Word.PASSED
 
