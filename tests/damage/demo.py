@@ -101,7 +101,7 @@ class DemoCase:
         assert self.database.execute(statement, values).rowcount > 0, statement
 
     def rows(self, of: str) -> list[tuple[int, dict[str, Any]]]:
-        """Row number and values of the readings of the real agent (``witness``, ``board``), or of a ``virtual`` device."""
+        """Row number and values of readings, of the real agent (``witness``, ``board``) or a ``virtual`` device."""
         cast = self.played.told.onboarded.cast
         device = cast.power_cut.device_id if of == "virtual" else self.real
         query = (
