@@ -226,7 +226,7 @@ class AuditRecord:
         registrations: of an onboarding storm.
         failures: what was sent and not accepted although the scenario plans no such thing, one sentence each.
         unjudged: why it is not complete, one sentence each.
-        took_s: how long the reading back took; 0 where nobody measured it.
+        took_s: how long reading back and judging took; 0 where nobody measured it.
     """
 
     readings: StreamAudit | None
@@ -271,6 +271,27 @@ class CommandEnds:
     ends: Mapping[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Reasons:
+    """What the verdict was given for, beside thresholds, audit and gaps; a later audit is judged together with it.
+
+    Attributes:
+        unreachable: why the target counts as gone; empty when it was there.
+        interrupted: who or what ended the run before its time; empty when nobody did.
+        saturated: why the generator itself was the limit.
+        broken: which parts of the run itself an error has ended.
+        failures: what else did not come out as the scenario says.
+        held: what a scenario of its own kind proved.
+    """
+
+    unreachable: str = ""
+    interrupted: str = ""
+    saturated: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
+
+
 CHECKS: Final = "limiter"
 """What a limiter's test found, by name, in :attr:`RunRecord.extras`."""
 
@@ -296,6 +317,9 @@ class RunRecord:
             (``commands.age[NAME].STATE``), like operations; in ``response``.
         load_began_at: when second 0 began: devices are made before it. Empty while they are, and in records of versions
             before this member.
+        seconds: how many of them were handed to ``seconds.jsonl``; 0 in the record of a run that has not ended.
+        reasons: of the verdict; None while the run goes on, and in records of versions before this member.
+        audited_at: when it was audited once more by ``fleet-simulator audit``; empty when it was not.
     """
 
     name: str
@@ -329,4 +353,7 @@ class RunRecord:
     kind: str = "load"
     ages: Operations = field(default_factory=dict)
     load_began_at: str = ""
+    seconds: int = 0
+    reasons: Reasons | None = None
+    audited_at: str = ""
     format: str = RECORD_FORMAT

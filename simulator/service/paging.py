@@ -6,9 +6,10 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Generic, Protocol, TypeVar
 from urllib.parse import urlencode
 
 from pydantic_core import to_json
@@ -19,7 +20,23 @@ from simulator.service.call import Call
 from simulator.service.faults import invalid
 
 PAGE_PARAMETERS: Final = frozenset({"limit", "cursor", "order"})
+PAGE_BYTES: Final = 4 * 1024 * 1024
+"""Items of a page, as JSON; a single item may be larger."""
+PAGE_BYTES_HERE: Final = "service.page_bytes"
+"""In the scope of a request: instead of :data:`PAGE_BYTES`."""
 _INT64: Final = 2**63
+
+Row_co = TypeVar("Row_co", covariant=True)
+Row = TypeVar("Row")
+
+
+class Rows(Protocol[Row_co]):
+    """Rows that are fetched as they are looked at."""
+
+    def __iter__(self) -> Iterator[Row_co]: ...
+
+    def close(self) -> None:
+        """No more of them are needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +49,7 @@ class Page:
         after: the sort values of the last item of the page before; None on the first page.
         parameters: what was asked for, without ``cursor``.
         list_name: which list it is: a cursor of another list, account or filter is refused.
+        max_bytes: of its items, as JSON.
     """
 
     limit: int
@@ -40,6 +58,7 @@ class Page:
     parameters: Mapping[str, str]
     list_name: str
     path: str
+    max_bytes: int
 
 
 def read_page(call: Call, query: Mapping[str, str], *, default_order: str, sort_values: int) -> Page:
@@ -65,7 +84,8 @@ def read_page(call: Call, query: Mapping[str, str], *, default_order: str, sort_
     cursor = query.get("cursor")
     after = None if cursor is None else _read_cursor(cursor, list_name, sort_values)
     parameters = {name: value for name, value in query.items() if name != "cursor"}
-    return Page(limit, order == "asc", after, parameters, list_name, path)
+    max_bytes = call.scope.get(PAGE_BYTES_HERE, PAGE_BYTES)
+    return Page(limit, order == "asc", after, parameters, list_name, path, max_bytes)
 
 
 def read_int(query: Mapping[str, str], name: str, default: int, *, low: int, high: int) -> int:
@@ -78,19 +98,60 @@ def read_int(query: Mapping[str, str], name: str, default: int, *, low: int, hig
     return int(text)
 
 
-def envelope(data: Sequence[Any], page: Page, last: Sequence[int] | None) -> Answer:
-    """The answer for one page.
+@dataclass(frozen=True, slots=True)
+class Part(Generic[Row]):
+    """What of a list is on a page.
+
+    Attributes:
+        items: JSON texts.
+        rows: how many rows they were made of, with those that were left out.
+        last: the last of these rows; None for none.
+        has_more: rows follow.
+    """
+
+    items: Sequence[bytes]
+    rows: int
+    last: Row | None
+    has_more: bool
+
+    def answer(self, page: Page, place: Callable[[Row], tuple[int, ...]]) -> Answer:
+        """The answer for the page; ``place`` gives the sort values of a row."""
+        cursor = _write_cursor(page.list_name, place(self.last)) if self.has_more and self.last is not None else None
+        items = b",".join(self.items)
+        body = b'{"data":[%b],"next_cursor":%b,"has_more":%b}' % (items, to_json(cursor), to_json(cursor is not None))
+        return Answer(200, body, () if cursor is None else (_link(page, cursor),))
+
+
+def take(rows: Rows[Row], page: Page, show: Callable[[Row], Any]) -> Part[Row]:
+    """As many rows of a list as ``limit`` and :data:`PAGE_BYTES` let, one at least; no more are fetched.
 
     Args:
-        data: the items.
+        rows: in the list's order, one more than the page takes where there are as many; closed here.
         page: what was asked for.
-        last: sort values of the last item when more follow, else None.
+        show: the item of a row; None leaves it out.
     """
-    cursor = None if last is None else _write_cursor(page.list_name, last)
-    # Item by item: while one call encodes, no other thread of the service runs.
-    items = b",".join([to_json(item) for item in data])
-    body = b'{"data":[%b],"next_cursor":%b,"has_more":%b}' % (items, to_json(cursor), to_json(cursor is not None))
-    return Answer(200, body, () if cursor is None else (_link(page, cursor),))
+    items: list[bytes] = []
+    size = count = 0
+    last: Row | None = None
+    with closing(rows):
+        for row in rows:
+            if count == page.limit:
+                return Part(items, count, last, has_more=True)
+            item = show(row)
+            if item is not None:
+                # Item by item: while one call encodes, no other thread of the service runs.
+                text = to_json(item)
+                size += len(text) + 1
+                if size > page.max_bytes and items:
+                    return Part(items, count, last, has_more=True)
+                items.append(text)
+            count, last = count + 1, row
+    return Part(items, count, last, has_more=False)
+
+
+def by_seq(row: Any) -> tuple[int]:
+    """The sort value of most lists."""
+    return (row.seq,)
 
 
 def whole(data: Sequence[Any]) -> Answer:

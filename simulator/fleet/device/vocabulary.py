@@ -133,13 +133,13 @@ def _ping(payload: PingPayload, around: Surroundings) -> Work:
 def _read_sensors(payload: ReadPayload, around: Surroundings) -> Work:
     for name in payload.names or ():
         if name != SENSOR:
-            return _rejected("unknown_sensor", f"this device has no sensor named {name[:80]!r}")
+            return _rejected("unknown_sensor", f"this device has no sensor named {name[:80]!r}: it has {SENSOR!r}")
     return _succeeded({"readings": {SENSOR: dict(around.values)}, "errors": {}}, duration_s=0.05)
 
 
 def _set_interval(payload: IntervalPayload, around: Surroundings) -> Work:
     if payload.name != SENSOR:
-        return _rejected("unknown_name", f"this device has no interval named {payload.name[:80]!r}")
+        return _rejected("unknown_name", f"this device has no interval named {payload.name[:80]!r}: it has {SENSOR!r}")
     interval_s = around.interval_s if payload.interval_s is None else payload.interval_s
     return _succeeded({"name": payload.name, "interval_s": interval_s}, interval_s=interval_s)
 

@@ -6,7 +6,7 @@ are what was done while the phases lasted.
 
 What was not measured never holds: a threshold about an operation that never ran, a window without an exchange, a run
 shorter than the window, an audit that could not read everything back. In a run that ended early it is not judged.
-Neither is one about the age of commands that holds while some of them have no known end.
+Neither is one about the age of commands that holds, or has nothing to look at, while some have no known end.
 """
 
 from __future__ import annotations
@@ -222,14 +222,15 @@ def _audited(threshold: Threshold, audit: AuditRecord | None) -> _Observed:
 
 def _result(threshold: Threshold, observed: _Observed, record: RunRecord, totals: Operations) -> ThresholdResult:
     held = observed.value is not None and _COMPARE[threshold.operator](observed.value, threshold.limit)
-    doubt = why_unjudged(threshold.subject, threshold.unit, record.commands, totals) if held else ""
+    is_open = held or observed.value is None
+    doubt = why_unjudged(threshold, record.commands, totals) if is_open else ""
     return ThresholdResult(
         threshold.expression,
         held and not doubt,
         observed.value,
         threshold.unit.value,
         observed.at_s,
-        observed.reason or doubt,
+        doubt or observed.reason,
         # Nobody can blame a run for what it had no time to measure.
         judged=not doubt and (observed.value is not None or not record.partial),
     )

@@ -151,7 +151,7 @@ def _value(text: _Text, subject: str, units: tuple[Unit, ...]) -> tuple[float, U
             text.take_text(word)
             return value * factor, unit
     if known:
-        near = nearest(word, known) or (f"; did you mean '{number}ms'?" if Unit.TIME in units and not word else "")
+        near = nearest(word, known) or (f"; write {number}s or {number}ms" if Unit.TIME in units and not word else "")
         raise text.error(f"expected the unit of {subject}, {_choice(known)}", near)
     raise text.error(f"{subject} is counted in pieces: expected no unit")
 

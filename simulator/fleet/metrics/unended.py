@@ -1,7 +1,7 @@
 """Commands whose end nobody knows, and the thresholds that cannot be judged for them. Pure.
 
 One that had not ended, whose order was answered without its id, or whose result no server took, has no age. It would be
-left out of percentiles and shares without a word, and those who held would hold of the others only.
+left out of percentiles and counts without a word, and what held would hold of the others only.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from simulator.fleet.metrics.ages import COMMAND_AGE, command_of
 from simulator.fleet.metrics.stages import EndState
-from simulator.fleet.metrics.subjects import Subject, Unit
+from simulator.fleet.metrics.subjects import Unit
+from simulator.fleet.metrics.thresholds import Threshold
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import CommandEnds, Operations
 
@@ -32,17 +33,25 @@ def count_unended(streams: Sequence[CommandEnds], operations: Operations, comman
     return max(0, sent - ended)
 
 
-def why_unjudged(subject: Subject, unit: Unit, streams: Sequence[CommandEnds], operations: Operations) -> str:
-    """Why a threshold that holds for what is known of commands holds for nobody; empty where it can be judged.
+def why_unjudged(threshold: Threshold, streams: Sequence[CommandEnds], operations: Operations) -> str:
+    """Why a threshold that holds for what is known of commands may not hold for all; empty where it does.
 
-    Times of all end states together, and shares, need every end. Times of one end state are of those that had it.
+    A lower bound of a count or a rate holds whatever else there was. How many were open when the run was over is known
+    of those that the service gave an id.
     """
-    if COMMAND_AGE not in subject.names or subject.states == {EndState.OPEN}:
-        return ""
-    if unit is not Unit.SHARE and (unit is not Unit.TIME or subject.states):
+    subject = threshold.subject
+    is_lower_bound = threshold.unit in {Unit.COUNT, Unit.RATE} and threshold.operator in {">", ">="}
+    if COMMAND_AGE not in subject.names or is_lower_bound:
         return ""
     missing = count_unended(streams, operations, subject.command)
-    if not missing:
+    if subject.states == {EndState.OPEN}:
+        missing -= sum(
+            tally.count
+            for operation, tallies in operations.items()
+            for outcome, tally in tallies.items()
+            if subject.chooses(operation, outcome)
+        )
+    if missing <= 0:
         return ""
     whole = sum(each.sent - each.refused for each in streams if subject.command in {None, each.name})
     return f"of {whole:,} commands {missing:,} have no known end, so nobody knows how old they became"

@@ -21,6 +21,7 @@ from simulator.fleet.scenario.load import ClosedArrivals, OpenArrivals
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.phases import StormPhase
 from simulator.fleet.scenario.preparation import REGISTERED_PER_S, preparing_s
+from simulator.fleet.signals.settings import GpsRouteSettings, SignalSettings
 
 _PORTS: Final = 28_000
 _SCAN: Final = "http.scan_qr"
@@ -86,7 +87,9 @@ class Forecast:
     """A whole run.
 
     Attributes:
+        description: what the run is for; may be empty.
         models: devices of each.
+        readings: of each model, with units in brackets; those of a product's own tables are in its file.
         outages: what takes power or connection of devices, faults apart.
         workers: processes.
         peak_rates: of each operation, in its busiest phase.
@@ -110,7 +113,9 @@ class Forecast:
     seed: int
     digest: str
     devices: int
+    description: str
     models: Mapping[str, int]
+    readings: Mapping[str, tuple[str, ...]]
     workers: int
     phases: tuple[PhaseForecast, ...]
     outages: tuple[OutageForecast, ...]
@@ -161,7 +166,9 @@ def forecast(plan: Plan, digest: str, cores: int | None = None) -> Forecast:
         seed=scenario.seed,
         digest=digest,
         devices=scenario.fleet.devices,
+        description=scenario.description,
         models=_models(plan),
+        readings={model.name: tuple(_readings(model)) for model in scenario.fleet.models},
         workers=count_workers(scenario, cores),
         phases=phases,
         outages=outages_of(plan),
@@ -319,6 +326,21 @@ def _volume(scenario: Scenario, counts: Rates) -> tuple[int, int]:
         sent += count * (head + out + (reading * batch if name.endswith("sensor_data") else 0))
         received += count * (head + back)
     return round(sent), round(received)
+
+
+def _readings(model: ModelSettings) -> Iterator[str]:
+    """Names and units of what a model reads, in all of its states."""
+    every: dict[str, SignalSettings] = {} if model.signals == FROM_PRODUCT else dict(model.signals)
+    for state in (model.states or {}).values():
+        every = {**state.signals, **every}
+    for name, signal in every.items():
+        if isinstance(signal, GpsRouteSettings):
+            yield from signal.names
+        else:
+            unit = getattr(signal, "unit", None)
+            yield f"{name} ({unit})" if unit else name
+    if model.battery is not None and model.battery.reading is not None:
+        yield model.battery.reading
 
 
 def _signals(model: ModelSettings) -> int:

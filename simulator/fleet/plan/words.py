@@ -23,8 +23,11 @@ def describe(made: Forecast) -> Iterator[str]:
     kind, over = made.kind.replace("_", " "), f"at level {made.level} over {made.transport}"
     # Without devices there are none that could be of a level, or poll.
     yield f"{made.name}: {kind} {over if has_devices else 'over http'}, to {made.target}"
+    if made.description:
+        yield made.description
     if has_devices:
         yield f"devices     {made.devices:,} ({models})"
+        yield from (f"{model} reads {', '.join(names)}" for model, names in made.readings.items() if names)
     elif made.kind == "onboarding_storm":
         yield f"labels      {made.devices:,}"
     yield f"workers     {made.workers}"

@@ -94,12 +94,14 @@ class AgeFigures:
 
 def ages_in(record: RunRecord) -> tuple[AgeFigures, ...]:
     """The ages of a run: readings, commands, then commands by end state and by name; what there is of them."""
-    found = []
-    for name, classes in shown_ages(record.ages).items():
+    unended, found = count_unended(record.commands, record.ages), []
+    shown = shown_ages(record.ages)
+    if unended and COMMAND_AGE not in shown:
+        shown = {**shown, COMMAND_AGE: {}}  # not one of them has a known end
+    for name, classes in shown.items():
         good = classes[OutcomeClass.OK].count if OutcomeClass.OK in classes else 0
         others = sum(tally.count for kind, tally in classes.items() if kind is not OutcomeClass.OK)
-        if name == COMMAND_AGE:
-            others = max(others, count_unended(record.commands, record.ages))
+        others = max(others, unended) if name == COMMAND_AGE else others
         found.append(AgeFigures(name, good, others, merged(waited(classes))))
     return tuple(found)
 

@@ -21,7 +21,7 @@ from simulator.fleet.report.agreement import Agreement, doubted
 from simulator.fleet.report.by_phase import ByPhase
 from simulator.fleet.report.devices import BY_DEVICE, by_device_rows
 from simulator.fleet.report.exports import summary_json
-from simulator.fleet.report.folder import RunFolder, write_whole
+from simulator.fleet.report.folder import RunFolder, state_of, write_whole
 from simulator.fleet.report.page import fleet_page
 from simulator.fleet.report.page.plots import spans_with_drain
 from simulator.fleet.report.prometheus.of_record import RecordCounting
@@ -30,6 +30,7 @@ from simulator.fleet.report.sheet_files import PARQUET, OpenSheet, check_formats
 from simulator.fleet.report.sheets import (
     FAULT_DEVICES,
     FAULTS,
+    FINDINGS,
     GAUGES,
     GENERATOR,
     PHASES,
@@ -40,6 +41,7 @@ from simulator.fleet.report.sheets import (
     Sheet,
     fault_device_rows,
     fault_rows,
+    finding_rows,
     gauge_rows,
     generator_row,
     phase_rows,
@@ -47,8 +49,8 @@ from simulator.fleet.report.sheets import (
     summary_rows,
 )
 from simulator.fleet.report.timeline import Totals, slice_width_s, slices_of
-from simulator.fleet.report.words import plural
-from simulator.fleet.report.writing import read_record, read_seconds
+from simulator.fleet.report.words import error_text, plural
+from simulator.fleet.report.writing import RUN_FILE, SECONDS_FILE, read_record, read_seconds
 from simulator.report.junit import junit_xml
 
 _OTHERS: Final = ("summary.json", "junit.xml", "metrics.prom", "run.json", "seconds.jsonl")
@@ -58,7 +60,7 @@ FILES: Final = {
     "summary.json": "figures for scripts",
     **{
         f"{sheet.name}.csv": sheet.what
-        for sheet in (SUMMARY, PHASES, SECONDS, GENERATOR, GAUGES, FAULTS, FAULT_DEVICES, BY_DEVICE)
+        for sheet in (SUMMARY, PHASES, SECONDS, GENERATOR, GAUGES, FAULTS, FAULT_DEVICES, FINDINGS, BY_DEVICE)
     },
     "junit.xml": "phases, thresholds, audit and verdict for CI",
     "metrics.prom": "for Prometheus",
@@ -145,6 +147,7 @@ def _make_each(folder: Path, record: RunRecord, formats: Collection[str]) -> Mad
     tables.write(PHASES, phase_rows(by_phase.phases, moments))
     tables.write(FAULTS, fault_rows(record, moments))
     tables.write(FAULT_DEVICES, fault_device_rows(record, moments))
+    tables.write(FINDINGS, finding_rows(record))
     if has_ledgers(folder):
         tables.write_by_device(record)
     missing = list(tables.missing)
@@ -197,22 +200,22 @@ class _Tables:
         try:
             self.write(BY_DEVICE, by_device_rows(self._folder, record))
         except (ConfigurationError, StorageError) as error:
-            self.missing.append(f"{self._folder / BY_DEVICE.name}.csv: cannot be made: {error}")
+            self.missing.append(f"{self._folder / BY_DEVICE.name}.csv: cannot be made: {error_text(error)}")
 
 
 def unended(record: RunRecord, folder: Path) -> RunRecord:
     """The record of a run that did not end, completed out of its seconds.
 
     Raises:
-        ConfigurationError: a second is damaged.
+        ConfigurationError: a second is damaged, or the record has what only that of a run that ended has.
     """
+    if record.operations:
+        raise ConfigurationError([f"{folder / RUN_FILE}: it has no end, and yet the sums of a run that ended"])
     totals = Totals()
     for second in read_seconds(folder):
         totals.take(second)
     seconds = totals.last_second + 1
-    told = (
-        f"the run did not end: it was killed, or it still goes on; this is what {plural(seconds, 'second')} of it tell"
-    )
+    told = f"the run did not end: {state_of(folder)}; this is what {plural(seconds, 'second')} of it tell"
     found = replace(
         record,
         duration_s=float(seconds),
@@ -227,6 +230,10 @@ def unended(record: RunRecord, folder: Path) -> RunRecord:
     wanted = [parse(result.expression) for result in record.thresholds]
     results = judge(wanted, replace(found, operations=totals.operations), read_seconds(folder))
     missed = tuple(map(missed_text, (result for result in results if result.judged and not result.held)))
+    if record.reasons is not None:
+        verdict = record.verdict
+        cut = f"{RUN_FILE} was too large for the disk: the figures are those of {SECONDS_FILE}"
+        return replace(found, partial=record.partial, verdict=replace(verdict, sentences=(*verdict.sentences, cut)))
     return replace(
         found,
         thresholds=results,

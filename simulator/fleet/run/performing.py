@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from agent.errors import AgentError, StorageError
+from simulator.fleet.audit.coverage import RecordedRun
 from simulator.fleet.audit.findings import AuditSettings, audit_run
 from simulator.fleet.faults.kinds import plans_refusals
 from simulator.fleet.metrics.merging import Merger
@@ -25,6 +26,7 @@ from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.live import RunView
 from simulator.fleet.report.making import finish_run
 from simulator.fleet.report.standing import RunHead
+from simulator.fleet.report.words import error_text
 from simulator.fleet.run.capacity import check_capacity
 from simulator.fleet.run.claim import claimed_devices
 from simulator.fleet.run.conductor import Conducted, Conductor
@@ -51,7 +53,7 @@ MakeView = Callable[[RunHead], RunView]
 
 
 class EndedByHand(Exception):
-    """Somebody ended the run before its load began, or while its reports were being made; the text says how far it was.
+    """Somebody ended the run before its load began, or at once while it ended in order; the text says how far it was.
 
     Attributes:
         registered: devices that are at the target at least.
@@ -89,8 +91,8 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
     Raises:
         ConfigurationError: it cannot be run as the scenario says; nothing was sent.
         ServiceError: the target could not be prepared; no load was made, and there is no folder of a run.
-        EndedByHand: Ctrl-C, or a signal like it, before the load began or while the reports were being made. During
-            the load, and while everything is read back, it ends the run in order.
+        EndedByHand: Ctrl-C, or a signal like it, before the load began, or once more while the run was ended in order:
+            during the load, and while everything is read back, the first one does that.
     """
     scenario, plan = stage.file.scenario, plan_of(stage.file)
     workers = count_workers(scenario)
@@ -106,33 +108,43 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
         for need in needs:
             if not need.fits:
                 view.note(str(need), Tone.WARN)
-        registering = Registering(view)
+        record, prepared = _prepare(setting, head, folder, view)
         try:
-            view.stage("planning")
-            record = first_record(stage.file, stage.way.base_url, plan, head)
-            folder.keep(record)
-            view.stage("preparing devices")
-            prepared = asyncio.run(prepare(setting, registering))
-            view.stage("")
-        except AgentError:
-            folder.discard()
-            raise
+            record = _play(stage, setting, prepared, Hall(folder, view, record, prepared, scenario))
         except KeyboardInterrupt:
-            folder.discard()
-            far = f", at {registering.done:,} of {registering.whole:,}" if registering.whole else ""
-            sentence = f"ended by hand while devices were being prepared{far}: no load was made"
-            raise EndedByHand(sentence, registering.done) from None
-        hall = Hall(folder, view, record, prepared, scenario)
-        conducted, merger = _conduct(scenario, prepared, hall)
-        audit, trouble = _audit(setting, prepared, conducted, view)
-        try:
-            record = last_record(hall, conducted, merger, audit, trouble)
-            record = _report(folder, record, view, stage.formats)
-        except KeyboardInterrupt:
-            fix = f"'fleet-simulator report {stage.folder}' makes them"
-            raise EndedByHand(f"ended by hand while its reports were being made: {fix}") from None
+            fix = f"'fleet-simulator report {stage.folder}' makes the reports of what there is"
+            raise EndedByHand(f"ended by hand at once: {fix}") from None
         view.end(record)
     return record
+
+
+def _prepare(setting: Setting, head: RunHead, folder: RunFolder, view: RunView) -> tuple[RunRecord, Prepared]:
+    """What is known before the first second, and the devices; the folder is gone when there is no run."""
+    registering = Registering(view)
+    try:
+        view.stage("planning")
+        record = first_record(setting.file, setting.way.base_url, setting.plan, head)
+        folder.keep(record)
+        view.stage("preparing devices")
+        prepared = asyncio.run(prepare(setting, registering))
+        view.stage("")
+    except AgentError:
+        folder.discard()
+        raise
+    except KeyboardInterrupt:
+        folder.discard()
+        far = f", at {registering.done:,} of {registering.whole:,}" if registering.whole else ""
+        sentence = f"ended by hand while devices were being prepared{far}: no load was made"
+        raise EndedByHand(sentence, registering.done) from None
+    return record, prepared
+
+
+def _play(stage: Stage, setting: Setting, prepared: Prepared, hall: Hall) -> RunRecord:
+    """The load, the audit, the record and its reports."""
+    conducted, merger = _conduct(setting.file.scenario, prepared, hall)
+    audit = _audit(setting, prepared, conducted, hall.view)
+    record = last_record(hall, conducted, merger, audit)
+    return _report(hall.folder, record, hall.view, stage.formats)
 
 
 def _report(folder: RunFolder, record: RunRecord, view: RunView, formats: tuple[str, ...]) -> RunRecord:
@@ -167,18 +179,16 @@ def _conduct(scenario: Scenario, prepared: Prepared, hall: Hall) -> tuple[Conduc
     return conducted, merger
 
 
-def _audit(
-    setting: Setting, prepared: Prepared, conducted: Conducted, view: RunView
-) -> tuple[AuditRecord | None, str | None]:
-    """What the service gives back, and why it could not be read to its end."""
+def _audit(setting: Setting, prepared: Prepared, conducted: Conducted, view: RunView) -> AuditRecord | None:
+    """What the service gives back; None without books."""
     for summary in conducted.summaries.values():
         if summary.audit is not None:
-            return summary.audit, None
+            return summary.audit
     if not prepared.is_audited:
-        return None, None
+        return None
     if conducted.unreachable:
         again = "the target was gone: audit the folder with 'fleet-simulator audit' when it is back"
-        return AuditRecord(None, None, complete=False, sentences=(again,)), None
+        return AuditRecord(None, None, complete=False, sentences=(again,))
     way = setting.way
 
     async def read() -> AuditRecord:
@@ -191,6 +201,7 @@ def _audit(
                 desk.pages,
                 AuditSettings(
                     late_after_s=setting.file.scenario.audit.late_after_s,
+                    recorded=RecordedRun(prepared.began_ms / 1000, time.time(), setting.file.scenario.fleet.devices),
                     refusals_planned=plans_refusals(fault.kind for fault in setting.file.scenario.faults),
                 ),
                 lambda done, whole: view.stage("reading everything back", done, whole),
@@ -198,18 +209,18 @@ def _audit(
 
     try:
         _let_gateway_finish(setting, view)
-        began_s = time.monotonic()
         with _stage(view, "reading everything back"):
             audit = asyncio.run(read())
     except (AgentError, KeyboardInterrupt) as error:
-        return AuditRecord(None, None, complete=False), str(error) or "the audit was ended by hand"
+        why = error_text(error) if isinstance(error, AgentError) else "the audit was ended by hand"
+        return AuditRecord(None, None, complete=False, unjudged=(why,))
     except Exception as error:  # noqa: BLE001 - a mistake of this program's: the run's record is to be written
         _log.exception("reading everything back ended unexpectedly")
         sentence = f"reading everything back ended unexpectedly: {describe(error)}"
-        return AuditRecord(None, None, complete=False, unjudged=(sentence,)), None
+        return AuditRecord(None, None, complete=False, unjudged=(sentence,))
     missed = sum(summary.missed for summary in conducted.summaries.values())
     whole = audit.complete and not missed and len(conducted.summaries) == len(prepared.jobs)
-    return replace(audit, complete=whole, took_s=time.monotonic() - began_s), None
+    return replace(audit, complete=whole)
 
 
 def _let_gateway_finish(setting: Setting, view: RunView) -> None:

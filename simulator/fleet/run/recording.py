@@ -19,7 +19,7 @@ from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.plan.digest import digest_of
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.play.fleet import FleetJob
-from simulator.fleet.record import AuditRecord, RunRecord, Span, ThresholdResult, Verdict, Word
+from simulator.fleet.record import AuditRecord, Reasons, RunRecord, Span, ThresholdResult, Verdict, Word
 from simulator.fleet.report.standing import RunHead
 from simulator.fleet.report.writing import read_seconds
 from simulator.fleet.run.command_ends import ended_otherwise, joined_ends
@@ -125,9 +125,7 @@ def first_record(file: ScenarioFile, target: str, plan: Plan, head: RunHead) -> 
     )
 
 
-def last_record(
-    hall: Hall, conducted: Conducted, merger: Merger, audit: AuditRecord | None, audit_trouble: str | None
-) -> RunRecord:
+def last_record(hall: Hall, conducted: Conducted, merger: Merger, audit: AuditRecord | None) -> RunRecord:
     """Everything that came of it, judged.
 
     Args:
@@ -135,7 +133,6 @@ def last_record(
         conducted: how it went.
         merger: what the workers measured.
         audit: what was read back; None without books.
-        audit_trouble: why it could not be read to its end.
     """
     scenario = hall.scenario
     is_open = any(arrivals.kind == "open" for arrivals in scenario.arrivals)
@@ -158,6 +155,7 @@ def last_record(
         audit=audit,
         command_stages=stages_of(totals),
         ages=ages_of(totals),
+        seconds=merger.given,
         commands=joined_ends(summary.commands for summary in summaries),
         slowest=tuple(
             sorted((found for summary in summaries for found in summary.slowest), key=lambda found: -found.count)
@@ -172,25 +170,20 @@ def last_record(
     results = judge(wanted, replace(record, operations=totals), read_seconds(hall.folder.path))
     failures = [*conducted.failures, *(failure for summary in summaries for failure in summary.failures)]
     failures += ended_otherwise(record.commands, whole=not partial)
-    failures += [*assessment.failures, *([audit_trouble] if audit_trouble else [])]
+    failures += assessment.failures
     if conducted.late_count:
         late = ", ".join(conducted.late[:3])
         failures.append(f"{conducted.late_count} devices still held something after {scenario.drain_s:g} s ({late})")
-    verdict = judge_run(
-        Findings(
-            audit=audit,
-            thresholds=results,
-            unreachable=conducted.unreachable,
-            interrupted=conducted.interrupted,
-            saturated=assessment.saturated,
-            gaps=merger.gaps,
-            broken=_broken(conducted, merger, partial),
-            failures=failures,
-            partial=partial,
-            held=[summary.held for summary in summaries if summary.held],
-        )
+    reasons = Reasons(
+        unreachable=conducted.unreachable or "",
+        interrupted="ended by hand before its time" if conducted.interrupted else "",
+        saturated=tuple(assessment.saturated),
+        broken=tuple(_broken(conducted, merger, partial)),
+        failures=tuple(failures),
+        held=tuple(summary.held for summary in summaries if summary.held),
     )
-    return replace(record, thresholds=results, verdict=verdict)
+    verdict = judge_run(Findings(audit, results, merger.gaps, partial, reasons))
+    return replace(record, thresholds=results, verdict=verdict, reasons=reasons)
 
 
 def _played(faults: Sequence[Span], conducted: Conducted) -> tuple[Span, ...]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from simulator.fleet.metrics.judging import missed_text
-from simulator.fleet.record import EXIT_CODES, AuditRecord, Gap, StreamAudit, ThresholdResult, Verdict, Word
+from simulator.fleet.record import EXIT_CODES, AuditRecord, Gap, Reasons, StreamAudit, ThresholdResult, Verdict, Word
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,26 +14,16 @@ class Findings:
     """Everything that has a say in the verdict.
 
     Attributes:
-        unreachable: why the target could not be reached, or went away; None when it was there.
-        interrupted: somebody ended the run before its time.
-        saturated: why the generator itself was the limit; empty when it was not.
         gaps: seconds that a worker did not report.
-        broken: which parts of the run itself an error has ended.
-        failures: what else did not come out as the scenario says, such as a barrier that never opened.
         partial: why the run did not reach its end, and what of it there is; empty for one that did.
-        held: what a scenario of its own kind proved, in words; told when all is well.
+        reasons: everything else.
     """
 
     audit: AuditRecord | None = None
     thresholds: Sequence[ThresholdResult] = ()
-    unreachable: str | None = None
-    interrupted: bool = False
-    saturated: Sequence[str] = ()
     gaps: Sequence[Gap] = ()
-    broken: Sequence[str] = ()
-    failures: Sequence[str] = ()
     partial: str = ""
-    held: Sequence[str] = ()
+    reasons: Reasons = field(default_factory=Reasons)
 
 
 def judge_run(found: Findings) -> Verdict:
@@ -44,16 +34,17 @@ def judge_run(found: Findings) -> Verdict:
     knows whose fault it was that it failed. A run that ended early keeps the word of its cause; what was measured
     until then is judged all the same, and the second sentence says so.
     """
+    why = found.reasons
     reasons = (
         (Word.LOST, _losses(found.audit)),
-        (Word.UNREACHABLE, [found.unreachable] if found.unreachable else []),
-        (Word.INTERRUPTED, ["ended by hand before its time"] if found.interrupted else []),
-        (Word.INCONCLUSIVE, [*found.broken, *found.saturated, *map(_gap, found.gaps), *_unaudited(found)]),
+        (Word.UNREACHABLE, [why.unreachable] if why.unreachable else []),
+        (Word.INTERRUPTED, [why.interrupted] if why.interrupted else []),
+        (Word.INCONCLUSIVE, [*why.broken, *why.saturated, *map(_gap, found.gaps), *_unaudited(found)]),
         (
             Word.FAILED,
             [
                 *_not_accepted(found.audit),
-                *found.failures,
+                *why.failures,
                 *map(missed_text, (t for t in found.thresholds if t.judged and not t.held)),
             ],
         ),
@@ -90,8 +81,10 @@ def _wrong(stream: StreamAudit) -> str:
 
 
 def _unaudited(found: Findings) -> list[str]:
-    if found.audit is None or found.audit.complete or found.unreachable or found.interrupted:
+    if found.audit is None or found.audit.complete:
         return []
+    if found.reasons.unreachable or found.reasons.interrupted:
+        return list(found.audit.unjudged)
     return list(found.audit.unjudged) or ["the audit is not complete: not everything could be read back"]
 
 
@@ -127,7 +120,7 @@ def _partial(found: Findings) -> str:
 def _all_well(found: Findings) -> str:
     count = len(found.thresholds)
     parts = ["the threshold held" if count == 1 else f"all {count} thresholds held"] if count else []
-    parts += found.held
+    parts += found.reasons.held
     if found.audit is not None:
         parts.append("nothing was lost, doubled or altered")
     return "; ".join(parts) or "it ran to its end; the scenario asks for nothing more"

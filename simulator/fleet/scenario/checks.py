@@ -17,6 +17,7 @@ from simulator.fleet.scenario.phases import HoldPhase, RampPhase, StormPhase
 from simulator.fleet.scenario.preparation import check_preparation
 from simulator.fleet.scenario.section import shares_make_one
 from simulator.fleet.scenario.threshold_checks import check_thresholds
+from simulator.fleet.scenario.unused import check_unused
 
 _LIMITER_WINDOWS: Final = 4
 _NOT_OVER_MQTT: Final = {
@@ -60,6 +61,7 @@ def check_scenario(scenario: Scenario, folder: Path) -> list[Finding]:
         _barriers,
         check_faults,
         check_thresholds,
+        check_unused,
     )
     return [*(finding for check in checks for finding in check(scenario)), *check_files(scenario, folder)]
 

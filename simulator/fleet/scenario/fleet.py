@@ -70,7 +70,7 @@ class PollSettings(Section):
 class ModelSettings(Section):
     """One kind of device."""
 
-    name: Name = Field(default="climate", description="What reports call it.")
+    name: Name = Field(default="climate", description="What `plan` calls it; a program that gives readings gets it.")
     share: Share = Field(default=1.0, gt=0, description="Share of the fleet; all models together make 1.")
     signals: Signals = Field(
         default=FROM_PRODUCT,

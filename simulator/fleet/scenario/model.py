@@ -33,7 +33,7 @@ class Scenario(Section):
     """A run, described."""
 
     scenario: Name = Field(description="Its name, in reports and in the label of what it creates.")
-    description: str = Field(default="", max_length=2000, description="What it is for, in a sentence.")
+    description: str = Field(default="", max_length=2000, description="What it is for, in a sentence; `plan` shows it.")
     seed: int = Field(default=1, ge=0, lt=1 << 63, description="The same seed plans the same events.")
     kind: Kind = Field(
         default="load",

@@ -29,7 +29,7 @@ class Shape(Section):
     min: float | None = key("lower values are given as this one", default=None, example=-40)
     max: float | None = key("higher values are given as this one", default=None, example=85)
     digits: Digits = key("decimals of the sensor", default=2)
-    unit: str | None = key("what the numbers are, for the report and `plan`", default=None, example="celsius")
+    unit: str | None = key("what the numbers are, for `plan`", default=None, example="celsius")
 
     @model_validator(mode="after")
     def _check_bounds(self) -> Self:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row
@@ -18,7 +17,7 @@ from simulator.service.endpoints import ERROR, Endpoint, Parameter, Reply
 from simulator.service.faults import CallerGone, invalid, too_large
 from simulator.service.gate import GIVEN
 from simulator.service.kept import KeptPoll
-from simulator.service.paging import PAGE_PARAMETERS, Page, envelope, read_page
+from simulator.service.paging import PAGE_PARAMETERS, Page, by_seq, read_page, take
 from simulator.service.records import CommandRecord
 from simulator.service.routes.parameters import PAGING
 from simulator.service.storage import commands, devices, products
@@ -114,8 +113,8 @@ async def _list(
     after = None if page.after is None else page.after[0]
     service = call.service
 
-    def find(connection: Connection) -> Sequence[Row[Any]]:
-        return commands.list_page(
+    def show(connection: Connection) -> tuple[list[Row[Any]], Answer, int | None]:
+        found = commands.list_page(
             connection,
             device.seq,
             statuses,
@@ -125,25 +124,30 @@ async def _list(
             ends_after_ms=service.clock.now_ms() if polled else None,
         )
 
-    def show(rows: Sequence[Row[Any]]) -> tuple[Answer, int | None]:
-        shown = rows[: page.limit]
-        data = [commands.show(row, device.id) for row in shown]
-        until_ms = min((row.expires_at for row in shown), default=None)
-        return _tagged(envelope(data, page, (shown[-1].seq,) if len(rows) > len(shown) else None)), until_ms
+        rows: list[Row[Any]] = []
 
-    def find_delivered(connection: Connection) -> tuple[Answer, int | None] | None:
-        """None when some have to be delivered first."""
-        rows = find(connection)
-        if polled and any(row.status == CommandStatus.QUEUED for row in rows[: page.limit]):
-            return None
-        return show(rows)
+        def item(row: Row[Any]) -> CommandRecord:
+            rows.append(row)
+            return commands.show(row, device.id)
+
+        part = take(found, page, item)
+        del rows[part.rows :]  # the first one of the next page has been looked at
+        until_ms = min((row.expires_at for row in rows), default=None)
+        return rows, _tagged(part.answer(page, by_seq)), until_ms
+
+    def find(connection: Connection) -> tuple[bool, Answer, int | None]:
+        """Whether some have to be delivered first, and the page."""
+        rows, answer, until_ms = show(connection)
+        return polled and any(row.status == CommandStatus.QUEUED for row in rows), answer, until_ms
 
     def deliver(connection: Connection) -> tuple[Answer, int | None]:
-        commands.deliver(connection, find(connection)[: page.limit], service.clock.now_ms())
-        return show(find(connection))
+        rows, _, _ = show(connection)
+        commands.deliver(connection, rows, service.clock.now_ms())
+        _, answer, until_ms = show(connection)
+        return answer, until_ms
 
-    listed = await (service.look_up(find_delivered) if polled else service.read(find_delivered))
-    return await service.writer.submit(deliver) if listed is None else listed
+    has_new, answer, until_ms = await (service.look_up(find) if polled else service.read(find))
+    return await service.writer.submit(deliver, len(answer.body)) if has_new else (answer, until_ms)
 
 
 async def show_command(call: Call) -> Answer:

@@ -13,7 +13,7 @@ from simulator.service.call import Call
 from simulator.service.columns import check_columns
 from simulator.service.endpoints import ERROR, Endpoint, Parameter, Reply
 from simulator.service.faults import invalid, invalid_all, not_found
-from simulator.service.paging import PAGE_PARAMETERS, envelope, read_page
+from simulator.service.paging import PAGE_PARAMETERS, by_seq, read_page, take
 from simulator.service.records import RuntimeRecord, SchemaRecord, TableRecord
 from simulator.service.routes.parameters import PAGING, SINGLE_RECORDS, text_filter
 from simulator.service.storage import databases, devices, products, runtime_data
@@ -33,9 +33,7 @@ async def list_schemas(call: Call) -> Answer:
     def find(connection: Connection) -> Answer:
         product = products.find(connection, account, product_id)
         rows = databases.list_schemas(connection, product.seq, name, page)
-        shown = rows[: page.limit]
-        last = (shown[-1].seq,) if len(rows) > len(shown) else None
-        return envelope([databases.show_schema(row, product_id) for row in shown], page, last)
+        return take(rows, page, lambda row: databases.show_schema(row, product_id)).answer(page, by_seq)
 
     return await call.read(find)
 
@@ -108,9 +106,7 @@ async def list_runtime_data(call: Call) -> Answer:
     def find(connection: Connection) -> Answer:
         narrow = _narrow(connection, account, query)
         rows = runtime_data.list_page(connection, account, narrow, page)
-        shown = rows[: page.limit]
-        last = (shown[-1].seq,) if len(rows) > len(shown) else None
-        return envelope([runtime_data.show(row) for row in shown], page, last)
+        return take(rows, page, runtime_data.show).answer(page, by_seq)
 
     return await call.read(find)
 

@@ -14,7 +14,7 @@ from simulator.service.answers import Answer, Done, ok
 from simulator.service.call import Call
 from simulator.service.endpoints import ERROR, Endpoint, Parameter, Reply
 from simulator.service.faults import invalid
-from simulator.service.paging import PAGE_PARAMETERS, Page, envelope, read_page
+from simulator.service.paging import PAGE_PARAMETERS, Page, by_seq, read_page, take
 from simulator.service.records import DeviceRecord
 from simulator.service.routes.parameters import PAGING, SINGLE_RECORDS, text_filter
 from simulator.service.storage import devices, products
@@ -88,9 +88,7 @@ async def list_filtered(call: Call, narrow: DeviceFilter, page: Page) -> Answer:
 
     def find(connection: Connection) -> Answer:
         rows = devices.list_page(connection, call.caller.manufacturer_seq, narrow, page, now_ms)
-        shown = rows[: page.limit]
-        data = [devices.show(row, service.presence, now_ms) for row in shown]
-        return envelope(data, page, (shown[-1].seq,) if len(rows) > len(shown) else None)
+        return take(rows, page, lambda row: devices.show(row, service.presence, now_ms)).answer(page, by_seq)
 
     return await call.read(find)
 

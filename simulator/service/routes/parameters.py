@@ -20,7 +20,7 @@ TIME: Final[dict[str, Any]] = {
 PAGING: Final = (
     Parameter(
         "limit",
-        "Items on the page",
+        "Items on the page at most. A page also ends at 4 MiB of items: `next_cursor` says whether more follow",
         {"type": "integer", "minimum": 1, "maximum": PAGE_MAX, "default": PAGE_DEFAULT},
     ),
     Parameter("cursor", "`next_cursor` of the page before, with the other parameters unchanged", {"type": "string"}),

@@ -14,7 +14,7 @@ from simulator.service.answers import NO_CONTENT, Answer, Done, created, ok
 from simulator.service.call import Call
 from simulator.service.endpoints import ERROR, Endpoint, Reply
 from simulator.service.faults import invalid_all
-from simulator.service.paging import PAGE_PARAMETERS, envelope, read_page, whole
+from simulator.service.paging import PAGE_PARAMETERS, by_seq, read_page, take, whole
 from simulator.service.records import CommandDefinitionRecord, ProductRecord
 from simulator.service.routes.parameters import PAGING, SINGLE_RECORDS
 from simulator.service.storage import products
@@ -28,9 +28,7 @@ async def list_products(call: Call) -> Answer:
 
     def find(connection: Connection) -> Answer:
         rows = products.list_page(connection, call.caller.manufacturer_seq, page)
-        shown = rows[: page.limit]
-        last = (shown[-1].seq,) if len(rows) > len(shown) else None
-        return envelope([products.show(row) for row in shown], page, last)
+        return take(rows, page, products.show).answer(page, by_seq)
 
     return await call.read(find)
 

@@ -11,7 +11,7 @@ from agent.wire.rules import NewRule, RuleChange
 from simulator.service.answers import NO_CONTENT, Answer, Done, created, ok
 from simulator.service.call import Call
 from simulator.service.endpoints import ERROR, Endpoint, Reply
-from simulator.service.paging import PAGE_PARAMETERS, envelope, read_page
+from simulator.service.paging import PAGE_PARAMETERS, by_seq, read_page, take
 from simulator.service.records import RuleFiringRecord, RuleRecord
 from simulator.service.routes.parameters import PAGING, text_filter
 from simulator.service.storage import products, rules
@@ -32,9 +32,7 @@ async def list_rules(call: Call) -> Answer:
     def find(connection: Connection) -> Answer:
         product_seq = None if product_id is None else products.find(connection, account, product_id).seq
         rows = rules.list_page(connection, account, product_seq, page)
-        shown = rows[: page.limit]
-        last = (shown[-1].seq,) if len(rows) > len(shown) else None
-        return envelope([rules.show(row) for row in shown], page, last)
+        return take(rows, page, rules.show).answer(page, by_seq)
 
     return await call.read(find)
 
@@ -95,9 +93,7 @@ async def list_firings(call: Call) -> Answer:
 
     def find(connection: Connection) -> Answer:
         rows = rules.list_firings(connection, rules.find(connection, account, rule_id).seq, page)
-        shown = rows[: page.limit]
-        last = (shown[-1].seq,) if len(rows) > len(shown) else None
-        return envelope([rules.show_firing(row, rule_id) for row in shown], page, last)
+        return take(rows, page, lambda row: rules.show_firing(row, rule_id)).answer(page, by_seq)
 
     return await call.read(find)
 

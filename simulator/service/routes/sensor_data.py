@@ -22,7 +22,7 @@ from simulator.service.answers import Answer, Done, ok, show_time
 from simulator.service.call import Call, check
 from simulator.service.endpoints import ERROR, Endpoint, Parameter, Reply
 from simulator.service.faults import ServiceFault, invalid
-from simulator.service.paging import PAGE_PARAMETERS, envelope, read_int, read_page
+from simulator.service.paging import PAGE_PARAMETERS, read_int, read_page, take
 from simulator.service.records import BatchRecord, SensorDataBucketRecord, SensorDataRecord
 from simulator.service.routes.parameters import PAGING, TIME, text_filter
 from simulator.service.storage import buckets, devices, readings
@@ -46,11 +46,12 @@ async def post_sensor_data(call: Call) -> Answer:
     reading = _new_reading(call, message, service.clock.now_ms())
     reading.answer = _stored_answer(reading)
     reading.key = call.request_key()
+    size = len(call.body_bytes)
     if reading.key is None:
-        stored: Stored = await service.writer.submit_item(service.rules.store_readings, reading)
+        stored: Stored = await service.writer.submit_item(service.rules.store_readings, reading, size)
     else:
         with service.running_keys.hold(reading.key):
-            stored = await service.writer.submit_item(service.rules.store_readings, reading)
+            stored = await service.writer.submit_item(service.rules.store_readings, reading, size)
     if stored.device_seq is not None:
         service.presence.touch(stored.device_seq, reading.received_at)
         if stored.changed:
@@ -137,17 +138,15 @@ async def list_sensor_data(call: Call) -> Answer:
     if asked is not None:
 
         def sum_up(connection: Connection) -> Answer:
-            made = buckets.list_page(connection, account, narrow, asked, page)
-            return envelope(made.records, page, made.last)
+            found = buckets.list_page(connection, account, narrow, asked, page)
+            return take(found, page, lambda bucket: bucket.record).answer(page, lambda bucket: bucket.place)
 
         return await call.summarise(sum_up)
 
     def find(connection: Connection) -> Answer:
         rows = readings.list_page(connection, account, narrow, page)
-        shown = rows[: page.limit]
-        data = [record for row in shown if (record := readings.show(row, keys)) is not None]
-        last = (shown[-1].recorded_at, shown[-1].seq) if len(rows) > len(shown) else None
-        return envelope(data, page, last)
+        part = take(rows, page, lambda row: readings.show(row, keys))
+        return part.answer(page, lambda row: (row.recorded_at, row.seq))
 
     return await call.read(find)
 

@@ -5,9 +5,10 @@ The one place where SQLite and PostgreSQL differ is how the members of a JSON ob
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
@@ -36,11 +37,13 @@ from agent.wire.sensor_data import Aggregate
 from simulator.service.answers import show_time
 from simulator.service.paging import Page
 from simulator.service.storage.readings import ReadingFilter
+from simulator.service.storage.rows import stream
 from simulator.service.storage.tables import devices, readings
 
 # The years 1 to 9999, in milliseconds: an interval may reach beyond them on either side.
 _FIRST_MS: Final = -62_135_596_800_000
 _LAST_MS: Final = 253_402_300_799_999
+_NONE: Final[tuple[None, Iterable[Any]]] = (None, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,24 +62,33 @@ class Aggregation:
 
 
 @dataclass(frozen=True, slots=True)
-class BucketPage:
-    """One page of buckets, and where the next one goes on: (begin, device row), None at the end."""
+class Bucket:
+    """One bucket, and its place in the list: (begin, device row)."""
 
-    records: list[JsonObject]
-    last: tuple[int, int] | None
+    record: JsonObject
+    place: tuple[int, int]
 
 
 def list_page(
     connection: Connection, manufacturer_seq: int, narrow: ReadingFilter, asked: Aggregation, page: Page
-) -> BucketPage:
-    """Buckets in the order of time."""
+) -> Generator[Bucket]:
+    """Buckets in the order of time, one more than the page takes."""
     rows = connection.execute(_buckets(connection, manufacturer_seq, narrow, asked, page)).all()
-    shown = rows[: page.limit]
-    if not shown:
-        return BucketPage([], None)
-    values = _values(connection, manufacturer_seq, narrow, asked, shown)
-    records = [_show(row, values.get((row.begin, row.device_seq), {}), asked) for row in shown]
-    return BucketPage(records, (shown[-1].begin, shown[-1].device_seq) if len(rows) > len(shown) else None)
+    if not rows:
+        return
+    statement = _values(connection, manufacturer_seq, narrow, asked, rows, ascending=page.ascending)
+    with stream(connection, statement) as values:
+        groups = itertools.groupby(values, lambda value: (value.begin, value.device_seq))
+        at, group = next(groups, _NONE)
+        for row in rows:
+            place = (row.begin, row.device_seq)
+            # Buckets of the same devices and times that are not in the list come between.
+            while at is not None and (at < place if page.ascending else at > place):
+                at, group = next(groups, _NONE)
+            found = (
+                {value.key: _plain(value.number) for value in group if value.number is not None} if at == place else {}
+            )
+            yield Bucket(_show(row, found, asked), place)
 
 
 def _show(row: Row[Any], values: dict[str, Any], asked: Aggregation) -> JsonObject:
@@ -122,11 +134,15 @@ def _values(
     narrow: ReadingFilter,
     asked: Aggregation,
     shown: Sequence[Row[Any]],
-) -> dict[tuple[int, int], dict[str, Any]]:
-    """(begin, device row) -> reading -> aggregate, for the buckets of a page."""
+    *,
+    ascending: bool,
+) -> Select[Any]:
+    """The aggregate of each reading of the buckets of a page, in their order."""
     begin = _begin(asked.interval_ms)
     key, value = members = _members(connection)
-    statement = select(begin.label("begin"), readings.c.device_seq, key.label("key"), _AGGREGATES[asked.agg](value))
+    statement = select(
+        begin.label("begin"), readings.c.device_seq, key.label("key"), _AGGREGATES[asked.agg](value).label("number")
+    )
     statement = _narrowed(_joined(statement, members), manufacturer_seq, narrow)
     if asked.keys is not None:
         statement = statement.where(key.in_(asked.keys))
@@ -136,11 +152,10 @@ def _values(
         readings.c.recorded_at < max(begins) + asked.interval_ms,
         readings.c.device_seq.in_({row.device_seq for row in shown}),
     )
-    found: dict[tuple[int, int], dict[str, Any]] = {}
-    for at, device_seq, name, number in connection.execute(statement.group_by(begin, readings.c.device_seq, key)):
-        if number is not None:
-            found.setdefault((at, device_seq), {})[name] = _plain(number)
-    return found
+    order: list[ColumnElement[Any]] = [begin, readings.c.device_seq]
+    return statement.group_by(begin, readings.c.device_seq, key).order_by(
+        *(order if ascending else [column.desc() for column in order])
+    )
 
 
 def _begin(interval_ms: int) -> ColumnElement[int]:

@@ -16,6 +16,8 @@ from agent.wire.limits import OPEN_COMMANDS_MAX, TTL_DEFAULT_S
 from simulator.service.answers import show_time, show_time_or_none
 from simulator.service.faults import conflict, not_found
 from simulator.service.lifecycle import MOVES, REPORTED, Event, move
+from simulator.service.paging import Rows
+from simulator.service.storage.rows import stream
 from simulator.service.storage.tables import commands, devices
 
 OPEN: Final = tuple(sorted(OPEN_STATES))
@@ -192,7 +194,7 @@ def list_page(
     after: int | None,
     limit: int,
     ends_after_ms: int | None = None,
-) -> Sequence[Row[Any]]:
+) -> Rows[Row[Any]]:
     """Commands of a device in the order of sending, one more than the limit.
 
     Args:
@@ -213,7 +215,7 @@ def list_page(
         statement = statement.where(c.seq > after if ascending else c.seq < after)
     if ends_after_ms is not None:
         statement = statement.where(c.expires_at > ends_after_ms)
-    return connection.execute(statement.order_by(c.seq if ascending else c.seq.desc()).limit(limit + 1)).all()
+    return stream(connection, statement.order_by(c.seq if ascending else c.seq.desc()).limit(limit + 1))
 
 
 _DELIVERED: Final = (

@@ -14,7 +14,8 @@ from agent.wire.database import NewSchema
 from simulator.service.answers import show_time
 from simulator.service.columns import COMMAND_RESULTS, TableColumn
 from simulator.service.faults import conflict, not_found
-from simulator.service.paging import Page
+from simulator.service.paging import Page, Rows
+from simulator.service.storage.rows import stream
 from simulator.service.storage.tables import (
     dashboards,
     database_schemas,
@@ -95,7 +96,7 @@ def find_schema(connection: Connection, manufacturer_seq: int, schema_id: str) -
     return row
 
 
-def list_schemas(connection: Connection, product_seq: int, name: str | None, page: Page) -> Sequence[Row[Any]]:
+def list_schemas(connection: Connection, product_seq: int, name: str | None, page: Page) -> Rows[Row[Any]]:
     """Schemas in the order of their creation, one more than the page takes."""
     c = database_schemas.c
     statement = select(database_schemas).where(c.product_seq == product_seq)
@@ -103,7 +104,7 @@ def list_schemas(connection: Connection, product_seq: int, name: str | None, pag
         statement = statement.where(c.name == name)
     if page.after is not None:
         statement = statement.where(c.seq > page.after[0] if page.ascending else c.seq < page.after[0])
-    return connection.execute(statement.order_by(c.seq if page.ascending else c.seq.desc()).limit(page.limit + 1)).all()
+    return stream(connection, statement.order_by(c.seq if page.ascending else c.seq.desc()).limit(page.limit + 1))
 
 
 def add_table(

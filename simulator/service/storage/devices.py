@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,9 @@ from agent.wire.limits import ONLINE_WITHIN_S
 from agent.wire.onboarding import RegisterDevice
 from simulator.service.answers import show_time, show_time_or_none
 from simulator.service.faults import conflict, not_found
-from simulator.service.paging import Page
+from simulator.service.paging import Page, Rows
 from simulator.service.presence import Presence, status_of
+from simulator.service.storage.rows import stream
 from simulator.service.storage.tables import devices, users
 
 
@@ -173,7 +174,7 @@ def user_exists(connection: Connection, manufacturer_seq: int, user_id: str) -> 
 
 def list_page(
     connection: Connection, manufacturer_seq: int, narrow: DeviceFilter, page: Page, now_ms: int
-) -> Sequence[Row[Any]]:
+) -> Rows[Row[Any]]:
     """Registered devices in the order of registration, one more than the page takes."""
     c = devices.c
     statement = select(devices).where(c.manufacturer_seq == manufacturer_seq, c.removed_at.is_(None))
@@ -192,4 +193,4 @@ def list_page(
         statement = statement.where(c.last_seen_at.is_(None))
     if page.after is not None:
         statement = statement.where(c.seq > page.after[0] if page.ascending else c.seq < page.after[0])
-    return connection.execute(statement.order_by(c.seq if page.ascending else c.seq.desc()).limit(page.limit + 1)).all()
+    return stream(connection, statement.order_by(c.seq if page.ascending else c.seq.desc()).limit(page.limit + 1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from pydantic_core import from_json, to_json
@@ -13,8 +13,9 @@ from agent.wire.products import NewProduct, ProductChange
 from agent.wire.qr.keys import is_shown_form, show_label_key
 from simulator.service.answers import show_time
 from simulator.service.faults import conflict, not_found
-from simulator.service.paging import Page
+from simulator.service.paging import Page, Rows
 from simulator.service.storage import databases, rules
+from simulator.service.storage.rows import stream
 from simulator.service.storage.tables import devices, products
 
 SERVER_SET: Final = frozenset({"product_id", "created_at", "updated_at"})
@@ -126,13 +127,13 @@ def remove(connection: Connection, manufacturer_seq: int, product_id: str) -> No
     connection.execute(delete(products).where(products.c.seq == row.seq))
 
 
-def list_page(connection: Connection, manufacturer_seq: int, page: Page) -> Sequence[Row[Any]]:
+def list_page(connection: Connection, manufacturer_seq: int, page: Page) -> Rows[Row[Any]]:
     """Products in the order of their creation, one more than the page takes."""
     seq = products.c.seq
     statement = select(products).where(products.c.manufacturer_seq == manufacturer_seq)
     if page.after is not None:
         statement = statement.where(seq > page.after[0] if page.ascending else seq < page.after[0])
-    return connection.execute(statement.order_by(seq if page.ascending else seq.desc()).limit(page.limit + 1)).all()
+    return stream(connection, statement.order_by(seq if page.ascending else seq.desc()).limit(page.limit + 1))
 
 
 def vocabulary(row: Row[Any]) -> list[Mapping[str, Any]]:

@@ -12,8 +12,9 @@ from sqlalchemy import Connection, Row, and_, bindparam, insert, or_, select
 from agent.wire.base import JsonObject
 from simulator.service.answers import Answer, show_time
 from simulator.service.faults import ServiceFault, not_found
-from simulator.service.paging import Page
+from simulator.service.paging import Page, Rows
 from simulator.service.storage import stored_answers
+from simulator.service.storage.rows import stream
 from simulator.service.storage.stored_answers import RequestKey
 from simulator.service.storage.tables import devices, readings
 
@@ -181,7 +182,7 @@ def show(row: Row[Any], keys: frozenset[str] | None) -> SensorDataRecord | None:
     )
 
 
-def list_page(connection: Connection, manufacturer_seq: int, narrow: ReadingFilter, page: Page) -> Sequence[Row[Any]]:
+def list_page(connection: Connection, manufacturer_seq: int, narrow: ReadingFilter, page: Page) -> Rows[Row[Any]]:
     """Readings in the order of ``recorded_at``, one more than the page takes."""
     c = readings.c
     statement = select(readings, devices.c.id.label("device_id")).join(devices, devices.c.seq == c.device_seq)
@@ -201,4 +202,4 @@ def list_page(connection: Connection, manufacturer_seq: int, narrow: ReadingFilt
         reached = c.recorded_at >= at if page.ascending else c.recorded_at <= at
         statement = statement.where(reached, or_(further, and_(c.recorded_at == at, beyond)))
     order = (c.recorded_at, c.seq) if page.ascending else (c.recorded_at.desc(), c.seq.desc())
-    return connection.execute(statement.order_by(*order).limit(page.limit + 1)).all()
+    return stream(connection, statement.order_by(*order).limit(page.limit + 1))

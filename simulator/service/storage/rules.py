@@ -15,8 +15,9 @@ from agent.wire.rules import CommandAction, NewRule, NewTrigger, RecordAction, R
 from simulator.service.answers import show_time, show_time_or_none
 from simulator.service.columns import check_payload
 from simulator.service.faults import conflict, invalid_all, not_found, too_large
-from simulator.service.paging import Page
+from simulator.service.paging import Page, Rows
 from simulator.service.storage import databases, devices
+from simulator.service.storage.rows import stream
 from simulator.service.storage.tables import devices as devices_table
 from simulator.service.storage.tables import products, rule_firings, rule_states, rules
 
@@ -140,7 +141,7 @@ def drop(connection: Connection, product_seq: int) -> None:
     connection.execute(delete(rules).where(rules.c.product_seq == product_seq))
 
 
-def list_page(connection: Connection, manufacturer_seq: int, product_seq: int | None, page: Page) -> Sequence[Row[Any]]:
+def list_page(connection: Connection, manufacturer_seq: int, product_seq: int | None, page: Page) -> Rows[Row[Any]]:
     """Rules in the order of their creation, one more than the page takes."""
     c = rules.c
     statement = _RULES.where(c.manufacturer_seq == manufacturer_seq)
@@ -148,10 +149,10 @@ def list_page(connection: Connection, manufacturer_seq: int, product_seq: int | 
         statement = statement.where(c.product_seq == product_seq)
     if page.after is not None:
         statement = statement.where(c.seq > page.after[0] if page.ascending else c.seq < page.after[0])
-    return connection.execute(statement.order_by(c.seq if page.ascending else c.seq.desc()).limit(page.limit + 1)).all()
+    return stream(connection, statement.order_by(c.seq if page.ascending else c.seq.desc()).limit(page.limit + 1))
 
 
-def list_firings(connection: Connection, rule_seq: int, page: Page) -> Sequence[Row[Any]]:
+def list_firings(connection: Connection, rule_seq: int, page: Page) -> Rows[Row[Any]]:
     """What a rule did, one more than the page takes."""
     c = rule_firings.c
     statement = (
@@ -161,7 +162,7 @@ def list_firings(connection: Connection, rule_seq: int, page: Page) -> Sequence[
     )
     if page.after is not None:
         statement = statement.where(c.seq > page.after[0] if page.ascending else c.seq < page.after[0])
-    return connection.execute(statement.order_by(c.seq if page.ascending else c.seq.desc()).limit(page.limit + 1)).all()
+    return stream(connection, statement.order_by(c.seq if page.ascending else c.seq.desc()).limit(page.limit + 1))
 
 
 def show_firing(row: Row[Any], rule_id: str) -> JsonObject:

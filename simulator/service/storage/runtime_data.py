@@ -13,8 +13,9 @@ from agent.wire.base import JsonObject
 from simulator.service.answers import show_time
 from simulator.service.columns import check_payload, filter_hashes, value_hashes
 from simulator.service.faults import invalid, invalid_all, not_found
-from simulator.service.paging import Page
+from simulator.service.paging import Page, Rows
 from simulator.service.storage.databases import columns_of
+from simulator.service.storage.rows import stream
 from simulator.service.storage.tables import database_tables, devices, products, runtime_records, runtime_values
 
 
@@ -138,7 +139,7 @@ def remove(connection: Connection, manufacturer_seq: int, record_id: str) -> Non
     connection.execute(delete(runtime_records).where(runtime_records.c.seq == row.seq))
 
 
-def list_page(connection: Connection, manufacturer_seq: int, narrow: RuntimeFilter, page: Page) -> Sequence[Row[Any]]:
+def list_page(connection: Connection, manufacturer_seq: int, narrow: RuntimeFilter, page: Page) -> Rows[Row[Any]]:
     """Records in the order of their creation, one more than the page takes."""
     c = runtime_records.c
     statement = _RECORDS.where(c.manufacturer_seq == manufacturer_seq)
@@ -156,7 +157,7 @@ def list_page(connection: Connection, manufacturer_seq: int, narrow: RuntimeFilt
         statement = statement.where(c.seq.in_(with_value))
     if page.after is not None:
         statement = statement.where(c.seq > page.after[0] if page.ascending else c.seq < page.after[0])
-    return connection.execute(statement.order_by(c.seq if page.ascending else c.seq.desc()).limit(page.limit + 1)).all()
+    return stream(connection, statement.order_by(c.seq if page.ascending else c.seq.desc()).limit(page.limit + 1))
 
 
 def _fit(table: Row[Any], data_payload: JsonObject) -> JsonObject:

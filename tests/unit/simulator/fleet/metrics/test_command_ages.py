@@ -17,7 +17,7 @@ from simulator.fleet.metrics.stages import CommandWays, without_stages
 from simulator.fleet.metrics.thresholds import ThresholdError, parse
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.play.measurement import StagedBook
-from simulator.fleet.record import CommandEnds, Second, ThresholdResult
+from simulator.fleet.record import CommandEnds, Reasons, Second, ThresholdResult
 from simulator.fleet.run.verdict import Findings, judge_run
 from tests.fleet_runs import Shape, a_run
 
@@ -164,29 +164,37 @@ def test_thresholds_choose_commands_by_end_state_and_name(expression, observed):
     ("expression", "is_judged"),
     [
         ("commands.age.p50 < 4s", False),
-        ("commands.age.p99 < 4s over 1s", False),
+        ("commands.age.p99 < 11s over 1s", False),
         ("commands.age.failed.rate < 50%", False),
         ("commands.age[open_valve].max < 11s", False),
         ("commands.age[ping].max < 4s", True),
-        ("commands.age.succeeded.max < 4s", True),
+        ("commands.age.succeeded.max < 4s", False),
+        ("commands.age.failed.count <= 1", False),
+        ("commands.age.open.count == 0", False),
         ("commands.age.count >= 5", True),
+        ("commands.rate > 1/s over 1s", True),
     ],
 )
 def test_what_holds_of_the_commands_whose_end_is_known_is_not_judged_while_there_are_others(expression, is_judged):
     """The answer to one order did not name its command."""
-    played = some() if "over" not in expression else Played()
-    if "over" in expression:
-        played.report(played.order(PING), OutcomeStatus.SUCCEEDED, 1.0)
     commands = ended(("ping", 3, 0), ("open_valve", 4, 1))
-    result = judged(expression, played, commands)
+    result = judged(expression, some(), commands)
     assert (result.held, result.judged) == (is_judged, is_judged)
     if not is_judged:
         assert "no known end" in result.reason
         verdict = judge_run(Findings(thresholds=[result]))
         assert (verdict.word, verdict.exit_code) == ("inconclusive", 3)
         assert verdict.sentences == (f"{expression} cannot be judged: {result.reason}",)
-        both = judge_run(Findings(thresholds=[result], failures=["something failed"]))
+        both = judge_run(Findings(thresholds=[result], reasons=Reasons(failures=("something failed",))))
         assert (both.word, len(both.sentences)) == ("failed", 2)
+
+
+@pytest.mark.parametrize(("sent", "is_judged"), [(1, True), (2, False)])
+def test_how_many_were_open_in_the_end_is_judged_where_each_command_is_known(sent, is_judged):
+    played = Played()
+    played.order(PING)
+    result = judged("commands.age.open.count <= 1", played, ended(("ping", sent, 0)))
+    assert (result.held, result.judged, result.observed) == (is_judged, is_judged, 1.0)
 
 
 def test_a_command_that_waited_longer_than_the_limit_fails_it_without_an_end():

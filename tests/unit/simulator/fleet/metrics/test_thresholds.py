@@ -78,7 +78,7 @@ def test_windows_phases_and_the_time_since_sending():
         ("http.poll.p99 = 1s", 15, ["found '='; did you mean '=='?"]),
         ("http.poll.p99 => 1s", 15, ["found '=>'; did you mean '>='?"]),
         ("http.poll.p99 < fast", 17, ["expected a number", "found 'fast'"]),
-        ("http.poll.p99 < 250", 20, ["expected the unit of http.poll.p99", "did you mean '250ms'?"]),
+        ("http.poll.p99 < 250", 20, ["expected the unit of http.poll.p99", "write 250s or 250ms"]),
         ("http.poll.p99 < 250mss", 20, ["one of us µs ms s m min h", "did you mean 'ms'?"]),
         ("http.poll.p99 < 3%", 18, ["one of us µs ms s m min h", "found '%'"]),
         ("http.poll.rate > 100 over 1m", 22, ["one of /s /m /min /h %", "found 'over'"]),

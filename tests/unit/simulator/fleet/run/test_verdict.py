@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.fleet.record import AuditRecord, Gap, StreamAudit, ThresholdResult, Word
+from simulator.fleet.record import AuditRecord, Gap, Reasons, StreamAudit, ThresholdResult, Word
 from simulator.fleet.run.verdict import Findings, judge_run
 
+ENDED = "ended by hand before its time"
 CLEAN = StreamAudit(sent=10, accepted=10, stored=10, lost=0, doubled=0, reordered=0, altered=0, late=0, unknown=0)
 AUDIT = AuditRecord(CLEAN, None, complete=True)
 LOSS = replace(AUDIT, readings=replace(CLEAN, lost=2, altered=1))
@@ -19,18 +20,21 @@ MISSED = ThresholdResult("http.poll.p99 < 250ms over 1m", held=False, observed=0
     [
         (Findings(), Word.PASSED, 0, "it ran to its end; the scenario asks for nothing more"),
         (Findings(AUDIT, [HELD]), Word.PASSED, 0, "the threshold held; nothing was lost, doubled or altered"),
-        (Findings(AUDIT, [HELD, HELD], held=["9 of 9 checks held"]), Word.PASSED, 0,
+        (Findings(AUDIT, [HELD, HELD], reasons=Reasons(held=("9 of 9 checks held",))),
+         Word.PASSED, 0,
          "all 2 thresholds held; 9 of 9 checks held; nothing was lost, doubled or altered"),
         (Findings(AUDIT, [HELD, MISSED]), Word.FAILED, 1, "http.poll.p99 < 250ms over 1m: it was 0.4 s at 61 s"),
-        (Findings(AUDIT, failures=["the barrier never opened"]), Word.FAILED, 1, "the barrier never opened"),
-        (Findings(AUDIT, [MISSED], saturated=["too slow"]), Word.INCONCLUSIVE, 3, "too slow"),
+        (Findings(AUDIT, reasons=Reasons(failures=("the barrier never opened",))), Word.FAILED, 1,
+         "the barrier never opened"),
+        (Findings(AUDIT, [MISSED], reasons=Reasons(saturated=("too slow",))), Word.INCONCLUSIVE, 3, "too slow"),
         (Findings(gaps=[Gap(1, 3.2, 9.0, "killed")]), Word.INCONCLUSIVE, 3,
          "worker 1 did not report from 3 s to 9 s: killed"),
         (Findings(replace(AUDIT, complete=False)), Word.INCONCLUSIVE, 3,
          "the audit is not complete: not everything could be read back"),
-        (Findings(AUDIT, [MISSED], interrupted=True), Word.INTERRUPTED, 130, "ended by hand before its time"),
-        (Findings(replace(AUDIT, complete=False), unreachable="gone", interrupted=True), Word.UNREACHABLE, 5, "gone"),
-        (Findings(LOSS, [MISSED], unreachable="gone", interrupted=True), Word.LOST, 4,
+        (Findings(AUDIT, [MISSED], reasons=Reasons(interrupted=ENDED)), Word.INTERRUPTED, 130,
+         "ended by hand before its time"),
+        (Findings(replace(AUDIT, complete=False), reasons=Reasons("gone", ENDED)), Word.UNREACHABLE, 5, "gone"),
+        (Findings(LOSS, [MISSED], reasons=Reasons("gone", ENDED)), Word.LOST, 4,
          "readings: 2 lost, 1 altered of 10 sent"),
     ],
 )  # fmt: skip
@@ -40,14 +44,14 @@ def test_what_weighs_most_gives_the_word(found, word, code, first):
 
 
 def test_every_reason_is_told():
-    verdict = judge_run(Findings(LOSS, [MISSED, HELD], interrupted=True, saturated=["too slow"]))
+    verdict = judge_run(Findings(LOSS, [MISSED, HELD], reasons=Reasons(interrupted=ENDED, saturated=("too slow",))))
     assert len(verdict.sentences) == 4
 
 
 def test_a_run_that_ended_early_keeps_the_word_of_its_cause_and_says_what_its_figures_are_worth():
     unknown = replace(MISSED, observed=None, reason="no whole second of a phase 'hold'", judged=False)
     partial = "it ended after 12 s of 40 s"
-    verdict = judge_run(Findings(AUDIT, [HELD, MISSED, unknown], interrupted=True, partial=partial))
+    verdict = judge_run(Findings(AUDIT, [HELD, MISSED, unknown], partial=partial, reasons=Reasons(interrupted=ENDED)))
     assert (verdict.word, verdict.exit_code) == (Word.INTERRUPTED, 130)
     assert verdict.sentences == (
         "ended by hand before its time",

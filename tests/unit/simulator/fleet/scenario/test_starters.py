@@ -9,10 +9,13 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from agent.core.values import Moment
 from agent.errors import ConfigurationError
+from simulator.fleet.device.vocabulary import VOCABULARY, Surroundings, parse_payload
 from simulator.fleet.plan.forecast import forecast
 from simulator.fleet.plan.plan import Plan
 from simulator.fleet.plan.words import describe
+from simulator.fleet.scenario.load import CommandSettings
 from simulator.fleet.scenario.reading import read_scenario, read_scenario_file
 from simulator.fleet.scenario.schema import scenario_schema
 from simulator.fleet.scenario.starters import starter_names, starter_text
@@ -20,6 +23,15 @@ from simulator.fleet.scenario.starters import starter_names, starter_text
 ROOT = Path(__file__).resolve().parents[5]
 FILES = sorted((ROOT / "configs" / "scenarios").glob("*.yaml"))
 SCHEMA = Draft202012Validator(scenario_schema())
+
+
+def assert_ends_as_expected(command: CommandSettings) -> None:
+    handler = VOCABULARY[command.payload["command"]]
+    around = Surroundings("device-1", Moment(1.0, 1e9, "boot"), {"temperature_celsius": 21.0}, 30.0)
+    work = handler.handle(parse_payload(handler, command.payload), around)
+    assert work.outcome.status == command.expect, work.outcome.error
+    if command.payload["command"] == "set_interval":
+        assert work.interval_s == command.payload["interval_s"] != around.interval_s
 
 
 def test_the_nine_of_the_documentation_are_there():
@@ -40,6 +52,17 @@ def test_a_starter_is_valid_named_as_its_file_and_says_how_to_run_it(path):
     assert starter_text(path.stem) == text
     assert f"fleet-simulator run configs/scenarios/{path.name} --up" in text
     assert "\n".join(describe(forecast(Plan(scenario), "0" * 32, cores=2))).startswith(f"{path.stem}: ")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_commands_of_a_starter_end_at_a_virtual_device_as_the_starter_says(path):
+    for command in read_scenario(path).commands:
+        assert_ends_as_expected(command)
+
+
+def test_a_starter_has_a_command_that_changes_what_devices_do():
+    names = {(path.stem, command.payload["command"]) for path in FILES for command in read_scenario(path).commands}
+    assert {("smoke", "set_interval"), ("smoke", "read_sensors"), ("command-round-trip", "set_interval")} <= names
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

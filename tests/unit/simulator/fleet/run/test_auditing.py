@@ -1,0 +1,162 @@
+"""A later audit, and a disk that was full at the end: the record says what happened, and so does every report."""
+
+from __future__ import annotations
+
+import errno
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.errors import StorageError
+from simulator.fleet.metrics.ages import ages_of
+from simulator.fleet.metrics.stages import stages_of, without_stages
+from simulator.fleet.record import AuditRecord, Reasons, RunRecord, StreamAudit, ThresholdResult, Verdict, Word
+from simulator.fleet.report.folder import RunFolder
+from simulator.fleet.report.making import make_reports
+from simulator.fleet.report.timeline import Totals
+from simulator.fleet.report.writing import read_record, record_text
+from simulator.fleet.run.auditing import merge_audit
+from simulator.fleet.run.verdict import Findings, judge_run
+from tests.fleet_runs import Shape, a_run
+
+PLAIN, SECONDS = a_run(Shape(duration_s=40, rate_per_s=60, good=True))
+CLEAN = StreamAudit(10, 10, 10, 0, 0, 0, 0, 0, 0)
+WHOLE = AuditRecord(CLEAN, None, complete=True)
+CUT = AuditRecord(None, None, complete=False, unjudged=("the service answered 503",))
+LOSSY = AuditRecord(replace(CLEAN, stored=8, lost=2), None, complete=True)
+TOTALS = Totals()
+for each in SECONDS:
+    TOTALS.take(each)
+
+
+def run_with(audit: AuditRecord | None, reasons: Reasons | None = None) -> RunRecord:
+    """A run of which seconds, figures and verdict fit together."""
+    reasons = reasons or Reasons()
+    held = audit is not None and audit.complete and not (audit.readings and audit.readings.lost)
+    lost = 0.0 if held else None
+    threshold = ThresholdResult("audit.lost == 0", held=held, observed=lost, reason="" if held else "no audit")
+    measured = replace(
+        PLAIN,
+        operations=without_stages(TOTALS.operations),
+        ages=ages_of(TOTALS.operations),
+        command_stages=stages_of(TOTALS.operations),
+        health=TOTALS.health,
+        scenario_text="",
+    )
+    verdict = judge_run(Findings(audit, (threshold,), reasons=reasons))
+    return replace(measured, audit=audit, thresholds=(threshold,), verdict=verdict, reasons=reasons)
+
+
+def kept(folder: Path, record: RunRecord, *, ends: bool = True) -> Path:
+    with RunFolder(folder) as run:
+        begun = replace(record, operations={}, reasons=None)
+        run.keep(replace(begun, verdict=Verdict(Word.INTERRUPTED, 130, ("not ended",))))
+        for second in SECONDS:
+            run.append(second)
+        if ends:
+            run.finish(record)
+    return folder
+
+
+def test_an_audit_that_was_cut_short_and_made_later_makes_the_run_pass(tmp_path):
+    folder = kept(tmp_path / "run", run_with(CUT))
+    assert read_record(folder).verdict.word is Word.INCONCLUSIVE
+    (told,) = merge_audit(folder, WHOLE).sentences
+    assert told == f"the run: passed, exit code 0; {folder / 'report.html'}"
+    record = read_record(folder)
+    assert (record.verdict.word, record.audit) == (Word.PASSED, WHOLE)
+    assert [result.held for result in record.thresholds] == [True]
+    assert record.audited_at
+    assert "the service answered 503" in record.extras["earlier audits"][0]
+    page = (folder / "report.html").read_text()
+    assert "audit: nothing lost, doubled or altered" in page
+    assert "503" in page
+    assert "<dt>Audited again</dt>" in page
+    assert 'failures="0"' in (folder / "junit.xml").read_text()
+
+
+def test_a_later_audit_that_finds_losses_says_so_in_record_and_reports(tmp_path):
+    folder = kept(tmp_path / "run", run_with(WHOLE))
+    (told,) = merge_audit(folder, LOSSY).sentences
+    assert "the run: lost, exit code 4" in told
+    record = make_reports(folder).record
+    assert record.verdict.sentences[0] == "readings: 2 lost of 10 sent"
+    assert [(result.held, result.observed) for result in record.thresholds] == [(False, 2.0)]
+    assert "audit: 2 lost" in (folder / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("reasons", "word"),
+    [
+        (Reasons(failures=("the barrier never opened",)), Word.FAILED),
+        (Reasons(saturated=("too slow",)), Word.INCONCLUSIVE),
+        (Reasons(interrupted="ended by hand"), Word.INTERRUPTED),
+        (Reasons(unreachable="the target went away"), Word.UNREACHABLE),
+    ],
+)
+def test_what_else_the_run_found_stays(reasons, word, tmp_path):
+    folder = kept(tmp_path / "run", run_with(CUT, reasons))
+    merge_audit(folder, WHOLE)
+    assert read_record(folder).verdict.word is word
+
+
+def test_a_run_that_was_killed_has_an_end_by_its_audit(tmp_path):
+    folder = kept(tmp_path / "run", run_with(None), ends=False)
+    (folder / ".running").write_bytes(b"")
+    merge_audit(folder, LOSSY)
+    record = make_reports(folder).record
+    assert (record.verdict.word, record.verdict.exit_code) == (Word.LOST, 4)
+    assert "the run did not end: it was killed; this is what 40 seconds of it tell" in record.verdict.sentences
+    assert record.operations == without_stages(TOTALS.operations)
+    assert not (folder / ".running").exists()
+
+
+def test_a_run_that_still_goes_on_keeps_its_record_and_its_report_says_that_it_goes_on(tmp_path):
+    with RunFolder(tmp_path / "run") as run:
+        run.keep(replace(run_with(None), operations={}, reasons=None))
+        run.append(SECONDS[0])
+        before = (tmp_path / "run" / "run.json").read_bytes()
+        (told,) = merge_audit(tmp_path / "run", WHOLE).sentences
+        assert "still goes on" in told
+        assert (tmp_path / "run" / "run.json").read_bytes() == before
+        first = make_reports(tmp_path / "run").record.verdict.sentences[0]
+        assert first == "the run did not end: it still goes on; this is what 1 second of it tell"
+    assert not (tmp_path / "run" / ".running").exists()
+
+
+def test_a_record_of_an_earlier_version_stays_as_it_is(tmp_path):
+    folder = kept(tmp_path / "run", replace(run_with(WHOLE), reasons=None))
+    (told,) = merge_audit(folder, LOSSY).sentences
+    assert "earlier version" in told
+    assert read_record(folder).verdict.word is Word.PASSED
+
+
+@pytest.mark.parametrize("room", [1_000_000, 8_000])
+def test_a_disk_that_is_full_at_the_end_still_takes_what_happened(room, tmp_path, monkeypatch):
+    """The disk has as much room as the run gives back at its end: for the record, or for its verdict alone."""
+    record = run_with(WHOLE, Reasons(failures=("seconds are missing in the run's folder: no space left",)))
+
+    def write(path, text, *_more, **_options):
+        if len(text) > room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return path.write_text(text)
+
+    with RunFolder(tmp_path / "run") as run:
+        run.keep(record)
+        for second in SECONDS:
+            run.append(second)
+        reserved = (tmp_path / "run" / ".running").stat().st_size
+        assert reserved == 1024 * 1024
+        assert (tmp_path / "run" / ".running").stat().st_blocks * 512 >= reserved, "and it is no hole"
+        with monkeypatch.context() as patched:
+            patched.setattr("simulator.whole_files.write_whole", write)
+            with nullcontext() if room > len(record_text(record)) else pytest.raises(StorageError):
+                run.finish(record)
+        assert (tmp_path / "run" / ".running").stat().st_size == 0, "given back before the record is written"
+    found = make_reports(tmp_path / "run").record
+    assert (found.verdict.word, found.verdict.exit_code) == (Word.FAILED, 1)
+    assert found.verdict.sentences[0] == "seconds are missing in the run's folder: no space left"
+    assert found.audit == WHOLE
+    assert found.operations == record.operations

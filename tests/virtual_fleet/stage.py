@@ -1,0 +1,291 @@
+"""A scenario performed on virtual time as ``fleet-simulator run`` does it, and everything that can be seen of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Self
+from unittest.mock import patch
+
+from agent.wire.extensions import ALL, COMMAND_EVENTS
+from agent.wire.secret import Secret
+from simulator.fleet.metrics.recorder import Recorder
+from simulator.fleet.play.base import Play
+from simulator.fleet.record import RunRecord, Second
+from simulator.fleet.report.live import run_view
+from simulator.fleet.report.writing import read_seconds
+from simulator.fleet.run import performing
+from simulator.fleet.run.conductor import Conductor
+from simulator.fleet.run.messages import (
+    Begin,
+    Drain,
+    Drained,
+    EnterPhase,
+    Finished,
+    FromWorker,
+    Measured,
+    Ready,
+    Stop,
+    ToWorker,
+)
+from simulator.fleet.run.performing import Stage, perform
+from simulator.fleet.scenario.reading import ScenarioFile
+from simulator.fleet.target.way import Way
+from simulator.keys import Keys
+from tests.virtual_fleet.engines import Engines
+from tests.virtual_fleet.service import Sent, Service
+from tests.virtual_fleet.virtual_time import Time, VirtualLoop, virtual_time
+
+OFFERS = ALL - {COMMAND_EVENTS}
+_BUILD_S = 30.0
+
+
+@dataclass
+class Run:
+    """What a run was.
+
+    Attributes:
+        sent: every request and message that service and broker were sent.
+        engines: with the options that they were made with.
+        jobs: what the workers were given.
+        record: of the run.
+        seconds: of the record.
+    """
+
+    service: Service
+    engines: Engines
+    jobs: Sequence[Any]
+    record: RunRecord
+    seconds: list[Second]
+
+    @cached_property
+    def sent(self) -> list[Sent]:
+        return [each for each in self.service.sent if each.at_s >= 0]
+
+    def of(self, *operations: str) -> list[Sent]:
+        """What was sent of some operations while the run lasted."""
+        return [each for each in self.sent if each.operation in operations]
+
+    @cached_property
+    def batches(self) -> list[Sent]:
+        """What was sent with readings."""
+        return self.of("POST /sensor-data", "sensor-data")
+
+    @cached_property
+    def readings(self) -> list[tuple[float, int, dict[str, Any]]]:
+        """Each reading with its device and the time at which it was sent."""
+        return [(sent.at_s, sent.device, reading) for sent in self.batches for reading in sent.readings]
+
+    @cached_property
+    def values(self) -> dict[str, list[float]]:
+        """The values of each reading, by its name, in the order in which they were sent."""
+        found: dict[str, list[float]] = defaultdict(list)
+        for _, _, reading in self.readings:
+            for name, value in reading["sensor_data"].items():
+                found[name].append(value)
+        return found
+
+    @cached_property
+    def polls(self) -> list[Sent]:
+        return self.of("GET /devices/*/commands")
+
+    @cached_property
+    def orders(self) -> list[Sent]:
+        return self.of("POST /commands/send")
+
+    @cached_property
+    def by_device(self) -> Counter[int]:
+        """How much each device sent, orders of the operator left out."""
+        return Counter(each.device for each in self.sent if each.operation != "POST /commands/send")
+
+    @cached_property
+    def online(self) -> list[int]:
+        """The gauge, second by second."""
+        return [round(second.gauges.get("online", 0)) for second in self.seconds]
+
+    def count(self, operation: str, outcome: str | None = None) -> int:
+        """Exchanges of the record, of one outcome or of all."""
+        tallies = self.record.operations.get(operation, {})
+        return sum(tally.count for name, tally in tallies.items() if outcome in {None, str(name)})
+
+
+@dataclass
+class VirtualCrew:
+    """See :class:`~simulator.fleet.run.crew.Crew`: all workers on one loop, whose time passes while somebody hears."""
+
+    loop: VirtualLoop
+    service: Service
+    clock: Time
+    jobs: Sequence[Any]
+    members: dict[int, tuple[Play, Recorder]] = field(default_factory=dict)
+    said: list[FromWorker] = field(default_factory=list)
+    tasks: list[asyncio.Task[Any]] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        async def make() -> None:
+            for number, job in enumerate(self.jobs):
+                recorder = Recorder(number)
+                self.members[number] = job.make(recorder), recorder
+                self.said.append(Ready(number, self.members[number][0].devices))
+
+        self.loop.run_until_complete(make())
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for task in self.tasks:
+            task.cancel()
+        self.loop.run_until_complete(asyncio.gather(*self.tasks, return_exceptions=True))
+
+    @property
+    def living(self) -> tuple[int, ...]:
+        return tuple(self.members)
+
+    def tell(self, message: ToWorker) -> None:
+        for number, (play, recorder) in list(self.members.items()):
+            self.loop.run_until_complete(self._take(number, play, recorder, message))
+
+    def hear(self, timeout_s: float) -> Iterator[FromWorker]:
+        if not self.said:
+            self.loop.run_until_complete(asyncio.sleep(timeout_s))
+        said, self.said = self.said, []
+        for task in self.tasks:
+            if task.done() and not task.cancelled():
+                task.result()  # an error in it is the test's
+        for message in said:
+            if isinstance(message, Finished):
+                del self.members[message.worker]
+            yield message
+
+    async def _take(self, number: int, play: Play, recorder: Recorder, message: ToWorker) -> None:
+        match message:
+            case Begin(at_s):
+                self.service.began_s = at_s
+                play.begin(at_s)
+                self.tasks.append(asyncio.ensure_future(self._cut(number, play, recorder, at_s)))
+            case EnterPhase(index, at_s):
+                play.enter_phase(index, at_s)
+            case Drain(from_s, until_s):
+                recorder.drain(from_s)
+                self.tasks.append(asyncio.ensure_future(self._drain(number, play, from_s, until_s)))
+            case Stop():
+                summary = await play.close()
+                second = max(0, int(self.clock.now_s - self.service.began_s))
+                self.said.append(Measured(number, second, recorder.cut(second).delta()))
+                self.said.append(Finished(number, summary))
+                for task in self.tasks:
+                    task.cancel()
+
+    async def _cut(self, number: int, play: Play, recorder: Recorder, began_s: float) -> None:
+        second = 0
+        while number in self.members:
+            await asyncio.sleep(max(0.0, began_s + second + 1 - self.clock.now_s))
+            if number in self.members:
+                for name, value in play.gauges().items():
+                    recorder.gauge(name, value)
+                self.said.append(Measured(number, second, recorder.cut(second).delta()))
+            second += 1
+
+    async def _drain(self, number: int, play: Play, from_s: float, until_s: float) -> None:
+        left = await play.drain(from_s, until_s)
+        self.said.append(Drained(number, left.names, left.count))
+
+
+def play(
+    file: ScenarioFile,
+    folder: Path,
+    *,
+    offers: frozenset[str] = OFFERS,
+    answers: Callable[[Sent], tuple[int, Any] | None] = lambda _sent: None,
+    is_audited: bool = True,
+) -> Run:
+    """Perform a scenario.
+
+    Args:
+        file: the scenario.
+        folder: a new one, for the run and its secrets.
+        offers: what the service announces.
+        answers: what it answers otherwise; None for a request as usual.
+        is_audited: books are kept and read back.
+    """
+    clock = Time()
+    service = Service(clock, offers, answers)
+    engines = Engines(service)
+    service.deliver = engines.deliver
+    folder.mkdir(parents=True, exist_ok=True)
+    prepared: list[Any] = []
+    with ExitStack() as ends:
+        ends.enter_context(virtual_time(clock))
+        ends.enter_context(_patched(clock, service, engines, prepared))
+        stage = Stage(file, _way(file, folder), folder / "run", (), is_audited)
+        record = perform(stage, lambda head: run_view(SimpleNamespace(), head, quiet=True))  # type: ignore[arg-type]
+    return Run(service, engines, prepared[0].jobs, record, list(read_seconds(folder / "run")))
+
+
+@contextmanager
+def _patched(clock: Time, service: Service, engines: Engines, prepared: list[Any]) -> Iterator[None]:
+    loop = VirtualLoop(clock)
+    real_prepare = performing.prepare
+    http = engines.http_class()
+
+    async def prepare(*arguments: Any) -> Any:
+        prepared.append(await real_prepare(*arguments))
+        return prepared[-1]
+
+    def tokens(_folder: Path, device_ids: Sequence[str], _url: str) -> dict[str, Secret]:
+        return {device_id: Secret(f"token-of-{device_id}") for device_id in device_ids}
+
+    patches = {
+        "run.performing.prepare": prepare,
+        "run.performing.asyncio": SimpleNamespace(run=loop.run_until_complete),
+        "run.performing.Crew": lambda _work, jobs: VirtualCrew(loop, service, clock, jobs),
+        "run.performing.Conductor": partial(Conductor, now=clock.monotonic),
+        "run.performing.claimed_devices": lambda *_arguments: ExitStack(),
+        "run.performing.finish_run": lambda folder, record, *_more: (
+            folder.finish(record),
+            SimpleNamespace(missing=()),
+        )[1],
+        "run.performing.wait_until_handed_on": lambda *_arguments: 0,
+        "run.preparing.find_offers": lambda _way, dialect: (
+            service.offers if dialect.extensions is None else dialect.extensions
+        ),
+        "run.preparing.find_gateway_offers": lambda *_arguments: service.offers,
+        "run.preparing.issue_gateway_tokens": tokens,
+        "engine.pool.Http1Engine": http,
+        "play.fleet.Http1Engine": http,
+        "play.devices.Http1Engine": http,
+        "play.devices.MqttSessions": engines.mqtt_class(),
+    }
+    with ExitStack() as ends:
+        for name, value in patches.items():
+            ends.enter_context(patch(f"simulator.fleet.{name}", value))
+        asyncio.set_event_loop(loop)
+        try:
+            yield
+        finally:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+            asyncio.set_event_loop(None)
+
+
+def _announced(service: Service, said: frozenset[str] | None) -> frozenset[str]:
+    return service.offers if said is None else said
+
+
+def _way(file: ScenarioFile, folder: Path) -> Way:
+    secret = folder / "secret_key"
+    secret.write_text("msk_" + "0" * 32, encoding="utf-8")
+    secret.chmod(0o600)
+    keys = [("mk_only", secret)]
+    if file.scenario.target.keys:
+        keys = [(pair.api_key, file.folder / pair.secret_key_file) for pair in file.scenario.target.keys]
+    pairs = tuple(Keys(name, Secret(path.read_text(encoding="utf-8")), path) for name, path in keys)
+    url = file.scenario.target.base_url
+    if file.scenario.target.through == "gateway":
+        return Way(url, pairs, gateway_url="http://127.0.0.1:8081", gateway_folder=folder)
+    return Way(url, pairs)
