@@ -1,9 +1,9 @@
 """Many runs of one scenario in the order of their time: headline figures, and which run is worse than those before it.
 
 The rule: a figure is worse where it is further from the median of the last :data:`BASELINE_MAX` comparable runs before
-it than :data:`FAR` times their median distance from it, and at least the margin away. Runs vary from one to the next more
-than within themselves, so the runs themselves are the measure, and no interval of one. One run that is far off moves no
-median: what became worse is marked run after run, until half of those before are like that.
+it than :data:`FAR` times their median distance from it, and at least the margin away. Runs vary from one to the next
+more than within themselves, so the runs themselves are the measure, and no interval of one. One run that is far off
+moves no median: what became worse is marked run after run, until half of those before are like that.
 """
 
 from __future__ import annotations
