@@ -226,7 +226,7 @@ class AuditRecord:
         registrations: of an onboarding storm.
         failures: what was sent and not accepted although the scenario plans no such thing, one sentence each.
         unjudged: why it is not complete, one sentence each.
-        took_s: how long the reading back took; 0 where nobody measured it.
+        took_s: how long reading back and judging took; 0 where nobody measured it.
     """
 
     readings: StreamAudit | None

@@ -25,16 +25,9 @@ from agent.app.checks import try_broker
 from agent.app.client import make_client
 from agent.app.server_probe import probe_server
 from agent.config import AgentConfig, Credentials
-from agent.core.budget import Budget
 from agent.doctor.network import _tls
 from agent.doctor.subject import Endpoint, Subject
 from agent.errors import AgentError
-from agent.gateway.config import GatewayConfig
-from agent.gateway.front_settings import mqtt_settings
-from agent.gateway.issuing import service_client
-from agent.gateway.mqtt_front import look_at_broker
-from agent.gateway.service.client import make_client as make_gateway_client
-from agent.gateway.service.meter import Meter
 from agent.token_store import TokenFile
 from agent.wire.auth import KeyPair
 from agent.wire.client import ServiceClient
@@ -42,6 +35,13 @@ from agent.wire.refreshing import RefreshingBearer
 from agent.wire.secret import Secret
 from agent.wire.token_calls import renew
 from agent.wire.tokens import TokenSet
+from gateway.config import GatewayConfig
+from gateway.core.budget import Budget
+from gateway.devices.issuing import service_client
+from gateway.front_settings import mqtt_settings
+from gateway.mqtt.front import look_at_broker
+from gateway.service.client import make_client as make_gateway_client
+from gateway.service.meter import Meter
 from simulator.cli import program
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.play.devices import Address, _broker
@@ -394,8 +394,8 @@ PLACES = {
     "agent/adapters/mqtt_session.py": {agent_broker, gateway_broker},
     "agent/app/server_probe.py": {agent_look_at_server},
     "agent/doctor/network.py": {doctor_service, doctor_broker},
-    "agent/gateway/issuing.py": {gateway_registrar},
-    "agent/gateway/service/client.py": {gateway_service},
+    "gateway/devices/issuing.py": {gateway_registrar},
+    "gateway/service/client.py": {gateway_service},
     "agent/wire/connection.py": {
         agent_service,
         agent_renewal,
@@ -420,7 +420,7 @@ def test_every_place_that_reads_authorities_has_its_row():
     reads = re.compile(r"(?<!def )(?:trust_store|service_trust)\(")
     found: dict[str, str] = {
         str(path.relative_to(ROOT)): path.read_text()
-        for room in ("agent", "simulator")
+        for room in ("agent", "gateway", "simulator")
         for path in (ROOT / room).rglob("*.py")
     }
     assert {name for name, text in found.items() if reads.search(text)} - {"agent/wire/trust.py"} == PLACES.keys()

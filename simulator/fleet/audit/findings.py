@@ -7,6 +7,7 @@ The steps: look through the ledgers; read back (:mod:`simulator.fleet.audit.read
 from __future__ import annotations
 
 import heapq
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
@@ -76,13 +77,15 @@ async def audit_run(run: Path, pages: Pages, settings: AuditSettings, told: Told
         ConfigurationError: there are no ledgers, or no list of devices, they cannot be read, or are not of one run.
         StorageError: the disk does not take what is read back.
     """
+    began_s = time.monotonic()
     surveys = {path: survey(path) for path in find_ledgers(run)}
     check_of_one_run(surveys, settings.recorded)
     books = list(surveys.values())
     devices = read_devices(run)
     task = _task(books, devices)
     result = await read_back(task, pages, readback_path(run), told)
-    return _judge(run, books, devices, result, settings)
+    audit = _judge(run, books, devices, result, settings)
+    return replace(audit, took_s=time.monotonic() - began_s)
 
 
 def offers_of(run: Path) -> frozenset[str]:

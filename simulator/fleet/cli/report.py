@@ -32,7 +32,7 @@ def report_command(*, folder: Path, as_json: bool, formats: tuple[str, ...]) -> 
     """Make all reports of a run anew, also of one that was killed or still goes on.
 
     FOLDER is what a run was given with --out. Made are report.html, summary.json, junit.xml, metrics.prom, and the
-    tables summary, phases, seconds, generator, gauges, faults, fault-devices and by-device, out of run.json,
+    tables summary, phases, seconds, generator, gauges, faults, fault-devices, findings and by-device, out of run.json,
     seconds.jsonl and the ledgers in audit/. Tables are CSV; --export parquet makes them as Parquet, too.
 
     Exit codes: 0 they are made, whatever the run's verdict; 2 the folder holds no run, or a damaged one, or Parquet

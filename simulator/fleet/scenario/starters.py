@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 from collections.abc import Mapping
@@ -53,23 +54,30 @@ def write_scenario(path: Path, text: str, files: Mapping[str, str], *, force: bo
         What was written, the scenario first.
 
     Raises:
-        ConfigurationError: a file is there already, or cannot be written; nothing was written over.
+        ConfigurationError: a file is there already, or cannot be written; then none is there that was not before.
     """
     wanted = {
         path: f"{_SCHEMA_LINE}{SCHEMA_FILE}\n{text}",
         **{path.parent / name: content for name, content in files.items()},
         path.parent / SCHEMA_FILE: schema_text(),
     }
+    new: list[Path] = []
+    path_now = path
     try:
         there = [each for each in wanted if each.exists() and not (force or _is_our_schema(each))]
         if there:
             names = ", ".join(map(str, there))
             is_one = "is" if len(there) == 1 else "are"
             raise ConfigurationError([f"{names} {is_one} there already; give --force, or another --out"], "--out")
-        for each, content in wanted.items():
-            write_whole(each, content)
+        for path_now, content in wanted.items():
+            if not path_now.exists():
+                new.append(path_now)
+            write_whole(path_now, content)
     except OSError as error:
-        raise ConfigurationError([cannot_write(path, error, "another --out")], "--out") from None
+        for each in new:
+            with contextlib.suppress(OSError):
+                each.unlink(missing_ok=True)
+        raise ConfigurationError([cannot_write(path_now, error, "another --out")], "--out") from None
     return tuple(wanted)
 
 
