@@ -27,6 +27,7 @@ LONGEST = {
     "tests/fault/test_disk_faults.py": 33,
     "tests/unit/agent/runtime/test_long_outage.py": 33,
     "tests/damage/test_fleet_damage.py": 60,
+    "tests/damage/test_demo_damage.py": 45,
     "tests/damage/test_onboarding_damage.py": 25,
     "tests/e2e/test_watched_threads.py": 40,
     "tests/e2e/test_fleet_up.py": 30,

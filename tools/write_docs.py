@@ -18,12 +18,16 @@ import click
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the tables of tests/damage are no part of what is installed
-PROGRAMS = {"device-agent": "agent.cli.program:device_agent", "fleet-simulator": "simulator.cli:program"}
+PROGRAMS = {
+    "device-agent": "agent.cli.program:device_agent",
+    "device-gateway": "gateway.cli.program:device_gateway",
+    "fleet-simulator": "simulator.cli:program",
+}
 
 COMMANDS_HEAD = """\
 # Commands
 
-Every command, argument and option of the two programs. Written by `make docs` from the programs themselves.
+Every command, argument and option of the three programs. Written by `make docs` from the programs themselves.
 
 Each option can come from its environment variable instead; the command line wins. The names of variables from
 before, which `--help` lists too, still work where the present one is not set. `--json`, where a command has it, prints
@@ -60,8 +64,8 @@ A key in `<...>` stands for a name of your choice, `[]` for each item of a list.
 GATEWAY_HEAD = """\
 ## The gateway
 
-Every key of the YAML file of `device-agent gateway`; [configs/gateway.yaml](../configs/gateway.yaml) has all of them
-with their defaults, `device-agent gateway check` finds all faults of one at once. In the environment a key is called
+Every key of the YAML file of `device-gateway`; [configs/gateway.yaml](../configs/gateway.yaml) has all of them
+with their defaults, `device-gateway check` finds all faults of one at once. In the environment a key is called
 `DEVICE_GATEWAY_` and its path in capitals: `DEVICE_GATEWAY_MQTT__HOST`.
 """
 
@@ -430,7 +434,7 @@ def pages() -> dict[Path, str]:
     """What each generated file holds."""
     # Here, since importing the agent's models is for those who write the pages, not for those who walk the commands.
     from agent.config import AgentConfig
-    from agent.gateway.config import gateway_schema
+    from gateway.config import gateway_schema
     from simulator.fleet.scenario.schema import scenario_schema
     from simulator.service.profiles.model import COMPLETE, PLAIN, ServerProfile
 
