@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tests.damage.books import device_list, ledgers
+from tests.damage.demo import demos
 from tests.damage.given import given_commands, given_readings
 from tests.damage.onboarding import onboardings
 from tests.damage.records import metrics, record_file
@@ -57,4 +58,12 @@ Three labels are onboarded at a small server whose answers are damaged, by `flee
 `fleet-simulator onboard labels --remove`; then what a good campaign left is damaged.""",
     tuple(onboardings()),
 )
-CHAPTERS = (AUDITED, REPORTED, ONBOARDED, MENTIONED)
+PROVED = Chapter(
+    "The demo",
+    """\
+A demo is played, and what its service stored, or what the agent's own programs and counters say, is damaged before
+everything is read back. A value that the agent read of this machine is proven by nobody but the agent: that is what the
+numbered sensor is for.""",
+    tuple(demos()),
+)
+CHAPTERS = (AUDITED, REPORTED, ONBOARDED, PROVED, MENTIONED)
