@@ -215,8 +215,8 @@ def test_a_run_that_is_ended_while_its_reports_are_made_says_how_to_make_them(se
     monkeypatch.setattr(performing, "finish_run", lambda *_given: signal.raise_signal(signal.SIGINT))
     with pytest.raises(performing.EndedByHand) as ended:
         run(service, tmp_path)
-    fix = f"'fleet-simulator report {tmp_path / 'run'}' makes them"
-    assert str(ended.value) == f"ended by hand while its reports were being made: {fix}"
+    fix = f"'fleet-simulator report {tmp_path / 'run'}' makes the reports of what there is"
+    assert str(ended.value) == f"ended by hand at once: {fix}"
 
 
 def test_ctrl_c_ends_a_run_in_order_with_an_audit(service, tmp_path):

@@ -116,7 +116,7 @@ def _ended_by_hand(*, local: bool) -> Iterator[None]:
         click.echo(bounded(f"{end}{left}"), err=True)
         raise click.exceptions.Exit(int(ExitCode.INTERRUPTED)) from None
     except KeyboardInterrupt:
-        click.echo("ended by hand before it began: nothing was sent", err=True)
+        click.echo("ended by hand: no load was under way", err=True)
         raise click.exceptions.Exit(int(ExitCode.INTERRUPTED)) from None
 
 

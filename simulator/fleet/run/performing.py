@@ -53,7 +53,7 @@ MakeView = Callable[[RunHead], RunView]
 
 
 class EndedByHand(Exception):
-    """Somebody ended the run before its load began, or while its reports were being made; the text says how far it was.
+    """Somebody ended the run before its load began, or at once while it ended in order; the text says how far it was.
 
     Attributes:
         registered: devices that are at the target at least.
@@ -91,8 +91,8 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
     Raises:
         ConfigurationError: it cannot be run as the scenario says; nothing was sent.
         ServiceError: the target could not be prepared; no load was made, and there is no folder of a run.
-        EndedByHand: Ctrl-C, or a signal like it, before the load began or while the reports were being made. During
-            the load, and while everything is read back, it ends the run in order.
+        EndedByHand: Ctrl-C, or a signal like it, before the load began, or once more while the run was ended in order:
+            during the load, and while everything is read back, the first one does that.
     """
     scenario, plan = stage.file.scenario, plan_of(stage.file)
     workers = count_workers(scenario)
@@ -108,33 +108,43 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
         for need in needs:
             if not need.fits:
                 view.note(str(need), Tone.WARN)
-        registering = Registering(view)
+        record, prepared = _prepare(setting, head, folder, view)
         try:
-            view.stage("planning")
-            record = first_record(stage.file, stage.way.base_url, plan, head)
-            folder.keep(record)
-            view.stage("preparing devices")
-            prepared = asyncio.run(prepare(setting, registering))
-            view.stage("")
-        except AgentError:
-            folder.discard()
-            raise
+            record = _play(stage, setting, prepared, Hall(folder, view, record, prepared, scenario))
         except KeyboardInterrupt:
-            folder.discard()
-            far = f", at {registering.done:,} of {registering.whole:,}" if registering.whole else ""
-            sentence = f"ended by hand while devices were being prepared{far}: no load was made"
-            raise EndedByHand(sentence, registering.done) from None
-        hall = Hall(folder, view, record, prepared, scenario)
-        conducted, merger = _conduct(scenario, prepared, hall)
-        audit = _audit(setting, prepared, conducted, view)
-        try:
-            record = last_record(hall, conducted, merger, audit)
-            record = _report(folder, record, view, stage.formats)
-        except KeyboardInterrupt:
-            fix = f"'fleet-simulator report {stage.folder}' makes them"
-            raise EndedByHand(f"ended by hand while its reports were being made: {fix}") from None
+            fix = f"'fleet-simulator report {stage.folder}' makes the reports of what there is"
+            raise EndedByHand(f"ended by hand at once: {fix}") from None
         view.end(record)
     return record
+
+
+def _prepare(setting: Setting, head: RunHead, folder: RunFolder, view: RunView) -> tuple[RunRecord, Prepared]:
+    """What is known before the first second, and the devices; the folder is gone when there is no run."""
+    registering = Registering(view)
+    try:
+        view.stage("planning")
+        record = first_record(setting.file, setting.way.base_url, setting.plan, head)
+        folder.keep(record)
+        view.stage("preparing devices")
+        prepared = asyncio.run(prepare(setting, registering))
+        view.stage("")
+    except AgentError:
+        folder.discard()
+        raise
+    except KeyboardInterrupt:
+        folder.discard()
+        far = f", at {registering.done:,} of {registering.whole:,}" if registering.whole else ""
+        sentence = f"ended by hand while devices were being prepared{far}: no load was made"
+        raise EndedByHand(sentence, registering.done) from None
+    return record, prepared
+
+
+def _play(stage: Stage, setting: Setting, prepared: Prepared, hall: Hall) -> RunRecord:
+    """The load, the audit, the record and its reports."""
+    conducted, merger = _conduct(setting.file.scenario, prepared, hall)
+    audit = _audit(setting, prepared, conducted, hall.view)
+    record = last_record(hall, conducted, merger, audit)
+    return _report(hall.folder, record, hall.view, stage.formats)
 
 
 def _report(folder: RunFolder, record: RunRecord, view: RunView, formats: tuple[str, ...]) -> RunRecord:

@@ -430,6 +430,7 @@ def _facts(record: RunRecord) -> tuple[tuple[str, str], ...]:
     return (
         ("Began", _instant(record.began_at)),
         ("Ended", _instant(record.ended_at) if record.ended_at else "never"),
+        *((("Audited again", _instant(record.audited_at)),) if record.audited_at else ()),
         ("Target", record.target),
         ("Machine", record.machine),
         ("Workers", f"{record.workers}"),

@@ -73,6 +73,7 @@ def test_an_audit_that_was_cut_short_and_made_later_makes_the_run_pass(tmp_path)
     page = (folder / "report.html").read_text()
     assert "audit: nothing lost, doubled or altered" in page
     assert "503" in page
+    assert "<dt>Audited again</dt>" in page
     assert 'failures="0"' in (folder / "junit.xml").read_text()
 
 
