@@ -122,7 +122,7 @@ lock: $(VENV)/.installed-dev ## write requirements/ from pyproject.toml (needs t
 
 clean: ## remove what these targets made
 	rm -rf $(VENV) $(DEMO_OUT) $(SOAK_OUT) $(STEADY_OUT) .fuzz build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
-	find agent simulator tests benchmarks examples tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find agent gateway simulator tests benchmarks examples tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # --- the virtual environment ---------------------------------------------------------------------------------------
 # A stamp per set of requirements: a changed file installs again, an unchanged one costs nothing.

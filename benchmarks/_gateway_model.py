@@ -19,11 +19,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from agent.core.budget import Budget, Grant, Kind, Shares, Wait
-from agent.core.fair_polling import FairIntervals, FairPolling
 from agent.core.schedule import phase_s
-from agent.core.thinning import BATCH_MAX, ThinningPolicy, Waiting, thin
 from agent.wire.rate_limit import RateLimit, read_rate_limit
+from gateway.core.budget import Budget, Grant, Kind, Shares, Wait
+from gateway.core.fair_polling import FairIntervals, FairPolling
+from gateway.core.thinning import BATCH_MAX, ThinningPolicy, Waiting, thin
 from simulator.service.quota import Quota
 
 LANES: Final = 4

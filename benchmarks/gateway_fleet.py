@@ -35,12 +35,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from agent.core.fair_polling import FairIntervals
 from agent.core.schedule import phase_s
-from agent.gateway.token_file import FILE_NAME as TOKENS
-from agent.gateway.token_file import TokenFile
-from agent.gateway.tokens import make_token
 from benchmarks._gateway_model import Outcome, Scenario, simulate
+from gateway.core.fair_polling import FairIntervals
+from gateway.devices.token_file import FILE_NAME as TOKENS
+from gateway.devices.token_file import TokenFile
+from gateway.devices.tokens import make_token
 from simulator.children import ChildProcess, program_path
 
 REFUSED_BAR = 0.01
@@ -212,7 +212,7 @@ def gateway(
     }
     (folder / "gateway.yaml").write_text(json.dumps(config))
     child = ChildProcess("gateway", folder / "gateway.log")
-    child.start([str(program_path("device-agent")), "gateway", "run", "--config", str(folder / "gateway.yaml")])
+    child.start([str(program_path("device-gateway")), "run", "--config", str(folder / "gateway.yaml")])
     try:
         child.wait_until(lambda: _listens(front) and _listens(metrics), "it served", _READY_S)
         tokens = {device_id: each.token.reveal() for device_id, each in new.items()}

@@ -154,9 +154,12 @@ def _install_product(tree: Path, release: str) -> None:
     if release == "12":
         for name in sorted(_needed_by("device-agent") - {"device-agent"}):
             _copy_distribution(name, packages)
-    program = home / "bin/device-agent"
-    program.write_text("#!/opt/device-agent/bin/python\nimport sys\nfrom agent.cli import main\nsys.exit(main())\n")
-    program.chmod(0o755)
+    for package in ("agent", "gateway"):
+        program = home / f"bin/device-{package}"
+        program.write_text(
+            f"#!/opt/device-agent/bin/python\nimport sys\nfrom {package}.cli import main\nsys.exit(main())\n"
+        )
+        program.chmod(0o755)
     shutil.copytree(REPOSITORY / "systemd", tree / "opt/systemd")
     _run("chroot", str(tree), "/opt/device-agent/bin/python", "-m", "compileall", "-q", "/opt/device-agent/lib")
 

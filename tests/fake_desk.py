@@ -10,12 +10,12 @@ from typing import Any
 
 from agent.core.values import JsonObject
 from agent.errors import ConfigurationError
-from agent.gateway.ports import CommandTexts, Hints, NewReading, OpenCommands, Transport, UnknownCommand, UnknownDevice
 from agent.wire.commands import RESULT_STATES, CommandResult
+from gateway.ports import CommandTexts, Hints, NewReading, OpenCommands, Transport, UnknownCommand, UnknownDevice
 
 
 class FakeDesk:
-    """A :class:`~agent.gateway.ports.DeviceDesk`. Thread-safe.
+    """A :class:`~gateway.ports.DeviceDesk`. Thread-safe.
 
     Attributes:
         readings: what was taken, with its device.
@@ -141,7 +141,7 @@ class FakeDesk:
 
 
 class FakeTokens:
-    """A :class:`~agent.gateway.ports.TokenCheck`: ``tokens`` maps token to device."""
+    """A :class:`~gateway.ports.TokenCheck`: ``tokens`` maps token to device."""
 
     def __init__(self, **tokens: str) -> None:
         self.tokens = tokens

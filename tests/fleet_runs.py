@@ -42,7 +42,7 @@ phases:
   - {{name: ramp, kind: ramp, duration_s: {ramp}}}
   - {{name: hold, kind: hold, duration_s: {hold}}}
   - {{name: storm, kind: storm, duration_s: {storm}}}
-thresholds: ["http.sensor_data.p99 < 250ms over 1m", "audit.lost == 0"]
+thresholds: ["http.sensor_data.p99 < 250ms over {window}", http.poll.failed.rate < 1%, "audit.lost == 0"]
 """
 _SHARES: Final = {"http.poll": 0.55, "http.sensor_data": 0.4, "http.report": 0.05}
 
@@ -103,7 +103,13 @@ def run_of(shape: Shape, seconds: list[Second]) -> RunRecord:
     """The record of the run."""
     ramp, hold, storm = (int(phase.end_s - phase.begin_s) for phase in shape.phases)
     text = SCENARIO.format(
-        seed=shape.seed, target=shape.target, devices=shape.devices, ramp=ramp, hold=hold, storm=storm
+        window="20s" if shape.good else "1m",
+        seed=shape.seed,
+        target=shape.target,
+        devices=shape.devices,
+        ramp=ramp,
+        hold=hold,
+        storm=storm,
     )
     operations = merge_operations([second.operations for second in seconds])
     sent = sum(second.health.sent for second in seconds)

@@ -2,6 +2,7 @@
 
 A part is what runs beside others: a thread by its name, a task by its name, or by its coroutine's where nobody gave it
 one. What a program ends stands in the environment (:data:`END`), and what it has is written to a file (:data:`LIST`).
+"next:NAME" is a task that lives for moments: the first one of this name is ended where it first waits.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 END: Final = "SUDDEN_END"
+NEXT: Final = "next:"
 LIST: Final = "SUDDEN_LIST"
 AFTER_S: Final = 1.0
 AGAIN_S: Final = 0.05
@@ -38,7 +40,7 @@ def name_of(part: threading.Thread | asyncio.Task[Any]) -> str:
         return getattr(part.get_coro(), "__qualname__", name)
     if re.match(r"Thread-\d+ ", name):
         return name.partition(" ")[2]
-    name = re.sub(r"[-_]\d+$", "", name)
+    name = re.sub(r"[-_]\d+(-[0-9a-f]{6})?$", "", name)  # of a label: its number, and its run
     return DEFAULT_POOL if name in {"asyncio", "uvloop"} else name
 
 
@@ -61,8 +63,26 @@ def _list_and_end(wanted: str) -> None:
     found = parts()
     if path := os.environ.get(LIST):
         Path(path).write_text("\n".join(sorted(found)))
-    if wanted:
+    if wanted and not wanted.startswith(NEXT):
         _end_until_done(found[wanted])
+
+
+def end_next(wanted: str) -> None:
+    """End the next task of this name on the running loop."""
+    loop = asyncio.get_running_loop()
+    before = loop.get_task_factory()
+
+    def look(task: asyncio.Task[Any]) -> None:
+        if name_of(task) == wanted and loop.get_task_factory() is make:
+            loop.set_task_factory(before)
+            _end_until_done(task)
+
+    def make(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> Any:
+        task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, **options)
+        loop.call_soon(look, task)  # it has its name by then, and has come to its first wait
+        return task
+
+    loop.set_task_factory(make)
 
 
 def _end_until_done(part: threading.Thread | asyncio.Task[Any]) -> None:
@@ -85,10 +105,11 @@ class _Ending:
         begin = play.begin
 
         def begin_and_end(at_s: float) -> None:
+            wanted = os.environ.get(END, "")
+            if wanted.startswith(NEXT):
+                end_next(wanted.removeprefix(NEXT))
             begin(at_s)
-            asyncio.get_running_loop().call_later(
-                at_s - time.monotonic() + AFTER_S, _list_and_end, os.environ.get(END, "")
-            )
+            asyncio.get_running_loop().call_later(at_s - time.monotonic() + AFTER_S, _list_and_end, wanted)
 
         play.begin = begin_and_end
         return play

@@ -7,7 +7,8 @@ another story than ``--help`` and ``device-agent config schema``; ``tests/unit/t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -16,12 +17,17 @@ from typing import Any
 import click
 
 ROOT = Path(__file__).resolve().parent.parent
-PROGRAMS = {"device-agent": "agent.cli.program:device_agent", "fleet-simulator": "simulator.cli:program"}
+sys.path.insert(0, str(ROOT))  # the tables of tests/damage are no part of what is installed
+PROGRAMS = {
+    "device-agent": "agent.cli.program:device_agent",
+    "device-gateway": "gateway.cli.program:device_gateway",
+    "fleet-simulator": "simulator.cli:program",
+}
 
 COMMANDS_HEAD = """\
 # Commands
 
-Every command, argument and option of the two programs. Written by `make docs` from the programs themselves.
+Every command, argument and option of the three programs. Written by `make docs` from the programs themselves.
 
 Each option can come from its environment variable instead; the command line wins. The names of variables from
 before, which `--help` lists too, still work where the present one is not set. `--json`, where a command has it, prints
@@ -58,8 +64,8 @@ A key in `<...>` stands for a name of your choice, `[]` for each item of a list.
 GATEWAY_HEAD = """\
 ## The gateway
 
-Every key of the YAML file of `device-agent gateway`; [configs/gateway.yaml](../configs/gateway.yaml) has all of them
-with their defaults, `device-agent gateway check` finds all faults of one at once. In the environment a key is called
+Every key of the YAML file of `device-gateway`; [configs/gateway.yaml](../configs/gateway.yaml) has all of them
+with their defaults, `device-gateway check` finds all faults of one at once. In the environment a key is called
 `DEVICE_GATEWAY_` and its path in capitals: `DEVICE_GATEWAY_MQTT__HOST`.
 """
 
@@ -365,6 +371,41 @@ def profile_page(schema: dict[str, Any], named: dict[str, dict[str, Any]]) -> st
     return "\n".join(parts)
 
 
+# --- verdicts -----------------------------------------------------------------------------------------------------
+
+VERDICTS_HEAD = """\
+# What is found
+
+Every kind of damage that `tests/damage/` plants, one at a time, and what is said of it. Written by `make docs` from the
+tables of that folder; the tests there plant each of them and check exit code and words. Numbers in the words are those
+of the small run that is damaged. Damage never ends with exit code 0, but for the few kinds at the end.
+
+| exit code | means |
+|---|---|
+| 1 | a check failed |
+| 2 | the files or the keys cannot be used as they are; the line names the file |
+| 3 | it cannot be judged, and the reason is said |
+| 4 | data was lost, doubled, changed, or is there and was never sent |
+"""
+
+
+def verdicts_page(chapters: Sequence[Any]) -> str:
+    """The whole of docs/verdicts.md.
+
+    Args:
+        chapters: as ``tests/damage/kinds.py`` has them.
+    """
+    parts = [VERDICTS_HEAD]
+    for chapter in chapters:
+        rows = [
+            [kind.place, kind.name, str(int(kind.code)), "; ".join(f"`{words}`" for words in kind.words)]
+            for kind in chapter.kinds
+        ]
+        parts.append(f"## {chapter.title}\n\n{chapter.text}\n")
+        parts.append(table(["place", "damage", "exit code", "what is said"], rows))
+    return "\n".join(parts)
+
+
 def configuration_table(schema: dict[str, Any]) -> str:
     """One row for each key."""
     definitions = schema.get("$defs", {})
@@ -393,7 +434,7 @@ def pages() -> dict[Path, str]:
     """What each generated file holds."""
     # Here, since importing the agent's models is for those who write the pages, not for those who walk the commands.
     from agent.config import AgentConfig
-    from agent.gateway.config import gateway_schema
+    from gateway.config import gateway_schema
     from simulator.fleet.scenario.schema import scenario_schema
     from simulator.service.profiles.model import COMPLETE, PLAIN, ServerProfile
 
@@ -403,6 +444,7 @@ def pages() -> dict[Path, str]:
         ROOT / "docs" / "commands.md": commands_page(),
         ROOT / "docs" / "configuration.md": configuration_page(AgentConfig.model_json_schema(), gateway_schema()),
         ROOT / "docs" / "scenario-keys.md": scenario_page(scenario_schema()),
+        ROOT / "docs" / "verdicts.md": verdicts_page(import_module("tests.damage.kinds").CHAPTERS),
         ROOT / "docs" / "profile-axes.md": profile_page(ServerProfile.model_json_schema(), {"plain": plain}),
     }
 

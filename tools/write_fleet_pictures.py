@@ -9,16 +9,19 @@ import io
 import shutil
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from PIL import Image
 from rich.console import Console
 
-from simulator.fleet.record import RunRecord, Second
+from simulator.fleet.record import RunRecord, Second, Verdict, Word
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.frame import Picture, frame
+from simulator.fleet.report.history import history_of
 from simulator.fleet.report.making import make_reports
+from simulator.fleet.report.page.comparison import history_page
 from simulator.fleet.report.standing import RunHead, Standing, StreamSoFar, WorkerStanding, WorkerState, spans_under_way
 from tests.chromium import chromium
 from tests.fleet_runs import Shape, a_run
@@ -27,11 +30,12 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 IMAGES: Final = ROOT / "docs" / "images"
 _SHAPE: Final = Shape(duration_s=240)
 _MOMENT: Final = 112
+_CUT_SHORT: Final = 5
 _WIDTH, _HEIGHT = 140, 36
 
 
 def write_pictures(executable: str) -> list[Path]:
-    """The live view in the middle of a fault, and the top of the page."""
+    """The live view in the middle of a fault, the top of the page, and a history."""
     record, seconds = a_run(_SHAPE)
     with tempfile.TemporaryDirectory() as name, chromium(executable) as browser:
         folder = Path(name) / "run"
@@ -45,7 +49,25 @@ def write_pictures(executable: str) -> list[Path]:
         report = _kept("fleet-report.png", page.screenshot(), 1180)
         page.set_content(f"<body style='margin:0'>{_live(record, seconds)}</body>")
         live = _kept("fleet-live.png", page.locator("svg").screenshot(), 1100)
-    return [live, report]
+        page.set_viewport_size({"width": 1180, "height": 980})
+        page.set_content(_history(Path(name) / "runs"))
+        history = _kept("fleet-history.png", page.screenshot(), 1180)
+    return [live, report, history]
+
+
+def _history(folder: Path) -> str:
+    """Fourteen nights; one run is cut short, and the last one is slower."""
+    for night in range(14):
+        slower = {13: 1.9}.get(night, 1 + 0.04 * (night % 4))
+        record, _ = a_run(Shape(duration_s=40, rate_per_s=40, good=True, seed=night, slower=slower))
+        began_at = f"2026-03-{night + 1:02d}T02:00:00Z"
+        run_of_night = replace(record, seed=1, began_at=began_at)
+        if night == _CUT_SHORT:
+            verdict = Verdict(Word.INTERRUPTED, 130)
+            run_of_night = replace(run_of_night, partial="it ended after 21 s of 40 s", verdict=verdict)
+        with RunFolder(folder / f"night-{night + 1:02d}") as run:
+            run.finish(run_of_night)
+    return history_page(history_of([folder]))
 
 
 def _live(record: RunRecord, seconds: list[Second]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -16,18 +17,23 @@ def replace_file(path: Path, content: str | bytes, mode: int, *, durable: bool =
         durable: the new file is there also after a power cut right after this; else it may be the old one again.
 
     Raises:
-        OSError: it could not be written.
+        OSError: it could not be written; nothing else is left behind.
     """
     temporary = path.with_name(f".{path.name}.new")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:
-        os.fchmod(fd, mode)
-        with os.fdopen(os.dup(fd), "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    temporary.replace(path)
+        try:
+            os.fchmod(fd, mode)
+            with os.fdopen(os.dup(fd), "wb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        temporary.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
     if durable:
         sync_directory(path.parent)
 

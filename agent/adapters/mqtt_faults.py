@@ -48,7 +48,7 @@ def of_suback(topic_filter: str, code: int, name: str) -> Offline:
     del name  # 3.1.1 knows only one
     text = (
         f"the broker does not let this device subscribe to {topic_filter} (0x{code:02X}): let its access rules give "
-        "each user the topics of its own id (device-agent gateway broker-config writes such rules)"
+        "each user the topics of its own id (device-gateway broker-config writes such rules)"
     )
     return LockedOut("forbidden", text)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 import time
@@ -160,7 +161,8 @@ def check_state_dir(state_dir: Path, whose: str = "agent") -> Finding:
         with tempfile.TemporaryFile(dir=nearest) as file:
             file.write(b"x")
     except OSError as error:
-        text = f"{state_dir} cannot be written by this user: {error.strerror}; chown it, or set state_dir"
+        fix = "make room there" if error.errno in {errno.ENOSPC, errno.EDQUOT} else "chown it"
+        text = f"{state_dir} cannot be written by this user: {error.strerror}; {fix}, or set state_dir"
         return Finding("state_dir", Verdict.FAILED, text)
     room = os.statvfs(nearest)
     free_mb = room.f_bavail * room.f_frsize // 1_000_000

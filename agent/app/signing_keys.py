@@ -65,7 +65,8 @@ def make_pair(name: Path) -> KeyPair:
             private_path.unlink()
             raise
     except OSError as error:
-        raise ConfigurationError([f"{name}: the keys cannot be written: {error.strerror}"], "keys") from None
+        fault = f"{name}: the keys cannot be written: {error.strerror}; make room there, or name another folder"
+        raise ConfigurationError([fault], "keys") from None
     return KeyPair(key.key_id, private_path, public_path)
 
 

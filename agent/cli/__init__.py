@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from agent.cli.ending import end_quietly
 from agent.umask import close_umask
 
 CONFIG_VARIABLE = "DEVICE_AGENT_CONFIG"
@@ -16,7 +17,7 @@ CONFIG_VARIABLE = "DEVICE_AGENT_CONFIG"
 def main() -> None:
     """The program."""
     close_umask()
-    try:
+    with end_quietly():
         config_path = plain_run(sys.argv[1:], os.environ)
         if config_path is None:
             from agent.cli.program import device_agent
@@ -26,13 +27,6 @@ def main() -> None:
             from agent.cli.running import run_until_the_end
 
             run_until_the_end(config_path)
-    except BrokenPipeError:
-        # The reader of a listing went away, as head does: no reason for a traceback.
-        sys.stderr.close()
-        sys.exit(0)
-    except KeyboardInterrupt:  # before there is anything to stop in order
-        sys.stderr.write("Aborted!\n")
-        sys.exit(1)
 
 
 def plain_run(words: Sequence[str], environ: Mapping[str, str]) -> Path | None:

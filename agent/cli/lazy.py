@@ -14,8 +14,8 @@ from agent.bounded_text import bounded
 from agent.cli.variables import name_variables
 from agent.disk_refusal import disk_refusal
 
-_KNOW_DISKS: Final = frozenset({"run", "gateway"})
-"""Commands that wait for a disk instead of ending, and the group that has looked at the error itself."""
+_KNOW_DISKS: Final = frozenset({"run"})
+"""Commands that wait for a disk instead of ending."""
 
 
 class LazyGroup(click.Group):
@@ -23,11 +23,15 @@ class LazyGroup(click.Group):
 
     Args:
         lazy: name -> ``module:attribute`` of the command.
+        moved: name of a command that is elsewhere now -> what to type instead.
     """
 
-    def __init__(self, *args: Any, lazy: Mapping[str, str], **options: Any) -> None:
+    def __init__(
+        self, *args: Any, lazy: Mapping[str, str], moved: Mapping[str, str] | None = None, **options: Any
+    ) -> None:
         super().__init__(*args, **options)
         self._lazy = lazy
+        self._moved = moved
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, sorted."""
@@ -36,6 +40,8 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of this name; in a group with a prefix for variables each option has one called as itself."""
+        if self._moved and cmd_name in self._moved:
+            raise click.UsageError(f"{cmd_name!r} is {self._moved[cmd_name]!r} now, a program of its own", ctx)
         target = self._lazy.get(cmd_name)
         if target is None:
             return None

@@ -14,7 +14,6 @@ _COMMANDS: Final = {
     "config": "agent.cli.config:config",
     "diagnostics": "agent.cli.diagnostics:diagnostics",
     "doctor": "agent.cli.doctor:doctor",
-    "gateway": "agent.cli.gateway:gateway",
     "handlers": "agent.cli.plugins:handlers",
     "init": "agent.cli.init:init",
     "keys": "agent.cli.keys:keys",
@@ -28,6 +27,7 @@ _COMMANDS: Final = {
 @click.group(
     cls=LazyGroup,
     lazy=_COMMANDS,
+    moved={"gateway": "device-gateway"},
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(VERSION, prog_name="device-agent")

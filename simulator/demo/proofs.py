@@ -83,6 +83,7 @@ class AgentAccount:
     Attributes:
         accepted, delivered, waiting, set_aside, dropped: the counters of its outbox.
         stored: how many readings of this device the service gives back.
+        doubled: how many of these are there already, with the same time and values.
     """
 
     device: str
@@ -92,6 +93,7 @@ class AgentAccount:
     set_aside: int
     dropped: int
     stored: int
+    doubled: int = 0
 
 
 def prove_labels(made: Sequence[str], read_back: Sequence[str]) -> Proof:
@@ -230,6 +232,10 @@ def _not_accepted(account: ReadingAccount) -> list[str]:
         wrong.append(f"{account.device}: {account.unanswered} readings were sent and got no good answer")
     if not account.accepted:
         wrong.append(f"{account.device}: the service accepted no reading")
+    if account.misdated:
+        wrong.append(
+            f"{account.device}: {account.misdated} readings carry another time than that at which they were made"
+        )
     return wrong
 
 
@@ -265,13 +271,16 @@ def prove_agent_books(account: AgentAccount) -> Proof:
         wrong.append(f"{account.device}: took in {account.accepted}, but accounts for {leaving}")
     if account.stored != account.delivered:
         wrong.append(f"{account.device}: delivered {account.delivered}, but {account.stored} are stored")
+    if account.doubled:
+        wrong.append(f"{account.device}: {account.doubled} readings are stored more than once")
     if account.dropped:
         wrong.append(f"{account.device}: dropped {account.dropped} readings at a bound")
     if account.set_aside:
         wrong.append(f"{account.device}: the service refused {account.set_aside} readings for good")
     if not account.delivered:
         wrong.append(f"{account.device}: delivered no reading at all")
-    lost = max(0, account.accepted - leaving) + max(0, account.delivered - account.stored)
+    there = account.stored - account.doubled
+    lost = max(0, account.accepted - leaving) + max(0, account.delivered - there)
     return Proof(
         name="The real agent's books balance with the service's",
         held=account.accepted > 0 and not wrong,

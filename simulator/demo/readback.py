@@ -55,6 +55,14 @@ class DeviceReadBack:
             if WITNESS_KEY in row.values
         )
 
+    def times_by_sequence(self) -> tuple[tuple[int, float], ...]:
+        """Sequence number and time, epoch seconds, of the witness sensor's readings that the agent could date."""
+        return tuple(
+            (int(row.values[WITNESS_KEY]), row.recorded_s)
+            for row in self.readings
+            if WITNESS_KEY in row.values and not _TIME_FLAGS & row.values.keys()
+        )
+
 
 def read_device(client: ServiceClient, device_id: str) -> DeviceReadBack:
     """Read back every command and every reading of a device.

@@ -45,6 +45,8 @@ from simulator.report.values import (
 )
 
 _ANSWER_CHARACTERS: Final = 160
+_OFF_S: Final = 30.0
+"""A busy machine may take long from the sensor's program to the agent; no clock is ever this far off."""
 _MACHINE_CHARTS: Final = (
     ("This machine, by the real agent", "%", ("cpu_used_percent", "memory_used_percent", "disk_used_percent"), 1),
     ("CPU temperature", "°C", ("cpu_temperature_c",), 1),
@@ -87,7 +89,9 @@ def _witness_account(told: Told) -> ReadingAccount:
     """
     real = told.onboarded.cast.real
     witnessed = told.agent.witnessed()
-    stored = told.read_back[real.device_id].by_sequence()
+    device = told.read_back[real.device_id]
+    stored = device.by_sequence()
+    made_s = {made.fact.key: made.at_s for made in witnessed}
     return ReadingAccount(
         device=real.name,
         accepted=tuple(made.fact for made in witnessed),
@@ -98,12 +102,13 @@ def _witness_account(told: Told) -> ReadingAccount:
             killed_s=told.killed_s,
             restarted_s=told.restarted_s,
         ),
+        misdated=sum(abs(at_s - made_s.get(key, at_s)) > _OFF_S for key, at_s in device.times_by_sequence()),
     )
 
 
 def _agent_account(told: Told) -> AgentAccount:
     real = told.onboarded.cast.real
-    books = told.books or Books(0, 0, 0, 0, 0)
+    books, stored = told.books or Books(0, 0, 0, 0, 0), told.read_back[real.device_id].readings
     return AgentAccount(
         device=real.name,
         accepted=books.accepted,
@@ -111,7 +116,8 @@ def _agent_account(told: Told) -> AgentAccount:
         waiting=books.waiting,
         set_aside=books.set_aside,
         dropped=books.dropped,
-        stored=len(told.read_back[real.device_id].readings),
+        stored=len(stored),
+        doubled=sum(row in stored[:number] for number, row in enumerate(stored)),
     )
 
 

@@ -226,7 +226,7 @@ class AuditRecord:
         registrations: of an onboarding storm.
         failures: what was sent and not accepted although the scenario plans no such thing, one sentence each.
         unjudged: why it is not complete, one sentence each.
-        took_s: how long the reading back took; 0 where nobody measured it.
+        took_s: how long reading back and judging took; 0 where nobody measured it.
     """
 
     readings: StreamAudit | None
@@ -317,6 +317,7 @@ class RunRecord:
             (``commands.age[NAME].STATE``), like operations; in ``response``.
         load_began_at: when second 0 began: devices are made before it. Empty while they are, and in records of versions
             before this member.
+        seconds: how many of them were handed to ``seconds.jsonl``; 0 in the record of a run that has not ended.
         reasons: of the verdict; None while the run goes on, and in records of versions before this member.
         audited_at: when it was audited once more by ``fleet-simulator audit``; empty when it was not.
     """
@@ -352,6 +353,7 @@ class RunRecord:
     kind: str = "load"
     ages: Operations = field(default_factory=dict)
     load_began_at: str = ""
+    seconds: int = 0
     reasons: Reasons | None = None
     audited_at: str = ""
     format: str = RECORD_FORMAT

@@ -1,7 +1,7 @@
 """A broker on this machine for a demo or a trial: mosquitto where it is installed, else amqtt in this process.
 
 Both listen on loopback and take everybody: on one machine of one's own there is nobody to keep out. A broker for
-devices elsewhere is set up with ``device-agent gateway broker-config``.
+devices elsewhere is set up with ``device-gateway broker-config``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The gateway as its users run it: ``device-agent gateway run``, beside a local service and a local broker."""
+"""The gateway as its users run it: ``device-gateway run``, beside a local service and a local broker."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class GatewayProcess:
             ChildFailed: it could not be started.
         """
         self._log_begins = self._log.stat().st_size if self._log.exists() else 0
-        self._child.start([str(program_path("device-agent")), "gateway", "run", "--config", str(self.config_path)])
+        self._child.start([str(program_path("device-gateway")), "run", "--config", str(self.config_path)])
 
     def wait_until_ready(self) -> None:
         """Until devices are served both ways.
@@ -124,7 +124,7 @@ class GatewayProcess:
         return int(store.get("readings", 0)) + int(store.get("results", 0))
 
     def _ask(self, *words: str, good: tuple[int, ...]) -> dict[str, Any]:
-        program = [str(program_path("device-agent")), "gateway", *words, "--json", "--config", str(self.config_path)]
+        program = [str(program_path("device-gateway")), *words, "--json", "--config", str(self.config_path)]
         try:
             done = subprocess.run(program, capture_output=True, text=True, timeout=_ANSWER_S, check=False)
             if done.returncode in good:
@@ -132,7 +132,7 @@ class GatewayProcess:
             reason = done.stderr.strip()
         except (subprocess.TimeoutExpired, OSError, ValueError, TypeError) as error:
             reason = repr(error)
-        raise UnexpectedAnswer(f"'device-agent gateway {' '.join(words[:2])}' failed: {reason}")
+        raise UnexpectedAnswer(f"'device-gateway {' '.join(words[:2])}' failed: {reason}")
 
     def _serves(self) -> bool:
         with self._log.open("rb") as file:

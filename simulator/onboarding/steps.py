@@ -315,6 +315,8 @@ class LabelSession:
             return Answer.SHOWN_ANOTHER, "; ".join(wrong), ""
         self._qr_info = shown.qr_info
         detail = shown.product.name or ""
+        if not _shows_anything(shown):
+            return Answer.NONSENSE, "it shows no product, and no device_identifier", ""
         if shown.already_registered is None:
             return Answer.SHOWN_SILENT, detail, ""
         self.is_new = self.is_new or not shown.already_registered
@@ -436,6 +438,14 @@ def _is_proof(exchange: Exchange) -> bool:
     """Whether the client asked this by itself, to find out whose web page it had got; no action asks it."""
     path = exchange.path.partition("?")[0]
     return exchange.method == "GET" and path.endswith(PROOF_PATH) and "/onboarding/" not in path
+
+
+def _shows_anything(shown: ScanAnswer) -> bool:
+    """Whether the answer to a scan has any member that is known: an object of something else shows nothing."""
+    product = shown.product
+    return bool(product.product_id or product.name or shown.device_identifier or shown.qr_info) or (
+        shown.already_registered is not None
+    )
 
 
 def classify(error: AgentError) -> Answer:

@@ -17,6 +17,10 @@ from simulator.onboarding.exchange import Exchange
 from simulator.whole_files import cannot_write
 
 NAME: Final = "audit.jsonl"
+_SHOWN: Final = frozenset(
+    {"device_identifier", "what", "attempt", "method", "path", "sent_at", "status", "error", "request_id"}
+)
+"""What every line has that is shown of it."""
 
 
 class Trail(Protocol):
@@ -59,7 +63,7 @@ class AuditFile:
         self._lock = threading.Lock()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _cut_torn_line(path)
+            self._number = _cut_torn_line(path)
             self._file: IO[str] = path.open("a", encoding="utf-8")
         except OSError as problem:
             raise ConfigurationError([cannot_write(path, problem, "another --out")], "--out") from None
@@ -77,6 +81,7 @@ class AuditFile:
         """See :class:`Trail`."""
         answered = exchange.answered_s
         line = {
+            "number": 0,
             "run": self._run,
             "device_identifier": device,
             "what": what,
@@ -91,6 +96,8 @@ class AuditFile:
             "request_id": exchange.request_id or None,
         }
         with self._lock:
+            self._number += 1
+            line["number"] = self._number
             try:
                 self._file.write(redact(json.dumps(line, ensure_ascii=False)) + "\n")
                 self._file.flush()
@@ -98,28 +105,51 @@ class AuditFile:
                 raise ConfigurationError([cannot_write(self._path, problem, "another --out")], "--out") from None
 
 
-def _cut_torn_line(path: Path) -> None:
-    """Take away what a kill left of the last line."""
-    if path.exists():
-        with path.open("rb+") as file:
-            file.truncate(file.read().rfind(b"\n") + 1)
+def _cut_torn_line(path: Path) -> int:
+    """Take away what a kill left of the last line; how many lines there are."""
+    if not path.exists():
+        return 0
+    with path.open("rb+") as file:
+        raw = file.read()
+        file.truncate(raw.rfind(b"\n") + 1)
+    return raw.count(b"\n")
+
+
+def is_torn(path: Path) -> bool:
+    """Whether the last line of a trail, or of the one in a folder, has no end: there may have been more.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    raw = (path / NAME if path.is_dir() else path).read_bytes()
+    return bool(raw) and not raw.endswith(b"\n")
+
+
+def _read_line(line: str, where: str, number: int) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(line)
+    if missing := _SHOWN - told.keys():
+        raise KeyError(missing)
+    if told.get("number", number) != number:  # earlier versions wrote none
+        fault = f"{where} has the number {told['number']}: a line is missing, doubled or moved"
+        raise ConfigurationError([fault], "audit")
+    return told
 
 
 def read_trail(path: Path, device: str | None = None) -> Iterator[dict[str, Any]]:
     """The lines of a trail, or of one device in it; a last line that a kill tore off is left out.
 
     Raises:
-        ConfigurationError: it cannot be read.
+        ConfigurationError: it cannot be read, or lines are missing, doubled or moved: they are numbered.
     """
     file = path / NAME if path.is_dir() else path
     try:
         with file.open(encoding="utf-8") as lines:
-            for line in lines:
+            for number, line in enumerate(lines, 1):
                 if not line.endswith("\n"):
                     return
-                told = json.loads(line)
+                told = _read_line(line, f"{file}, line {number}", number)
                 if device is None or told["device_identifier"] == device:
                     yield told
-    except (OSError, ValueError, KeyError, TypeError) as problem:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else "it is no audit trail of a run"
         raise ConfigurationError([f"{file} cannot be read: {reason}"], "audit") from None

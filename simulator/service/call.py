@@ -120,11 +120,12 @@ class Call:
         service = self.service
         key = self.request_key()
         if key is None:
-            done = await service.writer.submit(operation)
+            done = await service.writer.submit(operation, len(self.body_bytes))
         else:
             with service.running_keys.hold(key):
                 done = await service.writer.submit(
-                    lambda connection: remember(connection, key, service.clock.now_ms(), operation)
+                    lambda connection: remember(connection, key, service.clock.now_ms(), operation),
+                    len(self.body_bytes),
                 )
         for device_seq in done.changed:
             service.waiters.wake(device_seq)

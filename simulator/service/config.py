@@ -9,9 +9,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from agent.errors import ConfigurationError
-from agent.gateway.connection_limits import ConnectionLimits
 from agent.wire.limits import QUOTA_PER_MINUTE
 from agent.wire.secret import Secret
+from gateway.http.connection_limits import ConnectionLimits
 from simulator.service.client_address import parse_networks
 from simulator.service.clock import ServiceClock, SystemClock
 from simulator.service.profiles.model import ServerProfile

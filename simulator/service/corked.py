@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from agent.gateway.http_protocol import HttpProtocol
+from gateway.http.protocol import HttpProtocol
 
 
 class CorkedTransport:

@@ -22,6 +22,8 @@ from simulator.service.faults import invalid
 PAGE_PARAMETERS: Final = frozenset({"limit", "cursor", "order"})
 PAGE_BYTES: Final = 4 * 1024 * 1024
 """Items of a page, as JSON; a single item may be larger."""
+PAGE_BYTES_HERE: Final = "service.page_bytes"
+"""In the scope of a request: instead of :data:`PAGE_BYTES`."""
 _INT64: Final = 2**63
 
 Row_co = TypeVar("Row_co", covariant=True)
@@ -56,7 +58,7 @@ class Page:
     parameters: Mapping[str, str]
     list_name: str
     path: str
-    max_bytes: int = PAGE_BYTES
+    max_bytes: int
 
 
 def read_page(call: Call, query: Mapping[str, str], *, default_order: str, sort_values: int) -> Page:
@@ -82,7 +84,8 @@ def read_page(call: Call, query: Mapping[str, str], *, default_order: str, sort_
     cursor = query.get("cursor")
     after = None if cursor is None else _read_cursor(cursor, list_name, sort_values)
     parameters = {name: value for name, value in query.items() if name != "cursor"}
-    return Page(limit, order == "asc", after, parameters, list_name, path)
+    max_bytes = call.scope.get(PAGE_BYTES_HERE, PAGE_BYTES)
+    return Page(limit, order == "asc", after, parameters, list_name, path, max_bytes)
 
 
 def read_int(query: Mapping[str, str], name: str, default: int, *, low: int, high: int) -> int:

@@ -18,12 +18,12 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from agent.gateway.certificates import make_certificates
-from agent.gateway.config import HttpConfig
-from agent.gateway.connection_limits import ConnectionLimits
-from agent.gateway.front_settings import http_settings
-from agent.gateway.http_front import HttpFront, HttpSettings
 from agent.wire.secret import Secret
+from gateway.certificates import make_certificates
+from gateway.config import HttpConfig
+from gateway.front_settings import http_settings
+from gateway.http.connection_limits import ConnectionLimits
+from gateway.http.front import HttpFront, HttpSettings
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from tests.conftest import require_program
@@ -224,7 +224,7 @@ def is_served_again(http: httpx.Client) -> bool:
 FRONT = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
-from agent.gateway.http_front import HttpFront, HttpSettings
+from gateway.http.front import HttpFront, HttpSettings
 from simulator.service.server import RunningService
 from tests.fake_desk import FakeDesk, FakeTokens
 front = HttpFront(HttpSettings(port=0), FakeDesk(), FakeTokens()) if sys.argv[1] == "gateway" else RunningService()
@@ -264,9 +264,9 @@ SILENT = """
 import resource, sys
 from datetime import UTC, datetime
 from pathlib import Path
-from agent.gateway import http_front
-from agent.gateway.certificates import make_certificates
-from agent.gateway.connection_limits import ConnectionLimits
+from gateway.http import front as http_front
+from gateway.certificates import make_certificates
+from gateway.http.connection_limits import ConnectionLimits
 from tests.fake_desk import FakeDesk, FakeTokens
 resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
 http_front._loop = lambda: sys.argv[2]

@@ -14,14 +14,14 @@ from agent.adapters.http_source import HttpSource
 from agent.adapters.http_uplink import HttpUplink
 from agent.core.values import Moment, Reading, Report, StoredReading
 from agent.errors import NotFound, StorageError, Unauthorized
-from agent.gateway import http_app
-from agent.gateway.http_app import Limits
-from agent.gateway.http_front import HttpFront, HttpSettings
-from agent.gateway.ports import DeskFull, Transport
 from agent.wire.auth import BearerToken
 from agent.wire.device_client import DeviceClient
 from agent.wire.extensions import ALL, COMMAND_EVENTS, COMMAND_TTL, LIST_PARAMETERS
 from agent.wire.secret import Secret
+from gateway.http import app as http_app
+from gateway.http.app import Limits
+from gateway.http.front import HttpFront, HttpSettings
+from gateway.ports import DeskFull, Transport
 from tests.fake_desk import FakeDesk, FakeTokens
 from tests.fakes import FakeClock
 

@@ -236,7 +236,7 @@ def test_a_device_that_looks_at_its_gateway_is_told_so_and_takes_no_command():
         front.close()
     assert report.is_gateway
     assert report.standing is Standing.GOOD, list(report_lines(report))
-    assert next(report_lines(report)).endswith("as device-agent gateway answers: 9 requests, read only")
+    assert next(report_lines(report)).endswith("as device-gateway answers: 9 requests, read only")
 
 
 # --- rules that are broken ----------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import json
 import socket
 from urllib.parse import urlsplit
 
-from agent.gateway.http_front import HttpFront, HttpSettings
+from gateway.http.front import HttpFront, HttpSettings
 from tests.fake_desk import FakeDesk, FakeTokens
 from tests.service_running import running
 

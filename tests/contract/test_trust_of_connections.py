@@ -25,16 +25,9 @@ from agent.app.checks import try_broker
 from agent.app.client import make_client
 from agent.app.server_probe import probe_server
 from agent.config import AgentConfig, Credentials
-from agent.core.budget import Budget
 from agent.doctor.network import _tls
-from agent.doctor.subject import Endpoint
+from agent.doctor.subject import Endpoint, Subject
 from agent.errors import AgentError
-from agent.gateway.config import GatewayConfig
-from agent.gateway.front_settings import mqtt_settings
-from agent.gateway.issuing import service_client
-from agent.gateway.mqtt_front import look_at_broker
-from agent.gateway.service.client import make_client as make_gateway_client
-from agent.gateway.service.meter import Meter
 from agent.token_store import TokenFile
 from agent.wire.auth import KeyPair
 from agent.wire.client import ServiceClient
@@ -42,6 +35,13 @@ from agent.wire.refreshing import RefreshingBearer
 from agent.wire.secret import Secret
 from agent.wire.token_calls import renew
 from agent.wire.tokens import TokenSet
+from gateway.config import GatewayConfig
+from gateway.core.budget import Budget
+from gateway.devices.issuing import service_client
+from gateway.front_settings import mqtt_settings
+from gateway.mqtt.front import look_at_broker
+from gateway.service.client import make_client as make_gateway_client
+from gateway.service.meter import Meter
 from simulator.cli import program
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.play.devices import Address, _broker
@@ -337,12 +337,65 @@ def test_the_services_authority_is_not_the_brokers(service, broker, tmp_path, th
     assert taken == [True, False]
 
 
+class Both:
+    """One configuration with a service and a broker, of which one has an authority of its own, and each connection."""
+
+    def __init__(self, folder: Path, service_port: int, broker_port: int, own: dict[str, dict[str, str]]) -> None:
+        self.broker_port = broker_port
+        self.token = folder / "token"
+        self.token.write_text("dat_" + "a" * 32)
+        self.token.chmod(0o600)
+        self.service = {"base_url": f"https://127.0.0.1:{service_port}", "timeout_s": 20} | own.get("service", {})
+        self.mqtt = {"host": "127.0.0.1", "port": broker_port, "tls": True} | own.get("mqtt", {})
+
+    def agent(self) -> tuple[Callable[[], object], Callable[[], object]]:
+        auth = {"mode": "bearer", "token_file": str(self.token)}
+        document = {"device": {"device_id": "d1"}, "auth": auth, "service": self.service, "mqtt": self.mqtt}
+        config = AgentConfig.model_validate(document)
+        service, mqtt = config.service, config.mqtt
+        assert service is not None
+        assert mqtt is not None
+
+        def ask_service() -> None:
+            with make_client(config, service, KEYS, "0") as client:
+                list(client.devices())
+
+        return ask_service, lambda: try_broker(config, mqtt, Credentials("", Secret("t" * 20)))
+
+    def gateway(self) -> tuple[Callable[[], object], Callable[[], object]]:
+        config = GatewayConfig.model_validate({"service": self.service, "mqtt": {"enabled": True, **self.mqtt}})
+        return (
+            lambda: list(make_gateway_client(config.service, KEYS, Meter(Budget(), time.monotonic), 1).devices()),
+            lambda: look_at_broker(mqtt_settings(config.mqtt, "gateway")),
+        )
+
+    def doctor(self) -> tuple[Callable[[], object], Callable[[], object]]:
+        auth = {"mode": "bearer", "token_file": str(self.token)}
+        document = {"device": {"device_id": "d1"}, "auth": auth, "service": self.service, "mqtt": self.mqtt}
+        looked_at: Any = SimpleNamespace(config=AgentConfig.model_validate(document))
+        service, broker = Subject.endpoints.__get__(looked_at)
+        return lambda: _tls(_subject(), service), lambda: _tls(_subject(), broker)
+
+
+@pytest.mark.parametrize("program", ["agent", "gateway", "doctor"])
+@pytest.mark.parametrize("trusting", ["service", "mqtt"])
+def test_of_one_configuration_only_the_connection_with_the_authority_trusts_it(program, trusting, tmp_path, theirs):
+    peers = Peer(theirs), Peer(theirs)
+    own = {trusting: {"ca_file": str(theirs.certificate)}}
+    for connect in getattr(Both(tmp_path, peers[0].port, peers[1].port, own), program)():
+        with contextlib.suppress(AgentError, OSError):
+            connect()
+    for peer in peers:
+        peer.close()
+    assert [peer.trusted for peer in peers] == [trusting == "service", trusting == "mqtt"]
+
+
 PLACES = {
     "agent/adapters/mqtt_session.py": {agent_broker, gateway_broker},
     "agent/app/server_probe.py": {agent_look_at_server},
     "agent/doctor/network.py": {doctor_service, doctor_broker},
-    "agent/gateway/issuing.py": {gateway_registrar},
-    "agent/gateway/service/client.py": {gateway_service},
+    "gateway/devices/issuing.py": {gateway_registrar},
+    "gateway/service/client.py": {gateway_service},
     "agent/wire/connection.py": {
         agent_service,
         agent_renewal,
@@ -367,7 +420,7 @@ def test_every_place_that_reads_authorities_has_its_row():
     reads = re.compile(r"(?<!def )(?:trust_store|service_trust)\(")
     found: dict[str, str] = {
         str(path.relative_to(ROOT)): path.read_text()
-        for room in ("agent", "simulator")
+        for room in ("agent", "gateway", "simulator")
         for path in (ROOT / room).rglob("*.py")
     }
     assert {name for name, text in found.items() if reads.search(text)} - {"agent/wire/trust.py"} == PLACES.keys()

@@ -17,12 +17,12 @@ from pathlib import Path
 import paho.mqtt.client as paho
 import pytest
 
-from agent.gateway.broker_config import BrokerSettings, device_passwords, write_broker_config
-from agent.gateway.certificates import make_certificates
-from agent.gateway.token_file import TokenFile
-from agent.gateway.tokens import make_token
 from agent.wire import topics
 from agent.wire.secret import Secret
+from gateway.certificates import make_certificates
+from gateway.devices.token_file import TokenFile
+from gateway.devices.tokens import make_token
+from gateway.mqtt.broker_config import BrokerSettings, device_passwords, write_broker_config
 from tests.conftest import require_program
 from tests.mosquitto import Mosquitto, find_mosquitto
 from tests.ports import free_port

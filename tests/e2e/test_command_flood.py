@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.gateway.token_file import FILE_NAME as TOKENS
-from agent.gateway.token_file import TokenFile
-from agent.gateway.tokens import make_token
+from gateway.devices.token_file import FILE_NAME as TOKENS
+from gateway.devices.token_file import TokenFile
+from gateway.devices.tokens import make_token
 from tests import command_flood
 from tests.canary import SECRET_KEY
 from tests.e2e.agent_bench import API_KEY, AgentProcess
@@ -114,7 +114,7 @@ def test_150_000_commands_take_bounded_memory_in_the_gateway(tmp_path):
         }
         config = tmp_path / "gateway.yaml"
         config.write_text(json.dumps(members))
-        gateway = AgentProcess(config, program=("gateway", "run"), DEVICE_GATEWAY_LOGGING__LEVEL="info")
+        gateway = AgentProcess(config, module="gateway.cli", DEVICE_GATEWAY_LOGGING__LEVEL="info")
         try:
             gateway.wait_for("commands=too_many device=d1 130000 or more", within_s=300)
             gateway.wait_for("commands=dropped device=d1", within_s=300)

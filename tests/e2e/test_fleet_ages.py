@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-from collections.abc import Iterator, Sequence
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +18,7 @@ import httpx
 import pytest
 import yaml
 
+from simulator.children import program_path
 from simulator.fleet.metrics.ages import COMMAND_AGE, READING_AGE, shown_ages
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.saturation import Limits, Saturation
@@ -26,13 +32,15 @@ from simulator.fleet.run.performing import Stage, perform
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.local import running_local
 from simulator.fleet.target.safety import permit
-from simulator.fleet.target.way import Way, way_to
+from simulator.fleet.target.way import TargetOptions, Way, find_way, way_to
 from tests.arrival_proxy import Log, arrival_proxy
 from tests.conftest import require_program
 from tests.mosquitto import find_mosquitto
+from tests.ports import free_port
 
 ANSWER_S = 0.05
 """What lies between the proxy's answer and the device, on a machine that does something else as well."""
+START_S = 60.0
 AWAY, FROZEN = (2.0, 6.0), (8.0, 12.0)
 PING, REFUSED = 5.0, 1.0
 COMMANDS = [
@@ -110,14 +118,22 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Way]:
         yield way_to(standing)
 
 
-def play(document: dict[str, Any], local: Way, folder: Path) -> tuple[RunRecord, Log]:
-    """Run a scenario through a proxy before everything that the fleet speaks to."""
+def play(
+    document: dict[str, Any],
+    local: Way,
+    folder: Path,
+    *,
+    away: tuple[float, float] = AWAY,
+    frozen: tuple[float, float] = FROZEN,
+    meanwhile: Callable[[Log], None] = lambda _log: None,
+) -> tuple[RunRecord, Log]:
+    """Run a scenario through a proxy before everything that the fleet speaks to; ``meanwhile`` in a thread."""
     folder.mkdir(exist_ok=True)
     path = folder / "scenario.yaml"
     path.write_text(yaml.safe_dump(document))
     urls = {url: httpx.URL(url).port for url in (local.base_url, local.gateway_url) if url}
     brokers = [local.broker_port] if local.broker_port else []
-    with arrival_proxy([port for port in urls.values() if port], brokers, away=AWAY, frozen=FROZEN) as proxy:
+    with arrival_proxy([port for port in urls.values() if port], brokers, away=away, frozen=frozen) as proxy:
         through = {url: url.replace(f":{port}", f":{proxy.ports[port]}") for url, port in urls.items() if port}
         way = replace(
             local,
@@ -127,7 +143,10 @@ def play(document: dict[str, Any], local: Way, folder: Path) -> tuple[RunRecord,
         )
         permissions = (permit(way.base_url, (), owned=False),)
         stage = Stage(read_scenario_file(path), way, folder / "run", permissions)
-        record = perform(stage, lambda _head: SilentView())
+        with ThreadPoolExecutor(1) as pool:
+            outage = pool.submit(meanwhile, proxy.log)
+            record = perform(stage, lambda _head: SilentView())
+            outage.result()
     return record, proxy.log
 
 
@@ -140,29 +159,103 @@ def agree(tally: Tally, truth: Sequence[float]) -> None:
         assert ages.percentile(percent) == pytest.approx(true_s, rel=0.02, abs=ANSWER_S), percent
 
 
-@pytest.mark.parametrize("combination", COMBINATIONS, ids=str)
-def test_the_ages_of_readings_and_commands_are_what_a_log_between_fleet_and_target_says(combination, local, tmp_path):
-    if combination.through == "gateway" and local.broker_port is None:
-        require_program("mosquitto")
-    record, log = play(combination.scenario(), local, tmp_path)
+def agree_on_readings(record: RunRecord, log: Log) -> None:
+    """Every reading that the log has as accepted has its age, and none is lost."""
     agree(record.ages[READING_AGE][OutcomeClass.OK], log.readings())
     assert len(log.readings()) > 150
     assert record.audit is not None
     assert record.audit.readings is not None
     assert (record.audit.readings.lost, record.audit.readings.accepted) == (0, len(log.readings()))
+
+
+def agree_on_commands(record: RunRecord, log: Log, ordered: int) -> None:
+    """Every command that was ordered has ended, and stands by its name and by its end state."""
+    ended, shown = list(log.commands([PING, REFUSED])), shown_ages(record.ages)
+    assert len(ended) == ordered
+    agree(shown[COMMAND_AGE][OutcomeClass.OK], [age_s for _, _, age_s in ended])
+    for kind, member in ((f"{COMMAND_AGE}[%s]", 0), (f"{COMMAND_AGE}.%s", 1)):
+        for value in {each[member] for each in ended}:
+            agree(shown[kind % value][OutcomeClass.OK], [each[2] for each in ended if each[member] == value])
+    assert {state for _, state, _ in ended} >= {"succeeded", "rejected"}
+
+
+@pytest.mark.parametrize("combination", COMBINATIONS, ids=str)
+def test_the_ages_of_readings_and_commands_are_what_a_log_between_fleet_and_target_says(combination, local, tmp_path):
+    if combination.through == "gateway" and local.broker_port is None:
+        require_program("mosquitto")
+    record, log = play(combination.scenario(), local, tmp_path)
+    agree_on_readings(record, log)
     summary = json.loads((make_reports(tmp_path / "run").page.parent / "summary.json").read_text())
     assert summary["ages"][READING_AGE]["ok"]["count"] == len(log.readings())
     # Half of the time was an outage: a threshold on ages says so.
     assert [result.held for result in record.thresholds][:2] == [False, True]
     if combination.level == "core":
-        ended = list(log.commands([PING, REFUSED]))
-        shown = shown_ages(record.ages)
-        agree(shown[COMMAND_AGE][OutcomeClass.OK], [age_s for _, _, age_s in ended])
-        # Every command that was ordered has ended, 15 s long 6 in a second, and stands by name and by end state.
-        assert len(ended) == 90
-        for kind, member in ((f"{COMMAND_AGE}[%s]", 0), (f"{COMMAND_AGE}.%s", 1)):
-            for value in {each[member] for each in ended}:
-                agree(shown[kind % value][OutcomeClass.OK], [each[2] for each in ended if each[member] == value])
-        assert {state for _, state, _ in ended} >= {"succeeded", "rejected"}
-        assert summary["ages"][COMMAND_AGE]["ok"]["count"] == len(ended)
+        agree_on_commands(record, log, round(15 * (PING + REFUSED)))
+        assert summary["ages"][COMMAND_AGE]["ok"]["count"] == len(log.ended)
         assert [result.held for result in record.thresholds][2:] == [False, True]
+
+
+class ServiceProcess:
+    """A service with its data on disk, which can be killed and started again at the same port."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        program = [str(program_path("fleet-simulator")), "service", "--port", str(self.port), "--rate-limit", "0"]
+        program += ["--data", str(self._folder), "--api-key", "mk_test", "--secret-key", "msk_test"]
+        self._process = subprocess.Popen(program, stdout=subprocess.DEVNULL)
+        until_s = time.monotonic() + START_S
+        while time.monotonic() < until_s:
+            with contextlib.suppress(httpx.TransportError):
+                httpx.get(f"{self.url}/openapi.json", trust_env=False)
+                return
+            time.sleep(0.05)
+        raise RuntimeError("the service did not start")
+
+    def send(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+
+def test_the_ages_are_right_when_the_service_itself_is_killed_and_later_frozen(tmp_path):
+    service, secret = ServiceProcess(tmp_path / "data"), tmp_path / "secret"
+    secret.write_text("msk_test")
+    secret.chmod(0o600)
+
+    def meanwhile(log: Log) -> None:
+        until_s = time.monotonic() + START_S
+        while not log.taken and time.monotonic() < until_s:
+            time.sleep(0.05)
+        time.sleep(2)
+        service.kill()
+        time.sleep(4)
+        service.start()
+        time.sleep(2)
+        service.send(signal.SIGSTOP)
+        time.sleep(4)
+        service.send(signal.SIGCONT)
+
+    document, never = Combination("core", "http_poll").scenario(), (1e9, 1e9)
+    document["phases"][0]["duration_s"] = 20
+    way = find_way(TargetOptions(service.url, "mk_test", secret))
+    try:
+        record, log = play(document, way, tmp_path, away=never, frozen=never, meanwhile=meanwhile)
+    finally:
+        service.send(signal.SIGCONT)
+        service.kill()
+    agree_on_readings(record, log)
+    agree_on_commands(record, log, round(20 * (PING + REFUSED)))
+    assert [result.held for result in record.thresholds] == [False, True, False, True]

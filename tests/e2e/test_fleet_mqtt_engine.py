@@ -16,10 +16,10 @@ import pytest
 import uvloop
 
 from agent.errors import LockedOut, Offline, TakenOver
-from agent.gateway.broker_config import BrokerSettings, write_broker_config
-from agent.gateway.tokens import mosquitto_password
 from agent.wire import topics
 from agent.wire.secret import Secret
+from gateway.devices.tokens import mosquitto_password
+from gateway.mqtt.broker_config import BrokerSettings, write_broker_config
 from simulator.fleet.engine.mqtt.engine import BrokerAddress, MqttSessions
 from simulator.fleet.engine.mqtt.ports import Arrival, Opening, Standing, Will
 from simulator.fleet.outcomes import OutcomeClass

@@ -211,12 +211,30 @@ def test_a_killed_worker_makes_the_run_inconclusive_and_declares_the_gap(service
     assert record.audit.readings.lost == 0
 
 
+class Stages(SilentView):
+    """Keeps what goes on outside of the load."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def stage(self, text: str, done: int = 0, whole: int = 0) -> None:
+        del done, whole
+        if text and text not in self.seen:
+            self.seen.append(text)
+
+
+def test_whoever_watches_sees_what_goes_on_before_and_after_the_load(service, tmp_path):
+    view = Stages()
+    run(service, tmp_path, lambda _head: view)
+    assert view.seen == ["planning", "preparing devices", "reading everything back", "making the reports"]
+
+
 def test_a_run_that_is_ended_while_its_reports_are_made_says_how_to_make_them(service, tmp_path, monkeypatch):
     monkeypatch.setattr(performing, "finish_run", lambda *_given: signal.raise_signal(signal.SIGINT))
     with pytest.raises(performing.EndedByHand) as ended:
         run(service, tmp_path)
-    fix = f"'fleet-simulator report {tmp_path / 'run'}' makes them"
-    assert str(ended.value) == f"ended by hand while its reports were being made: {fix}"
+    fix = f"'fleet-simulator report {tmp_path / 'run'}' makes the reports of what there is"
+    assert str(ended.value) == f"ended by hand at once: {fix}"
 
 
 def test_ctrl_c_ends_a_run_in_order_with_an_audit(service, tmp_path):
@@ -312,7 +330,7 @@ def test_faults_of_the_network_are_made_under_pure_load_too(service, tmp_path):
 def gateway(
     service: RunningService, start_mosquitto: Callable[..., Mosquitto], tmp_path: Path
 ) -> Iterator[dict[str, Any]]:
-    """The way through ``device-agent gateway run``, which stands between that service and a mosquitto of its own."""
+    """The way through ``device-gateway run``, which stands between that service and a mosquitto of its own."""
     broker = Broker(start_mosquitto().port, "mosquitto", shares=True)
     child = ChildProcess("gateway", tmp_path / "gateway.log")
     program = GatewayProcess(tmp_path / "gateway", child, tmp_path / "gateway.log")

@@ -39,7 +39,7 @@ class Journey:
 
     def run(self, *words, code=0):
         done = subprocess.run(
-            [sys.executable, "-m", "agent.cli", "gateway", *map(str, words)],
+            [sys.executable, "-m", "gateway.cli", *map(str, words)],
             cwd=self.folder,
             env={**os.environ, "DEVICE_GATEWAY_CONFIG": str(self.config)},
             stdin=subprocess.DEVNULL,
@@ -61,7 +61,7 @@ class Journey:
         self.config.write_text(text)
 
     def start(self, until="gateway=ready"):
-        gateway = AgentProcess(self.config, program=("gateway", "run"))
+        gateway = AgentProcess(self.config, module="gateway.cli")
         self._stack.callback(gateway.close)
         gateway.wait_for(until)
         return gateway

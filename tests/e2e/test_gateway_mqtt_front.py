@@ -15,16 +15,16 @@ import pytest
 from paho.mqtt.reasoncodes import ReasonCode
 
 from agent.adapters.clocks import SystemClock
-from agent.gateway.board import CommandBoard
-from agent.gateway.broker_config import LIMITS
-from agent.gateway.desk import Desk
-from agent.gateway.mqtt_front import MqttFront, MqttSettings, look_at_broker
-from agent.gateway.ports import Hints
-from agent.gateway.store.schema import FILE_NAME
-from agent.gateway.store.service import StoreService
-from agent.gateway.store.values import Bounds, Look, StoredCommand
 from agent.wire import topics
 from agent.wire.times import to_rfc3339
+from gateway.board import CommandBoard
+from gateway.desk import Desk
+from gateway.mqtt.broker_config import LIMITS
+from gateway.mqtt.front import MqttFront, MqttSettings, look_at_broker
+from gateway.ports import Hints
+from gateway.store.schema import FILE_NAME
+from gateway.store.service import StoreService
+from gateway.store.values import Bounds, Look, StoredCommand
 from tests.mosquitto import Mosquitto, end_client
 from tests.ports import free_port
 

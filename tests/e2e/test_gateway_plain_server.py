@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.gateway.token_file import FILE_NAME as TOKENS
-from agent.gateway.token_file import TokenFile
-from agent.gateway.tokens import make_token
 from agent.wire.times import to_rfc3339
+from gateway.devices.token_file import FILE_NAME as TOKENS
+from gateway.devices.token_file import TokenFile
+from gateway.devices.tokens import make_token
 from simulator.children import ChildProcess, Children, program_path
 from tests.e2e.agent_bench import AgentProcess
 from tests.mosquitto import Mosquitto
@@ -157,8 +157,8 @@ class Bench:
         (folder / "gateway.yaml").write_text(yaml.safe_dump(config))
 
     def start_gateway(self) -> None:
-        program = str(program_path("device-agent"))
-        self.gateway.start([program, "gateway", "run", "--config", str(self.folder / "gateway.yaml")])
+        program = str(program_path("device-gateway"))
+        self.gateway.start([program, "run", "--config", str(self.folder / "gateway.yaml")])
         log = self.folder / "gateway.log"
         self.gateway.wait_until(lambda: "mqtt=connected" in log.read_text(), "it served", SOON_S)
 

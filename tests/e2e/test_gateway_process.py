@@ -183,7 +183,7 @@ def test_status_tells_of_a_running_a_dead_and_a_stopped_gateway_and_a_hangup_tak
 
 
 def _status(rig: GatewayRig) -> dict[str, Any]:
-    command = [program_path("device-agent"), "gateway", "status", "--json", "--config", rig.folder / "gateway.yaml"]
+    command = [program_path("device-gateway"), "status", "--json", "--config", rig.folder / "gateway.yaml"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SOON_S, check=False)
     assert done.returncode in {0, 1}, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)

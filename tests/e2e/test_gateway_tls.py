@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from agent.errors import ConfigurationError
-from agent.gateway.certificates import make_certificates
-from agent.gateway.http_front import HttpFront, HttpSettings
+from gateway.certificates import make_certificates
+from gateway.http.front import HttpFront, HttpSettings
 from tests.certificates import Authority
 from tests.fake_desk import FakeDesk, FakeTokens
 

@@ -46,7 +46,7 @@ class Stage:
         return (f"--api-key={API_KEY}", f"--secret-key-file={self.key}")
 
 
-AGENT, SIMULATOR = "agent.cli", "simulator.cli"
+AGENT, GATEWAY, SIMULATOR = "agent.cli", "gateway.cli", "simulator.cli"
 Words = Callable[[Stage], tuple[str, ...]]
 
 # What each program is called with in a folder of its own, one after the other.
@@ -58,14 +58,14 @@ PROGRAMS: dict[str, tuple[tuple[str, Words], ...]] = {
         (AGENT, lambda _: ("diagnostics", "--config=device/agent/config.yaml", "--dir=bundles")),
     ),
     "gateway": (
-        (AGENT, lambda s: ("gateway", "init", "--dir=gateway", f"--base-url={s.url}", "--host=127.0.0.1",
+        (GATEWAY, lambda s: ("init", "--dir=gateway", f"--base-url={s.url}", "--host=127.0.0.1",
                            "--state-dir=state/gateway", "--mqtt")),
-        (AGENT, lambda _: ("gateway", "certificates", "--host=127.0.0.1", "--dir=tls")),
-        (AGENT, lambda _: ("gateway", "devices", "add", "--config=gateway/config.yaml", "--device-id=d1", "--no-check",
+        (GATEWAY, lambda _: ("certificates", "--host=127.0.0.1", "--dir=tls")),
+        (GATEWAY, lambda _: ("devices", "add", "--config=gateway/config.yaml", "--device-id=d1", "--no-check",
                            "--url=http://127.0.0.1:1", "--plain", "--config-out=handout/d1")),
-        (AGENT, lambda _: ("gateway", "devices", "add", "--config=gateway/config.yaml", "--device-id=d2", "--no-check",
+        (GATEWAY, lambda _: ("devices", "add", "--config=gateway/config.yaml", "--device-id=d2", "--no-check",
                            "--url=http://127.0.0.1:1", "--plain", "--qr-png=d2.png")),
-        (AGENT, lambda _: ("gateway", "broker-config", "--config=gateway/config.yaml", "--conf=broker/mosquitto.conf",
+        (GATEWAY, lambda _: ("broker-config", "--config=gateway/config.yaml", "--conf=broker/mosquitto.conf",
                            "--dir=broker/files", "--password-file=password", *_PLAIN)),
     ),
     "labels": (

@@ -21,12 +21,12 @@ import paho.mqtt.client as paho
 import pytest
 import yaml
 
-from agent.gateway.token_file import FILE_NAME as TOKENS
-from agent.gateway.token_file import TokenFile
-from agent.gateway.tokens import make_token
 from agent.wire import topics
 from agent.wire.commands import CommandResult, SendCommand
 from agent.wire.onboarding import RegisterDevice
+from gateway.devices.token_file import FILE_NAME as TOKENS
+from gateway.devices.token_file import TokenFile
+from gateway.devices.tokens import make_token
 from simulator.children import ChildProcess, program_path
 from tests.conftest import require_program
 from tests.e2e.agent_bench import wait_until

@@ -16,15 +16,15 @@ import paho.mqtt.client as paho
 import pytest
 import yaml
 
-from agent.gateway.share import Share
-from agent.gateway.token_file import FILE_NAME, TokenFile
-from agent.gateway.tokens import make_token
 from agent.wire import topics
 from agent.wire.client import KeyPair, ServiceClient
 from agent.wire.commands import SendCommand
 from agent.wire.onboarding import RegisterDevice
 from agent.wire.products import NewProduct
 from agent.wire.secret import Secret
+from gateway.core.share import Share
+from gateway.devices.token_file import FILE_NAME, TokenFile
+from gateway.devices.tokens import make_token
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from tests.e2e.agent_bench import API_KEY, SECRET_KEY, AgentProcess
@@ -96,7 +96,7 @@ class Site:
         self.gateways = [self.start(index) for index in range(2)]
 
     def start(self, index: int) -> AgentProcess:
-        gateway = AgentProcess(self._folder / f"gateway-{index}.yaml", program=("gateway", "run"))
+        gateway = AgentProcess(self._folder / f"gateway-{index}.yaml", module="gateway.cli")
         self._stack.callback(gateway.close)
         gateway.wait_for("mqtt=connected", SOON_S)
         gateway.wait_for("are served", SOON_S)

@@ -25,11 +25,13 @@ from simulator.fleet.run import performing
 from simulator.fleet.run.hall import Hall
 from simulator.fleet.run.performing import Stage, perform
 from simulator.fleet.scenario.reading import read_scenario_file
+from simulator.fleet.target.local import running_local
 from simulator.fleet.target.safety import permit
-from simulator.fleet.target.way import TargetOptions, find_way
+from simulator.fleet.target.way import TargetOptions, find_way, way_to
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
 from tests import sudden_ends
+from tests.conftest import require_program
 from tests.sudden_ends import END, LIST, Sudden
 
 API_KEY, SECRET_KEY = "mk_sudden_ends", "msk_sudden_ends_0123456789"
@@ -50,9 +52,59 @@ WORKER_ENDS: Final = {
 
 NOT_ENDED: Final = {
     "MainThread": "runs the loop: its end is that of uvloop's task, run.<locals>.wrapper",
-    "http-connect": "an attempt to connect, which may be under way: see test_http_engine",
-    "slow-end": "closes slow connections at a fault's end",
+    "http-connect": "an attempt to connect, which may be under way: ended below",
+    "slow-end": "closes slow connections at a fault's end: ended below",
 }
+
+NOT_OF_KINDS: Final[dict[str, Any]] = {"faults": [], "thresholds": [], "workers": None}
+"""What the scenario of a core run has and other kinds refuse."""
+STORM: Final = {
+    "kind": "onboarding_storm",
+    "onboarding": {"rate_per_s": 50, "races": 0.5, "remove": 0.5},
+    **NOT_OF_KINDS,
+    "fleet": {"devices": 200, "identities": {"prefix": "sudden-"}},
+}
+LIMITER: Final = {
+    "kind": "limiter",
+    "level": "wire",
+    "fleet": {"devices": 1},
+    "limiter": {"quota": 1000, "window_s": "1m"},
+    "phases": [{"name": "hold", "kind": "hold", "duration_s": "4m"}],
+    "seed": None,
+    "target": {"transport": "http_poll"},
+    **NOT_OF_KINDS,
+}
+BACKFILL: Final = {
+    "kind": "backfill",
+    "backfill": {"history_s": "3d"},
+    "fleet": {"devices": 4, "models": [{"telemetry": {"every_s": 1, "batch": 500}}]},
+    "phases": [{"name": "history", "kind": "hold", "duration_s": "4m"}],
+    **NOT_OF_KINDS,
+    "workers": 1,
+}
+BARRIER: Final = {
+    "phases": [
+        {"name": "first", "kind": "hold", "duration_s": 1, "until": "online >= 0", "until_within_s": 30},
+        {"name": "second", "kind": "hold", "duration_s": 3},
+    ]
+}
+OTHER_ENDS: Final = [
+    ({}, "next:http-connect", "http-connect"),
+    ({}, "next:slow-end", "slow-end"),
+    (BARRIER, "next:phase-plan", "phase-plan"),
+    (STORM, "arrivals", "arrivals"),
+    (STORM, "next:sudden", "sudden-"),
+    (STORM, "next:StormPlay._register", "sudden-"),
+    (STORM, "next:StormPlay._remove", "sudden-"),
+    (LIMITER, "limiter", "limiter"),
+    (BACKFILL, "backfill", "backfill-"),
+]
+"""What only some runs have, or have for moments: their scenario, the part, and how the name begins that the run has."""
+MQTT_ENDS: Final = {
+    "mqtt-connect": "ended below",
+    "MqttSessions._resolve": "looks up the broker's address: mqtt-connect waits for it, and gets its error",
+}
+OF_KINDS: Final = {"arrivals", "sudden", "StormPlay._register", "StormPlay._remove", "limiter", "backfill"}
 
 
 @pytest.fixture(autouse=True)
@@ -71,9 +123,8 @@ def silent(_head: RunHead) -> RunView:
     return SilentView()
 
 
-def run(
-    service: RunningService, tmp_path: Path, make_view: Callable[[RunHead], RunView] = silent, **changes: Any
-) -> RunRecord:
+def scenario(**changes: Any) -> dict[str, Any]:
+    """A short one, with these members changed; None leaves one out."""
     document = {
         "scenario": "sudden",
         "seed": 5,
@@ -87,8 +138,14 @@ def run(
         "thresholds": ["audit.lost == 0"],
         **changes,
     }
+    return {name: value for name, value in document.items() if value is not None}
+
+
+def run(
+    service: RunningService, tmp_path: Path, make_view: Callable[[RunHead], RunView] = silent, **changes: Any
+) -> RunRecord:
     path, secret = tmp_path / "sudden.yaml", tmp_path / "secret"
-    path.write_text(yaml.safe_dump(document))
+    path.write_text(yaml.safe_dump(scenario(**changes)))
     secret.write_text(SECRET_KEY)
     secret.chmod(0o600)
     way = find_way(TargetOptions(service.base_url, API_KEY, secret))
@@ -122,6 +179,28 @@ def test_a_run_is_inconclusive_when_a_part_of_its_worker_ends(part, service, tmp
     check_inconclusive(record, tmp_path, WORKER_ENDS[part])
     assert record.audit is not None
     assert not record.audit.complete
+
+
+@pytest.mark.parametrize("case", OTHER_ENDS, ids=[part for _, part, _ in OTHER_ENDS])
+def test_a_run_is_inconclusive_when_a_part_of_its_kind_ends(case, service, tmp_path, monkeypatch):
+    changes, part, name = case
+    monkeypatch.setattr(performing, "work", sudden_ends.work)
+    monkeypatch.setenv(END, part)
+    record = run(service, tmp_path, **changes)
+    check_inconclusive(record, tmp_path, f"worker 0: {name}")
+    assert "ended unexpectedly: Sudden" in " | ".join(record.verdict.sentences)
+
+
+@pytest.mark.parametrize("case", [(STORM, "arrivals"), (LIMITER, "limiter"), (BACKFILL, "backfill")])
+def test_every_thread_and_task_of_other_kinds_of_runs_stands_in_the_tables(case, service, tmp_path, monkeypatch):
+    changes, part = case
+    monkeypatch.setattr(performing, "work", sudden_ends.work)
+    monkeypatch.setenv(END, part)  # the limiter's test takes four minutes to its end
+    monkeypatch.setenv(LIST, str(tmp_path / "parts"))
+    run(service, tmp_path, **changes)
+    found = set((tmp_path / "parts").read_text().split("\n"))
+    assert part in found
+    assert found <= {*WORKER_ENDS, *NOT_ENDED, *OF_KINDS}
 
 
 def end_suddenly(*_: object) -> None:
@@ -187,3 +266,45 @@ def test_the_address_for_prometheus_is_served_again_and_the_conductor_has_no_oth
     assert scraper.threads - before <= {"metrics", "service-reader", "service-look-up"}
     assert any("metrics ended unexpectedly: Sudden; they are served again" in note for note in scraper.notes)
     assert scraper.restarts == 'fleet_metrics_restarts_total{scenario="sudden"} 1.0'
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory) -> Iterator[Any]:
+    """Service, broker and gateway."""
+    require_program("mosquitto")
+    with running_local(tmp_path_factory.mktemp("up"), rate_limit=0, gateway=True) as service:
+        yield service
+
+
+MQTT: Final = {
+    "target": {"transport": "mqtt", "through": "gateway", "broker": {}},
+    "faults": [],
+    "thresholds": [],
+}
+
+
+def run_over_mqtt(standing: Any, tmp_path: Path) -> RunRecord:
+    path = tmp_path / "sudden.yaml"
+    path.write_text(yaml.safe_dump(scenario(**MQTT)))
+    way = way_to(standing)
+    permissions = tuple(permit(address, (), owned=False) for address in sorted(way.addresses))
+    return perform(Stage(read_scenario_file(path), way, tmp_path / "run", permissions), silent)
+
+
+def test_every_thread_and_task_of_a_run_over_mqtt_stands_in_the_tables(standing, tmp_path, monkeypatch):
+    monkeypatch.setattr(performing, "work", sudden_ends.work)
+    monkeypatch.setenv(LIST, str(tmp_path / "parts"))
+    record = run_over_mqtt(standing, tmp_path)
+    assert record.verdict.word is Word.PASSED, record.verdict
+    found = set((tmp_path / "parts").read_text().split("\n"))
+    assert "plan" in found
+    assert found <= {*WORKER_ENDS, *NOT_ENDED, *MQTT_ENDS}
+
+
+@pytest.mark.parametrize("part", ["next:mqtt-connect", "plan"])
+def test_a_run_over_mqtt_is_inconclusive_when_a_part_of_it_ends(part, standing, tmp_path, monkeypatch):
+    monkeypatch.setattr(performing, "work", sudden_ends.work)
+    monkeypatch.setenv(END, part)
+    record = run_over_mqtt(standing, tmp_path)
+    name = "plan" if part == "plan" else "mqtt-connect"
+    check_inconclusive(record, tmp_path, f"worker 0: {name} ended unexpectedly: Sudden")

@@ -68,7 +68,7 @@ def gateway_of(pid: int) -> int:
     children = [
         int(child) for file in Path(f"/proc/{pid}/task").glob("*/children") for child in file.read_text().split()
     ]
-    return next(child for child in children if b"\0gateway\0" in Path(f"/proc/{child}/cmdline").read_bytes())
+    return next(child for child in children if b"device-gateway" in Path(f"/proc/{child}/cmdline").read_bytes())
 
 
 def test_the_thread_of_a_broker_in_this_process_is_looked_after(tmp_path, monkeypatch):

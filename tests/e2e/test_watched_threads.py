@@ -23,9 +23,9 @@ import httpx
 import pytest
 import yaml
 
-from agent.gateway.token_file import FILE_NAME, TokenFile
-from agent.gateway.tokens import make_token
 from agent.runtime.supervisor import EXIT_CRASHED
+from gateway.devices.token_file import FILE_NAME, TokenFile
+from gateway.devices.tokens import make_token
 from simulator.children import program_path
 from simulator.service.server import RunningService
 from tests import canary
@@ -104,7 +104,7 @@ class Program:
         self._hook = f"threads-{os.getpid()}-{next(HOOKS)}"
         variables = {thread_hook.VARIABLE: self._hook}
         self._process = self._server.start(
-            [str(program_path("device-agent")), *self._words], self.log_file, variables=variables
+            [str(program_path(self._words[0])), *self._words[1:]], self.log_file, variables=variables
         )
         wait_until(lambda: self._ready in self.log())
 
@@ -177,7 +177,7 @@ def agent(server: ForkServer, service: RunningService, bench: AgentBench) -> Ite
     metrics = free_port()
     more = f"metrics: {{port: {metrics}}}\nsensors:\n  - {{name: board, type: system, interval_s: 1}}\n"
     bench.write_config(service.base_url, more=more)
-    words = ["run", "--config", str(bench.config)]
+    words = ["device-agent", "run", "--config", str(bench.config)]
     program = Program(server, bench.folder, words, ready="agent=ready", state_dir=bench.state_dir, metrics=metrics)
     yield program
     program.stop()
@@ -229,7 +229,7 @@ def test_the_connection_of_an_agent_to_its_broker_is_watched(server: ForkServer,
         "state_dir": str(state_dir),
     }
     config.write_text(yaml.safe_dump(settings))
-    words = ["run", "--config", str(config)]
+    words = ["device-agent", "run", "--config", str(config)]
     program = Program(server, tmp_path, words, ready="agent=ready", state_dir=state_dir)
     try:
         ends(program, "mqtt")
@@ -266,7 +266,7 @@ class Gateway(Program):
         }
         config = folder / "gateway.yaml"
         config.write_text(yaml.safe_dump(settings))
-        words = ["gateway", "run", "--config", str(config)]
+        words = ["device-gateway", "run", "--config", str(config)]
         super().__init__(server, folder, words, ready="gateway=ready", state_dir=state_dir, metrics=metrics)
 
     def poll(self, wait_s: float = 30.0) -> int:

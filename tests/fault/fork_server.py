@@ -25,8 +25,12 @@ from typing import Any, NoReturn
 
 _PR_SET_PDEATHSIG = 1
 _PACKET_BYTES = 65536
-_PROGRAMS = {"device-agent": "agent.cli:main", "fleet-simulator": "simulator.cli:main"}
-_PACKAGES = ("agent", "simulator.service", "simulator.cli")
+_PROGRAMS = {
+    "device-agent": "agent.cli:main",
+    "device-gateway": "gateway.cli:main",
+    "fleet-simulator": "simulator.cli:main",
+}
+_PACKAGES = ("agent", "gateway", "simulator.service", "simulator.cli")
 # Modules that want to be the main one, or that alembic loads by path.
 _LEFT_OUT = ("__main__", "migrations")
 
@@ -125,7 +129,7 @@ def _import_everything() -> None:
     # What httpx and pydantic put off until the first use.
     httpx.Client(trust_env=False, verify=False).close()  # noqa: S501 - it never connects
     for model in _subclasses(BaseModel):
-        if model.__module__.startswith(("agent.", "fault_")):
+        if model.__module__.startswith(("agent.", "gateway.", "fault_")):
             model.model_rebuild()
 
 

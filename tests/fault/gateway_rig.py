@@ -12,9 +12,9 @@ from typing import Self
 
 import yaml
 
-from agent.gateway.token_file import FILE_NAME as TOKENS
-from agent.gateway.token_file import TokenFile
-from agent.gateway.tokens import make_token
+from gateway.devices.token_file import FILE_NAME as TOKENS
+from gateway.devices.token_file import TokenFile
+from gateway.devices.tokens import make_token
 from simulator.children import ChildProcess, program_path
 from tests.fault.rig import Rig
 from tests.mosquitto import Mosquitto
@@ -54,8 +54,8 @@ class GatewayRig(Rig):
 
     def start_gateway(self) -> None:
         """Start it; it is not waited for."""
-        program = str(program_path("device-agent"))
-        self.gateway.start([program, "gateway", "run", "--config", str(self.folder / "gateway.yaml")])
+        program = str(program_path("device-gateway"))
+        self.gateway.start([program, "run", "--config", str(self.folder / "gateway.yaml")])
 
     def wait_for_gateway(self) -> None:
         """Until it serves."""

@@ -12,15 +12,15 @@ from typing import Any, Final
 
 import yaml
 
-from agent.gateway.store.schema import FILE_NAME as GATEWAY_DATABASE
-from agent.gateway.store.schema import open_or_replace
-from agent.gateway.store.values import CommandState
-from agent.gateway.token_file import FILE_NAME as TOKENS
-from agent.gateway.token_file import TokenFile
-from agent.gateway.tokens import make_token
 from agent.wire.onboarding import RegisterDevice
 from agent.wire.products import NewProduct
 from agent.wire.sensor_data import PostSensorData
+from gateway.devices.token_file import FILE_NAME as TOKENS
+from gateway.devices.token_file import TokenFile
+from gateway.devices.tokens import make_token
+from gateway.store.schema import FILE_NAME as GATEWAY_DATABASE
+from gateway.store.schema import open_or_replace
+from gateway.store.values import CommandState
 from simulator.children import ChildProcess, program_path
 from tests.fault.gateway_rig import GatewayRig
 from tests.fault.rig import API_KEY

@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 from agent.adapters.mqtt_session import Message
 from agent.core.values import Moment
 from agent.errors import AgentError, StorageError
-from agent.gateway.board import CommandBoard
-from agent.gateway.desk import Desk
-from agent.gateway.mqtt_outgoing import CommandPublisher
-from agent.gateway.ports import Hints
 from agent.runtime.service_clock import ServiceClock
 from agent.wire.times import parse_time, to_rfc3339
+from gateway.board import CommandBoard
+from gateway.desk import Desk
+from gateway.mqtt.outgoing import CommandPublisher
+from gateway.ports import Hints
 from tests.fault.test_wrong_clocks import Device, World
-from tests.unit.agent.gateway.test_service_side import Side
+from tests.unit.gateway.test_service_side import Side
 
 SLACK_S = 0.5
 """What a clock that is learned again after a restart may have lost, and what crystals drift apart."""

@@ -51,11 +51,15 @@ class LoopEndedByTest(SystemExit):
 
 
 def install() -> None:
-    """Have ``device-agent`` answer at the socket while it runs."""
+    """Have ``device-agent`` and ``device-gateway`` answer at the socket while they run."""
     import agent.cli
+    import gateway.cli
 
-    program = agent.cli.main
+    agent.cli.main = _answering(agent.cli.main)
+    gateway.cli.main = _answering(gateway.cli.main)
 
+
+def _answering(program: Callable[[], None]) -> Callable[[], None]:
     def main() -> None:
         if VARIABLE in os.environ:
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -65,7 +69,7 @@ def install() -> None:
             threading.Thread(target=_serve, args=(listener,), name=HOOK, daemon=True).start()
         program()
 
-    agent.cli.main = main
+    return main
 
 
 def ask(address: str, **request: Any) -> Any:

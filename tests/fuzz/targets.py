@@ -27,9 +27,6 @@ from agent.config.layer import parse_layer, read_trial
 from agent.config.load import load_config
 from agent.config.text import read_document
 from agent.errors import AgentError, ConfigurationError, InvalidMessage, InvalidQr, StorageError, UnexpectedAnswer
-from agent.gateway.http_answers import Fault
-from agent.gateway.http_requests import Request
-from agent.gateway.service.event_stream import read_events
 from agent.handlers.base import HandlerFailed
 from agent.handlers.executable import _json_result
 from agent.process.running import Ending, ProgramRun, last_line
@@ -55,6 +52,9 @@ from agent.wire.signed import parse_body, parse_envelope
 from agent.wire.signed_keys import SigningKey, TrustedKeys, public_pem, read_public_key, read_signing_key
 from agent.wire.times import parse_received_time, parse_time
 from agent.wire.tokens import parse_token_set
+from gateway.http.answers import Fault
+from gateway.http.requests import Request
+from gateway.service.event_stream import read_events
 from simulator.command.counter import CounterFile
 from simulator.login.request import SignInFailed, begin, query_of
 from tests.fakes import FakeClock

@@ -22,9 +22,9 @@ from agent.adapters.store.snapshot import read_snapshot
 from agent.cli.program import device_agent
 from agent.core.first_contact import RESOLUTION_S
 from agent.errors import StorageError
-from agent.gateway.token_file import FILE_NAME as TOKENS
-from agent.gateway.token_file import TokenFile
-from agent.gateway.tokens import make_token
+from gateway.devices.token_file import FILE_NAME as TOKENS
+from gateway.devices.token_file import TokenFile
+from gateway.devices.tokens import make_token
 from simulator.children import ChildProcess, Children, program_path
 from simulator.demo import programs
 from tests.e2e.agent_bench import wait_until
@@ -86,8 +86,8 @@ class AgentPlay:
     def start(self) -> None:
         """Start the gateway if it does not run, and the agent."""
         if self._gateway is not None and not self._gateway.running:
-            self._gateway.start(_program("gateway", "run", "--config", str(self.folder / "gateway.yaml")))
-        self._agent.start(_program("run", "--config", str(self.folder / "agent.yaml")))
+            self._gateway.start(_program("device-gateway", "run", "--config", str(self.folder / "gateway.yaml")))
+        self._agent.start(_program("device-agent", "run", "--config", str(self.folder / "agent.yaml")))
 
     def wait_for_first_contact(self, history: int) -> None:
         """Until the agent's journal has so many commands of its first answer; what is sent from now on is work."""
@@ -286,8 +286,8 @@ def _numbers(stored: list[Stored]) -> set[int]:
     return {int(row.values[READING]) for row in stored if READING in row.values}
 
 
-def _program(*arguments: str) -> list[str]:
-    return [str(program_path("device-agent")), *arguments]
+def _program(name: str, *arguments: str) -> list[str]:
+    return [str(program_path(name)), *arguments]
 
 
 def _keep(path: Path, secret: str) -> None:

@@ -77,7 +77,7 @@ def test_every_command_stands_on_the_page(writer):
 
 def test_every_configuration_key_is_described_and_numbers_have_a_unit(writer):
     from agent.config import AgentConfig
-    from agent.gateway.config import gateway_schema
+    from gateway.config import gateway_schema
 
     schemas = (AgentConfig.model_json_schema(), gateway_schema())
     keys = [key for schema in schemas for key in writer.configuration_keys(schema)]
@@ -127,9 +127,10 @@ def test_a_make_target_that_a_document_names_exists():
 
 
 def test_a_command_that_a_document_shows_exists(writer):
-    """In code blocks and code spans: ``device-agent WORD`` and ``fleet-simulator WORD``."""
+    """In code blocks and code spans: ``device-agent WORD`` and so on."""
     known = {found.path for found in writer.all_commands()}
-    shown = re.compile(r"(?:^(?: {4})?|[`$] ?)(device-agent|fleet-simulator) ([a-z]+)(?![\w./-])", re.MULTILINE)
+    names = r"(device-agent|device-gateway|fleet-simulator)"
+    shown = re.compile(rf"(?:^(?: {{4}})?|[`$] ?){names} ([a-z]+)(?![\w./-])", re.MULTILINE)
     unknown = [
         f"{name_of(path)}: {program} {word}"
         for path, text in texts()

@@ -75,7 +75,7 @@ def _look_for_gateway(notes: Notes, devices: Seen) -> None:
     message = value.get("message") if isinstance(value, dict) else None
     if devices.status == _NOT_FOUND and isinstance(message, str) and message.startswith("The gateway "):
         notes.is_gateway = True
-        words = "device-agent gateway answers, which stands before the server: what follows is the gateway's"
+        words = "device-gateway answers, which stands before the server: what follows is the gateway's"
         notes.note("server", "answered_by", "gateway", words)
 
 

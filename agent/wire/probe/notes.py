@@ -32,7 +32,7 @@ class Notes:
 
     Attributes:
         announced: the server's extensions; None while that is not known.
-        is_gateway: ``device-agent gateway`` answers.
+        is_gateway: ``device-gateway`` answers.
         findings: what the agent would find out.
         settings: keys of ``service.dialect`` that are needed.
         device: the record of the device under test, from the list of devices.

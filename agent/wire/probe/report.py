@@ -67,7 +67,7 @@ class ProbeReport:
     Attributes:
         base_url: of the server.
         may_write: whether it wrote to the server.
-        is_gateway: the answers are those of ``device-agent gateway``, which stands before the server.
+        is_gateway: the answers are those of ``device-gateway``, which stands before the server.
         requests: how many were sent.
         began_at: RFC 3339.
         requirements: the rules, in the order of the probe.

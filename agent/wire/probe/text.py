@@ -17,7 +17,7 @@ _COLUMN: Final = 9
 def report_lines(report: ProbeReport) -> Iterator[str]:
     """Each line without its end."""
     how = "with writing" if report.may_write else "read only"
-    whose = ", as device-agent gateway answers" if report.is_gateway else ""
+    whose = ", as device-gateway answers" if report.is_gateway else ""
     yield f"{report.base_url}{whose}: {report.requests} requests, {how}"
     yield ""
     yield from _rules(report)

@@ -7,6 +7,7 @@ The steps: look through the ledgers; read back (:mod:`simulator.fleet.audit.read
 from __future__ import annotations
 
 import heapq
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
@@ -76,13 +77,15 @@ async def audit_run(run: Path, pages: Pages, settings: AuditSettings, told: Told
         ConfigurationError: there are no ledgers, or no list of devices, they cannot be read, or are not of one run.
         StorageError: the disk does not take what is read back.
     """
+    began_s = time.monotonic()
     surveys = {path: survey(path) for path in find_ledgers(run)}
     check_of_one_run(surveys, settings.recorded)
     books = list(surveys.values())
     devices = read_devices(run)
     task = _task(books, devices)
     result = await read_back(task, pages, readback_path(run), told)
-    return _judge(run, books, devices, result, settings)
+    audit = _judge(run, books, devices, result, settings)
+    return replace(audit, took_s=time.monotonic() - began_s)
 
 
 def offers_of(run: Path) -> frozenset[str]:
@@ -249,13 +252,23 @@ def _rules(
             ordered_here=any(book.orders for book in books),
             results_listed=COMMAND_RESULTS in header.offers,
             lists_read=_lists_may_be_read(header),
-            ended_ms=max(book.last_ms for book in books),
+            ended_ms=_ended_ms(books, settings.recorded),
             late_after_ms=late_after_ms,
             read=result.commands_of,
             # Orders may be in any of the ledgers.
             partial=frozenset() if all_whole else frozenset(range(size)),
         ),
     )
+
+
+def _ended_ms(books: Sequence[LedgerSurvey], recorded: RecordedRun | None) -> int:
+    """The run's end on the wall clock, in milliseconds after its preparation.
+
+    Ledgers count from the moment at which workers begin, some seconds later: by their times alone the commands of these
+    last seconds would be another run's.
+    """
+    last_ms = max(book.last_ms for book in books)
+    return last_ms if recorded is None else max(last_ms, round(recorded.ended_s * 1000) - books[0].header.began_ms)
 
 
 def _added(one: Sums, other: Sums) -> Sums:

@@ -112,5 +112,8 @@ def _faults(devices: Sequence[AuditedDevice]) -> Iterator[str]:
 
 
 def _rows(file: Iterable[str]) -> Iterator[AuditedDevice]:
-    for row in csv.DictReader(file):
-        yield AuditedDevice(int(row["device"]), row["device_id"], row["name"])
+    for row in csv.DictReader(file, strict=True):
+        values = [row[column] for column in _COLUMNS]
+        if None in values:
+            raise ValueError(row)  # a line that was cut
+        yield AuditedDevice(int(values[0]), *values[1:])

@@ -47,6 +47,7 @@ class ReadingAccount:
         unsure: keys that may be stored or not: sent without an answer, or taken in while the power went.
         refused: how many the service refused for good.
         unanswered: how many were sent, got no good answer, and are not stored.
+        misdated: how many are stored with another time than that at which they were made.
     """
 
     device: str
@@ -55,6 +56,7 @@ class ReadingAccount:
     unsure: frozenset[int] = frozenset()
     refused: int = 0
     unanswered: int = 0
+    misdated: int = 0
 
 
 @dataclass(frozen=True, slots=True)

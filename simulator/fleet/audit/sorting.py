@@ -187,7 +187,10 @@ def _look_at(found: LedgerSurvey, frame: Frame) -> None:
     elif frame.kind == b"G":
         found.gaps.append(LedgerGap(**frame.json()))
     elif frame.kind == b"E":
-        found.counts = BookCounts(**frame.json())
+        counts = frame.json()
+        if not all(type(count) is int for count in counts.values()):
+            raise ValueError("counts that are none")
+        found.counts = BookCounts(**counts)
 
 
 def _look_at_readings(found: LedgerSurvey, records: Records) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from agent.bounded_text import bounded
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.wire import paths
 from agent.wire.extensions import LIST_PARAMETERS
@@ -21,8 +22,9 @@ from simulator.fleet.audit.telling import lines_of
 from simulator.fleet.cli.options import takes_target
 from simulator.fleet.faults.kinds import plans_refusals
 from simulator.fleet.record import AuditRecord, RunRecord
+from simulator.fleet.report.words import in_few_lines
 from simulator.fleet.report.writing import RUN_FILE, read_record
-from simulator.fleet.run.auditing import merge_audit
+from simulator.fleet.run.auditing import Merged, merge_audit
 from simulator.fleet.target.asking import Keyring, open_desk
 from simulator.fleet.target.safety import permit, read_targets
 from simulator.fleet.target.way import TargetOptions, Way, find_way
@@ -65,10 +67,11 @@ def audit_command(
     The record of the run gets the audit, its verdict is given anew, and its reports are made again.
 
     Exit codes: 0 nothing is wrong, 1 readings were refused although the scenario plans no such fault, 2 usage or wrong
-    keys, 3 not everything could be audited, 4 data lost, doubled, changed or unknown, 5 the target cannot be reached.
+    keys, 3 not everything could be audited, 4 data lost, doubled, changed or unknown, 5 the target cannot be
+    reached, or nothing is wrong and the record or a report could not be written.
     """
     settings = AuditSettings(late_after_s=late_after_s, findings_max=findings_max)
-    told: tuple[str, ...] = ()
+    merged = Merged(())
     with told_in_one_line():
         if (run / RUN_FILE).exists():
             record = read_record(run)
@@ -78,11 +81,12 @@ def audit_command(
         permit(way.base_url, read_targets(targets) if targets else (), owned=owned)
         audit = asyncio.run(_audit(run, way, settings))
         if (run / RUN_FILE).exists():
-            told = merge_audit(run, audit)
+            merged = merge_audit(run, audit)
     click.echo(json.dumps(asdict(audit), indent=1) if as_json else "\n".join(lines_of(audit)))
-    for sentence in told:
-        click.echo(sentence, err=True)
-    return exit_code_of_audit(audit)
+    for sentence in (*merged.sentences, *in_few_lines(merged.missing)):
+        click.echo(bounded(sentence), err=True)
+    code = exit_code_of_audit(audit)
+    return ExitCode.UNREACHABLE if merged.missing and code == ExitCode.GOOD else code
 
 
 def _recorded(record: RunRecord, run: Path) -> RecordedRun:

@@ -4,41 +4,72 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
+import time
 from pathlib import Path
 
 import click
 
+from agent.errors import ConfigurationError
 from simulator.exit_codes import ExitCode
 from simulator.fleet.cli.options import read_or_refuse, takes_python
 from simulator.fleet.plan.digest import digest_of
 from simulator.fleet.plan.forecast import forecast
 from simulator.fleet.plan.plan import plan_of
 from simulator.fleet.plan.words import describe
-from simulator.fleet.scenario.schema import scenario_schema
+from simulator.fleet.play.preview import preview
+from simulator.fleet.report.signal_plots import signals_page, terminal_plots
+from simulator.fleet.scenario.schema import schema_text
+from simulator.onboarding.cli.options import told_in_one_line
+from simulator.whole_files import cannot_write, write_whole
 
 
 @click.command("plan")
 @click.argument("scenario", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+@click.option("--signals", is_flag=True, help="Plot the first day of each reading, too.")
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the first day of each reading as an HTML page that loads nothing.",
+)
 @takes_python
-def plan_command(*, scenario: Path, as_json: bool, allow_python: bool) -> ExitCode:
+def plan_command(*, scenario: Path, as_json: bool, signals: bool, html: Path | None, allow_python: bool) -> ExitCode:
     """Print what a run of SCENARIO would do, without doing it and without asking the target for anything.
 
     Devices, phases on a time line, requests per second by operation, sockets, bytes, faults, quota, and the digest of
-    all events: the same scenario and seed have the same digest, however many workers play them. Exit codes: 0 it can
-    be run, 2 it has faults, all of which are told with line and column.
+    all events: the same scenario and seed have the same digest, however many workers play them. --signals plots what
+    the first device of each model reads from 00:00 UTC of today on, as wide as the terminal is; with --json its values
+    are in "signals". Exit codes: 0 it can be run, 2 it has faults, all of which are told with line and column, or the
+    page cannot be written.
     """
-    made = plan_of(read_or_refuse(scenario, allow_python=allow_python))
+    file = read_or_refuse(scenario, allow_python=allow_python)
+    made = plan_of(file)
     figures = forecast(made, digest_of(made))
+    with told_in_one_line():
+        days = preview(file, made, time.time()) if signals or html else ()
+        if html is not None:
+            _write_page(html, signals_page(file.scenario.scenario, days))
     if as_json:
-        click.echo(json.dumps(dataclasses.asdict(figures), indent=2))
+        values = {"signals": [dataclasses.asdict(day) for day in days]} if signals else {}
+        click.echo(json.dumps({**dataclasses.asdict(figures), **values}, indent=2))
     else:
-        click.echo("\n".join(describe(figures)))
+        plots = ("", *terminal_plots(days, shutil.get_terminal_size((100, 24)).columns)) if signals else ()
+        click.echo("\n".join((*describe(figures), *plots)))
+        if html is not None:
+            click.echo(f"signals: {html}")
     return ExitCode.GOOD
+
+
+def _write_page(path: Path, text: str) -> None:
+    try:
+        write_whole(path, text)
+    except OSError as error:
+        raise ConfigurationError([cannot_write(path, error, "another --html")], "--html") from None
 
 
 @click.command("scenario-schema")
 def schema_command() -> ExitCode:
     """Print the JSON Schema of scenarios, for an editor that completes keys and marks faults."""
-    click.echo(json.dumps(scenario_schema(), indent=2))
+    click.echo(schema_text(), nl=False)
     return ExitCode.GOOD

@@ -14,6 +14,7 @@ from simulator.fleet.report.exports import summary_json
 from simulator.fleet.report.making import make_reports
 from simulator.fleet.report.sheet_files import check_formats
 from simulator.fleet.report.summary import print_summary
+from simulator.fleet.report.words import in_few_lines
 from simulator.onboarding.cli.options import told_in_one_line
 
 
@@ -31,7 +32,7 @@ def report_command(*, folder: Path, as_json: bool, formats: tuple[str, ...]) -> 
     """Make all reports of a run anew, also of one that was killed or still goes on.
 
     FOLDER is what a run was given with --out. Made are report.html, summary.json, junit.xml, metrics.prom, and the
-    tables summary, phases, seconds, generator, gauges, faults, fault-devices and by-device, out of run.json,
+    tables summary, phases, seconds, generator, gauges, faults, fault-devices, findings and by-device, out of run.json,
     seconds.jsonl and the ledgers in audit/. Tables are CSV; --export parquet makes them as Parquet, too.
 
     Exit codes: 0 they are made, whatever the run's verdict; 2 the folder holds no run, or a damaged one, or Parquet
@@ -45,9 +46,9 @@ def report_command(*, folder: Path, as_json: bool, formats: tuple[str, ...]) -> 
         click.echo(summary_json(made.record), nl=False)
     else:
         print_summary(Console(), made.record)
-        if made.page.exists():
+        if made.page.exists() and not any(str(made.page) in sentence for sentence in made.missing):
             click.echo(f"report: {made.page}")
-    for sentence in made.missing:
+    for sentence in in_few_lines(made.missing):
         click.echo(bounded(f"Error: {sentence}"), err=True)
     if made.missing:
         return ExitCode.UNREACHABLE

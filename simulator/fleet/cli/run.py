@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from agent.bounded_text import bounded
 from agent.errors import ConfigurationError
 from simulator.exit_codes import ExitCode
 from simulator.fleet.cli.options import read_or_refuse, takes_formats, takes_python, takes_target
@@ -112,10 +113,10 @@ def _ended_by_hand(*, local: bool) -> Iterator[None]:
         left = ""
         if end.registered:
             left = "; the service of this run has ended with them" if local else _LEFT
-        click.echo(f"{end}{left}", err=True)
+        click.echo(bounded(f"{end}{left}"), err=True)
         raise click.exceptions.Exit(int(ExitCode.INTERRUPTED)) from None
     except KeyboardInterrupt:
-        click.echo("ended by hand before it began: nothing was sent", err=True)
+        click.echo("ended by hand: no load was under way", err=True)
         raise click.exceptions.Exit(int(ExitCode.INTERRUPTED)) from None
 
 

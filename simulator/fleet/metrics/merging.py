@@ -207,6 +207,11 @@ class Merger:
         return left
 
     @property
+    def given(self) -> int:
+        """How many seconds were given away, from 0 on without a hole."""
+        return self._next
+
+    @property
     def totals(self) -> Operations:
         """The run so far."""
         return {

@@ -5,7 +5,7 @@ nothing. Where a worker's seconds are gaps, or the run ended early, sums cannot 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -19,6 +19,7 @@ from simulator.fleet.record import EXIT_CODES, Operations, RunRecord, Second, Th
 from simulator.fleet.report.timeline import Totals
 from simulator.fleet.report.words import plural
 from simulator.fleet.report.writing import RUN_FILE, SECONDS_FILE, read_seconds
+from simulator.yaml_document import read_document
 
 _SHOWN: Final = 5
 
@@ -36,6 +37,8 @@ class Agreement:
         self._folder = folder
         self._totals = Totals()
         self._missing: list[int] = []
+        # At least as many as the run lasted; workers may have had their last words later.
+        self._seconds = max(record.seconds, math.ceil(record.duration_s))
 
     def passed_on(self, seconds: Iterable[Second]) -> Iterator[Second]:
         """The same seconds again, each added on the way."""
@@ -44,7 +47,7 @@ class Agreement:
             self._totals.take(second)
             yield second
         if not self._record.partial:
-            self._note_missing(math.ceil(self._record.duration_s))
+            self._note_missing(self._seconds)
 
     def doubts(self) -> tuple[str, ...]:
         """What does not fit together, one sentence each, once all seconds went by.
@@ -71,7 +74,7 @@ class Agreement:
 
     def _lacking(self) -> Iterator[str]:
         if self._missing:
-            whole = max(math.ceil(self._record.duration_s), self._totals.last_second + 1)
+            whole = max(self._seconds, self._totals.last_second + 1)
             yield (
                 f"{SECONDS_FILE} lacks {len(self._missing):,} of {plural(whole, 'second')} "
                 f"({_few([str(each) for each in self._missing])}), and no gap of the run accounts for them"
@@ -145,8 +148,27 @@ def _contradictions(record: RunRecord, folder: Path) -> Iterator[str]:
             yield f"{RUN_FILE}: the verdict is passed, and a threshold did not hold"
         if record.gaps or record.partial:
             yield f"{RUN_FILE}: the verdict is passed, and the run is not whole"
+    late = max((phase.end_s for phase in record.phases), default=0.0)
+    if late > record.duration_s + 1:
+        yield f"{RUN_FILE} has a phase until {late:.0f} s, and ended after {record.duration_s:.0f} s"
+    if other := [name for name, (one, two) in _of_scenario(record).items() if one != two]:
+        yield f"{RUN_FILE} is not of the scenario in it: {', '.join(other)}"
     if audit is None and record.ended_at and has_ledgers(folder):
         yield f"{RUN_FILE} has no audit, and ledgers are beside it: 'fleet-simulator audit' makes one"
+
+
+def _of_scenario(record: RunRecord) -> Mapping[str, tuple[object, object]]:
+    """What the record and the scenario in it both say; nothing of a scenario that is a program."""
+    document = read_document(record.scenario_text.encode("utf-8", "replace")).value
+    if not isinstance(document, dict):
+        return {}
+    fleet = document.get("fleet")
+    devices = fleet.get("devices", record.devices) if isinstance(fleet, dict) else record.devices
+    return {
+        "scenario": (document.get("scenario"), record.name),
+        "devices": (devices, record.devices),
+        "thresholds": (document.get("thresholds") or [], [result.expression for result in record.thresholds]),
+    }
 
 
 def _differing(found: Operations, recorded: Operations) -> Iterator[str]:

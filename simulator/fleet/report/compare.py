@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from agent.errors import ConfigurationError, InvalidMessage
-from simulator.fleet.metrics.ages import with_shown_ages
+from simulator.fleet.metrics.ages import READING_AGE, is_age, with_shown_ages
 from simulator.fleet.metrics.histogram import SHORTEST_S
 from simulator.fleet.metrics.stages import STAGE_OPERATIONS
 from simulator.fleet.metrics.subjects import ThresholdError
@@ -44,6 +44,8 @@ class Finding(StrEnum):
     WORSE = "worse"
     NOT_SHOWN = "no difference shown"
     TOO_FEW = "too few to say"
+    NOT_JUDGED = "not judged"
+    """One of the runs says nothing of its target, or what looks better comes of a run that lost data."""
 
 
 class Figure(StrEnum):
@@ -102,7 +104,13 @@ class Comparison:
     warnings: tuple[str, ...]
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
-    inconclusive: bool
+    unjudged: tuple[str, ...]
+    broken: tuple[str, ...]
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether B is worse in anything."""
+        return bool(self.broken) or self.count(Finding.WORSE) > 0
 
     def count(self, finding: Finding) -> int:
         """How many figures."""
@@ -134,7 +142,7 @@ def compare_runs(folder_a: Path, folder_b: Path, terms: Terms) -> Comparison:
     Raises:
         ConfigurationError: a folder holds no run or a damaged one, the scenarios differ, or there is no such phase.
     """
-    a, b = (_record(folder) for folder in (folder_a, folder_b))
+    a, b = (read_run(folder) for folder in (folder_a, folder_b))
     differing = scenario_differences(a, b)
     if differing and not terms.anyway:
         text = f"{folder_a} and {folder_b} are runs of different scenarios ({', '.join(differing)} differ)"
@@ -145,21 +153,52 @@ def compare_runs(folder_a: Path, folder_b: Path, terms: Terms) -> Comparison:
     )
     doubts = {label: _doubts(folder, record) for label, folder, record in (("A", folder_a, a), ("B", folder_b, b))}
     names_a, names_b = (_operations(drawn.blocks) for drawn in (drawn_a, drawn_b))
+    reasons = {"A": unfit(a), "B": unfit(b)}
+    unjudged = [f"{label} {reason}" for label, reason in reasons.items() if reason]
+    unjudged += [f"{label}: {each}" for label, found in doubts.items() for each in found]
     return Comparison(
         a,
         b,
         tuple(span.name for span in chosen_phases(a, terms.phase)) or ("the whole run",),
         terms.confidence,
         tuple(
-            difference
-            for name in sorted(names_a & names_b)
+            _as_far_as_it_says_anything(difference, b, is_judged=not unjudged)
+            for name in sorted(names_a & names_b, key=lambda name: (name != READING_AGE, not is_age(name), name))
             for difference in _differences(name, drawn_a, drawn_b, terms)
         ),
-        (*_warnings(a, b, differing), *(f"{label}: {each}" for label, found in doubts.items() for each in found)),
+        (*unjudged, *_warnings(a, b, differing)),
         tuple(sorted(names_a - names_b)),
         tuple(sorted(names_b - names_a)),
-        Word.INCONCLUSIVE in {a.verdict.word, b.verdict.word} or any(doubts.values()),
+        tuple(unjudged),
+        () if unjudged else tuple(_broken(a, b)),
     )
+
+
+def unfit(record: RunRecord) -> str:
+    """Why the figures of a run say nothing of its target, as the rest of a sentence about it; empty when they do."""
+    why = record.verdict.sentences[0] if record.verdict.sentences else ""
+    if record.verdict.word is Word.INCONCLUSIVE:
+        return f"is inconclusive: {why or 'its generator was the limit, or not everything was seen'}"
+    if record.partial or record.verdict.word in {Word.INTERRUPTED, Word.UNREACHABLE}:
+        return f"did not run to its end: {record.partial or why or record.verdict.word}"
+    return ""
+
+
+def _as_far_as_it_says_anything(difference: Difference, b: RunRecord, *, is_judged: bool) -> Difference:
+    # Whoever loses data has less to do: what looks better then is no merit.
+    is_bought = b.verdict.word is Word.LOST and difference.finding is Finding.BETTER
+    if is_bought or not is_judged:
+        return replace(difference, finding=Finding.NOT_JUDGED)
+    return difference
+
+
+def _broken(a: RunRecord, b: RunRecord) -> Iterator[str]:
+    if b.verdict.word is Word.LOST and a.verdict.word is not Word.LOST:
+        yield "B lost or changed data, and A did not"
+    held = {result.expression for result in a.thresholds if result.judged and result.held}
+    for result in b.thresholds:
+        if result.expression in held and result.judged and not result.held:
+            yield f"the threshold {result.expression} held in A, and does not in B"
 
 
 def scenario_differences(a: RunRecord, b: RunRecord) -> tuple[str, ...]:
@@ -191,7 +230,12 @@ def chosen_phases(record: RunRecord, phase: str | None) -> tuple[Span, ...]:
     return tuple(span for span in record.phases if span.kind != "ramp") or record.phases
 
 
-def _record(folder: Path) -> RunRecord:
+def read_run(folder: Path) -> RunRecord:
+    """The record of the run in a folder; of one that did not end, what its seconds tell.
+
+    Raises:
+        ConfigurationError: the folder holds no run or a damaged one.
+    """
     record = read_record(folder)
     return record if record.ended_at else unended(record, folder)
 
@@ -316,13 +360,11 @@ def _warnings(a: RunRecord, b: RunRecord, differing: Sequence[str]) -> Iterator[
     if differing:
         yield f"the scenarios differ: {', '.join(differing)}"
     for label, record in (("A", a), ("B", b)):
-        if record.verdict.word is Word.INCONCLUSIVE:
-            yield f"{label} is inconclusive: its generator was the limit, so this compares generators"
-        if record.verdict.word in {Word.INTERRUPTED, Word.UNREACHABLE}:
-            yield f"{label} did not run to its end"
+        if record.verdict.word is Word.LOST:
+            yield f"{label} lost or changed data" + ("; nothing of it is called better" if label == "B" else "")
         if record.gaps:
             yield f"{label} has gaps; their seconds are left out"
-    for what in ("machine", "version", "workers", "level", "transport"):
+    for what in ("seed", "machine", "version", "workers", "level", "transport"):
         one, other = getattr(a, what), getattr(b, what)
         if one != other:
             yield f"the {what} differs: {one} and {other}"

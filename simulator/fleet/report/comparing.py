@@ -15,15 +15,16 @@ from rich.text import Text
 from simulator.fleet.report.compare import Comparison, Difference, Estimate, Figure, Finding
 from simulator.fleet.report.words import DASH, count_text, percent_text, time_text
 
-_STYLES: Final = {
+STYLES: Final = {
     Finding.BETTER: "bold green",
     Finding.WORSE: "bold red",
     Finding.NOT_SHOWN: "",
     Finding.TOO_FEW: "dim",
+    Finding.NOT_JUDGED: "yellow",
 }
 
-_SHORT: Final = {Finding.NOT_SHOWN: "no difference", Finding.TOO_FEW: "too few"}
-_WIDE: Final = 120
+SHORT: Final = {Finding.NOT_SHOWN: "no difference", Finding.TOO_FEW: "too few"}
+WIDE: Final = 120
 _PLAIN: Final = 100
 _FORMS: Final[dict[Figure, Callable[[float], str]]] = {
     Figure.TIME: time_text,
@@ -42,20 +43,30 @@ def print_comparison(console: Console, found: Comparison) -> None:
     console.print(Text(f"compared: {phases}; intervals of {found.confidence:g} %", "dim"), soft_wrap=True)
     for warning in found.warnings:
         console.print(Text(f"! {warning}", "yellow"), soft_wrap=True)
-    console.print(_table(found, wide=console.width >= _WIDE))
+    console.print(_table(found, wide=console.width >= WIDE))
     for label, names in (("A", found.only_a), ("B", found.only_b)):
         if names:
             console.print(Text(f"only in {label}: {', '.join(names)}"), soft_wrap=True)
-    worse, better = found.count(Finding.WORSE), found.count(Finding.BETTER)
-    style = "bold red" if worse else "bold green" if better else "bold"
-    rest = found.count(Finding.NOT_SHOWN) + found.count(Finding.TOO_FEW)
-    console.print(Text(f"B is worse in {worse}, better in {better}; no difference shown in {rest}", style))
+    for sentence in found.broken:
+        console.print(Text(f"✕ {sentence}", "bold red"), soft_wrap=True)
+    style = "bold yellow" if found.unjudged else "bold red" if found.is_worse else "bold"
+    console.print(Text(conclusion(found), style), soft_wrap=True)
     console.print(
         Text(
             "Intervals tell how a run varies within itself, not from one run to the next: repeat what matters.", "dim"
         ),
         soft_wrap=True,
     )
+
+
+def conclusion(found: Comparison) -> str:
+    """What it comes to, in one sentence."""
+    if found.unjudged:
+        return f"nothing is judged: {'; '.join(found.unjudged)}"
+    worse, better = found.count(Finding.WORSE), found.count(Finding.BETTER)
+    rest = len(found.differences) - worse - better
+    broken = f"{len(found.broken)} of what A held does not hold in B; " if found.broken else ""
+    return f"{broken}B is worse in {worse}, better in {better}; no difference shown in {rest}"
 
 
 def comparison_json(found: Comparison) -> str:
@@ -68,7 +79,9 @@ def comparison_json(found: Comparison) -> str:
         "warnings": found.warnings,
         "only_a": found.only_a,
         "only_b": found.only_b,
-        "differences": [_finite(asdict(each)) for each in found.differences],
+        "unjudged": found.unjudged,
+        "broken": found.broken,
+        "differences": [finite(asdict(each)) for each in found.differences],
         "worse": found.count(Finding.WORSE),
         "better": found.count(Finding.BETTER),
     }
@@ -79,9 +92,10 @@ def _named(name: str, began_at: str, verdict: str) -> dict[str, str]:
     return {"name": name, "began_at": began_at, "verdict": verdict}
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """A value with null in the place of what is no number, which JSON has no word for."""
     if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
+        return {key: finite(each) for key, each in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -101,9 +115,14 @@ def _table(found: Comparison, *, wide: bool) -> Table:
             _text(each.figure, each.a, wide=wide),
             _text(each.figure, each.b, wide=wide),
             change_text(each),
-            Text(each.finding if wide else _SHORT.get(each.finding, each.finding), _STYLES[each.finding]),
+            Text(each.finding if wide else SHORT.get(each.finding, each.finding), STYLES[each.finding]),
         )
     return table
+
+
+def figure_text(figure: Figure, value: float) -> str:
+    """A figure as people read it; a dash where there is none."""
+    return _FORMS[figure](value)
 
 
 def change_text(each: Difference) -> str:

@@ -30,6 +30,7 @@ from simulator.fleet.report.sheet_files import PARQUET, OpenSheet, check_formats
 from simulator.fleet.report.sheets import (
     FAULT_DEVICES,
     FAULTS,
+    FINDINGS,
     GAUGES,
     GENERATOR,
     PHASES,
@@ -40,6 +41,7 @@ from simulator.fleet.report.sheets import (
     Sheet,
     fault_device_rows,
     fault_rows,
+    finding_rows,
     gauge_rows,
     generator_row,
     phase_rows,
@@ -58,7 +60,7 @@ FILES: Final = {
     "summary.json": "figures for scripts",
     **{
         f"{sheet.name}.csv": sheet.what
-        for sheet in (SUMMARY, PHASES, SECONDS, GENERATOR, GAUGES, FAULTS, FAULT_DEVICES, BY_DEVICE)
+        for sheet in (SUMMARY, PHASES, SECONDS, GENERATOR, GAUGES, FAULTS, FAULT_DEVICES, FINDINGS, BY_DEVICE)
     },
     "junit.xml": "phases, thresholds, audit and verdict for CI",
     "metrics.prom": "for Prometheus",
@@ -145,6 +147,7 @@ def _make_each(folder: Path, record: RunRecord, formats: Collection[str]) -> Mad
     tables.write(PHASES, phase_rows(by_phase.phases, moments))
     tables.write(FAULTS, fault_rows(record, moments))
     tables.write(FAULT_DEVICES, fault_device_rows(record, moments))
+    tables.write(FINDINGS, finding_rows(record))
     if has_ledgers(folder):
         tables.write_by_device(record)
     missing = list(tables.missing)
@@ -204,8 +207,10 @@ def unended(record: RunRecord, folder: Path) -> RunRecord:
     """The record of a run that did not end, completed out of its seconds.
 
     Raises:
-        ConfigurationError: a second is damaged.
+        ConfigurationError: a second is damaged, or the record has what only that of a run that ended has.
     """
+    if record.operations:
+        raise ConfigurationError([f"{folder / RUN_FILE}: it has no end, and yet the sums of a run that ended"])
     totals = Totals()
     for second in read_seconds(folder):
         totals.take(second)

@@ -112,6 +112,19 @@ FAULT_DEVICES: Final = Sheet(
 )
 
 
+FINDINGS: Final = Sheet(
+    "findings",
+    "what the audit found, by device",
+    (
+        ("device", Kind.TEXT),
+        ("device_id", Kind.TEXT),
+        ("kind", Kind.TEXT),
+        ("count", Kind.WHOLE),
+        ("key", Kind.TEXT),
+    ),
+)
+
+
 class Moments:
     """When something was, by the run's second.
 
@@ -203,6 +216,13 @@ def fault_device_rows(record: RunRecord, moments: Moments) -> Iterator[Row]:
     for span in record.faults:
         for device in devices_of(span):
             yield (moments.at(span.begin_s), span.name, span.kind, device)
+
+
+def finding_rows(record: RunRecord) -> Iterator[Row]:
+    """Rows of :data:`FINDINGS`: one for each reading or command that a finding names, one where it names none."""
+    for found in record.audit.findings if record.audit is not None else ():
+        for key in found.keys or (None,):
+            yield (found.name, found.device_id, found.kind, found.count, key)
 
 
 def devices_of(span: Span) -> Sequence[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from agent.errors import AgentError, ConfigurationError
@@ -11,6 +11,7 @@ from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import Gap, ThresholdResult, Word
 
 DASH: Final = "\u2013"
+_CANNOT: Final = ": cannot be written: "
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3600
 _FEW: Final = 10
@@ -134,3 +135,23 @@ def _three_digits(value: float) -> str:
     if size < 9.995:  # noqa: PLR2004 - where three digits round up to the next
         return f"{value:.2f}"
     return f"{value:.1f}" if size < 99.95 else f"{value:,.0f}"  # noqa: PLR2004 - likewise
+
+
+def in_few_lines(missing: Iterable[str]) -> list[str]:
+    """Sentences of the form ``FOLDER/FILE: cannot be written: REASON``, those of one folder and reason in one line.
+
+    Args:
+        missing: what could not be written; other sentences are given back as they are.
+    """
+    together: dict[tuple[str, str], list[str]] = {}
+    lines = []
+    for sentence in missing:
+        path, found, reason = sentence.partition(_CANNOT)
+        folder, _, name = path.rpartition("/")
+        if found:
+            together.setdefault((folder, reason), []).append(name)
+        else:
+            lines.append(sentence)
+    for (folder, reason), names in together.items():
+        lines.append(f"{folder}/{', '.join(names)}{_CANNOT}{reason}; make room there and run 'fleet-simulator report'")
+    return lines

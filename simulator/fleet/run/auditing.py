@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -22,33 +22,45 @@ _EARLIER: Final = "earlier audits"
 _OF_AUDIT: Final = "audit."
 
 
-def merge_audit(folder: Path, audit: AuditRecord) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What came of a record and its reports.
+
+    Attributes:
+        sentences: what a person should know of it: the verdict, or why the record stays as it is.
+        missing: what could not be written and why, a sentence each, such as on a full disk.
+    """
+
+    sentences: tuple[str, ...]
+    missing: tuple[str, ...] = ()
+
+
+def merge_audit(folder: Path, audit: AuditRecord) -> Merged:
     """Put an audit into the record of its run, and make all reports anew.
 
     Args:
         folder: of the run.
         audit: what was found now. The one that the record had stays in its extras, in words.
 
-    Returns:
-        What a person should know of it, a sentence each: the verdict, or why the record stays as it is.
-
     Raises:
         ConfigurationError: the folder holds a damaged run.
     """
     record = read_record(folder)
     if not record.ended_at and state_of(folder) == RUNNING:
-        return (f"{folder}: the run still goes on: its record stays as it is",)
+        return Merged((f"{folder}: the run still goes on: its record stays as it is",))
     if record.ended_at and record.reasons is None:
-        return (f"{folder}: the record is of an earlier version, which kept no reasons: it stays as it is",)
+        old = f"{folder}: the record is of an earlier version, which kept no reasons: it stays as it is"
+        return Merged((old,))
     try:
         record = with_audit(record if record.ended_at else _completed(record, folder), audit)
         write_whole(folder / RUN_FILE, record_text(record))
     except StorageError as error:
-        return (str(error),)
+        return Merged((), (str(error),))
     forget_running(folder)
     made = make_reports(folder)
     verdict = made.record.verdict
-    return (f"the run: {verdict.word}, exit code {verdict.exit_code}; {folder / 'report.html'}", *made.missing)
+    said = f"the run: {verdict.word}, exit code {verdict.exit_code}; {folder / 'report.html'}"
+    return Merged((said,), made.missing)
 
 
 def with_audit(record: RunRecord, audit: AuditRecord) -> RunRecord:

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from agent.errors import AgentError, StorageError
+from simulator.fleet.audit.coverage import RecordedRun
 from simulator.fleet.audit.findings import AuditSettings, audit_run
 from simulator.fleet.faults.kinds import plans_refusals
 from simulator.fleet.metrics.merging import Merger
@@ -52,7 +53,7 @@ MakeView = Callable[[RunHead], RunView]
 
 
 class EndedByHand(Exception):
-    """Somebody ended the run before its load began, or while its reports were being made; the text says how far it was.
+    """Somebody ended the run before its load began, or at once while it ended in order; the text says how far it was.
 
     Attributes:
         registered: devices that are at the target at least.
@@ -90,8 +91,8 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
     Raises:
         ConfigurationError: it cannot be run as the scenario says; nothing was sent.
         ServiceError: the target could not be prepared; no load was made, and there is no folder of a run.
-        EndedByHand: Ctrl-C, or a signal like it, before the load began or while the reports were being made. During
-            the load, and while everything is read back, it ends the run in order.
+        EndedByHand: Ctrl-C, or a signal like it, before the load began, or once more while the run was ended in order:
+            during the load, and while everything is read back, the first one does that.
     """
     scenario, plan = stage.file.scenario, plan_of(stage.file)
     workers = count_workers(scenario)
@@ -107,39 +108,50 @@ def perform(stage: Stage, make_view: MakeView) -> RunRecord:
         for need in needs:
             if not need.fits:
                 view.note(str(need), Tone.WARN)
-        registering = Registering(view)
+        record, prepared = _prepare(setting, head, folder, view)
         try:
-            view.stage("planning")
-            record = first_record(stage.file, stage.way.base_url, plan, head)
-            folder.keep(record)
-            view.stage("preparing devices")
-            prepared = asyncio.run(prepare(setting, registering))
-            view.stage("")
-        except AgentError:
-            folder.discard()
-            raise
+            record = _play(stage, setting, prepared, Hall(folder, view, record, prepared, scenario))
         except KeyboardInterrupt:
-            folder.discard()
-            far = f", at {registering.done:,} of {registering.whole:,}" if registering.whole else ""
-            sentence = f"ended by hand while devices were being prepared{far}: no load was made"
-            raise EndedByHand(sentence, registering.done) from None
-        hall = Hall(folder, view, record, prepared, scenario)
-        conducted, merger = _conduct(scenario, prepared, hall)
-        audit = _audit(setting, prepared, conducted, view)
-        try:
-            record = last_record(hall, conducted, merger, audit)
-            record = _report(folder, record, view, stage.formats)
-        except KeyboardInterrupt:
-            fix = f"'fleet-simulator report {stage.folder}' makes them"
-            raise EndedByHand(f"ended by hand while its reports were being made: {fix}") from None
+            fix = f"'fleet-simulator report {stage.folder}' makes the reports of what there is"
+            raise EndedByHand(f"ended by hand at once: {fix}") from None
         view.end(record)
     return record
+
+
+def _prepare(setting: Setting, head: RunHead, folder: RunFolder, view: RunView) -> tuple[RunRecord, Prepared]:
+    """What is known before the first second, and the devices; the folder is gone when there is no run."""
+    registering = Registering(view)
+    try:
+        view.stage("planning")
+        record = first_record(setting.file, setting.way.base_url, setting.plan, head)
+        folder.keep(record)
+        view.stage("preparing devices")
+        prepared = asyncio.run(prepare(setting, registering))
+        view.stage("")
+    except AgentError:
+        folder.discard()
+        raise
+    except KeyboardInterrupt:
+        folder.discard()
+        far = f", at {registering.done:,} of {registering.whole:,}" if registering.whole else ""
+        sentence = f"ended by hand while devices were being prepared{far}: no load was made"
+        raise EndedByHand(sentence, registering.done) from None
+    return record, prepared
+
+
+def _play(stage: Stage, setting: Setting, prepared: Prepared, hall: Hall) -> RunRecord:
+    """The load, the audit, the record and its reports."""
+    conducted, merger = _conduct(setting.file.scenario, prepared, hall)
+    audit = _audit(setting, prepared, conducted, hall.view)
+    record = last_record(hall, conducted, merger, audit)
+    return _report(hall.folder, record, hall.view, stage.formats)
 
 
 def _report(folder: RunFolder, record: RunRecord, view: RunView, formats: tuple[str, ...]) -> RunRecord:
     """All reports of the record; it passes no more when an error ends the making of them."""
     try:
-        made = finish_run(folder, record, formats)
+        with _stage(view, "making the reports"):
+            made = finish_run(folder, record, formats)
         missing = (*made.missing, *made.doubts)
     except AgentError:
         raise
@@ -190,6 +202,7 @@ def _audit(setting: Setting, prepared: Prepared, conducted: Conducted, view: Run
                 desk.pages,
                 AuditSettings(
                     late_after_s=setting.file.scenario.audit.late_after_s,
+                    recorded=RecordedRun(prepared.began_ms / 1000, time.time(), setting.file.scenario.fleet.devices),
                     refusals_planned=plans_refusals(fault.kind for fault in setting.file.scenario.faults),
                 ),
                 lambda done, whole: view.stage("reading everything back", done, whole),
@@ -197,7 +210,6 @@ def _audit(setting: Setting, prepared: Prepared, conducted: Conducted, view: Run
 
     try:
         _let_gateway_finish(setting, view)
-        began_s = time.monotonic()
         with _stage(view, "reading everything back"):
             audit = asyncio.run(read())
     except (AgentError, KeyboardInterrupt) as error:
@@ -209,7 +221,7 @@ def _audit(setting: Setting, prepared: Prepared, conducted: Conducted, view: Run
         return AuditRecord(None, None, complete=False, unjudged=(sentence,))
     missed = sum(summary.missed for summary in conducted.summaries.values())
     whole = audit.complete and not missed and len(conducted.summaries) == len(prepared.jobs)
-    return replace(audit, complete=whole, took_s=time.monotonic() - began_s)
+    return replace(audit, complete=whole)
 
 
 def _let_gateway_finish(setting: Setting, view: RunView) -> None:

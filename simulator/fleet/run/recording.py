@@ -155,6 +155,7 @@ def last_record(hall: Hall, conducted: Conducted, merger: Merger, audit: AuditRe
         audit=audit,
         command_stages=stages_of(totals),
         ages=ages_of(totals),
+        seconds=merger.given,
         commands=joined_ends(summary.commands for summary in summaries),
         slowest=tuple(
             sorted((found for summary in summaries for found in summary.slowest), key=lambda found: -found.count)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from simulator.fleet.scenario.model import Scenario
+
+
+def schema_text() -> str:
+    """The schema as a file holds it."""
+    return json.dumps(scenario_schema(), indent=2) + "\n"
 
 
 def scenario_schema() -> dict[str, Any]:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import json
+from collections.abc import Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Final
 
 from agent.errors import ConfigurationError
+from simulator.fleet.scenario.schema import scenario_schema, schema_text
 from simulator.whole_files import cannot_write, write_whole
 
 _SUFFIX: Final = ".yaml"
+SCHEMA_FILE: Final = "fleet-scenario.schema.json"
+_SCHEMA_LINE: Final = "# yaml-language-server: $schema="
+"""Editors with the YAML language server read the schema's path after it, from the file's folder."""
 
 
 def starter_names() -> list[str]:
@@ -34,29 +41,54 @@ def starter_text(name: str) -> str:
     return (_folder() / f"{name}{_SUFFIX}").read_text(encoding="utf-8")
 
 
-def write_starter(name: str, path: Path | None, *, force: bool) -> Path:
-    """Write one of them to a file.
+def write_scenario(path: Path, text: str, files: Mapping[str, str], *, force: bool) -> tuple[Path, ...]:
+    """Write a scenario, the files that it names, and the JSON Schema that its first line names for editors.
 
     Args:
-        name: which.
-        path: where to; None takes its name, in the current folder.
-        force: overwrite a file that is there.
+        path: of the scenario; the others come beside it.
+        text: of the scenario.
+        files: by name.
+        force: overwrite files that are there. A schema of this program always is.
 
     Returns:
-        The file.
+        What was written, the scenario first.
 
     Raises:
-        ConfigurationError: there is no such scenario, or the file is there or cannot be written.
+        ConfigurationError: a file is there already, or cannot be written; then none is there that was not before.
     """
-    text = starter_text(name)
-    target = path or Path(f"{name}{_SUFFIX}")
+    wanted = {
+        path: f"{_SCHEMA_LINE}{SCHEMA_FILE}\n{text}",
+        **{path.parent / name: content for name, content in files.items()},
+        path.parent / SCHEMA_FILE: schema_text(),
+    }
+    new: list[Path] = []
+    path_now = path
     try:
-        if target.exists() and not force:
-            raise ConfigurationError([f"{target} is there already; give --force, or another --out"], "--out")
-        write_whole(target, text)
+        there = [each for each in wanted if each.exists() and not (force or _is_our_schema(each))]
+        if there:
+            names = ", ".join(map(str, there))
+            is_one = "is" if len(there) == 1 else "are"
+            raise ConfigurationError([f"{names} {is_one} there already; give --force, or another --out"], "--out")
+        for path_now, content in wanted.items():
+            if not path_now.exists():
+                new.append(path_now)
+            write_whole(path_now, content)
     except OSError as error:
-        raise ConfigurationError([cannot_write(target, error, "another --out")], "--out") from None
-    return target
+        for each in new:
+            with contextlib.suppress(OSError):
+                each.unlink(missing_ok=True)
+        raise ConfigurationError([cannot_write(path_now, error, "another --out")], "--out") from None
+    return tuple(wanted)
+
+
+def _is_our_schema(path: Path) -> bool:
+    if path.name != SCHEMA_FILE:
+        return False
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(document, dict) and document.get("title") == scenario_schema()["title"]
 
 
 def _folder() -> Traversable:

@@ -102,7 +102,7 @@ def _quoted(text: str) -> str:
 
 
 def _ask(words: list[str], timeout_s: float) -> dict[str, Any]:
-    program = [str(program_path("device-agent")), "gateway", *words]
+    program = [str(program_path("device-gateway")), *words]
     try:
         done = subprocess.run(program, capture_output=True, text=True, timeout=timeout_s, check=False)
         if done.returncode in {0, 1}:  # 1: some devices have one already
@@ -110,4 +110,4 @@ def _ask(words: list[str], timeout_s: float) -> dict[str, Any]:
         reason = done.stderr.strip()
     except (subprocess.TimeoutExpired, OSError, ValueError, TypeError) as error:
         reason = repr(error)
-    raise UnexpectedAnswer(f"'device-agent gateway {words[0]}' failed: {reason}")
+    raise UnexpectedAnswer(f"'device-gateway {words[0]}' failed: {reason}")

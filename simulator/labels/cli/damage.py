@@ -48,7 +48,12 @@ option = partial(click.option, show_default=True, show_envvar=True)
 @option(
     "--must-fail",
     type=click.Path(path_type=Path),
-    help="Folder for labels that must not scan: per kind the mildest picture that none of the decoders reads.",
+    help="Folder for labels that must not scan: per kind the mildest picture that no decoder to be had reads.",
+)
+@option(
+    "--jsqr",
+    type=click.Path(path_type=Path),
+    help="With --must-fail: ask jsQR, too; the folder in which 'npm install jsqr' was run. Its code is run with Node.",
 )
 @option("--jobs", type=int, help="Processes at the same time.  [default: one per core]")
 @option("--json", "as_json", envvar=f"{_PREFIX}_JSON", is_flag=True, help="Print the result as JSON.")
@@ -61,6 +66,7 @@ def damage_command(
     seed: int,
     flip: bool,
     must_fail: Path | None,
+    jsqr: Path | None,
     jobs: int | None,
     as_json: bool,
 ) -> None:
@@ -79,6 +85,7 @@ def damage_command(
                 seed=seed,
                 flips=flip,
                 must_fail=must_fail,
+                jsqr=jsqr,
                 jobs=jobs if jobs is not None else os.cpu_count() or 1,
                 on_progress=on_progress,
             )
@@ -112,6 +119,8 @@ def _summary(batch: DamagedBatch) -> dict[str, object]:
         "pictures": sum(len(finding.samples) for finding in batch.findings),
         "must_fail": str(batch.must_fail) if batch.must_fail else None,
         "must_fail_pictures": sum(1 for finding in batch.findings if finding.must_fail) if batch.must_fail else 0,
+        "judged_by": list(batch.run.judged_by),
+        "not_asked": list(batch.not_asked),
         "manifest_json": str(batch.folder / "manifest.json"),
         "flips_csv": str(batch.folder / "flips.csv"),
     }
@@ -129,9 +138,11 @@ def _print_summary(batch: DamagedBatch) -> None:
         console.print(_flip_table(batch, flips))
     if batch.must_fail:
         console.print(
-            f"must fail  {summary['must_fail_pictures']} pictures in {escape(str(batch.must_fail))}: read by no "
-            f"decoder of {', '.join(batch.run.decoders)}; another one may read them"
+            f"must fail  {summary['must_fail_pictures']} pictures in {escape(str(batch.must_fail))}: not read by "
+            f"{escape(', '.join(batch.run.judged_by))}; another decoder may read them"
         )
+        for fix in batch.not_asked:
+            console.print(f"  not asked  {escape(fix)}")
     console.print(f"manifest   {escape(str(batch.folder / 'manifest.json'))}, manifest.csv and flips.csv")
 
 

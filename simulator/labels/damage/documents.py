@@ -26,12 +26,14 @@ class Run:
         severities: that were asked for, rising.
         kinds: names of the kinds.
         decoders: the panel's names.
+        judged_by: name and version of each decoder that does not read what must fail.
     """
 
     seed: int
     severities: tuple[float, ...]
     kinds: tuple[str, ...]
     decoders: tuple[str, ...]
+    judged_by: tuple[str, ...] = ()
 
 
 def sample_file(finding: Finding, number: int) -> str:
@@ -67,7 +69,8 @@ def flips_csv(run: Run, findings: Sequence[Finding]) -> bytes:
 def must_fail_json(run: Run, findings: Sequence[Finding]) -> bytes:
     """The manifest of the labels that must not scan, and for which label and kind there is none."""
     without = [{"label": finding.label, "kind": finding.kind} for finding in findings if not finding.must_fail]
-    return _dump({**_head(run), "pictures": _must_fail(run, findings), "without": without})
+    head = {**_head(run), "judged_by": list(run.judged_by)}
+    return _dump({**head, "pictures": _must_fail(run, findings), "without": without})
 
 
 def must_fail_csv(run: Run, findings: Sequence[Finding]) -> bytes:

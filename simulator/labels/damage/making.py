@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +17,8 @@ from simulator.labels.damage.label import load_labels
 from simulator.labels.damage.measuring import Finding
 from simulator.labels.damage.workers import Task, run_here, run_in_processes
 from simulator.labels.errors import LabelError
-from simulator.labels.symbol.decoders import Decoder, panel
+from simulator.labels.symbol.decoders import Decoder, panel, title
+from simulator.labels.symbol.witnesses import make_witnesses, missing_witnesses
 
 SEVERITIES: Final = (0.2, 0.4, 0.6, 0.8, 1.0)
 _CSV: Final = "manifest.csv"
@@ -34,12 +36,14 @@ class DamagedBatch:
         run: what was asked for.
         findings: one for each label and kind, by label, then in the order of the kinds.
         must_fail: the folder of labels that must not scan, when asked for.
+        not_asked: how to have each further decoder that could have judged those.
     """
 
     folder: Path
     run: Run
     findings: tuple[Finding, ...]
     must_fail: Path | None
+    not_asked: tuple[str, ...] = ()
 
 
 def damage_labels(
@@ -54,6 +58,7 @@ def damage_labels(
     jobs: int | None = None,
     decoders: Sequence[Decoder] | None = None,
     make_panel: Callable[[], tuple[Decoder, ...]] = panel,
+    jsqr: Path | None = None,
     on_progress: OnProgress | None = None,
 ) -> DamagedBatch:
     """Damage labels in every way asked for and write the pictures with what every decoder says about them.
@@ -67,17 +72,22 @@ def damage_labels(
         severities: above 0, up to 1.
         seed: another one puts scratches, stains and noise elsewhere.
         flips: search for the severity where each decoder loses each label.
-        must_fail: a folder for the mildest picture of each label and kind that nothing reads, patient looks included.
+        must_fail: a folder for the mildest picture of each label and kind that nothing reads, patient looks included:
+            neither the panel nor WeChat's detector, where it is installed, nor jsQR.
         jobs: processes at the same time; None works in this one, where a decoder that crashes takes the run with it.
         decoders: the panel, when the work is done in this process; by default what ``make_panel`` makes.
         make_panel: makes the panel; with ``jobs`` in each process, so it must be a function of a module.
-        on_progress: told after each label and kind.
+        jsqr: with ``must_fail``, the folder whose ``node_modules`` holds jsQR.
+        on_progress: called after each label and kind.
 
     Raises:
         LabelError: bad argument, a picture that is no clean label, a folder that cannot be written.
     """
     readers = tuple(make_panel() if decoders is None else decoders)
     run = _check(kinds, severities, seed, readers, jobs)
+    witnesses = _witnesses(must_fail, jsqr)
+    if must_fail is not None:
+        run = replace(run, judged_by=tuple(title(one) for one in (*readers, *witnesses)))
     clean = load_labels(labels)
     folder = DamageFolder(Path(out))
     failing = None if must_fail is None else DamageFolder(Path(must_fail), option="--must-fail")
@@ -86,8 +96,11 @@ def damage_labels(
         for label in clean
         for kind in run.kinds
     ]
-    here = run_here(tasks, readers)
-    working = here if jobs is None else run_in_processes(tasks, jobs=jobs, make_panel=make_panel)
+    if jobs is None:
+        working = run_here(tasks, readers, witnesses)
+    else:
+        make = tuple if must_fail is None else partial(make_witnesses, jsqr)
+        working = run_in_processes(tasks, jobs=jobs, make_panel=make_panel, make_witnesses=make)
     pictures = _Pictures(run, folder, failing)
     for done, (number, finding) in enumerate(working, start=1):
         pictures.write(number, finding)
@@ -100,7 +113,17 @@ def damage_labels(
     if failing:
         failing.write(_CSV, documents.must_fail_csv(run, findings))
         failing.finish(documents.must_fail_json(run, findings))
-    return DamagedBatch(folder.path, run, findings, failing.path if failing else None)
+    if failing is None:
+        return DamagedBatch(folder.path, run, findings, None)
+    return DamagedBatch(folder.path, run, findings, failing.path, missing_witnesses(witnesses))
+
+
+def _witnesses(must_fail: Path | str | None, jsqr: Path | None) -> tuple[Decoder, ...]:
+    if must_fail is None:
+        if jsqr is not None:
+            raise LabelError("--jsqr judges what must fail: give --must-fail, too, or leave it out")
+        return ()
+    return make_witnesses(jsqr)
 
 
 class _Pictures:

@@ -12,8 +12,8 @@ from simulator.labels.damage.flip import Flip, Probes, find_flips, must_not_scan
 from simulator.labels.damage.kind import Kind
 from simulator.labels.damage.label import CleanLabel
 from simulator.labels.damage.pixels import Pixels
-from simulator.labels.damage.verdict import Verdicts, judge
-from simulator.labels.symbol.decoders import Decoder
+from simulator.labels.damage.verdict import Verdicts, judge, to_image
+from simulator.labels.symbol.decoders import Decoder, GrayImage
 from simulator.labels.verify.finding import CodeSearch
 
 
@@ -85,6 +85,7 @@ def measure(
     panel: Sequence[Decoder],
     flips: bool,
     must_fail: bool,
+    witnesses: Sequence[Decoder] = (),
 ) -> Finding:
     """Damage a label at each severity and ask the panel about it.
 
@@ -96,6 +97,7 @@ def measure(
         panel: the decoders.
         flips: also search for the severity where each decoder loses the label.
         must_fail: also pick the mildest picture that nothing reads.
+        witnesses: decoders that must not read that one, either.
     """
     probes = Probes(lambda severity: judge(damage(label, kind, severity, seed), label.text, panel))
 
@@ -104,7 +106,7 @@ def measure(
     mildest = must_not_scan(probes.all()) if must_fail else None
     if mildest:
         pictures_of = partial(damage, label, kind, seed=seed)
-        mildest = _past_patience([one for one in probes.all() if one >= mildest], pictures_of, panel)
+        mildest = _past_patience([one for one in probes.all() if one >= mildest], pictures_of, panel, witnesses)
     if mildest:
         wanted[mildest] = probes.at(mildest)
     # Damaging anew is cheap and gives the same; keeping every picture of a search is neither.
@@ -125,25 +127,56 @@ def measure(
 
 
 def _past_patience(
-    severities: Sequence[float], picture: Callable[[float], Pixels], panel: Sequence[Decoder]
+    severities: Sequence[float],
+    picture: Callable[[float], Pixels],
+    panel: Sequence[Decoder],
+    witnesses: Sequence[Decoder],
 ) -> float | None:
-    """The mildest of rising severities from which on the patient looks of 'labels verify' find nothing, either.
+    """The mildest of rising severities from which on nobody reads, with the patient looks of 'labels verify', either.
 
     Half the size or smoothed, a picture often reads that does not read as it is, and scanner apps do that.
     """
     mildest = None
     for severity in reversed(severities):
-        if _reads_with_patience(picture(severity), panel):
+        if _may_read(picture(severity), panel, witnesses):
             break
         mildest = severity
     return mildest
 
 
-def _reads_with_patience(pixels: Pixels, panel: Sequence[Decoder]) -> bool:
-    search = CodeSearch(pixels, panel)
+def _may_read(pixels: Pixels, panel: Sequence[Decoder], witnesses: Sequence[Decoder]) -> bool:
+    """Whether some decoder reads the picture, or has not said that it does not: a failure is no answer."""
+    strict = [_Strict(one) for one in witnesses]
+    image = to_image(pixels)
+    try:
+        if any(one.read(image) for one in strict):  # most of what they read they read at once
+            return True
+    except RuntimeError:
+        return True
+    search = CodeSearch(pixels, [*panel, *strict])
     search.look()
     search.look_harder(lambda: bool(search.found))
-    return bool(search.found)
+    failures = [one.failure for one in strict if one.failure is not None]
+    for failure in failures:
+        if not isinstance(failure, RuntimeError):  # not the picture's fault: it would fail at the next one, too
+            raise failure
+    return bool(search.found or failures)
+
+
+class _Strict:
+    """A decoder whose failure is kept, which the search for codes takes for silence."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+        self.name = decoder.name
+        self.failure: Exception | None = None
+
+    def read(self, image: GrayImage) -> tuple[bytes, ...]:
+        try:
+            return self._decoder.read(image)
+        except Exception as failure:
+            self.failure = failure
+            raise
 
 
 def _facts(pixels: Pixels) -> tuple[int, int, str]:

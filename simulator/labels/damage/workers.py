@@ -49,22 +49,27 @@ class Task:
     decoders: tuple[str, ...]
 
 
-def run_here(tasks: Sequence[Task], panel: Sequence[Decoder]) -> Iterator[tuple[int, Finding]]:
+def run_here(
+    tasks: Sequence[Task], panel: Sequence[Decoder], witnesses: Sequence[Decoder] = ()
+) -> Iterator[tuple[int, Finding]]:
     """Each task's number and finding, worked on in this process, in order."""
     for number, task in enumerate(tasks):
-        yield number, _run(task, [decoder for decoder in panel if decoder.name in task.decoders])
+        yield number, _run(task, [decoder for decoder in panel if decoder.name in task.decoders], witnesses)
 
 
-def run_in_processes(tasks: Sequence[Task], *, jobs: int, make_panel: PanelMaker) -> Iterator[tuple[int, Finding]]:
+def run_in_processes(
+    tasks: Sequence[Task], *, jobs: int, make_panel: PanelMaker, make_witnesses: PanelMaker = tuple
+) -> Iterator[tuple[int, Finding]]:
     """Each task's number and finding, in the order in which they are done.
 
     Args:
         tasks: the work.
         jobs: processes at the same time, at least 1.
         make_panel: a function of a module, called in each process.
+        make_witnesses: the same for the witnesses.
     """
     lost = []
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start, (make_panel,)) as pool:
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _start, (make_panel, make_witnesses)) as pool:
         futures: dict[Future[Finding], int] = {}
         for number, task in enumerate(tasks):
             try:
@@ -78,14 +83,15 @@ def run_in_processes(tasks: Sequence[Task], *, jobs: int, make_panel: PanelMaker
             except BrokenProcessPool:
                 lost.append(number)
     for number in sorted(lost):
-        yield number, _run_alone(tasks[number], make_panel)
+        yield number, _run_alone(tasks[number], make_panel, make_witnesses)
 
 
-def _run_alone(task: Task, make_panel: PanelMaker) -> Finding:
+def _run_alone(task: Task, make_panel: PanelMaker, make_witnesses: PanelMaker) -> Finding:
     """A task whose process may have been ended by a decoder, or only shared a pool with one that was."""
-    whole = _try(task, make_panel)
+    whole = _try(task, make_panel, make_witnesses)
     if whole is not None:
         return whole
+    task = replace(task, must_fail=False)  # what ended the process has not said that it reads nothing
     alone = {name: _try(replace(task, decoders=(name,)), make_panel) for name in task.decoders}
     sound = tuple(name for name, finding in alone.items() if finding)
     one = alone[sound[0]] if len(sound) == 1 else None
@@ -98,9 +104,9 @@ def _run_alone(task: Task, make_panel: PanelMaker) -> Finding:
     return _with_crashed(finding, task.decoders, sound)
 
 
-def _try(task: Task, make_panel: PanelMaker) -> Finding | None:
+def _try(task: Task, make_panel: PanelMaker, make_witnesses: PanelMaker = tuple) -> Finding | None:
     """The finding of a task in a process of its own; None when the process did not outlive it."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _start, (make_panel,)) as pool:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _start, (make_panel, make_witnesses)) as pool:
         try:
             return pool.submit(_work, task).result()
         except BrokenProcessPool:
@@ -121,17 +127,20 @@ def _with_crashed(finding: Finding, decoders: tuple[str, ...], sound: tuple[str,
 
 _panel: list[Decoder] = []
 """This process's decoders, made once by :func:`_start`."""
+_witnesses: list[Decoder] = []
+"""The same for those that only say whether a label fails."""
 
 
-def _start(make_panel: PanelMaker) -> None:
+def _start(make_panel: PanelMaker, make_witnesses: PanelMaker) -> None:
     _panel[:] = make_panel()
+    _witnesses[:] = make_witnesses()
 
 
 def _work(task: Task) -> Finding:
-    return _run(task, [decoder for decoder in _panel if decoder.name in task.decoders])
+    return _run(task, [decoder for decoder in _panel if decoder.name in task.decoders], _witnesses)
 
 
-def _run(task: Task, panel: Sequence[Decoder]) -> Finding:
+def _run(task: Task, panel: Sequence[Decoder], witnesses: Sequence[Decoder]) -> Finding:
     return measure(
         task.label,
         KINDS[task.kind],
@@ -140,4 +149,5 @@ def _run(task: Task, panel: Sequence[Decoder]) -> Finding:
         panel=panel,
         flips=task.flips,
         must_fail=task.must_fail,
+        witnesses=witnesses,
     )

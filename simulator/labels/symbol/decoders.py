@@ -13,6 +13,7 @@ import ctypes.util
 import importlib.util
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any, Final, Protocol, runtime_checkable
 
 import zxingcpp
@@ -83,6 +84,7 @@ class Zxing:
     """zxing-cpp, as a scanner app uses it: all rotations, scales and inversions are tried."""
 
     name: str = "zxing"
+    title: str = f"zxing-cpp {version('zxing-cpp')}"
 
     def read(self, image: GrayImage) -> tuple[bytes, ...]:
         """See :class:`Decoder`."""
@@ -107,6 +109,9 @@ class Zbar:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._lib = library
+        numbers = [ctypes.c_uint() for _ in range(3)]
+        library.zbar_version(*map(ctypes.byref, numbers))
+        self.title = f"zbar {'.'.join(str(number.value) for number in numbers)}"
         scanner, self.exact_bytes = self._make_scanner()
         library.zbar_image_scanner_destroy(scanner)
 
@@ -143,6 +148,7 @@ class Zbar:
 
 
 _ZBAR_FUNCTIONS: Final = (
+    ("zbar_version", ctypes.c_int, (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)),
     ("zbar_image_scanner_create", ctypes.c_void_p, ()),
     ("zbar_image_scanner_destroy", None, (ctypes.c_void_p,)),
     ("zbar_image_scanner_set_config", ctypes.c_int, (ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int)),
@@ -190,6 +196,7 @@ class OpenCv:
         self._cv2 = cv2
         self._np = np
         self._detector = cv2.QRCodeDetector()
+        self.title = f"OpenCV {cv2.__version__}"
 
     def read(self, image: GrayImage) -> tuple[bytes, ...]:
         """See :class:`Decoder`."""
@@ -253,6 +260,11 @@ def panel(names: Iterable[str] | None = None) -> tuple[Decoder, ...]:
         fixes = "; ".join(f"{name}: {_FIXES[name]}" for name in missing)
         raise LabelError(f"not installed on this machine: {fixes}; or leave it out of --decoders")
     return tuple(decoder for decoder in found.values() if decoder is not None)
+
+
+def title(decoder: Decoder) -> str:
+    """A decoder's own name and version, for what is claimed of it; its short word where it has none."""
+    return str(getattr(decoder, "title", decoder.name))
 
 
 def lone_decoder_warning(names: Sequence[str]) -> str | None:

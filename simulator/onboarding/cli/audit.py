@@ -10,7 +10,7 @@ import click
 from agent.bounded_text import bounded
 from simulator.exit_codes import ExitCode
 from simulator.onboarding.cli.options import PREFIX, end, option, told_in_one_line
-from simulator.onboarding.trail import read_trail
+from simulator.onboarding.trail import is_torn, read_trail
 
 
 @click.command("audit")
@@ -23,7 +23,7 @@ def audit_command(*, folder: Path, identifier: str, as_json: bool) -> None:
     """Show every request that a run made for one device.
 
     FOLDER is what --out was, or its audit.jsonl. IDENTIFIER is the device_identifier. Exit code 0: there are some. 1:
-    there is none. 2: the file cannot be read.
+    there is none. 2: the file cannot be read, or a line is missing, doubled or moved. 3: its last line was cut off.
     """
     with told_in_one_line():
         lines = list(read_trail(folder, identifier))
@@ -39,4 +39,7 @@ def audit_command(*, folder: Path, identifier: str, as_json: bool) -> None:
         )
     if not lines:
         click.echo(bounded(f"no request for {identifier!r} in {folder}"), err=True)
+    if is_torn(folder):
+        click.echo("the last line was cut off and is left out: there may have been more", err=True)
+        return end(ExitCode.INCONCLUSIVE)
     return end(ExitCode.GOOD if lines else ExitCode.CHECK_FAILED)

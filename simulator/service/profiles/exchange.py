@@ -14,6 +14,7 @@ from starlette.types import Message, Receive, Scope
 from simulator.service.answers import Header
 from simulator.service.endpoints import Endpoint
 from simulator.service.faults import ServiceFault
+from simulator.service.paging import PAGE_BYTES_HERE
 from simulator.service.profiles.model import ServerProfile
 
 if TYPE_CHECKING:
@@ -25,6 +26,10 @@ TEXT: Final = b"text/plain; charset=utf-8"
 _MISSING: Final = object()
 _PARAMETER: Final = re.compile(r"{(\w+)}")
 OK: Final = range(200, 300)
+INNER_PAGE_BYTES: Final = 512 * 1024
+"""A page of the complete service's is read in one call, which nothing else of the service runs beside."""
+LIST_BYTES: Final = 32 * 1024 * 1024
+"""A list that is cut into other pages than the complete service's is read whole, and refused beyond this."""
 
 
 @dataclass(slots=True)
@@ -37,6 +42,7 @@ class Reply:
         value: the JSON value of the body, where ``media_type`` is JSON.
         raw: the body where it is not JSON; None where ``value`` is the body.
         media_type: of the body.
+        size_bytes: of the complete service's JSON text that ``value`` was read from.
     """
 
     status: int
@@ -44,6 +50,7 @@ class Reply:
     value: Any = None
     raw: bytes | None = None
     media_type: bytes = JSON
+    size_bytes: int = 0
 
     @property
     def is_json(self) -> bool:
@@ -60,7 +67,7 @@ class Reply:
 
     def body(self) -> bytes:
         """The bytes of the body."""
-        return to_json(self.value) if self.raw is None else self.raw
+        return _encode(self.value) if self.raw is None else self.raw
 
     def header(self, name: bytes) -> bytes | None:
         """The first header of this name."""
@@ -89,6 +96,8 @@ class Exchange:
         self.asked: dict[str, str] = {}
         """Query parameters that the profile itself answers, such as ``page``."""
         self.reply = Reply(500)
+        self.numbers: dict[str, int] = {}
+        """Id of a command -> the number in its place, where ids are numbers."""
         self._value: Any = _MISSING
         self.given_query = tuple(self.query)
         """The query as it came."""
@@ -139,6 +148,7 @@ class Exchange:
             "raw_path": self.path.encode("latin-1"),
             "query_string": query_string,
             "headers": self.headers,
+            PAGE_BYTES_HERE: INNER_PAGE_BYTES,
         }
 
     def first_receive(self, receive: Receive) -> Receive:
@@ -185,7 +195,7 @@ class Capture:
         media_type = next((value for name, value in self._headers if name == b"content-type"), JSON)
         headers = [one for one in self._headers if one[0] not in _OF_THE_WAY]
         if raw and media_type.startswith(JSON):
-            return Reply(self.status, headers, value=from_json(raw))
+            return Reply(self.status, headers, value=from_json(raw), size_bytes=len(raw))
         return Reply(self.status, headers, raw=raw, media_type=media_type)
 
 
@@ -199,6 +209,17 @@ class Answered(Exception):
 
 Step = Callable[[Exchange], Awaitable[None]]
 """One axis, or several that belong together: it changes the request, or the reply."""
+Rewrite = Callable[[Exchange], None]
+"""As :data:`Step`, for a reply that is all there: it asks nobody, so a thread can carry it out."""
+
+
+def _encode(value: Any) -> bytes:
+    """JSON text, made item by item where it is a list or one in envelopes: no other thread runs during one call."""
+    if isinstance(value, list):
+        return b"[%b]" % b",".join([to_json(item) for item in value])
+    if isinstance(value, dict):
+        return b"{%b}" % b",".join([b"%b:%b" % (to_json(name), _encode(inner)) for name, inner in value.items()])
+    return to_json(value)
 
 
 def refusal(status: int, error: str, message: str) -> Reply:

@@ -6,6 +6,7 @@ What happens inside is therefore the same under every profile.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ from simulator.service.profiles.axes import (
     transport,
     writes,
 )
-from simulator.service.profiles.exchange import Answered, Capture, Exchange, Reply, Step, fault, refusal
+from simulator.service.profiles.exchange import Answered, Capture, Exchange, Reply, Rewrite, Step, fault, refusal
 from simulator.service.profiles.model import ServerProfile
 
 if TYPE_CHECKING:
@@ -60,6 +61,10 @@ AFTER: Final[tuple[Step, ...]] = (
     extensions.announced,
     lists.gather,
     commands.hand_out,
+    commands.number,
+)
+"""What completes the answer, in this order."""
+REWRITE: Final[tuple[Rewrite, ...]] = (
     commands.rewrite,
     times.rewrite,
     lists.shape,
@@ -74,6 +79,8 @@ _NOBODYS: Final = frozenset({*PUBLIC, *PAGES}) - {paths.DISCOVERY}
 """Documents and partner access, which are the same for everybody."""
 _PROBE: Final = "/.well-known/nothing"
 """A path that is nowhere: 404 for whoever has keys."""
+_LARGE_BYTES: Final = 32 * 1024
+"""What is larger is rewritten and encoded in a thread."""
 _PARAMETER: Final = re.compile(r"\\\{(\w+)\\\}")
 
 
@@ -133,12 +140,8 @@ class ProfileLayer:
             if reply is None:
                 return
             exchange.reply = reply
-        try:
-            for step in AFTER:
-                await step(exchange)
-        except (ServiceFault, SQLAlchemyError) as exc:
-            exchange.reply = _failed(exc)
-        await transport.send_reply(exchange, send)
+        body = await _complete(exchange)
+        await transport.send_reply(exchange, body, send)
 
     async def _ask(self, exchange: Exchange, scope: Scope, receive: Receive) -> Reply | None:
         """The complete service's answer; None when the caller has gone."""
@@ -198,6 +201,25 @@ class ProfileLayer:
                 exchange.endpoint = endpoint
                 exchange.ids = {name: unquote(value) for name, value in found.groupdict().items()}
                 return
+
+
+async def _complete(exchange: Exchange) -> bytes:
+    """Bring the reply to what the profile makes of it; its body."""
+    try:
+        for step in AFTER:
+            await step(exchange)
+    except (ServiceFault, SQLAlchemyError) as exc:
+        exchange.reply = _failed(exc)
+    if exchange.reply.size_bytes > _LARGE_BYTES:
+        return await asyncio.to_thread(_finish, exchange)
+    return _finish(exchange)
+
+
+def _finish(exchange: Exchange) -> bytes:
+    """Bring the reply into the profile's form; its body."""
+    for step in REWRITE:
+        step(exchange)
+    return transport.encode(exchange)
 
 
 def _failed(exc: ServiceFault | SQLAlchemyError) -> Reply:

@@ -135,12 +135,10 @@ async def _list(
         until_ms = min((row.expires_at for row in rows), default=None)
         return rows, _tagged(part.answer(page, by_seq)), until_ms
 
-    def find_delivered(connection: Connection) -> tuple[Answer, int | None] | None:
-        """None when some have to be delivered first."""
+    def find(connection: Connection) -> tuple[bool, Answer, int | None]:
+        """Whether some have to be delivered first, and the page."""
         rows, answer, until_ms = show(connection)
-        if polled and any(row.status == CommandStatus.QUEUED for row in rows):
-            return None
-        return answer, until_ms
+        return polled and any(row.status == CommandStatus.QUEUED for row in rows), answer, until_ms
 
     def deliver(connection: Connection) -> tuple[Answer, int | None]:
         rows, _, _ = show(connection)
@@ -148,8 +146,8 @@ async def _list(
         _, answer, until_ms = show(connection)
         return answer, until_ms
 
-    listed = await (service.look_up(find_delivered) if polled else service.read(find_delivered))
-    return await service.writer.submit(deliver) if listed is None else listed
+    has_new, answer, until_ms = await (service.look_up(find) if polled else service.read(find))
+    return await service.writer.submit(deliver, len(answer.body)) if has_new else (answer, until_ms)
 
 
 async def show_command(call: Call) -> Answer:

@@ -46,11 +46,12 @@ async def post_sensor_data(call: Call) -> Answer:
     reading = _new_reading(call, message, service.clock.now_ms())
     reading.answer = _stored_answer(reading)
     reading.key = call.request_key()
+    size = len(call.body_bytes)
     if reading.key is None:
-        stored: Stored = await service.writer.submit_item(service.rules.store_readings, reading)
+        stored: Stored = await service.writer.submit_item(service.rules.store_readings, reading, size)
     else:
         with service.running_keys.hold(reading.key):
-            stored = await service.writer.submit_item(service.rules.store_readings, reading)
+            stored = await service.writer.submit_item(service.rules.store_readings, reading, size)
     if stored.device_seq is not None:
         service.presence.touch(stored.device_seq, reading.received_at)
         if stored.changed:

@@ -37,6 +37,8 @@ GROUP_MAX: Final = 1024
 """Jobs in one transaction at most."""
 WAITING_MAX: Final = 20_000
 """Jobs that may wait before the service says that it is busy."""
+WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
+"""What their requests, or the answers that they lead to, may have together."""
 _LOOK_S: Final = 1.0
 _ROLLED_BACK: Final = "a group of writes was rolled back"
 _LOST_IN_COMMIT: Final = "the storage was lost during a commit, so a group of writes is there as a whole or not at all"
@@ -72,6 +74,7 @@ class _Job:
     operation: Operation[Any] | None
     batch: BatchOperation[Any] | None
     item: Any
+    size_bytes: int = 0
     future: asyncio.Future[Any] | None = None
     done: threading.Event | None = None
     result: Any = None
@@ -117,6 +120,7 @@ class Writer:
         self._queue: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
         self._collected: list[_Job] = []
         self._waiting = 0
+        self._waiting_bytes = 0
         self._connection = database.open_writer()
         self._in_hand: list[_Job] = []
         self._has_failed = False
@@ -141,13 +145,21 @@ class Writer:
         """Whether it still writes."""
         return self._thread.is_alive()
 
-    def submit(self, operation: Operation[T]) -> asyncio.Future[T]:
-        """Have it written; the future ends after the commit. Called on the event loop."""
-        return self._collect(_Job(operation, None, None))
+    def submit(self, operation: Operation[T], size_bytes: int = 0) -> asyncio.Future[T]:
+        """Have it written; the future ends after the commit. Called on the event loop.
 
-    def submit_item(self, batch: BatchOperation[Item], item: Item) -> asyncio.Future[Any]:
+        Args:
+            operation: what to write.
+            size_bytes: of the request, or of the answer where that is larger: what it takes in memory meanwhile.
+
+        Raises:
+            ServiceFault: 503, as many jobs wait as may.
+        """
+        return self._collect(_Job(operation, None, None, size_bytes))
+
+    def submit_item(self, batch: BatchOperation[Item], item: Item, size_bytes: int = 0) -> asyncio.Future[Any]:
         """As :meth:`submit`, together with the items that wait beside it."""
-        return self._collect(_Job(None, batch, item))
+        return self._collect(_Job(None, batch, item, size_bytes))
 
     def call(self, operation: Operation[T]) -> T:
         """As :meth:`submit`, from a thread that may wait for it."""
@@ -164,7 +176,8 @@ class Writer:
     def _collect(self, job: _Job) -> asyncio.Future[Any]:
         if self._has_failed:
             raise _thread_has_ended()
-        if self._waiting >= WAITING_MAX:
+        waiting_bytes = self._waiting_bytes + job.size_bytes
+        if self._waiting >= WAITING_MAX or (self._waiting and waiting_bytes > WAITING_BYTES_MAX):
             raise ServiceFault(
                 503,
                 "service_busy",
@@ -174,6 +187,7 @@ class Writer:
         loop = asyncio.get_running_loop()
         job.future = loop.create_future()
         self._waiting += 1
+        self._waiting_bytes = waiting_bytes
         if not self._collected:
             # Requests that came in together are handed over together: the writing thread is woken once for them, and
             # not while this one is still busy with the rest.
@@ -313,6 +327,7 @@ class Writer:
             if future is None:
                 continue
             self._waiting -= 1
+            self._waiting_bytes -= job.size_bytes
             if future.done():  # its request was given up
                 continue
             if isinstance(job.result, BaseException):

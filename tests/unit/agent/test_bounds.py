@@ -81,9 +81,10 @@ def collections_in(text: str, module: str) -> Iterator[tuple[str, str]]:
 
 def in_the_code() -> set[tuple[str, str]]:
     found: set[tuple[str, str]] = set()
-    for path in sorted((ROOT / "agent").rglob("*.py")):
-        module = ".".join(path.relative_to(ROOT / "agent").with_suffix("").parts)
-        found |= set(collections_in(path.read_text("utf-8"), module))
+    for package in ("agent", "gateway"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removeprefix("agent.")
+            found |= set(collections_in(path.read_text("utf-8"), module))
     return found
 
 

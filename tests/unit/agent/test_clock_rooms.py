@@ -41,12 +41,8 @@ MAY: dict[str, str] = {
     "app/status.py": "likewise",
     "app/checks.py": "says how long tokens still live, to a person",
     "cli/status.py": "shows ages to a person",
-    "cli/gateway_run.py": "likewise",
-    "cli/gateway_init.py": "dates certificates, on a person's machine",
-    "cli/gateway_broker.py": "likewise",
-    "cli/gateway_devices.py": "likewise",
 }
-"""File -> why. The gateway runs on a server, whose clock is set, and is not looked at here."""
+"""File -> why."""
 
 _CALLS = {
     ("time", "time"),
@@ -78,7 +74,7 @@ def test_only_these_rooms_look_at_a_wall_clock():
     for path in sorted(ROOT.rglob("*.py")):
         name = path.relative_to(ROOT).as_posix()
         looks = uses(path.read_text("utf-8"))
-        if looks and not name.startswith("gateway/") and name not in MAY:
+        if looks and name not in MAY:
             found[name] = sorted(looks)
     assert not found, "measure intervals with clock.now().monotonic_s, and date things with the service clock"
 

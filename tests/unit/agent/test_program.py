@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from agent.cli import CONFIG_VARIABLE, plain_run
+from agent.cli.program import device_agent
 from agent.cli.run import run
 
 SOON_S = 30.0
@@ -80,3 +82,9 @@ except SystemExit as end:
     assert "nonsense" in found.stderr
     assert not {"click", "rich", "pygments", "paho"} & set(loaded)
     assert {"httpx", "agent.app.run"} <= set(loaded)
+
+
+def test_the_former_group_of_the_gateway_names_the_program():
+    done = CliRunner().invoke(device_agent, ["gateway", "run"])
+    assert done.exit_code == 2
+    assert "'gateway' is 'device-gateway' now" in done.output

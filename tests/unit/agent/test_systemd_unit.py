@@ -14,10 +14,10 @@ from agent.cli.loading import EXIT_CONFIGURATION
 from agent.config import CommandsConfig
 from agent.config.credentials import NO_CREDENTIAL
 from agent.doctor.unit_files import read_credentials_of_unit
-from agent.gateway import app as gateway_app
 from agent.helper.exchange import ANSWER, REQUEST
 from agent.helper.rules import Rules, read_rules
 from agent.runtime.supervisor import EXIT_RESTART
+from gateway import app as gateway_app
 from tests.conftest import require_program
 
 SYSTEMD = Path(__file__).parents[3] / "systemd"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import agent
+import gateway
 from agent.threads import WatchedThread
 
 SOON_S = 60.0
@@ -48,7 +49,7 @@ UNWATCHED = {
     "runtime/sensing.py": "one read: a fault is told in the sensor's health, and the sensor is read again",
     "sensors/reader.py": "one read of a plug-in: waited for as long as its timeout, its fault is the sensor's",
     "handlers/isolated_child.py": "runs a handler in a process of its own, whose end the agent sees",
-    "gateway/http_app.py": "decodes for one request, which waits for it and gets what is raised",
+    "gateway/http/app.py": "decodes for one request, which waits for it and gets what is raised",
     "adapters/metrics_server.py": "ends the server at the stop, waited for",
 }
 _MAKES_THREADS = re.compile(
@@ -58,8 +59,8 @@ _MAKES_THREADS = re.compile(
 
 
 def test_every_other_place_that_makes_a_thread_is_known_with_its_reason():
-    root = Path(agent.__file__).parent
-    found = {
-        str(path.relative_to(root)) for path in root.rglob("*.py") if _MAKES_THREADS.search(path.read_text("utf-8"))
-    }
+    agent_root, gateway_root = Path(agent.__file__).parent, Path(gateway.__file__).parent
+    names = {path: str(path.relative_to(agent_root)) for path in agent_root.rglob("*.py")}
+    names |= {path: f"gateway/{path.relative_to(gateway_root)}" for path in gateway_root.rglob("*.py")}
+    found = {name for path, name in names.items() if _MAKES_THREADS.search(path.read_text("utf-8"))}
     assert found - {"threads.py"} == UNWATCHED.keys() - {"threads.py"}

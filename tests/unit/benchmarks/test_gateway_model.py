@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from agent.core.fair_polling import FairIntervals
-from agent.core.thinning import ThinningMode, ThinningPolicy
 from benchmarks._gateway_model import Scenario, Spread, simulate
 from benchmarks.gateway_budget import Row, plot, span, table
+from gateway.core.fair_polling import FairIntervals
+from gateway.core.thinning import ThinningMode, ThinningPolicy
 
 FIVE_THOUSAND = Scenario(5_000, 1_000, warm_up_s=0.0, measured_s=600.0, drain_s=780.0)
 

@@ -81,7 +81,7 @@ def of_suback(topic_filter: str, code: int, name: str) -> Trouble:
     """The broker refused a subscription."""
     text = (
         f"the broker does not let the device subscribe to {topic_filter}: {name} (0x{code:02X}); let its access rules "
-        "give each user the topics of its own id (device-agent gateway broker-config writes such rules)"
+        "give each user the topics of its own id (device-gateway broker-config writes such rules)"
     )
     return Trouble(LockedOut("forbidden", text), OutcomeClass.REFUSED)
 

@@ -11,7 +11,7 @@ from simulator.fleet.metrics.ages import shown_ages
 from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.metrics.stages import without_stages
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.record import CHECKS, RunRecord, Span, StreamAudit, Word
+from simulator.fleet.record import CHECKS, DeviceFinding, RunRecord, Span, StreamAudit, Word
 from simulator.fleet.report.by_phase import PhaseFigures
 from simulator.fleet.report.figures import TABLE, AgeFigures, Resends, ages_in, name_of, resends_of, times_at, waited
 from simulator.fleet.report.page.plots import spans_with_drain
@@ -43,6 +43,8 @@ _LEVELS: Final = {
 _TONES: Final = {Word.PASSED: Tone.GOOD, Word.INCONCLUSIVE: Tone.WARN, Word.INTERRUPTED: Tone.WARN}
 _DEVICES_SHOWN: Final = 20
 """Of a fault, in a part that unfolds; ``fault-devices.csv`` has all of them."""
+_FINDINGS_SHOWN: Final = 50
+"""Of the audit, the gravest; ``findings.csv`` has all that the record has."""
 _NAMED: Final = frozenset({"devices", "devices_not_named"})
 _SEALS: Final = {Tone.GOOD: "✓", Tone.WARN: "!", Tone.BAD: "✕"}
 _STAGES: Final = {
@@ -143,6 +145,8 @@ class Story:
     stages: tuple[StageRow, ...]
     audit: tuple[AuditRow, ...]
     wrongs: tuple[str, ...]
+    findings: tuple[DeviceFinding, ...]
+    more_findings: int
     thresholds: tuple[tuple[str, str, str, str], ...]
     has_held: bool
     slowest: tuple[tuple[str, str, str, str], ...]
@@ -167,6 +171,7 @@ class Story:
 def story_of(record: RunRecord, slices: Sequence[Slice], width_s: int) -> Story:
     """The story of a run."""
     tone = _TONES.get(record.verdict.word, Tone.BAD)
+    found = record.audit.findings if record.audit is not None else ()
     return Story(
         tone=tone,
         seal=_SEALS[tone],
@@ -184,6 +189,8 @@ def story_of(record: RunRecord, slices: Sequence[Slice], width_s: int) -> Story:
             for name, stream in (streams_of(record.audit) if record.audit else ())
         ),
         wrongs=WRONGS,
+        findings=found[:_FINDINGS_SHOWN],
+        more_findings=max(0, len(found) - _FINDINGS_SHOWN),
         thresholds=tuple(
             (
                 state_word(each),
@@ -423,6 +430,7 @@ def _facts(record: RunRecord) -> tuple[tuple[str, str], ...]:
     return (
         ("Began", _instant(record.began_at)),
         ("Ended", _instant(record.ended_at) if record.ended_at else "never"),
+        *((("Audited again", _instant(record.audited_at)),) if record.audited_at else ()),
         ("Target", record.target),
         ("Machine", record.machine),
         ("Workers", f"{record.workers}"),

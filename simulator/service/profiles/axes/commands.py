@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from agent.wire import paths
 from agent.wire.commands import OPEN, CommandStatus
@@ -31,6 +31,9 @@ OWN_WORDS: Final = {
     CommandStatus.TIMED_OUT: "LOST",
     CommandStatus.CANCELED: "WITHDRAWN",
 }
+# SQLite takes 32,766 parameters.
+_AT_ONCE: Final = 1_000
+_ROWS: Final = select(table.c.id, table.c.seq).where(table.c.id.in_(bindparam("ids", expanding=True)))
 _NUMBERS: Final = {status: number for number, status in enumerate(OWN_WORDS)}
 
 
@@ -100,13 +103,17 @@ async def hand_out(exchange: Exchange) -> None:
     exchange.reply.value["data"] = [one for one in exchange.reply.value["data"] if one["id"] in taken]
 
 
-async def rewrite(exchange: Exchange) -> None:
+async def number(exchange: Exchange) -> None:
+    """After: look up the numbers in the place of ids."""
+    if _holds_commands(exchange):
+        exchange.numbers = await _numbers(exchange, _records(exchange))
+
+
+def rewrite(exchange: Exchange) -> None:
     """After: ids, status and times of commands as the profile has them."""
-    reply = exchange.reply
-    if exchange.name not in _RECORDS or reply.status not in OK or not reply.is_json:
+    if not _holds_commands(exchange):
         return
-    records = reply.value["data"] if is_list(exchange) else [reply.value]
-    numbers = await _numbers(exchange, records)
+    reply, records, numbers = exchange.reply, _records(exchange), exchange.numbers
     if exchange.name == "send_command":
         _relocate(exchange, records[0], numbers)
     shown = [_show(exchange, record, numbers) for record in records]
@@ -114,6 +121,15 @@ async def rewrite(exchange: Exchange) -> None:
         reply.value["data"] = shown
     else:
         reply.value = shown[0]
+
+
+def _holds_commands(exchange: Exchange) -> bool:
+    return exchange.name in _RECORDS and exchange.reply.status in OK and exchange.reply.is_json
+
+
+def _records(exchange: Exchange) -> list[dict[str, Any]]:
+    value = exchange.reply.value
+    return value["data"] if is_list(exchange) else [value]
 
 
 async def show(exchange: Exchange, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -129,8 +145,11 @@ async def _numbers(exchange: Exchange, records: list[dict[str, Any]]) -> dict[st
     ids = [record["id"] for record in records]
 
     def find(connection: Connection) -> dict[str, int]:
-        rows = connection.execute(select(table.c.id, table.c.seq).where(table.c.id.in_(ids)))
-        return {row.id: row.seq for row in rows}
+        found: dict[str, int] = {}
+        for first in range(0, len(ids), _AT_ONCE):
+            some = ids[first : first + _AT_ONCE]
+            found |= {row.id: row.seq for row in connection.execute(_ROWS, {"ids": some})}
+        return found
 
     return await exchange.service.look_up(find)
 

@@ -20,7 +20,7 @@ _FIXED: Final = {"huge": b"1000000000", "negative": b"-1", "text": b"soon"}
 _PROBLEM: Final = b"application/problem+json"
 
 
-async def wrong_keys(exchange: Exchange) -> None:
+def wrong_keys(exchange: Exchange) -> None:
     """After: the status of a wrong key pair."""
     reply = exchange.reply
     if exchange.profile.wrong_keys == "403" and exchange.name != "sign_in" and _error(reply) == "invalid_credentials":
@@ -28,7 +28,7 @@ async def wrong_keys(exchange: Exchange) -> None:
         reply.drop(b"www-authenticate")
 
 
-async def quota(exchange: Exchange) -> None:
+def quota(exchange: Exchange) -> None:
     """After: what a caller learns of its quota."""
     reply, profile = exchange.reply, exchange.profile
     if profile.quota_headers == "absent":
@@ -44,7 +44,7 @@ async def quota(exchange: Exchange) -> None:
         reply.headers.append((b"retry-after", _FIXED[profile.retry_after]))
 
 
-async def unknown_path(exchange: Exchange) -> None:
+def unknown_path(exchange: Exchange) -> None:
     """After: the 404 of a path that does not exist."""
     reply, kind = exchange.reply, exchange.profile.unknown_path
     if kind == "complete" or reply.status != 404 or _error(reply) != "not_found":  # noqa: PLR2004
@@ -56,7 +56,7 @@ async def unknown_path(exchange: Exchange) -> None:
         reply.say(b"404 page not found\n", TEXT)
 
 
-async def shape(exchange: Exchange) -> None:
+def shape(exchange: Exchange) -> None:
     """After: the body of an error."""
     reply = exchange.reply
     write = SHAPES.get(exchange.profile.error_shape)

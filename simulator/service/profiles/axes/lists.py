@@ -9,11 +9,15 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from simulator.service.profiles.axes.extensions import PAGE_PARAMETER
-from simulator.service.profiles.exchange import Answered, Exchange, refusal
+from simulator.service.profiles.exchange import LIST_BYTES, Answered, Exchange, refusal
 from simulator.service.profiles.model import PAGE_SIZE_MAX
 
 _IN_LINK: Final = re.compile(rb"(?<=[?&])(\w+)=[^&>]*(&|(?=>))")
 _PAGE_NUMBER_MAX: Final = 10**9
+_TOO_LONG: Final = (
+    f"The list has more than {LIST_BYTES // 1024**2} MiB, which this profile would read whole for each page of it: "
+    "set paging: complete, or ask for less."
+)
 
 
 async def ask(exchange: Exchange) -> None:
@@ -47,6 +51,7 @@ async def gather(exchange: Exchange) -> None:
         _lead_on_with_what_was_asked(exchange)
         return
     items = list(reply.value["data"])
+    size_bytes = reply.size_bytes
     cursor = reply.value["next_cursor"]
     asked = [one for one in exchange.query if one[0] != "wait"]
     while cursor is not None:
@@ -55,6 +60,10 @@ async def gather(exchange: Exchange) -> None:
             exchange.reply = more
             return
         items.extend(more.value["data"])
+        size_bytes += more.size_bytes
+        if size_bytes > LIST_BYTES:
+            exchange.reply = refusal(500, "list_too_long", _TOO_LONG)
+            return
         cursor = more.value["next_cursor"]
     reply.drop(b"link")
     first, size = int(exchange.asked["from"]), _size(exchange)
@@ -65,6 +74,7 @@ async def gather(exchange: Exchange) -> None:
     if "once" in exchange.asked:
         items = [None] * first + items  # what the pages before held is listed no more
     reply.value = {"data": items[first : first + size]}
+    reply.size_bytes = size_bytes
     if exchange.profile.paging != "none":
         _lead_on(exchange, first, size, len(items))
 
@@ -80,7 +90,7 @@ def _lead_on_with_what_was_asked(exchange: Exchange) -> None:
     exchange.reply.headers = [(n, _IN_LINK.sub(kept, v) if n == b"link" else v) for n, v in headers]
 
 
-async def shape(exchange: Exchange) -> None:
+def shape(exchange: Exchange) -> None:
     """After: the envelope around the items."""
     reply = exchange.reply
     profile = exchange.profile

@@ -37,7 +37,7 @@ FORMATS: Final[Mapping[str, Callable[[datetime], str | int]]] = {
 }
 
 
-async def rewrite(exchange: Exchange) -> None:
+def rewrite(exchange: Exchange) -> None:
     """After: every time of the service in the profile's form."""
     reply = exchange.reply
     if reply.status in OK and reply.is_json:

@@ -5,6 +5,7 @@ Axes: ``date``, ``date_offset_s``, ``connection``, ``encoding``, ``framing``, ``
 
 from __future__ import annotations
 
+import asyncio
 import codecs
 import gzip
 from typing import Any, Final
@@ -15,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from simulator.service.answers import http_date
 from simulator.service.profiles.exchange import JSON, Exchange
 
+_PIECE_BYTES: Final = 1024 * 1024
 _BODYLESS: Final = frozenset({204, 304})
 _TYPES: Final[dict[str, bytes | None]] = {
     "json": JSON,
@@ -25,20 +27,25 @@ _TYPES: Final[dict[str, bytes | None]] = {
 }
 
 
-async def send_reply(exchange: Exchange, send: Send) -> None:
-    """Send the reply as the profile has it."""
+def encode(exchange: Exchange) -> bytes:
+    """The body of the reply as the profile has it."""
+    reply, profile = exchange.reply, exchange.profile
+    body = b"" if reply.status in _BODYLESS else reply.body()
+    if body and reply.is_json and profile.byte_order_mark == "present":
+        body = codecs.BOM_UTF8 + body
+    return gzip.compress(body, compresslevel=1, mtime=0) if body and profile.encoding == "gzip" else body
+
+
+async def send_reply(exchange: Exchange, body: bytes, send: Send) -> None:
+    """Send the reply with this body as the profile has it."""
     reply, profile = exchange.reply, exchange.profile
     cycle = _cycle(send)
-    body = b"" if reply.status in _BODYLESS else reply.body()
     headers = list(reply.headers)
     if body:
-        if reply.is_json and profile.byte_order_mark == "present":
-            body = codecs.BOM_UTF8 + body
         media_type = _TYPES[profile.content_type] if reply.media_type == JSON else reply.media_type
         if media_type is not None:
             headers.append((b"content-type", media_type))
         if profile.encoding == "gzip":
-            body = gzip.compress(body, compresslevel=1, mtime=0)
             headers.append((b"content-encoding", b"gzip"))
     if profile.connection != "keep_alive":
         headers.append((b"connection", b"close"))
@@ -47,11 +54,13 @@ async def send_reply(exchange: Exchange, send: Send) -> None:
     if profile.date == "present":
         headers.append((b"date", http_date(exchange.service.clock.now_ms() // 1000 + profile.date_offset_s)))
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    middle = len(body) // 2 if profile.framing == "chunked" else 0
-    if middle and exchange.method != "HEAD":
-        await send({"type": "http.response.body", "body": body[:middle], "more_body": True})
-        body = body[middle:]
-    await send({"type": "http.response.body", "body": body})
+    if exchange.method != "HEAD":
+        size = min(_PIECE_BYTES, max(1, len(body) // 2) if profile.framing == "chunked" else _PIECE_BYTES)
+        for first in range(0, len(body), size):
+            await send({"type": "http.response.body", "body": body[first : first + size], "more_body": True})
+            if len(body) > _PIECE_BYTES:
+                await asyncio.sleep(0)  # others have their turn before the next piece
+    await send({"type": "http.response.body", "body": b""})
 
 
 def _ends_otherwise(exchange: Exchange, cycle: RequestResponseCycle | None, size: int) -> bool:

@@ -32,7 +32,7 @@ BODIES: Final[Mapping[str, Writer]] = {
 }
 
 
-async def rewrite(exchange: Exchange) -> None:
+def rewrite(exchange: Exchange) -> None:
     """After: status and body of a write."""
     reply, profile = exchange.reply, exchange.profile
     if exchange.endpoint is None or exchange.method not in _WRITING or reply.status not in OK:

@@ -187,8 +187,10 @@ def test_what_must_fail_is_said_of_the_decoders_that_were_tried(labels, tmp_path
         *(labels.labels[0].png, "--out", tmp_path / "a", "--must-fail", tmp_path / "b", "--kinds", "blur", "--no-flip"),
         *("--severities", "1", "--jobs", 1),
     )
-    tried = json.loads((tmp_path / "b" / "manifest.json").read_text())["decoders"]
-    assert f"read by no decoder of {', '.join(tried)}; another one may read them" in result.stdout.replace("\n", "")
+    asked = json.loads((tmp_path / "b" / "manifest.json").read_text())["judged_by"]
+    assert asked[0].startswith("zxing-cpp ")
+    assert f": not read by {', '.join(asked)}; another decoder may read them" in result.stdout.replace("\n", "")
+    assert "not asked  jsQR: npm install jsqr, and --jsqr" in result.stdout
 
 
 def test_json_is_one_object(labels, tmp_path):

@@ -106,4 +106,4 @@ def test_every_option_of_make_has_a_help_text_and_an_environment_variable():
     result = _run("make", "--help")
     for parameter in command.params:
         assert parameter.help
-    assert result.output.replace("\n", " ").count("FLEET_SIMULATOR_") == len(command.params)
+    assert " ".join(result.output.split()).count("env var: FLEET_SIMULATOR_LABELS_MAKE_") == len(command.params)

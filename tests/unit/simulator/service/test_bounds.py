@@ -22,7 +22,15 @@ COLLECTIONS = {
 }
 CACHES = {"cache", "lru_cache"}
 OF_ONE_REQUEST = {
-    *("Exchange.ids", "Exchange.asked", "Exchange.headers", "Reply.headers", "Capture._parts", "CorkedTransport._held"),
+    *(
+        "Exchange.ids",
+        "Exchange.asked",
+        "Exchange.headers",
+        "Exchange.numbers",
+        "Reply.headers",
+        "Capture._parts",
+        "CorkedTransport._held",
+    ),
     *("RuntimeFilter.data", "_Firing.changed", "_States.moved", "Schemas._found", "Schemas.components"),
 }
 """Gone with the request, the connection's turn, the transaction or the call that they belong to."""

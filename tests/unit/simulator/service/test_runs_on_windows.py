@@ -12,7 +12,7 @@ LIST = """
 import sys
 import simulator.service.cli, simulator.service.server
 for name, module in sorted(sys.modules.items()):
-    if name.partition(".")[0] in {"agent", "simulator"}:
+    if name.partition(".")[0] in {"agent", "gateway", "simulator"}:
         print(module.__file__)
 """
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 from sqlalchemy import func, insert, select, text
@@ -159,6 +160,28 @@ def test_more_waiting_writes_than_the_bound_are_503(database, writer, monkeypatc
 
     asyncio.run(run())
     writer.start()
+
+
+def test_more_bytes_of_waiting_writes_than_the_bound_are_503_until_they_are_written(database, writer, monkeypatch):
+    monkeypatch.setattr(writer_module, "WAITING_BYTES_MAX", 1000)
+
+    async def run():
+        first = writer.submit(_add("alone it may be larger than the bound"), 1001)
+        with pytest.raises(ServiceFault) as caught:
+            writer.submit_item(lambda _connection, items: items, "too large", 1)
+        assert (caught.value.status, caught.value.error) == (503, "service_busy")
+        assert (b"retry-after", b"1") in caught.value.answer().headers
+        writer.start()
+        await first
+        await asyncio.gather(*(writer.submit(_add(f"u{i}"), 500) for i in range(2)))
+        with contextlib.suppress(ServiceFault):
+            await writer.submit(_refuse_after("refused"), 500)
+        given_up = writer.submit(_add("given up"), 500)
+        given_up.cancel()
+        await writer.submit(_add("u2"), 500)
+        await writer.submit(_add("u3"), 1000)  # all others are counted no more
+
+    asyncio.run(run())
 
 
 def _end_the_thread(_connection):

@@ -17,7 +17,7 @@ from simulator.fleet.metrics.stages import CommandWays, without_stages
 from simulator.fleet.metrics.thresholds import ThresholdError, parse
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.play.measurement import StagedBook
-from simulator.fleet.record import CommandEnds, Second, ThresholdResult
+from simulator.fleet.record import CommandEnds, Reasons, Second, ThresholdResult
 from simulator.fleet.run.verdict import Findings, judge_run
 from tests.fleet_runs import Shape, a_run
 
@@ -185,7 +185,7 @@ def test_what_holds_of_the_commands_whose_end_is_known_is_not_judged_while_there
         verdict = judge_run(Findings(thresholds=[result]))
         assert (verdict.word, verdict.exit_code) == ("inconclusive", 3)
         assert verdict.sentences == (f"{expression} cannot be judged: {result.reason}",)
-        both = judge_run(Findings(thresholds=[result], failures=["something failed"]))
+        both = judge_run(Findings(thresholds=[result], reasons=Reasons(failures=("something failed",))))
         assert (both.word, len(both.sentences)) == ("failed", 2)
 
 

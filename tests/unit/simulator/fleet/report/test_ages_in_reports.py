@@ -75,7 +75,7 @@ def test_the_files_of_a_run_have_ages_beside_the_exchanges_and_in_none_of_their_
 
 def test_a_run_that_was_killed_has_ages_out_of_its_seconds(tmp_path):
     with RunFolder(tmp_path) as folder:
-        folder.keep(replace(BEFORE, ended_at="", operations={}, thresholds=()))
+        folder.keep(replace(BEFORE, ended_at="", operations={}, thresholds=(), audit=None))
         for second in SECONDS:
             folder.append(second)
     found = make_reports(tmp_path).record

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
+import xmlschema
 from click.testing import CliRunner
 
 from agent.errors import ConfigurationError
 from simulator.cli import program
 from simulator.fleet.metrics.histogram import Histogram, merged
+from simulator.fleet.metrics.judging import judge
+from simulator.fleet.metrics.thresholds import parse
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import GeneratorHealth, RunRecord, Second, Tally, Verdict, Word
 from simulator.fleet.report.compare import Finding, Terms, compare_runs, scenario_differences
@@ -20,6 +25,7 @@ from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.resampling import Drawings, Sample, block_length_s, blocks_of
 from tests.fleet_runs import Shape, a_run
 
+SCHEMA = Path(__file__).parents[2] / "report" / "junit.xsd"
 SHAPE = Shape(duration_s=80, rate_per_s=60, good=True)
 RUN = a_run(SHAPE)
 
@@ -183,3 +189,84 @@ def test_blocks_end_where_a_stretch_or_the_time_does():
     assert [(block.stretch, block.seconds) for block in blocks] == [(("a",), 3), (("a",), 3), (("b",), 3)]
     assert [block_length_s(size) for size in (1, 4, 5, 27, 1000, 10_800)] == [1, 1, 1, 3, 10, 54]
     assert blocks_of([], lambda _: ((), 0)) == []
+
+
+# --- what cannot be judged, and what other programs get -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("partial_is", ["A", "B"])
+def test_a_run_that_did_not_end_is_neither_better_nor_worse_than_any_other(base, tmp_path, partial_is):
+    record, seconds = a_run(replace(SHAPE, seed=2, slower=0.5))
+    cut = replace(
+        record, verdict=Verdict(Word.INTERRUPTED, 130, ("ended by hand",)), partial="it ended after 80 s of 90 s"
+    )
+    other = kept(tmp_path / "cut", (cut, seconds))
+    folders = (other, base) if partial_is == "A" else (base, other)
+    assert set(findings(*folders).values()) <= {Finding.NOT_JUDGED}
+    code, said = compare(*folders)
+    assert code == 3
+    assert f"nothing is judged: {partial_is} did not run to its end: it ended after 80 s of 90 s" in said
+
+
+def test_a_run_that_lost_data_is_worse_and_nothing_of_it_is_better(base, tmp_path):
+    record, seconds = a_run(replace(SHAPE, seed=2, slower=0.5))
+    lost = replace(record, verdict=Verdict(Word.LOST, 4, ("2 readings are not there",)))
+    folder = kept(tmp_path / "lost", (lost, seconds))
+    found = compare_runs(base, folder, Terms(drawings=200))
+    assert found.count(Finding.BETTER) == 0
+    assert found.count(Finding.NOT_JUDGED) > 0
+    assert found.broken == ("B lost or changed data, and A did not",)
+    code, said = compare(base, folder)
+    assert code == 1
+    assert "1 of what A held does not hold in B" in said
+
+
+def test_a_threshold_that_held_before_and_does_not_now_is_worse(tmp_path):
+    def run(name: str, slower: float) -> Path:
+        record, seconds = a_run(replace(SHAPE, slower=slower))
+        (result,) = judge([parse("http.poll.p50 < 10ms")], record, seconds)
+        verdict = Verdict(Word.PASSED, 0) if result.held else Verdict(Word.FAILED, 1, ("a threshold did not hold",))
+        return kept(tmp_path / name, (replace(record, thresholds=(result,), verdict=verdict), seconds))
+
+    folders = run("a", 1.0), run("b", 10.0)
+    told = "the threshold http.poll.p50 < 10ms held in A, and does not in B"
+    assert compare_runs(*folders, Terms(drawings=200)).broken == (told,)
+    code, said = compare(*folders, "--margin", 100)
+    assert code == 1
+    assert told in said
+    assert compare_runs(folders[0], folders[0], Terms(drawings=200)).broken == ()
+
+
+def test_another_seed_is_said(base, other):
+    assert "the seed differs: 1 and 2" in compare_runs(base, other, Terms(drawings=200)).warnings
+
+
+def test_page_and_junit_say_what_the_terminal_does(base, tmp_path):
+    slower = kept(tmp_path / "b", a_run(replace(SHAPE, seed=2, slower=1.3)))
+    code, said = compare(base, slower, "--html", tmp_path / "c.html", "--junit", tmp_path / "c.xml", "--json")
+    assert code == 1
+    told = json.loads(said)
+    page, suite = (tmp_path / "c.html").read_text(), ET.parse(tmp_path / "c.xml").getroot()
+    xmlschema.validate(str(tmp_path / "c.xml"), str(SCHEMA))
+    assert int(suite.get("failures")) == told["worse"] == page.count("pill kind-bad") > 0
+    cases = {(case.get("classname"), case.get("name")): case for case in suite.iter("testcase")}
+    assert len(cases) == len(told["differences"])
+    assert cases["http.poll", "p50"].find("failure") is not None
+    assert "worse: " in cases["http.poll", "p50"].find("failure").get("message")
+    few = {(each["operation"], each["name"]) for each in told["differences"] if each["finding"] == "too few to say"}
+    assert {key for key, case in cases.items() if case.find("skipped") is not None} == few
+    assert f"B is worse in {told['worse']}" in page
+    assert page.count("<svg") == sum(each["change"] is not None for each in told["differences"])
+    assert "<script" not in page
+
+
+def test_what_is_not_judged_is_an_error_for_ci_and_no_colour_on_the_page(base, tmp_path):
+    record, seconds = a_run(replace(SHAPE, seed=2, slower=0.5))
+    folder = kept(tmp_path / "b", (replace(record, verdict=Verdict(Word.INCONCLUSIVE, 3, ("CPU at 99 %",))), seconds))
+    assert compare(base, folder, "--html", tmp_path / "c.html", "--junit", tmp_path / "c.xml")[0] == 3
+    suite = ET.parse(tmp_path / "c.xml").getroot()
+    assert (suite.get("errors"), suite.get("failures")) == ("1", "0")
+    page = (tmp_path / "c.html").read_text()
+    assert "nothing is judged: B is inconclusive: CPU at 99 %" in page
+    assert not re.search(r"pill kind-(good|bad|same)", page)
+    assert "pill kind-unjudged" in page

@@ -26,6 +26,7 @@ from simulator.fleet.metrics.judging import missed_text
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import (
     AuditRecord,
+    DeviceFinding,
     GeneratorHealth,
     RunRecord,
     Second,
@@ -86,7 +87,9 @@ def test_a_run_that_ended_gets_every_report(tmp_path):
 
 
 def test_a_run_that_was_killed_gets_them_out_of_its_seconds(tmp_path):
-    bare = replace(RECORD, operations={}, audit=None, thresholds=(), slowest=(), verdict=Verdict(Word.PASSED, 0))
+    bare = replace(
+        RECORD, operations={}, audit=None, thresholds=(), scenario_text="", slowest=(), verdict=Verdict(Word.PASSED, 0)
+    )
     folder = kept(tmp_path / "run", bare, ends=False, seconds=SECONDS[:20])
     with (folder / "seconds.jsonl").open("a") as file:
         file.write('{"second":20,"oper')
@@ -125,14 +128,24 @@ def test_a_run_that_was_killed_is_judged_by_what_it_left(tmp_path):
 
 
 def test_a_run_without_a_single_second_or_answer_has_a_report_too(tmp_path):
-    bare = replace(RECORD, operations={}, audit=None, thresholds=(), slowest=(), command_stages={}, faults=(), gaps=())
+    bare = replace(
+        RECORD,
+        operations={},
+        audit=None,
+        thresholds=(),
+        scenario_text="",
+        slowest=(),
+        command_stages={},
+        faults=(),
+        gaps=(),
+    )
     code, _ = report(kept(tmp_path / "none", bare, ends=False, seconds=[]))
     assert code == 0
     limited = {"http.poll": {OutcomeClass.LIMITED: Tally(3, 3, "", "")}}
     only = Second(0, limited, {}, GeneratorHealth())
     folder = kept(
         tmp_path / "limited",
-        replace(bare, operations=limited, duration_s=1.0, health=GeneratorHealth()),
+        replace(bare, operations=limited, duration_s=1.0, health=GeneratorHealth(), phases=()),
         seconds=[only],
     )
     assert report(folder)[0] == 0
@@ -188,8 +201,8 @@ def test_a_full_disk_costs_the_reports_that_do_not_fit_and_no_verdict(tmp_path, 
         "report.html",
     ]
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
-        "fault-devices.csv", "faults.csv", "gauges.csv", "generator.csv", "junit.xml", "metrics.prom", "phases.csv",
-        "seconds.jsonl", "summary.csv", "summary.json",
+        "fault-devices.csv", "faults.csv", "findings.csv", "gauges.csv", "generator.csv", "junit.xml", "metrics.prom",
+        "phases.csv", "seconds.jsonl", "summary.csv", "summary.json",
     ]  # fmt: skip
     kept(tmp_path / "later")
     monkeypatch.setattr(Path, "open", opened)
@@ -287,6 +300,21 @@ def test_tables_of_the_run_and_of_its_seconds_agree(tmp_path):
     assert [int(row["second"]) for row in generator] == [second.second for second in SECONDS]
     gauges = {(int(row["second"]), row["gauge"]): float(row["value"]) for row in table(folder / "gauges.csv")}
     assert gauges == {(second.second, name): value for second in SECONDS for name, value in second.gauges.items()}
+
+
+def test_a_thousand_findings_are_fifty_rows_a_number_and_a_link(tmp_path):
+    findings = tuple(DeviceFinding(f"id-{n}", f"sim-{n:06d}", "lost", 2, ("41", "42")) for n in range(1, 1001))
+    assert RECORD.audit is not None
+    folder = kept(tmp_path / "run", replace(RECORD, audit=replace(RECORD.audit, findings=findings)))
+    report(folder)
+    page = (folder / "report.html").read_text()
+    assert [each.name for each in findings if each.name in page] == [each.name for each in findings[:50]]
+    assert 'And 950 more: <a href="findings.csv">' in page
+    rows = table(folder / "findings.csv")
+    assert [(row["device"], row["kind"], row["count"], row["key"]) for row in rows[:2]] == [
+        ("sim-000001", "lost", "2", "41"), ("sim-000001", "lost", "2", "42"),
+    ]  # fmt: skip
+    assert len(rows) == 2000
 
 
 def test_nothing_says_that_nothing_was_lost_while_the_audit_is_not_complete():

@@ -43,6 +43,7 @@ def run_with(audit: AuditRecord | None, reasons: Reasons | None = None) -> RunRe
         ages=ages_of(TOTALS.operations),
         command_stages=stages_of(TOTALS.operations),
         health=TOTALS.health,
+        scenario_text="",
     )
     verdict = judge_run(Findings(audit, (threshold,), reasons=reasons))
     return replace(measured, audit=audit, thresholds=(threshold,), verdict=verdict, reasons=reasons)
@@ -50,7 +51,8 @@ def run_with(audit: AuditRecord | None, reasons: Reasons | None = None) -> RunRe
 
 def kept(folder: Path, record: RunRecord, *, ends: bool = True) -> Path:
     with RunFolder(folder) as run:
-        run.keep(replace(record, verdict=Verdict(Word.INTERRUPTED, 130, ("not ended",)), reasons=None))
+        begun = replace(record, operations={}, reasons=None)
+        run.keep(replace(begun, verdict=Verdict(Word.INTERRUPTED, 130, ("not ended",))))
         for second in SECONDS:
             run.append(second)
         if ends:
@@ -61,7 +63,7 @@ def kept(folder: Path, record: RunRecord, *, ends: bool = True) -> Path:
 def test_an_audit_that_was_cut_short_and_made_later_makes_the_run_pass(tmp_path):
     folder = kept(tmp_path / "run", run_with(CUT))
     assert read_record(folder).verdict.word is Word.INCONCLUSIVE
-    (told,) = merge_audit(folder, WHOLE)
+    (told,) = merge_audit(folder, WHOLE).sentences
     assert told == f"the run: passed, exit code 0; {folder / 'report.html'}"
     record = read_record(folder)
     assert (record.verdict.word, record.audit) == (Word.PASSED, WHOLE)
@@ -71,12 +73,13 @@ def test_an_audit_that_was_cut_short_and_made_later_makes_the_run_pass(tmp_path)
     page = (folder / "report.html").read_text()
     assert "audit: nothing lost, doubled or altered" in page
     assert "503" in page
+    assert "<dt>Audited again</dt>" in page
     assert 'failures="0"' in (folder / "junit.xml").read_text()
 
 
 def test_a_later_audit_that_finds_losses_says_so_in_record_and_reports(tmp_path):
     folder = kept(tmp_path / "run", run_with(WHOLE))
-    (told,) = merge_audit(folder, LOSSY)
+    (told,) = merge_audit(folder, LOSSY).sentences
     assert "the run: lost, exit code 4" in told
     record = make_reports(folder).record
     assert record.verdict.sentences[0] == "readings: 2 lost of 10 sent"
@@ -112,10 +115,10 @@ def test_a_run_that_was_killed_has_an_end_by_its_audit(tmp_path):
 
 def test_a_run_that_still_goes_on_keeps_its_record_and_its_report_says_that_it_goes_on(tmp_path):
     with RunFolder(tmp_path / "run") as run:
-        run.keep(replace(run_with(None), reasons=None))
+        run.keep(replace(run_with(None), operations={}, reasons=None))
         run.append(SECONDS[0])
         before = (tmp_path / "run" / "run.json").read_bytes()
-        (told,) = merge_audit(tmp_path / "run", WHOLE)
+        (told,) = merge_audit(tmp_path / "run", WHOLE).sentences
         assert "still goes on" in told
         assert (tmp_path / "run" / "run.json").read_bytes() == before
         first = make_reports(tmp_path / "run").record.verdict.sentences[0]
@@ -125,7 +128,7 @@ def test_a_run_that_still_goes_on_keeps_its_record_and_its_report_says_that_it_g
 
 def test_a_record_of_an_earlier_version_stays_as_it_is(tmp_path):
     folder = kept(tmp_path / "run", replace(run_with(WHOLE), reasons=None))
-    (told,) = merge_audit(folder, LOSSY)
+    (told,) = merge_audit(folder, LOSSY).sentences
     assert "earlier version" in told
     assert read_record(folder).verdict.word is Word.PASSED
 

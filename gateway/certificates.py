@@ -1,0 +1,234 @@
+"""Certificates for the gateway and its broker: an authority of one's own, a server certificate, and when they end.
+
+For a fleet that trusts its own authority and nobody else's: devices get ``ca.pem`` with their configuration. A server
+with a public name may as well use certificates of a public authority; then nothing of this is needed.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from agent.adapters.files import replace_file
+from agent.errors import ConfigurationError
+from agent.frozen import dataclass
+
+SERVER_DAYS: Final = 397
+"""As long as public authorities may give one; made again from the last 30 days on."""
+AUTHORITY_DAYS: Final = 3653
+_RENEW_BEFORE: Final = timedelta(days=30)
+_WARN_BEFORE_S: Final = 14 * 86400.0
+_SKEW: Final = timedelta(days=1)  # a device whose clock is a little behind
+_NAME_CHARACTERS: Final = 253
+_HOST: Final = re.compile(r"(?!.*-(\.|$))[A-Za-z0-9][A-Za-z0-9-]{0,62}(\.[A-Za-z0-9][A-Za-z0-9-]{0,62})*")
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateFiles:
+    """Where they lie, and what was done.
+
+    Attributes:
+        authority: what devices trust.
+        certificate: the server's, with the authority's below it.
+        private_key: the server's.
+        lines: one sentence for each file that was written or kept.
+    """
+
+    authority: Path
+    certificate: Path
+    private_key: Path
+    lines: tuple[str, ...] = ()
+
+
+def make_certificates(directory: Path, hosts: Sequence[str], now: datetime, *, renew: bool = False) -> CertificateFiles:
+    """``ca.pem``, ``ca.key``, ``server.pem`` and ``server.key`` for a server that is reached under these names.
+
+    The authority is made once and kept. The server's certificate is made again when it is not for these names, when it
+    ends within 30 days, when another authority signed it, or with ``renew``.
+
+    Args:
+        directory: made, mode 700, where there is none.
+        hosts: host names and IP addresses.
+        now: the time, with its zone.
+        renew: make the server's certificate again in any case.
+
+    Raises:
+        ConfigurationError: a name is none, or a file cannot be read or written.
+    """
+    names = _names(hosts)
+    files = CertificateFiles(directory / "ca.pem", directory / "server.pem", directory / "server.key")
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        authority, authority_key, told = _authority(directory, now)
+        if not renew and _is_good(files, authority, names, now):
+            return _with(files, told, f"kept {files.certificate}: it is for these names and not near its end")
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = _server_certificate(key, names, authority, authority_key, now)
+        replace_file(files.private_key, _pem_key(key), 0o600)
+        replace_file(files.certificate, _pem(certificate) + _pem(authority), 0o644)
+    except OSError as error:
+        fault = f"{error.filename or directory} cannot be written: {error.strerror}; give another directory or use sudo"
+        raise ConfigurationError([fault], "certificates") from None
+    ends = f"{certificate.not_valid_after_utc:%Y-%m-%d}"
+    return _with(files, told, f"wrote {files.certificate} and {files.private_key} (mode 600), good until {ends}")
+
+
+def certificate_trouble(path: Path, now_s: float) -> str:
+    """One sentence when the certificate is over, not yet good, or ends within 14 days; empty when all is well."""
+    try:
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError) as error:
+        return f"{path} cannot be read as a certificate: {error}"
+    begins = certificate.not_valid_before_utc.timestamp()
+    ends = certificate.not_valid_after_utc.timestamp()
+    fix = "renew it (device-gateway certificates --renew) and reload the gateway"
+    if now_s >= ends:
+        return f"{path} expired on {certificate.not_valid_after_utc:%Y-%m-%d}, so devices refuse it: {fix}"
+    if now_s < begins:
+        return f"{path} is good only from {certificate.not_valid_before_utc:%Y-%m-%d} on: mend this machine's clock"
+    if ends - now_s < _WARN_BEFORE_S:
+        return f"{path} expires on {certificate.not_valid_after_utc:%Y-%m-%d}: {fix}"
+    return ""
+
+
+def _authority(directory: Path, now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey, tuple[str, ...]]:
+    path, key_path = directory / "ca.pem", directory / "ca.key"
+    if path.exists() and key_path.exists():
+        try:
+            certificate = x509.load_pem_x509_certificate(path.read_bytes())
+            key = serialization.load_pem_private_key(key_path.read_bytes(), None)
+        except (ValueError, TypeError) as error:
+            fault = f"{path} and {key_path} cannot be read: {error}; restore them, or move both away to begin anew"
+            raise ConfigurationError([fault], "certificates") from None
+        if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
+            fault = f"{key_path} is not the key of {path}; restore them, or move both away to begin anew"
+            raise ConfigurationError([fault], "certificates")
+        if certificate.not_valid_after_utc - _RENEW_BEFORE < now:
+            ends = f"{certificate.not_valid_after_utc:%Y-%m-%d}"
+            fault = f"{path} ends on {ends}: move it and ca.key away, run this again, and give devices the new ca.pem"
+            raise ConfigurationError([fault], "certificates")
+        return certificate, key, (f"kept {path}, which devices trust already",)
+    if path.exists() != key_path.exists():
+        there, missing = (path, key_path) if path.exists() else (key_path, path)
+        fault = f"{there} is there and {missing} is not; restore it, or move the other away to begin anew"
+        raise ConfigurationError([fault], "certificates")
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = _authority_certificate(key, now)
+    replace_file(key_path, _pem_key(key), 0o600)
+    replace_file(path, _pem(certificate), 0o644)
+    return certificate, key, (f"wrote {path} for devices, and {key_path} (mode 600), which never leaves this machine",)
+
+
+def _authority_certificate(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"Device gateway authority {now:%Y-%m-%d}")])
+    usage = x509.KeyUsage(
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    return (
+        _begun(name, name, key, now, AUTHORITY_DAYS)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(identifier, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+
+
+def _server_certificate(
+    key: ec.EllipticCurvePrivateKey,
+    names: Sequence[x509.GeneralName],
+    authority: x509.Certificate,
+    authority_key: ec.EllipticCurvePrivateKey,
+    now: datetime,
+) -> x509.Certificate:
+    common = str(names[0].value)[:64]  # X.520's bound; clients read the alternative names
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
+    return (
+        _begun(subject, authority.subject, key, now, SERVER_DAYS)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(issuer, critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+
+
+def _begun(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, days: int
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _SKEW)
+        .not_valid_after(now + timedelta(days=days))
+    )
+
+
+def _is_good(
+    files: CertificateFiles, authority: x509.Certificate, names: Sequence[x509.GeneralName], now: datetime
+) -> bool:
+    try:
+        certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+        certificate.verify_directly_issued_by(authority)
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        key = serialization.load_pem_private_key(files.private_key.read_bytes(), None)
+    except Exception:  # noqa: BLE001 - whatever is wrong with it, a new one mends it
+        return False
+    return (
+        set(found) == set(names)
+        and key.public_key() == certificate.public_key()
+        and certificate.not_valid_after_utc - _RENEW_BEFORE > now.astimezone(UTC)
+    )
+
+
+def _names(hosts: Sequence[str]) -> list[x509.GeneralName]:
+    names: list[x509.GeneralName] = []
+    faults: list[str] = []
+    for host in hosts:
+        try:
+            names.append(x509.IPAddress(ipaddress.ip_address(host)))
+        except ValueError:
+            if len(host) > _NAME_CHARACTERS or not _HOST.fullmatch(host):
+                faults.append(f"{host!r} is neither a host name nor an IP address; write it without scheme and port")
+            else:
+                names.append(x509.DNSName(host))
+    if not hosts:
+        faults.append("no name was given under which devices reach this server; give --host")
+    if faults:
+        raise ConfigurationError(faults, "certificates")
+    return names
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _pem_key(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _with(files: CertificateFiles, told: Sequence[str], line: str) -> CertificateFiles:
+    return CertificateFiles(files.authority, files.certificate, files.private_key, (*told, line))

@@ -1,0 +1,15 @@
+"""``device-gateway``: the gateway's program."""
+
+from __future__ import annotations
+
+from agent.cli.ending import end_quietly
+from agent.umask import close_umask
+
+
+def main() -> None:
+    """The program."""
+    close_umask()
+    with end_quietly():
+        from gateway.cli.program import device_gateway
+
+        device_gateway(prog_name="device-gateway")

@@ -1,0 +1,188 @@
+"""``device-gateway broker-config`` and ``certificates``."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from agent.cli.loading import configuration_faults_end_it
+from agent.errors import ConfigurationError
+from gateway.cli.options import gateway_config_option, load_without_keys
+
+if TYPE_CHECKING:
+    from gateway.certificates import CertificateFiles
+
+_TLS = Path("/etc/device-gateway/tls")
+
+
+@click.command()
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    required=True,
+    help="A name or address under which devices reach this server; once for each.",
+)
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=_TLS,
+    show_default=True,
+    help="Where ca.pem, ca.key, server.pem and server.key go.",
+)
+@click.option("--renew", is_flag=True, help="Make the server's certificate again, also when it is far from its end.")
+@click.option("--owner", default="device-gateway", show_default=True, help="Who shall read them, when root runs this.")
+def certificates(*, hosts: tuple[str, ...], directory: Path, renew: bool, owner: str) -> None:
+    """Make an authority of your own and a certificate for this server, or renew the certificate.
+
+    The authority is made once and kept: devices trust its ca.pem. Run it again now and then: the server's certificate
+    is made again from 30 days before its end on. Then reload the gateway and the broker.
+    """
+    from gateway.certificates import make_certificates
+    from gateway.initial import give_certificates
+
+    with configuration_faults_end_it():
+        files = make_certificates(directory, hosts, datetime.now(UTC), renew=renew)
+        give_certificates(files, owner)
+    for line in files.lines:
+        click.echo(line)
+
+
+@click.command("broker-config")
+@gateway_config_option
+@click.option(
+    "--conf",
+    "configuration",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("/etc/mosquitto/conf.d/device-gateway.conf"),
+    show_default=True,
+    help="The file for mosquitto.",
+)
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("/etc/mosquitto/device-gateway"),
+    show_default=True,
+    help="Where passwords, rules and a copy of the certificate go.",
+)
+@click.option(
+    "--tls-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=_TLS,
+    show_default=True,
+    help="Where device-gateway certificates has put them; they are made here when --host is given.",
+)
+@click.option("--host", "hosts", multiple=True, help="Make the certificates first, for this name or address.")
+@click.option("--cafile", type=click.Path(path_type=Path, dir_okay=False), help="Another authority: its PEM file.")
+@click.option("--certfile", type=click.Path(path_type=Path, dir_okay=False), help="And the broker's certificate.")
+@click.option("--keyfile", type=click.Path(path_type=Path, dir_okay=False), help="And the certificate's key.")
+@click.option("--no-tls", is_flag=True, help="No TLS: for loopback and closed test networks.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Of the listener. Default: 8883, without TLS 1883.")
+@click.option("--bind", help="The address to listen on. Default: all, without TLS 127.0.0.1.")
+@click.option(
+    "--gateway-user",
+    "gateway_users",
+    multiple=True,
+    help="The gateway's user name at the broker; with several gateways one for each. Default: mqtt.user_name, or "
+    "'gateway'.",
+)
+@click.option(
+    "--password-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The gateway's password; made, mode 600, where there is none. With several gateways NAME is added for each "
+    "further one. Default: mqtt.password_file, or mqtt_password beside the configuration.",
+)
+@click.option(
+    "--standalone",
+    is_flag=True,
+    help="Write all that mosquitto needs, for a broker that reads no other file: mosquitto -c FILE.",
+)
+@click.option("--owner", default="mosquitto", show_default=True, help="The broker's user, when root runs this.")
+def broker_config(
+    *,
+    config_path: Path,
+    configuration: Path,
+    directory: Path,
+    tls_dir: Path,
+    hosts: tuple[str, ...],
+    cafile: Path | None,
+    certfile: Path | None,
+    keyfile: Path | None,
+    no_tls: bool,
+    port: int | None,
+    bind: str | None,
+    gateway_users: tuple[str, ...],
+    password_file: Path | None,
+    standalone: bool,
+    owner: str,
+) -> None:
+    """Write a mosquitto configuration: passwords of the present devices, rules, TLS, limits.
+
+    Run it again after devices add, rotate or revoke: only what changed is written, and it says how mosquitto takes it
+    over.
+    """
+    from gateway.devices.adding import all_tokens
+    from gateway.devices.token_file import FILE_NAME
+    from gateway.mqtt.broker_config import BrokerSettings, device_passwords, gateway_password, write_broker_config
+
+    with configuration_faults_end_it():
+        config = load_without_keys(config_path)
+        files = None if no_tls else _certificates(tls_dir, hosts, cafile, certfile, keyfile)
+        users = gateway_users or (config.mqtt.user_name or "gateway",)
+        base = password_file or config.mqtt.password_file or config_path.parent / "mqtt_password"
+        paths = {name: base if name == users[0] else base.with_name(f"{base.name}.{name}") for name in users}
+        reader = config.state_dir.stat().st_uid if config.state_dir.is_dir() else os.geteuid()
+        passwords = {name: gateway_password(path, secrets.token_urlsafe, reader) for name, path in paths.items()}
+        settings = BrokerSettings(
+            configuration.absolute(),
+            directory.absolute(),
+            port=port or (1883 if no_tls else 8883),
+            host=bind or ("127.0.0.1" if no_tls else None),
+            tls=files,
+            standalone=standalone,
+            owner=owner,
+        )
+        devices = device_passwords(all_tokens(config.state_dir / FILE_NAME), time.time())
+        written = write_broker_config(settings, devices, passwords)
+    for line in (*(files.lines if files else ()), *written.lines):
+        click.echo(line)
+    for name, path in paths.items():
+        click.echo(f"the gateway's user name is {name}, its password is in {path}")
+    if written.restart:
+        click.echo(f"next: {f'mosquitto -c {configuration}' if standalone else 'systemctl restart mosquitto'}")
+    elif written.reload:
+        click.echo("next: systemctl reload mosquitto (or SIGHUP): connections stay, those of revoked devices end")
+    else:
+        click.echo("nothing changed: mosquitto need not be told")
+
+
+def _certificates(
+    tls_dir: Path, hosts: tuple[str, ...], cafile: Path | None, certfile: Path | None, keyfile: Path | None
+) -> CertificateFiles:
+    from gateway.certificates import CertificateFiles, make_certificates
+
+    if cafile or certfile or keyfile:
+        if not (cafile and certfile and keyfile):
+            raise click.UsageError("--cafile, --certfile and --keyfile go together")
+        given = CertificateFiles(cafile.absolute(), certfile.absolute(), keyfile.absolute())
+    elif hosts:
+        given = make_certificates(tls_dir.absolute(), hosts, datetime.now(UTC))
+    else:
+        there = tls_dir.absolute()
+        given = CertificateFiles(there / "ca.pem", there / "server.pem", there / "server.key")
+    faults = [
+        f"{path}: there is no such file; give --host NAME to make certificates, or --cafile, --certfile and --keyfile"
+        for path in (given.authority, given.certificate, given.private_key)
+        if not path.is_file()
+    ]
+    if faults:
+        raise ConfigurationError(faults, "broker-config")
+    return given

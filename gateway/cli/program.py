@@ -1,0 +1,58 @@
+"""The commands of ``device-gateway``: click and no logic. Each one's module is imported only when it is used."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from agent.app.version import VERSION
+from agent.bounded_text import bounded
+from agent.cli.lazy import LazyGroup
+from agent.cli.loading import EXIT_CONFIGURATION
+
+_COMMANDS: Final = {
+    "broker-config": "gateway.cli.broker:broker_config",
+    "certificates": "gateway.cli.broker:certificates",
+    "check": "gateway.cli.run:check",
+    "devices": "gateway.cli.devices:devices",
+    "doctor": "gateway.cli.doctor:doctor",
+    "init": "gateway.cli.init:init",
+    "run": "gateway.cli.run:run",
+    "status": "gateway.cli.run:status",
+}
+_EXTRA: Final = frozenset({"cryptography", "httptools", "prometheus_client", "qrcode", "starlette", "uvicorn"})
+
+
+class GatewayGroup(LazyGroup):
+    """The gateway's commands need more than the agent's five dependencies; without them they say so."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, or name what has to be installed for it."""
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            if (error.name or "").split(".")[0] not in _EXTRA:
+                raise
+            text = f"the gateway needs {error.name}: pip install 'device-agent[gateway]'"
+            click.echo(bounded(text), err=True)
+            raise SystemExit(EXIT_CONFIGURATION) from None
+
+
+@click.group(
+    cls=GatewayGroup,
+    lazy=_COMMANDS,
+    context_settings={
+        "auto_envvar_prefix": "DEVICE_GATEWAY",
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 110,
+    },
+)
+@click.version_option(VERSION, prog_name="device-gateway")
+def device_gateway() -> None:
+    """Run the gateway: it alone holds the key pair, and devices talk to it with tokens of their own.
+
+    Exit codes: 0 good, 1 a check failed or the gateway crashed, 2 usage or configuration, 5 the service or the broker
+    cannot be reached. Every key of its configuration can also be set by the environment:
+    DEVICE_GATEWAY_SERVICE__BASE_URL sets service.base_url.
+    """

@@ -1,0 +1,82 @@
+"""The devices and their tokens, as ``gateway devices list`` shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from agent.frozen import dataclass
+from agent.wire.times import to_rfc3339
+from gateway.core.share import Share
+from gateway.devices.token_file import StoredToken
+
+
+@dataclass(frozen=True, slots=True)
+class ListedDevice:
+    """One device.
+
+    Attributes:
+        state: of its newest token.
+        last_used_at: of any of its tokens, epoch seconds.
+        old_until: until when an older token is good; None when none is.
+        is_own: this gateway fetches its commands, see :mod:`gateway.core.share`.
+    """
+
+    device_id: str
+    state: str
+    issued_at: float
+    last_used_at: float | None
+    old_until: float | None
+    is_own: bool
+
+    def row(self, *, with_share: bool) -> tuple[str, ...]:
+        """For a table; ``with_share`` says where its commands are fetched, too."""
+        shown = (_shown(self.issued_at), _shown(self.last_used_at), _shown(self.old_until))
+        share = ("here" if self.is_own else "elsewhere",) if with_share else ()
+        return (self.device_id, self.state, *shown, *share)
+
+    def to_json(self) -> dict[str, Any]:
+        """For a program."""
+        return {
+            "device_id": self.device_id,
+            "state": self.state,
+            "issued_at": to_rfc3339(self.issued_at),
+            "last_used_at": None if self.last_used_at is None else to_rfc3339(self.last_used_at),
+            "old_token_until": None if self.old_until is None else to_rfc3339(self.old_until),
+            "commands_here": self.is_own,
+        }
+
+
+def listed(tokens: Iterable[StoredToken], now_s: float, share: Share, *, show_all: bool) -> list[ListedDevice]:
+    """One entry for each device.
+
+    Args:
+        tokens: by device, oldest first.
+        now_s: epoch seconds.
+        share: this gateway's.
+        show_all: also devices that have neither a valid token nor a damaged one.
+    """
+    by_device: dict[str, list[StoredToken]] = {}
+    for token in tokens:
+        by_device.setdefault(token.device_id, []).append(token)
+    found = []
+    for device_id, own in by_device.items():
+        newest = own[-1]
+        if not show_all and not any(token.is_valid(now_s) or token.state(now_s) == "damaged" for token in own):
+            continue
+        used = [token.last_used_at for token in own if token.last_used_at is not None]
+        old = [token.ends_at for token in own[:-1] if token.is_valid(now_s) and token.ends_at is not None]
+        entry = ListedDevice(
+            device_id,
+            newest.state(now_s),
+            newest.created_at,
+            max(used, default=None),
+            max(old, default=None),
+            share.has(device_id),
+        )
+        found.append(entry)
+    return found
+
+
+def _shown(at_s: float | None) -> str:
+    return "-" if at_s is None else f"{to_rfc3339(at_s)[:19]}Z"

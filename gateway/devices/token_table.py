@@ -1,0 +1,298 @@
+"""The device tokens as the running gateway knows them: in memory, and never older than half a second.
+
+A thread looks at the file for changes and takes over what is new, so that a token that was revoked a moment ago is
+refused without a restart and a check costs no disk. The same thread writes down when tokens were used.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Final
+
+from agent.errors import ConfigurationError
+from agent.runtime.complaints import HOURLY_S, Complaints
+from agent.threads import OnCrash, WatchedThread, only_logged
+from gateway.devices.token_file import StoredToken, TokenFile
+from gateway.devices.tokens import digest_of
+
+_log = logging.getLogger(__name__)
+
+LOOK_EVERY_S: Final = 0.5
+_NOTE_EVERY_S: Final = 60.0
+_OK: Final = "ok"
+
+
+class TokenTable:
+    """A :class:`~gateway.ports.TokenCheck` on the file of tokens.
+
+    Args:
+        path: the file; it is made where there is none.
+        wall: epoch seconds.
+        monotonic: seconds on the monotonic clock.
+        tell: called with a state and a sentence when that changes: ``stale`` while the file cannot be read, so that
+            nothing that is revoked counts; ``damaged`` while it holds tokens that are refused for their row's fault;
+            ``ok`` afterwards.
+        on_crash: see :class:`~agent.threads.WatchedThread`.
+
+    Raises:
+        ConfigurationError: the file cannot be used.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        tell: Callable[[str, str], None] = lambda _state, _detail: None,
+        on_crash: OnCrash = only_logged,
+    ) -> None:
+        self._path = path
+        self._wall = wall
+        self._monotonic = monotonic
+        self._tell = tell
+        self._on_crash = on_crash
+        self._complaints = Complaints(_log, monotonic, HOURLY_S)
+        self._state = _OK
+        # Digest -> what is wrong with its row, of the tokens that are refused for that.
+        self._damaged: dict[bytes, str] = {}
+        # Digest -> device of every token that is good; device -> its newest. A hundred thousand devices fit, since a
+        # device without a rotation under way costs two entries and nothing else.
+        self._devices: dict[bytes, str] = {}
+        self._newest: dict[str, tuple[int, bytes]] = {}
+        # Tokens that are good for a while only, and whose newest one ends them when it is used.
+        self._ends: dict[bytes, float] = {}
+        self._older: dict[str, set[bytes]] = {}
+        self._used: dict[bytes, float] = {}
+        self._ended: list[tuple[str, bytes, float]] = []
+        self._revision = 0
+        # Two locks, so that no check ever waits for the disk: the first guards what is above, the second the file. Who
+        # needs both takes the file's first.
+        self._lock = threading.Lock()
+        self._file_lock = threading.Lock()
+        self._file: TokenFile | None = None
+        self._file_id: tuple[int, int] = (0, 0)
+        self._version = -1
+        self._noted_at_s = monotonic()
+        self._stop = threading.Event()
+        self._thread: WatchedThread | None = None
+        self.reload()
+
+    def start(self) -> None:
+        """Begin to look for changes."""
+        self._thread = WatchedThread(self._run, name="gateway-tokens", on_crash=self._on_crash)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Write down what is not yet, and give the file back."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self._note_use()
+        with self._file_lock:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+
+    def allows(self, device_id: str, token: str) -> bool:
+        """See :meth:`gateway.ports.TokenCheck.allows`."""
+        owner = self.device_of(token)
+        return owner is not None and hmac.compare_digest(owner.encode(), device_id.encode("utf-8", "replace"))
+
+    def device_of(self, token: str) -> str | None:
+        """See :meth:`gateway.ports.TokenCheck.device_of`.
+
+        The time it takes tells nothing of the tokens that exist: what is compared is the SHA-256 of what came, which
+        nobody can steer towards another one.
+        """
+        digest = digest_of(token)
+        device_id = self._devices.get(digest)
+        if device_id is None:
+            return None
+        now_s = self._wall()
+        if device_id in self._older:
+            ends_at = self._ends.get(digest)
+            if ends_at is None:
+                self._end_older(device_id, digest, now_s)
+            elif now_s >= ends_at:
+                return None
+        self._used[digest] = now_s
+        return device_id
+
+    def device_ids(self) -> Collection[str]:
+        """See :meth:`gateway.ports.TokenCheck.device_ids`."""
+        with self._lock:
+            self._drop_ended()
+            return frozenset(self._newest)
+
+    def reload(self) -> None:
+        """Take over what changed now; see :meth:`gateway.ports.TokenCheck.reload`."""
+        try:
+            self._take_over()
+        except (sqlite3.Error, OSError) as error:
+            raise ConfigurationError([f"{self._path} cannot be read: {_one_line(error)}"], "device tokens") from None
+        self._tell_damage()
+
+    @property
+    def damage(self) -> str:
+        """How many tokens are refused since their rows are damaged, the first one's fault and the way out; or empty."""
+        with self._lock:
+            faults = list(self._damaged.values())
+        if not faults:
+            return ""
+        fix = "revoke and add the device, or restore the file from a backup"
+        return f"{self._path} has damaged rows, whose tokens are refused ({len(faults)}): {faults[0]}; {fix}"
+
+    def look(self) -> None:
+        """Take over what changed, and write down what was used; the thread calls it every half second."""
+        try:
+            self._take_over()
+        except (ConfigurationError, sqlite3.Error, OSError) as error:
+            text = f"{self._path} cannot be read, so the tokens from before stay in force, revoked ones too"
+            text += f": {_one_line(error)}"
+            self._complaints.tell("read", f"tokens=stale {text}", level=logging.ERROR)
+            self._put_state("stale", text)
+        else:
+            self._complaints.settle("read", "tokens=fresh the file of the tokens can be read again")
+            self._tell_damage()
+            if self._ended or self._monotonic() - self._noted_at_s >= _NOTE_EVERY_S:
+                self._note_use()
+
+    def _run(self) -> None:
+        while not self._stop.wait(LOOK_EVERY_S):
+            self.look()
+
+    def _take_over(self) -> None:
+        with self._file_lock:
+            if self._file is None or _identity(self._path) != self._file_id:
+                self._open_anew()
+            version = self._file.data_version() if self._file is not None else -1
+            if self._file is not None and version != self._version:
+                self._version = version
+                changed = list(self._file.changed_since(self._revision))
+                if self._damaged or any(token.fault for token in changed):
+                    # Nothing is certain of a damaged file: not even that a change has a revision of its own.
+                    self._put_whole(list(self._file.tokens()))
+                else:
+                    self._put_all(changed)
+
+    def _open_anew(self) -> None:
+        """Another file is there now: at the start, or after a backup was put back."""
+        fresh = TokenFile(self._path)
+        try:
+            version, tokens = fresh.data_version(), list(fresh.tokens())
+        except BaseException:
+            fresh.close()
+            raise
+        if self._file is not None:
+            self._file.close()
+        self._file, self._file_id, self._version = fresh, _identity(self._path), version
+        self._revision = 0
+        self._put_whole(tokens)
+
+    def _put_whole(self, tokens: list[StoredToken]) -> None:
+        """All rows of the file: what is in none of them is known no more."""
+        known = {token.digest for token in tokens}
+        with self._lock:
+            for digest in [digest for digest in self._devices if digest not in known]:
+                self._drop(digest)
+            self._damaged.clear()
+        self._put_all(tokens)
+
+    def _put_all(self, tokens: list[StoredToken]) -> None:
+        now_s = self._wall()
+        with self._lock:
+            for token in tokens:
+                self._revision = max(self._revision, token.revision)
+                self._put(token, now_s)
+            self._drop_ended()
+
+    def _put(self, token: StoredToken, now_s: float) -> None:
+        self._damaged.pop(token.digest, None)
+        if token.fault and token.revoked_at is None:
+            self._damaged[token.digest] = f"device {token.device_id[:80]}: {token.fault}"
+        if not token.is_valid(now_s):
+            self._drop(token.digest)
+            return
+        device_id = token.device_id
+        number, _ = self._newest.get(device_id, (0, b""))
+        if token.number > number:
+            self._newest[device_id] = (token.number, token.digest)
+        self._devices[token.digest] = device_id
+        if token.ends_at is not None:
+            self._ends[token.digest] = token.ends_at
+            self._older.setdefault(device_id, set()).add(token.digest)
+
+    def _drop(self, digest: bytes) -> None:
+        device_id = self._devices.pop(digest, None)
+        self._ends.pop(digest, None)
+        if device_id is None:
+            return
+        if self._newest.get(device_id, (0, b""))[1] == digest:
+            del self._newest[device_id]
+        older = self._older.get(device_id, set())
+        older.discard(digest)
+        if not older:
+            self._older.pop(device_id, None)
+
+    def _drop_ended(self) -> None:
+        now_s = self._wall()
+        for digest in [digest for digest, ends_at in self._ends.items() if ends_at <= now_s]:
+            self._drop(digest)
+
+    def _end_older(self, device_id: str, newest: bytes, now_s: float) -> None:
+        with self._lock:
+            for digest in list(self._older.get(device_id, ())):
+                self._drop(digest)
+            self._ended.append((device_id, newest, now_s))
+        _log.info("tokens=rotated device %s uses its new token, so the old one ended", device_id)
+
+    def _tell_damage(self) -> None:
+        damage = self.damage
+        if damage:
+            # Another number of them is another line.
+            self._complaints.tell(f"damaged {len(self._damaged)}", f"tokens=damaged {damage}", level=logging.ERROR)
+        self._put_state("damaged" if damage else _OK, damage)
+
+    def _put_state(self, state: str, detail: str) -> None:
+        if state != _OK or state != self._state:
+            self._tell(state, detail)
+        self._state = state
+
+    def _note_use(self) -> None:
+        self._noted_at_s = self._monotonic()
+        with self._file_lock:
+            if self._file is None or not (self._used or self._ended):
+                return
+            used, self._used = self._used, {}
+            with self._lock:
+                ended, self._ended = self._ended, []
+            try:
+                self._file.note_use(dict(used), ended)  # a copy: a check that began before may still write into it
+            except sqlite3.Error as error:
+                # When a token was used last is worth no second try; that one ended is.
+                with self._lock:
+                    self._ended = ended + self._ended
+                text = f"tokens=unwritten {self._path} cannot be written: {_one_line(error)}"
+                self._complaints.tell("write", text)
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """Which file this is.
+
+    Raises:
+        OSError: it cannot be found.
+    """
+    status = path.stat()
+    return (status.st_dev, status.st_ino)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,125 @@
+"""What has to be done once in a while: who is served, what expires, what is too old, what is written down."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from agent.errors import StorageError
+from agent.ports import Clock
+from agent.runtime.complaints import Complaints
+from agent.runtime.service import Actor
+from agent.wire.limits import ONLINE_WITHIN_S
+from gateway.desk import Desk
+from gateway.devices.roster import Roster
+from gateway.service.commands import CommandErrands
+from gateway.store.service import StoreService
+from gateway.store.values import StoreStats
+
+_log = logging.getLogger(__name__)
+
+ROUND_S: Final = 2.0
+_TIDY_ROUNDS: Final = 30
+_SAVE_ROUNDS: Final = 5
+
+
+class Housekeeper(Actor):
+    """A round every :data:`ROUND_S`.
+
+    Args:
+        store, desk, roster, commands: what is looked after.
+        look_at_fronts: puts how the fronts do into the health.
+        clock: for the rounds.
+        service_now: the service's clock, epoch seconds.
+        repeat_after_s: how soon the same complaint may be told again, seconds.
+
+    Attributes:
+        stats: what the store held at the last round.
+    """
+
+    patience_s = 60.0
+
+    def __init__(
+        self,
+        *,
+        store: StoreService,
+        desk: Desk,
+        roster: Roster,
+        commands: CommandErrands,
+        look_at_fronts: Callable[[], None],
+        clock: Clock,
+        service_now: Callable[[], float],
+        repeat_after_s: float,
+    ) -> None:
+        super().__init__("housekeeping")
+        self.stats = StoreStats()
+        self._store = store
+        self._desk = desk
+        self._roster = roster
+        self._commands = commands
+        self._look_at_fronts = look_at_fronts
+        self._clock = clock
+        self._service_now = service_now
+        self._complaints = Complaints(_log, lambda: clock.now().monotonic_s, repeat_after_s)
+        self._served: frozenset[str] = frozenset()
+        self._asked: frozenset[str] = frozenset()
+        self._rounds = 0
+        self._due_s = 0.0
+
+    def receive(self, message: Any) -> None:
+        """Do a round now."""
+        del message
+        self._due_s = 0.0
+
+    def due_at(self) -> float:
+        """When the next round comes."""
+        return self._due_s
+
+    def step(self) -> None:
+        """One round."""
+        self._due_s = self._clock.now().monotonic_s + ROUND_S
+        self._look_at_fronts()
+        self._look_at_devices()
+        try:
+            self._look_after_store()
+        except StorageError as error:
+            self._complaints.tell("store", f"housekeeping=waiting: {error}")
+        else:
+            self._complaints.settle("store", "housekeeping=ok: the store works again")
+        self._rounds += 1
+
+    def finish(self) -> None:
+        """Write down who was heard of."""
+        try:
+            self._desk.save_presence()
+        except StorageError as error:
+            _log.warning("presence=not_saved %s", error)
+
+    def _look_at_devices(self) -> None:
+        served, own = self._roster.devices(), self._roster.own()
+        asked = own
+        if len(own) < len(served):
+            asked = own | (self._desk.guests(ONLINE_WITHIN_S) & served)
+        if asked != self._asked:
+            new_guests = asked - own - self._asked
+            self._asked = asked
+            self._commands.serve(asked)
+            for device_id in new_guests:
+                self._commands.hint(device_id)
+        if served != self._served:
+            self._served = served
+            self._desk.serve_only(served)
+            share = "" if len(own) == len(served) else f", the commands of {len(own)} are fetched here"
+            _log.info("devices=%d are served%s", len(served), share)
+
+    def _look_after_store(self) -> None:
+        self._desk.expire(self._service_now())
+        if self._rounds % _SAVE_ROUNDS == 0:
+            self._desk.save_presence()
+            self.stats = self._store.call(lambda store: store.stats())
+        if self._rounds % _TIDY_ROUNDS == 0:
+            now_s = self._clock.now().wall_s
+            dropped = self._store.call(lambda store: store.readings.tidy(now_s))
+            if dropped:
+                self._complaints.tell("age", f"readings=dropped {dropped} had waited longer than store.max_age_s")

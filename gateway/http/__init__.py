@@ -1,0 +1,1 @@
+"""The HTTP front: the device paths of the specification."""

@@ -1,0 +1,1 @@
+"""The MQTT front: topics of devices, and the broker's configuration."""

@@ -1,0 +1,267 @@
+"""A mosquitto configuration for the gateway: who may connect, to which topics, over TLS.
+
+mosquitto binds a device to its topics by its user name: ``pattern`` rules put it in place of ``%u``. The user name is
+the device id as one topic level (:func:`agent.wire.topics.user_name`), so rule and topic are the same text for each id.
+``use_username_as_clientid`` makes the client id of a connection its user name, too: no device can push another one off
+the broker by taking its client id.
+
+mosquitto knows one password for each user, so the newest token of a device is the one that counts: over MQTT there is
+no overlap when a token is rotated.
+
+Source: mosquitto.conf(5), mosquitto_passwd(1), mosquitto 2.0.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hmac
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from agent.adapters.files import give_to, replace_file
+from agent.errors import ConfigurationError
+from agent.frozen import dataclass
+from agent.wire import topics
+from agent.wire.limits import BODY_BYTES
+from agent.wire.secret import Secret
+from agent.wire.topics import ROOT, TopicKind
+from gateway.certificates import CertificateFiles
+from gateway.devices.token_file import StoredToken
+from gateway.devices.tokens import mosquitto_password
+
+PASSWORDS: Final = "passwords"
+RULES: Final = "acl"
+_AUTHORITY: Final = "ca.pem"
+_CERTIFICATE: Final = "server.pem"
+_PRIVATE_KEY: Final = "server.key"
+_PASSWORD_BYTES: Final = 24
+
+_TO_DEVICE: Final = (f"{TopicKind.COMMAND}/+", TopicKind.RECEIPTS, TopicKind.NOTICE)
+_FROM_DEVICE: Final = (f"{TopicKind.COMMAND}/+/{TopicKind.RESULT}", TopicKind.SENSOR_DATA, TopicKind.STATUS)
+_PACKET_BYTES: Final = BODY_BYTES + 4096  # a topic and properties around the largest payload
+LIMITS: Final = (
+    "# A device that runs wild fills its own queue and nothing else. The gateway's queue holds what a fleet sends at",
+    "# once: what does not fit is dropped, without a word to whoever sent it.",
+    f"max_packet_size {_PACKET_BYTES}",
+    "max_queued_messages 20000",
+    "max_queued_bytes 67108864",
+    "max_inflight_messages 100",
+    "# Commands and receipts are small, and the next one must not wait for the acknowledgement of the one before.",
+    "set_tcp_nodelay true",
+)
+"""Limits of the whole broker, as lines of its configuration."""
+
+_HEAD: Final = "# Written by device-gateway broker-config: run it again instead of editing this file.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """What the broker is to be.
+
+    Attributes:
+        configuration: the file for mosquitto, usually in ``/etc/mosquitto/conf.d``.
+        directory: where passwords, rules and a copy of the certificate go: mosquitto reads them as its own user.
+        port: of the listener.
+        host: the address to listen on; None listens on all.
+        tls: the server's certificate; None is for loopback and closed test networks.
+        standalone: mosquitto reads no other file; else its main file says where state and log go.
+        owner: who must be able to read passwords and keys; used only by root, and where there is such a user.
+    """
+
+    configuration: Path
+    directory: Path
+    port: int = 8883
+    host: str | None = None
+    tls: CertificateFiles | None = None
+    standalone: bool = False
+    owner: str = "mosquitto"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenBroker:
+    """What was done.
+
+    Attributes:
+        lines: one sentence for each file.
+        restart: mosquitto reads the change only when it is started again.
+        reload: mosquitto takes the change over on SIGHUP.
+    """
+
+    lines: tuple[str, ...]
+    restart: bool
+    reload: bool
+
+
+def device_passwords(tokens: Iterable[StoredToken], now_s: float) -> dict[str, str]:
+    """User name -> password entry of the newest token of each device that has a valid one."""
+    newest: dict[str, StoredToken] = {}
+    for token in tokens:  # oldest first within each device
+        if token.is_valid(now_s):
+            newest[token.device_id] = token
+    return {topics.user_name(device_id): token.password for device_id, token in newest.items()}
+
+
+def write_broker_config(
+    settings: BrokerSettings, devices: Mapping[str, str], gateways: Mapping[str, Secret]
+) -> WrittenBroker:
+    """Write configuration, passwords and rules; what is there already and the same is left alone.
+
+    Args:
+        settings: where and how.
+        devices: user name -> password entry, see :func:`device_passwords`.
+        gateways: user name -> password of each gateway; every gateway needs a name of its own.
+
+    Raises:
+        ConfigurationError: a gateway's name cannot be one or is a device's, or a file cannot be written.
+    """
+    _check_gateways(devices, gateways)
+    passwords = settings.directory / PASSWORDS
+    try:
+        settings.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        give_to(settings.directory, settings.owner)
+        known = _read_passwords(passwords)
+        entries = {name: _entry(password, known.get(name)) for name, password in gateways.items()} | dict(devices)
+        text = "".join(f"{name}:{entry}\n" for name, entry in sorted(entries.items()))
+        changed_passwords = _put(settings, passwords, text, 0o600)
+        changed_rules = _put(settings, settings.directory / RULES, rules(sorted(gateways)), 0o600)
+        changed_tls = [_put(settings, copy, original.read_text("utf-8"), 0o600) for original, copy in _copies(settings)]
+        if settings.standalone:
+            _state_of(settings).mkdir(mode=0o700, exist_ok=True)
+            give_to(_state_of(settings), settings.owner)
+        changed = _put(settings, settings.configuration, configuration(settings), 0o644)
+    except OSError as error:
+        fault = f"{error.filename or settings.directory} cannot be written: {error.strerror}; use sudo, or name others"
+        raise ConfigurationError([fault], "broker-config") from None
+    lines = (
+        _told(passwords, f"{len(devices)} device(s), {len(gateways)} gateway(s)", changed=changed_passwords),
+        _told(settings.directory / RULES, "each device reaches its own topics only", changed=changed_rules),
+        _told(settings.configuration, f"port {settings.port}, {'TLS' if settings.tls else 'no TLS'}", changed=changed),
+    )
+    return WrittenBroker(lines, restart=changed, reload=changed_passwords or changed_rules or any(changed_tls))
+
+
+def gateway_password(path: Path, make: Callable[[int], str], owner: int) -> Secret:
+    """The gateway's own password at the broker, out of its file; made where there is none.
+
+    Args:
+        path: the file, mode 600.
+        make: text out of so many random bytes, such as :func:`secrets.token_urlsafe`.
+        owner: user id of who shall read it, when root runs this.
+
+    Raises:
+        ConfigurationError: it cannot be read or written, or is empty.
+    """
+    try:
+        if not path.exists():
+            replace_file(path, make(_PASSWORD_BYTES) + "\n", 0o600)
+            give_to(path, owner)
+        text = path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ConfigurationError([f"{path} cannot be read or written: {reason}; use sudo"], "broker-config") from None
+    if not text:
+        fault = f"{path} is empty: put the gateway's password into it, or remove it to have one made"
+        raise ConfigurationError([fault], "broker-config")
+    return Secret(text)
+
+
+def rules(gateways: Sequence[str]) -> str:
+    """The ACL file: directions as docs/protocol.md gives them, everything else refused."""
+    lines = ["# %u is the user name that was checked: its own topics, and in its own direction only."]
+    lines += [f"pattern read {ROOT}/%u/{topic}" for topic in _TO_DEVICE]
+    lines += [f"pattern write {ROOT}/%u/{topic}" for topic in _FROM_DEVICE]
+    for name in gateways:
+        lines += ["", f"user {name}"]
+        lines += [f"topic read {topic}" for topic in topics.GATEWAY_FILTERS]
+        lines += [f"topic write {ROOT}/+/{topic}" for topic in _TO_DEVICE]
+    return _HEAD + "\n".join(lines) + "\n"
+
+
+def configuration(settings: BrokerSettings) -> str:
+    """The file for mosquitto."""
+    listener = f"listener {settings.port}" + (f" {settings.host}" if settings.host else "")
+    lines = [listener]
+    if settings.tls is not None:
+        lines += [
+            f"cafile {settings.directory / _AUTHORITY}",
+            f"certfile {settings.directory / _CERTIFICATE}",
+            f"keyfile {settings.directory / _PRIVATE_KEY}",
+            "tls_version tlsv1.2",
+        ]
+    lines += [
+        "# A device cannot take another one's client id, which would push that one off.",
+        "use_username_as_clientid true",
+        "",
+        "allow_anonymous false",
+        f"password_file {settings.directory / PASSWORDS}",
+        f"acl_file {settings.directory / RULES}",
+        "",
+        *LIMITS,
+        "# Sessions of MQTT 3.1.1 that nobody comes back to; version 5 says itself how long.",
+        "persistent_client_expiration 1h",
+        "",
+        "persistence true",
+        "autosave_interval 60",
+    ]
+    if settings.standalone:
+        lines += [f"persistence_location {_state_of(settings)}/", "log_dest stderr"]
+    return _HEAD + "\n".join(lines) + "\n"
+
+
+def _check_gateways(devices: Mapping[str, str], gateways: Mapping[str, Secret]) -> None:
+    faults = []
+    for name in gateways:
+        if not name or topics.user_name(name) != name:
+            faults.append(f"the gateway's user name {name!r} may have letters, digits and . _ ~ - only")
+        elif name in devices:
+            faults.append(f"the gateway's user name {name!r} is a device's id, too: give the gateway another one")
+    if not gateways:
+        faults.append("without a user of its own the gateway cannot connect: name one")
+    if faults:
+        raise ConfigurationError(faults, "broker-config")
+
+
+def _read_passwords(path: Path) -> dict[str, str]:
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except FileNotFoundError:
+        return {}
+    return {name: entry for name, _, entry in (line.partition(":") for line in lines)}
+
+
+def _entry(password: Secret, known: str | None) -> str:
+    """The entry for this password; the one that is there stays when it is this password's."""
+    with contextlib.suppress(ValueError, IndexError):  # a line that somebody else wrote
+        salt = base64.b64decode((known or "").split("$")[3])
+        if known is not None and hmac.compare_digest(mosquitto_password(password.reveal(), salt), known):
+            return known
+    return mosquitto_password(password.reveal(), os.urandom(12))
+
+
+def _put(settings: BrokerSettings, path: Path, text: str, mode: int) -> bool:
+    if path.exists() and path.read_text("utf-8") == text:
+        give_to(path, settings.owner)
+        return False
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    replace_file(path, text, mode)
+    give_to(path, settings.owner)
+    return True
+
+
+def _copies(settings: BrokerSettings) -> list[tuple[Path, Path]]:
+    if settings.tls is None:
+        return []
+    originals = (settings.tls.authority, settings.tls.certificate, settings.tls.private_key)
+    names = (_AUTHORITY, _CERTIFICATE, _PRIVATE_KEY)
+    return [(original, settings.directory / name) for original, name in zip(originals, names, strict=True)]
+
+
+def _state_of(settings: BrokerSettings) -> Path:
+    return settings.directory / "state"
+
+
+def _told(path: Path, what: str, *, changed: bool) -> str:
+    return f"{'wrote' if changed else 'kept'} {path}: {what}"

@@ -1,0 +1,89 @@
+"""Notices to devices, the clock and hints: when a device comes, when the gateway does, when the quota is short."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import Final
+
+from agent.adapters.mqtt_session import Message
+from agent.ports import Clock
+from agent.wire import topics
+from agent.wire.mqtt_messages import Notice, encode
+from gateway.ports import DeviceDesk
+
+EVERY_S: Final = 60.0
+"""How often a device is told that the quota is used up, seconds, and for how long it is to hold readings back."""
+
+# A fleet that is told of a gateway's start must not come back in one second.
+_GREETED_AT_ONCE: Final = 500
+_REMEMBERED_MAX: Final = 1000
+
+
+class NoticeSender:
+    """Thread-safe; never blocks. A notice that the broker does not take now is not sent: it is a hint.
+
+    Args:
+        desk: has the hints.
+        post: hands a message to the broker.
+        clock: for waiting.
+        service_now: the time in a notice: the service's, which commands are dated by; None takes the clock's.
+    """
+
+    def __init__(
+        self,
+        desk: DeviceDesk,
+        post: Callable[[Message], bool],
+        clock: Clock,
+        service_now: Callable[[], float] | None = None,
+    ) -> None:
+        self._service_now = service_now or (lambda: clock.now().wall_s)
+        self._desk = desk
+        self._post = post
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._told_s: dict[str, float] = {}
+        self._to_greet: deque[str] = deque()
+
+    def greet(self, device_ids: Collection[str]) -> None:
+        """The gateway is there again: who heard nothing and backs off need not any longer. See :meth:`greet_some`."""
+        with self._lock:
+            self._to_greet = deque(device_ids)
+
+    def greet_some(self) -> None:
+        """Send the next few of these notices; to be called about once a second."""
+        with self._lock:
+            due = [self._to_greet.popleft() for _ in range(min(_GREETED_AT_ONCE, len(self._to_greet)))]
+        for device_id in due:
+            self._send(device_id)
+
+    def hint(self, device_id: str) -> None:
+        """Tell a device that sends readings when the quota is used up, once in a while."""
+        if not self._desk.hints(device_id).quota_used_up:
+            return
+        with self._lock:
+            if self._now_s() - self._told_s.get(device_id, float("-inf")) < EVERY_S:
+                return
+        self.tell(device_id)
+
+    def tell(self, device_id: str) -> None:
+        """Send this device a notice now."""
+        with self._lock:
+            self._told_s.pop(device_id, None)
+            self._told_s[device_id] = self._now_s()
+            if len(self._told_s) > _REMEMBERED_MAX:
+                del self._told_s[next(iter(self._told_s))]
+        self._send(device_id)
+
+    def _send(self, device_id: str) -> None:
+        hints = self._desk.hints(device_id)
+        notice = Notice(
+            time=self._service_now(),
+            retry_after_s=EVERY_S if hints.quota_used_up else None,
+            poll_s=hints.poll_interval_s,
+        )
+        self._post(Message(topics.notice(device_id), encode(notice), qos=0))
+
+    def _now_s(self) -> float:
+        return self._clock.now().monotonic_s

@@ -1,0 +1,170 @@
+"""The service's stream of commands (extension ``command-events``): each one is known as soon as it is sent."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from pydantic_core import from_json
+
+from agent.errors import InvalidMessage, Refused, ServiceError, StorageError, UnexpectedAnswer
+from agent.ports import Clock
+from agent.runtime.service import Actor
+from agent.wire import paths
+from agent.wire.commands import CommandRecord
+from agent.wire.connection import Interrupted
+from agent.wire.device_client import DeviceClient
+from agent.wire.extensions import COMMAND_EVENTS
+from gateway.core.budget import Grant, Kind
+from gateway.desk import Desk
+from gateway.service.commands import CommandErrands, to_stored
+from gateway.service.event_stream import Event, read_events
+from gateway.service.meter import Meter
+from gateway.service.offer import UNKNOWN_LOOK_S, Offer
+from gateway.service.worker import Trouble
+from gateway.store.service import StoreService
+
+_log = logging.getLogger(__name__)
+
+LAST_EVENT: Final = "commands.last_event_id"
+
+# The service says something every 15 s.
+_SILENCE_S: Final = 35.0
+# A stream that ends sooner than this has failed, whatever it says.
+_SHORT_S: Final = 5.0
+_NOT_OFFERED_S: Final = 600.0
+
+
+class EventService(Actor):
+    """Holds the stream, and says so to the poller, which then only reconciles.
+
+    Args:
+        client: of its own, since :meth:`interrupt` ends its stream.
+        offer: what the service offers.
+        desk: takes the commands.
+        commands: the poller.
+        store: remembers the place in the stream.
+        fetches: whether a device's commands are fetched here.
+        meter: the key's budget.
+        clock: for waiting.
+        trouble: for back-off and log lines.
+        service_now: the service's clock, seconds since the epoch; None when nobody can say.
+    """
+
+    def __init__(
+        self,
+        client: DeviceClient,
+        offer: Offer,
+        *,
+        desk: Desk,
+        commands: CommandErrands,
+        store: StoreService,
+        fetches: Callable[[str], bool],
+        meter: Meter,
+        clock: Clock,
+        trouble: Trouble,
+        service_now: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        super().__init__("events")
+        self._service_now = service_now
+        self._client = client
+        self._offer = offer
+        self._desk = desk
+        self._commands = commands
+        self._store = store
+        self._fetches = fetches
+        self._meter = meter
+        self._clock = clock
+        self._trouble = trouble
+        self._due_s = 0.0
+        self._is_told = False
+        self._last_id: str | None = None
+
+    def begin(self) -> None:
+        """Find the place where an earlier process left the stream."""
+        try:
+            self._last_id = self._store.call(lambda store: store.setting(LAST_EVENT))
+        except StorageError as error:
+            _log.warning("events=place_unknown it begins with what is sent from now on: %s", error)
+
+    def receive(self, message: Any) -> None:
+        """What the service offers has changed: look now."""
+        del message
+        self._due_s = 0.0
+
+    def due_at(self) -> float:
+        """When to connect again."""
+        return max(self._due_s, self._trouble.not_before_s)
+
+    def step(self) -> None:
+        """Hold the stream until it ends."""
+        try:
+            if not self._offer.knows(COMMAND_EVENTS):
+                self._tell(told=False)
+                self._due_s = self._now_s() + (_NOT_OFFERED_S if self._offer.is_known else UNKNOWN_LOOK_S)
+                return
+            answer = self._meter.ask(Kind.UPKEEP)
+            if not isinstance(answer, Grant):
+                self._due_s = answer.until_s
+                return
+            with self._meter.spend(answer):
+                self._hold()
+        except Interrupted:
+            return
+        except (ServiceError, InvalidMessage, StorageError) as error:
+            self._tell(told=False)
+            self._trouble.met(error)
+
+    def interrupt(self) -> None:
+        """End the stream."""
+        self._client.interrupt()
+
+    def _hold(self) -> None:
+        headers = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "Cache-Control": "no-store"}
+        if self._last_id:
+            headers["Last-Event-ID"] = self._last_id
+        began_s = self._now_s()
+        try:
+            with self._client.connection.stream(paths.COMMAND_EVENTS, headers=headers, silence_s=_SILENCE_S) as chunks:
+                for event in read_events(chunks):
+                    self._tell(told=True)
+                    self._trouble.over()
+                    if event is not None and event.name == "command":
+                        self._take(event)
+        except Refused as error:
+            if self._last_id is None:
+                raise
+            # The place is not known any more, as after a reset of the service: what is open is listed anyway.
+            _log.warning("events=place_lost the stream begins anew: %s", error)
+            self._remember(None)
+        if self._now_s() - began_s < _SHORT_S:
+            raise UnexpectedAnswer("the service ends its stream of command events at once: commands are polled")
+
+    def _take(self, event: Event) -> None:
+        """Keep a command, then the place: a crash in between meets it again, and knows it."""
+        try:
+            record = CommandRecord.receive(from_json(event.data), self._client.reading)
+        except (ValueError, InvalidMessage) as error:
+            self._trouble.tell("event", f"events=malformed an event is no command and is skipped: {error}")
+        else:
+            if record.device_id is not None and self._fetches(record.device_id):
+                for command in to_stored([record], record.device_id, self._offer.state_of)[0]:
+                    self._desk.take_pushed(command, self._service_now())
+                # A poll marks it as delivered at the service, and shows whether it is still open.
+                self._commands.hint(record.device_id)
+        self._remember(event.id or None)
+
+    def _remember(self, event_id: str | None) -> None:
+        self._last_id = event_id
+        self._store.call(lambda store: store.put_setting(LAST_EVENT, event_id))
+
+    def _tell(self, *, told: bool) -> None:
+        if told is self._is_told:
+            return
+        self._is_told = told
+        self._commands.news_are_told(told=told)
+        _log.info("events=%s", "connected commands come as they are sent" if told else "off commands are polled")
+
+    def _now_s(self) -> float:
+        return self._clock.now().monotonic_s

@@ -1,0 +1,117 @@
+"""How the gateway is, seen from another process: while it runs and after it died."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from agent.adapters.store.failures import explain
+from agent.app.lock import holder_of
+from agent.app.status_file import StatusFile, read_status, status_path
+from agent.errors import ConfigurationError, StorageError
+from agent.frozen import dataclass
+from gateway.config import GatewayConfig
+from gateway.core.share import Share
+from gateway.store.command_rows import CommandRows
+from gateway.store.counter_rows import Counters
+from gateway.store.reading_rows import ReadingRows
+from gateway.store.schema import FILE_NAME, read_version
+from gateway.store.usage import Usage
+from gateway.store.values import Bounds, StoreStats
+
+WHO: Final = "gateway"
+"""Whom the status file is of."""
+
+_RUNTIME: Final = Path("/run/device-gateway/status.json")
+_REASONS_SHOWN: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayStatus:
+    """What can be known without asking the gateway.
+
+    Attributes:
+        state: ``running``, ``stopped``, ``died`` (it ended without saying so) or ``never started``.
+        process_id: of the running gateway.
+        share: whose commands it fetches, by the configuration.
+        told: what the last process told about its parts.
+        store: what the store holds; None when there is none or it cannot be read.
+        reasons: why the service refused what is set aside, the newest first.
+        incidents: what happened to the store's file.
+        store_fault: why it cannot be read; empty when it can.
+    """
+
+    state: str
+    state_dir: Path
+    process_id: int | None
+    share: Share
+    told: StatusFile | None
+    store: StoreStats | None
+    reasons: tuple[str, ...] = ()
+    incidents: tuple[str, ...] = ()
+    store_fault: str = ""
+
+    @property
+    def is_healthy(self) -> bool:
+        """It runs and every part of it is well."""
+        parts = self.told.parts.values() if self.told else ()
+        return self.state == "running" and not self.store_fault and all(part.state == "ok" for part in parts)
+
+
+def look_at(config: GatewayConfig, environ: Mapping[str, str]) -> GatewayStatus:
+    """Look; nothing is written and nobody is disturbed."""
+    state_dir = config.state_dir
+    holder = holder_of(state_dir)
+    told = _newest([status_path(state_dir, environ), status_path(state_dir, {}), _RUNTIME])
+    found: tuple[StoreStats | None, tuple[str, ...], tuple[str, ...]] = (None, (), ())
+    fault = ""
+    try:
+        found = _read_store(state_dir / FILE_NAME)
+    except (StorageError, ConfigurationError) as error:
+        fault = str(error)
+    share = config.share.value()
+    return GatewayStatus(_state(holder, told, found[0]), state_dir, holder, share, told, *found, fault)
+
+
+def _read_store(path: Path) -> tuple[StoreStats | None, tuple[str, ...], tuple[str, ...]]:
+    if not path.exists():
+        return None, (), ()
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5.0)) as connection:
+            if read_version(connection, path) is None:
+                return None, (), ()
+            counters, usage = Counters(connection), Usage(connection, Bounds())
+            readings = ReadingRows(connection, counters, usage)
+            stats = StoreStats(
+                usage.readings,
+                usage.size_bytes,
+                readings.oldest_wall_s(),
+                usage.results,
+                CommandRows(connection, counters, usage).by_state(),
+                readings.count_set_aside(),
+                counters.all(),
+            )
+            reasons = connection.execute(
+                "SELECT kind || ' of ' || device_id || ': ' || reason FROM set_aside ORDER BY seq DESC LIMIT ?",
+                (_REASONS_SHOWN,),
+            )
+            incidents = connection.execute("SELECT text FROM incident ORDER BY id DESC LIMIT ?", (_REASONS_SHOWN,))
+            return stats, tuple(row[0] for row in reasons), tuple(row[0] for row in incidents)
+    except sqlite3.Error as error:
+        raise explain(error, path) from error
+
+
+def _newest(paths: list[Path]) -> StatusFile | None:
+    found = [status for path in dict.fromkeys(paths) if (status := read_status(path)) and status.device_id == WHO]
+    return max(found, key=lambda status: status.written_wall_s, default=None)
+
+
+def _state(holder: int | None, told: StatusFile | None, store: StoreStats | None) -> str:
+    if holder is not None:
+        return "running"
+    if told is None:
+        return "never started" if store is None else "stopped"
+    return "died" if told.state == "running" else "stopped"

@@ -1,0 +1,271 @@
+"""Many runs of one scenario in the order of their time: headline figures, and which run is worse than those before it.
+
+The rule: a figure is worse where it is further from the median of the last :data:`BASELINE_MAX` comparable runs before
+it than :data:`FAR` times their median distance from it, and at least the margin away. Runs vary from one to the next
+more than within themselves, so the runs themselves are the measure, and no interval of one. One run that is far off
+moves no median: what became worse is marked run after run, until half of those before are like that.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from agent.errors import ConfigurationError
+from simulator.fleet.metrics.ages import COMMAND_AGE, READING_AGE, shown_ages
+from simulator.fleet.metrics.histogram import Histogram, merged
+from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.record import Operations, RunRecord, Word
+from simulator.fleet.report.compare import Figure, Finding, read_run, scenario_differences, unfit
+from simulator.fleet.report.figures import waited
+from simulator.fleet.report.words import ERRORS, HELD, plural
+from simulator.fleet.report.writing import RUN_FILE
+
+BASELINE_MIN: Final = 5
+"""Fewer runs say too little about how runs vary."""
+BASELINE_MAX: Final = 10
+FAR: Final = 5.0
+"""Times the median distance: 3.4 standard deviations where runs vary normally."""
+MARGIN: Final = 10.0
+"""Percent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """A figure that each run has one number of.
+
+    Attributes:
+        figure: times and shares are better when they are lower, rates when they are higher.
+    """
+
+    name: str
+    figure: Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A figure of one run, and what it was held against.
+
+    Attributes:
+        value: seconds, per second, or a share of 1; NaN where the run has none.
+        median: of the runs before it; NaN with too few.
+        limit: beyond this it is worse; NaN with too few.
+        against: how many runs it was held against.
+    """
+
+    value: float
+    finding: Finding
+    median: float = math.nan
+    limit: float = math.nan
+    against: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRun:
+    """One run.
+
+    Attributes:
+        folder: of the run.
+        unjudged: why it is held against none, and none against it; empty for a run that is.
+        figures: by the name of the headline.
+    """
+
+    folder: Path
+    record: RunRecord
+    unjudged: str
+    figures: Mapping[str, Judged]
+
+    def names(self, finding: Finding) -> tuple[str, ...]:
+        """The figures of this finding."""
+        return tuple(name for name, judged in self.figures.items() if judged.finding is finding)
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether data was lost or changed."""
+        return self.record.verdict.word is Word.LOST
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Runs of one scenario, the latest last.
+
+    Attributes:
+        margin: in percent.
+        notes: what a reader has to know before believing any of it.
+    """
+
+    scenario: str
+    runs: tuple[HistoryRun, ...]
+    headlines: tuple[Headline, ...]
+    margin: float
+    notes: tuple[str, ...]
+
+    @property
+    def latest(self) -> HistoryRun:
+        """The run that it is all about."""
+        return self.runs[-1]
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether the latest run is worse than those before it, or lost data."""
+        return self.latest.has_lost or bool(self.latest.names(Finding.WORSE))
+
+    @property
+    def unjudged(self) -> str:
+        """Why nothing can be said of the latest run; empty when something can."""
+        if self.latest.unjudged:
+            return f"the latest run {self.latest.unjudged}"
+        if all(judged.finding is Finding.TOO_FEW for judged in self.latest.figures.values()):
+            return f"fewer than {BASELINE_MIN} runs before the latest one can be compared with it"
+        return ""
+
+
+def history_of(
+    folders: Sequence[Path], *, scenario: str | None = None, margin: float = MARGIN, anyway: bool = False
+) -> History:
+    """The history of the runs in some folders.
+
+    Args:
+        folders: of runs, or folders whose folders are runs.
+        scenario: runs of this name only.
+        margin: see :class:`History`.
+        anyway: compare runs of scenarios that differ from that of the latest run, too.
+
+    Raises:
+        ConfigurationError: no two runs, runs of scenarios of several names, or a folder that holds none.
+    """
+    found, notes = _read(folders)
+    if scenario is not None:
+        found = [each for each in found if each[1].name == scenario]
+    names = Counter(record.name for _, record in found)
+    if len(names) > 1:
+        told = ", ".join(f"{name} ({count})" for name, count in sorted(names.items()))
+        raise ConfigurationError([f"runs of several scenarios: {told}: choose one with --scenario"])
+    if len(found) < 2:  # noqa: PLR2004 - a history
+        whose = f" of the scenario {scenario}" if scenario else ""
+        where = ", ".join(map(str, folders))
+        raise ConfigurationError([f"{where}: {plural(len(found), 'run')}{whose}: a history takes two or more"])
+    found.sort(key=lambda each: (each[1].began_at, str(each[0])))
+    latest = found[-1][1]
+    runs = [HistoryRun(folder, record, _unjudged(record, latest, anyway=anyway), {}) for folder, record in found]
+    headlines = _headlines(record for _, record in found)
+    judged = _judged(runs, headlines, margin)
+    return History(latest.name, judged, headlines, margin, (*notes, *_notes(judged, latest, anyway=anyway)))
+
+
+def _read(folders: Sequence[Path]) -> tuple[list[tuple[Path, RunRecord]], list[str]]:
+    """The runs, each once, and which folders are left out."""
+    found: dict[Path, tuple[Path, RunRecord]] = {}
+    left_out = []
+    for folder in folders:
+        if (folder / RUN_FILE).exists():
+            found[folder.resolve()] = folder, read_run(folder)
+            continue
+        inner = sorted(path.parent for path in folder.glob(f"*/{RUN_FILE}"))
+        if not inner:
+            raise ConfigurationError([f"{folder}: neither a run ({RUN_FILE} is not there) nor a folder of runs"])
+        for each in inner:
+            try:
+                found[each.resolve()] = each, read_run(each)
+            except ConfigurationError as error:
+                left_out.append(f"left out: {error.faults[0]}")
+    return list(found.values()), left_out
+
+
+def _unjudged(record: RunRecord, latest: RunRecord, *, anyway: bool) -> str:
+    if reason := unfit(record):
+        return reason
+    differing = () if anyway else scenario_differences(record, latest)
+    return f"is of another scenario than the latest one ({', '.join(differing)} differ)" if differing else ""
+
+
+def _notes(runs: Sequence[HistoryRun], latest: RunRecord, *, anyway: bool) -> Iterator[str]:
+    if anyway and any(scenario_differences(run.record, latest) for run in runs):
+        yield "the scenarios differ"
+    compared = [run.record for run in runs if not run.unjudged]
+    for what in ("seed", "machine", "version", "target", "workers", "level", "transport"):
+        values = sorted({str(getattr(record, what)) for record in compared})
+        if len(values) > 1:
+            yield f"the {what} differs: {', '.join(values)}"
+
+
+# --- the figures ------------------------------------------------------------------------------------------------------
+
+
+def _headlines(records: Iterable[RunRecord]) -> tuple[Headline, ...]:
+    """Those that any of the runs has, what a fleet is about first."""
+    kinds = {name: figure for record in records for name, (figure, _) in figures_of(record).items()}
+    first = ("readings.age p50", "readings.age p99", "readings accepted per second", "commands.age p99", "errors")
+    names = [*(name for name in first if name in kinds), *sorted(kinds.keys() - set(first))]
+    return tuple(Headline(name, kinds[name]) for name in names)
+
+
+def figures_of(record: RunRecord) -> dict[str, tuple[Figure, float]]:
+    """The headline figures of a run over its whole time; one that nothing was measured of is missing."""
+    found: dict[str, tuple[Figure, float]] = {}
+    ages = shown_ages(record.ages)
+    for name, percents in ((READING_AGE, (50.0, 99.0)), (COMMAND_AGE, (99.0,))):
+        times = merged(waited(ages.get(name, {})))
+        for percent in percents if times.count else ():
+            found[f"{name} p{percent:g}"] = Figure.TIME, times.percentile(percent)
+    played_s = record.duration_s if record.drained_from_s is None else record.drained_from_s
+    accepted = ages.get(READING_AGE, {}).get(OutcomeClass.OK)
+    if accepted is not None and played_s > 0:
+        found["readings accepted per second"] = Figure.RATE, accepted.count / played_s
+    if (share := _error_share(record.operations)) is not None:
+        found["errors"] = Figure.SHARE, share
+    for name, classes in record.operations.items():
+        times = Histogram() if name in HELD else merged(waited(classes))
+        if times.count:
+            found[f"{name} p99"] = Figure.TIME, times.percentile(99.0)
+    return found
+
+
+def _error_share(operations: Operations) -> float | None:
+    """Errors of all exchanges but the limited ones."""
+    counts: Counter[OutcomeClass] = Counter()
+    for classes in operations.values():
+        for outcome, tally in classes.items():
+            counts[outcome] += tally.count
+    every = counts.total() - counts[OutcomeClass.LIMITED]
+    return sum(counts[outcome] for outcome in ERRORS) / every if every else None
+
+
+# --- the rule ---------------------------------------------------------------------------------------------------------
+
+
+def _judged(runs: Sequence[HistoryRun], headlines: Sequence[Headline], margin: float) -> tuple[HistoryRun, ...]:
+    baselines: dict[str, list[float]] = {headline.name: [] for headline in headlines}
+    found = []
+    for run in runs:
+        values = figures_of(run.record)
+        figures = {}
+        for headline in headlines:
+            value, baseline = values.get(headline.name, (headline.figure, math.nan))[1], baselines[headline.name]
+            judged = _judge(value, baseline[-BASELINE_MAX:], headline.figure, margin)
+            if run.unjudged or (run.has_lost and judged.finding is Finding.BETTER):
+                judged = replace(judged, finding=Finding.NOT_JUDGED)
+            elif not math.isnan(value) and not run.has_lost:
+                baseline.append(value)
+            figures[headline.name] = judged
+        found.append(replace(run, figures=figures))
+    return tuple(found)
+
+
+def _judge(value: float, baseline: Sequence[float], figure: Figure, margin: float) -> Judged:
+    if math.isnan(value) or len(baseline) < BASELINE_MIN:
+        return Judged(value, Finding.TOO_FEW, against=len(baseline))
+    median = statistics.median(baseline)
+    # Of shares a tenth of the margin in percentage points, as where two runs are compared.
+    away = margin / 1000 if figure is Figure.SHARE else median * margin / 100
+    away = max(away, FAR * statistics.median(abs(each - median) for each in baseline))
+    high, low = median + away, median - away
+    above, below = value > high, value < low
+    is_worse, is_better = (below, above) if figure is Figure.RATE else (above, below)
+    finding = Finding.WORSE if is_worse else Finding.BETTER if is_better else Finding.NOT_SHOWN
+    return Judged(value, finding, median, max(low, 0.0) if figure is Figure.RATE else high, len(baseline))

@@ -1,0 +1,69 @@
+"""Every kind of damage that is planted, one at a time, and what is said of it: docs/verdicts.md is written from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.damage.books import device_list, ledgers
+from tests.damage.demo import demos
+from tests.damage.given import given_commands, given_readings
+from tests.damage.onboarding import onboardings
+from tests.damage.records import metrics, record_file
+from tests.damage.run import Kind
+from tests.damage.stored import mentioned, stored_commands, stored_readings
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """What one program has to find.
+
+    Attributes:
+        title, text: of the chapter in ``docs/verdicts.md``.
+    """
+
+    title: str
+    text: str
+    kinds: tuple[Kind, ...]
+
+
+AUDITED = Chapter(
+    "The audit of a fleet",
+    "A run that passed is copied, with the data of its service; then `fleet-simulator audit` looks at the copy.",
+    (
+        *stored_readings(),
+        *stored_commands(),
+        *given_readings(),
+        *given_commands(),
+        *ledgers(),
+        *device_list(),
+    ),
+)
+REPORTED = Chapter(
+    "The report of a fleet",
+    "`fleet-simulator report` makes the reports of the damaged copy anew. `fleet-simulator compare` finds the same.",
+    (*metrics(), *record_file()),
+)
+MENTIONED = Chapter(
+    "Said, and no part of the verdict",
+    """\
+The order in which a service received readings, and how late it took them, may be its good right. The audit counts them;
+a threshold on `audit.reordered` or `audit.late` makes such a run fail. Neither the payload and the result of a stored
+command nor its times are held against anything: the ledgers do not have them.""",
+    mentioned(),
+)
+ONBOARDED = Chapter(
+    "Onboarding",
+    """\
+Three labels are onboarded at a small server whose answers are damaged, by `fleet-simulator onboard campaign` and by
+`fleet-simulator onboard labels --remove`; then what a good campaign left is damaged.""",
+    tuple(onboardings()),
+)
+PROVED = Chapter(
+    "The demo",
+    """\
+A demo is played, and what its service stored, or what the agent's own programs and counters say, is damaged before
+everything is read back. A value that the agent read of this machine is proven by nobody but the agent: that is what the
+numbered sensor is for.""",
+    tuple(demos()),
+)
+CHAPTERS = (AUDITED, REPORTED, ONBOARDED, PROVED, MENTIONED)

@@ -1,0 +1,369 @@
+"""One recorded run with the service's data beside it, and what damages copies of both, one thing at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import io
+import json
+import shutil
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import yaml
+
+from agent.wire.secret import Secret
+from simulator.cli import main
+from simulator.exit_codes import ExitCode
+from simulator.fleet.audit.frames import (
+    Frame,
+    make_frame,
+    make_json_frame,
+    make_records_frame,
+    read_frames,
+)
+from simulator.fleet.audit.records import Records, records_of
+from simulator.fleet.report.live import SilentView
+from simulator.fleet.run.performing import Stage, perform
+from simulator.fleet.scenario.reading import read_scenario_file
+from simulator.fleet.target.safety import permit
+from simulator.fleet.target.way import TargetOptions, find_way
+from simulator.service.config import ServiceConfig
+from simulator.service.server import RunningService
+
+LOST, INCONCLUSIVE, USAGE = ExitCode.DATA_LOST, ExitCode.INCONCLUSIVE, ExitCode.USAGE
+API_KEY, SECRET_KEY = "mk_damage", "msk_damage_0123456789"
+DATABASE = "service.db"
+AGAIN = "again"
+"""A cursor that the service never gave: the front asks for the first page once more."""
+SCENARIO = {
+    "scenario": "damaged",
+    "seed": 3,
+    "workers": 2,
+    "target": {"transport": "http_long_poll", "pool": 32},
+    "fleet": {
+        "devices": 6,
+        "models": [
+            {
+                "signals": {
+                    "temperature_celsius": {"kind": "random_walk", "start": 21, "step": 0.1},
+                    "humidity_percent": {"kind": "random_walk", "start": 40, "step": 0.5},
+                },
+                "telemetry": {"every_s": 1},
+            }
+        ],
+    },
+    "commands": [{"payload": {"command": "ping"}, "rate_per_s": 5}],
+    "phases": [{"name": "hold", "kind": "hold", "duration_s": 5}],
+    "drain_s": 60,
+    "thresholds": ["audit.lost == 0", "http.sensor_data.p99 < 60s", "readings.rate > 0.1/s"],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A run that passed.
+
+    Attributes:
+        root: ``run`` is its folder, ``service`` the data of its service, ``secret`` the file with the secret key.
+    """
+
+    root: Path
+
+    @property
+    def run(self) -> Path:
+        return self.root / "run"
+
+    @property
+    def service(self) -> Path:
+        return self.root / "service"
+
+    @property
+    def secret(self) -> Path:
+        return self.root / "secret"
+
+
+def serving(data: Path) -> RunningService:
+    """The service with what it stored."""
+    return RunningService(
+        ServiceConfig(port=0, data_dir=data, api_key=API_KEY, secret_key=Secret(SECRET_KEY), rate_limit=0)
+    )
+
+
+def record(root: Path) -> Recorded:
+    """Play the run that all cases are copies of."""
+    recorded = Recorded(root)
+    recorded.secret.write_text(SECRET_KEY)
+    recorded.secret.chmod(0o600)
+    scenario = root / "damaged.yaml"
+    scenario.write_text(yaml.safe_dump(SCENARIO))
+    with serving(recorded.service) as service:
+        way = find_way(TargetOptions(service.base_url, API_KEY, recorded.secret))
+        stage = Stage(read_scenario_file(scenario), way, recorded.run, (permit(way.base_url, (), owned=False),))
+        found = perform(stage, lambda _head: SilentView())
+    assert found.verdict.exit_code == 0, found.verdict
+    return recorded
+
+
+@dataclass(slots=True)
+class Case:
+    """A copy of the run to be damaged, and how it will be looked at.
+
+    Attributes:
+        run: the copy of the run's folder.
+        data: the copy of the service's data, made by :attr:`database` when it is asked for.
+        change: damages answers of the service on their way; None leaves them alone.
+        page: so many rows of a list in each page; 0 leaves that to the reader.
+    """
+
+    recorded: Recorded
+    run: Path
+    data: Path
+    change: Callable[[ListAnswer], None] | None = None
+    page: int = 0
+    _database: sqlite3.Connection | None = field(default=None, repr=False)
+
+    @property
+    def database(self) -> sqlite3.Connection:
+        """What the service stored, to be changed while nobody serves it."""
+        if self._database is None:
+            shutil.copytree(self.recorded.service, self.data)
+            self._database = sqlite3.connect(self.data / DATABASE)
+            self._database.row_factory = sqlite3.Row
+        return self._database
+
+    def stored(self, statement: str, *values: Any) -> None:
+        """Change what is stored; something has to change."""
+        assert self.database.execute(statement, values).rowcount > 0, statement
+
+    def close(self) -> bool:
+        """Whether the case has data of its own, which can be served now."""
+        if self._database is not None:
+            self._database.commit()
+            self._database.close()
+        return self._database is not None
+
+    # --- the folder of the run ----------------------------------------------------------------------------------------
+
+    def ledger(self, worker: int = 0) -> Path:
+        return self.run / "audit" / f"worker-{worker:03d}.ledger"
+
+    def frames(self, worker: int = 0) -> list[Frame]:
+        return list(read_frames(self.ledger(worker)))
+
+    def write_frames(self, frames: Iterable[Frame], worker: int = 0) -> None:
+        self.ledger(worker).write_bytes(b"".join(make_frame(frame.kind, frame.body) for frame in frames))
+
+    def readings(self, change: Callable[[Records], Records], worker: int = 0) -> None:
+        """Change the records of readings in a ledger, which stay whole frames."""
+        frames = self.frames(worker)
+        for number, frame in enumerate(frames):
+            if frame.kind == b"R":
+                changed = change(records_of(frame).copy())
+                frames[number] = Frame(b"R", make_records_frame(b"R", changed.tobytes())[9:])
+        self.write_frames(frames, worker)
+
+    def header(self, worker: int = 0, **members: Any) -> None:
+        self._json_frame(b"H", worker, members)
+
+    def counts(self, worker: int = 0, **members: int) -> None:
+        """Add to the counts at a ledger's end."""
+        end = next(frame for frame in self.frames(worker) if frame.kind == b"E").json()
+        self._json_frame(b"E", worker, {name: end[name] + more for name, more in members.items()})
+
+    def _json_frame(self, kind: bytes, worker: int, members: dict[str, Any]) -> None:
+        frames = self.frames(worker)
+        (number,) = [number for number, frame in enumerate(frames) if frame.kind == kind]
+        body = make_json_frame(kind, {**frames[number].json(), **members})[9:]
+        frames[number] = Frame(kind, body)
+        self.write_frames(frames, worker)
+
+    def lines(self, name: str, change: Callable[[list[str]], list[str]]) -> None:
+        """Change a text file line by line; line ends belong to the lines."""
+        path = self.run / name
+        before = path.read_text().splitlines(keepends=True)
+        after = change(list(before))
+        assert after != before
+        path.write_text("".join(after))
+
+    def second(self, number: int, change: Callable[[dict[str, Any]], None]) -> None:
+        """Change a second in ``seconds.jsonl``."""
+
+        def changed(lines: list[str]) -> list[str]:
+            document = json.loads(lines[number])
+            change(document)
+            lines[number] = json.dumps(document) + "\n"
+            return lines
+
+        self.lines("seconds.jsonl", changed)
+
+    def document(self, change: Callable[[dict[str, Any]], None]) -> None:
+        """Change ``run.json``."""
+        path = self.run / "run.json"
+        document = json.loads(path.read_text())
+        change(document)
+        path.write_text(json.dumps(document))
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of damage.
+
+    Attributes:
+        place: what is damaged.
+        name: how, in a few words.
+        plant: damages a case.
+        code: how the program ends.
+        words: what it says, the numbers of this run among them.
+    """
+
+    place: str
+    name: str
+    plant: Callable[[Any], object]
+    code: ExitCode
+    words: tuple[str, ...]
+
+
+def planted(place: str, name: str, plant: Callable[[Any], object], code: ExitCode, *words: str) -> Kind:
+    """A kind of damage; see there."""
+    return Kind(place, name, plant, code, words)
+
+
+@dataclass(slots=True)
+class ListAnswer:
+    """An answer on its way from the service to whoever asked.
+
+    Attributes:
+        number: how many requests of this path came before.
+        cut: send so many bytes of the body and close; None sends all.
+    """
+
+    path: str
+    query: dict[str, str]
+    number: int
+    status: int
+    body: bytes
+    content_type: str = "application/json"
+    cut: int | None = None
+
+    @property
+    def is_readings(self) -> bool:
+        return self.path == "/sensor-data"
+
+    @property
+    def is_commands(self) -> bool:
+        return self.path.startswith("/devices/") and self.path.endswith("/commands")
+
+    def document(self, change: Callable[[dict[str, Any]], Any]) -> None:
+        """Change the JSON of the answer: in place, or by what is returned."""
+        document = json.loads(self.body)
+        changed = change(document)
+        self.body = json.dumps(document if changed is None else changed).encode()
+
+
+class Front:
+    """A proxy in front of the service that damages its answers.
+
+    Args:
+        base_url: of the service.
+        case: how.
+    """
+
+    def __init__(self, base_url: str, case: Case) -> None:
+        counts: dict[str, int] = {}
+        lock = threading.Lock()
+        upstream = urlsplit(base_url)
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                split = urlsplit(self.path)
+                query = {name: values[0] for name, values in parse_qs(split.query).items()}
+                with lock:
+                    number = counts.get(split.path, 0)
+                    counts[split.path] = number + 1
+                asked = {
+                    **{name: value for name, value in query.items() if value != AGAIN},
+                    **({"limit": str(case.page)} if case.page and "limit" in query else {}),
+                }
+                target = f"{split.path}?{urlencode(asked)}" if asked else split.path
+                connection = http.client.HTTPConnection(upstream.hostname or "", upstream.port, timeout=60)
+                with contextlib.closing(connection):
+                    connection.request("GET", target, headers={**self.headers, "connection": "close"})
+                    came = connection.getresponse()
+                    answer = ListAnswer(split.path, query, number, came.status, came.read())
+                if case.change is not None:
+                    case.change(answer)
+                self.send_response(answer.status)
+                self.send_header("content-type", answer.content_type)
+                self.send_header("content-length", str(len(answer.body)))
+                self.end_headers()
+                self.wfile.write(answer.body if answer.cut is None else answer.body[: answer.cut])
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = False
+
+            def handle_error(self, *_: object) -> None:
+                pass  # whoever asked has gone away
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, name="front")
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def audit_of(case: Case, served: str) -> tuple[int, str]:
+    """``fleet-simulator audit`` of a damaged copy: its exit code, and all that it says.
+
+    Args:
+        case: the copy.
+        served: where the undamaged data is served; data of the case's own is served for it alone.
+    """
+    with contextlib.ExitStack() as ends:
+        if case.close():
+            served = ends.enter_context(serving(case.data)).base_url
+        if case.change is not None or case.page:
+            served = ends.enter_context(Front(served, case)).url
+        keys = ["--api-key", API_KEY, "--secret-key-file", str(case.recorded.secret)]
+        return called(["audit", str(case.run), "--base-url", served, *keys])
+
+
+def report_of(case: Case, served: str) -> tuple[int, str]:
+    """``fleet-simulator report`` of a damaged copy: its exit code, and all that it says."""
+    del served
+    return called(["report", str(case.run)])
+
+
+def called(arguments: list[str]) -> tuple[int, str]:
+    """A command of ``fleet-simulator`` in this process: its exit code, and its output in one line of text."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        try:
+            main(arguments)
+            code: Any = 0
+        except SystemExit as end:
+            code = end.code
+    return int(code or 0), " ".join(said.getvalue().split())
+
+
+@contextlib.contextmanager
+def case_of(recorded: Recorded, folder: Path) -> Iterator[Case]:
+    """A copy of the run in ``folder``."""
+    shutil.copytree(recorded.run, folder / "run")
+    yield Case(recorded, folder / "run", folder / "service")

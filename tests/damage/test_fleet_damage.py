@@ -1,0 +1,81 @@
+"""Every kind of damage to a fleet's run is found, with the exit code that fits and in words; a copy without is good."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.core.backoff import Backoff
+from simulator.fleet.metrics.saturation import Limits, Saturation
+from simulator.fleet.run import performing
+from simulator.fleet.run.hall import Hall
+from simulator.fleet.target import asking
+from tests.damage.kinds import AUDITED, MENTIONED, REPORTED
+from tests.damage.run import INCONCLUSIVE, USAGE, Kind, Recorded, audit_of, called, case_of, record, report_of, serving
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """A run that passed, with the data of its service."""
+    with pytest.MonkeyPatch.context() as patched:
+        # The generator is never the limit: how busy this machine is with other tests is not what is tested here.
+        any_speed = Limits(strained_share=1.0)
+        patched.setattr(performing, "Hall", lambda *given: Hall(*given, saturation=Saturation(any_speed)))
+        return record(tmp_path_factory.mktemp("recorded"))
+
+
+@pytest.fixture(scope="module")
+def served(recorded: Recorded) -> Iterator[str]:
+    """Where the undamaged data is served."""
+    data = recorded.root / "served"
+    shutil.copytree(recorded.service, data)
+    with serving(data) as service:
+        yield service.base_url
+
+
+@pytest.fixture(autouse=True)
+def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "_BACKOFF", Backoff(base_s=0.001, cap_s=0.002))
+
+
+def test_an_undamaged_copy_is_good(recorded, served, tmp_path):
+    with case_of(recorded, tmp_path) as case:
+        code, said = audit_of(case, served)
+        assert code == 0, said
+        assert re.search(r"readings: (\d+) sent, \1 accepted, \1 given back commands: (\d+) sent", said), said
+        case.page = 2
+        assert audit_of(case, served)[0] == 0
+        assert report_of(case, served)[0] == 0
+
+
+@pytest.mark.parametrize("kind", [*AUDITED.kinds, *MENTIONED.kinds], ids=lambda kind: f"{kind.place}: {kind.name}")
+def test_the_audit_finds(kind: Kind, recorded: Recorded, served: str, tmp_path: Path) -> None:
+    with case_of(recorded, tmp_path) as case:
+        kind.plant(case)
+        code, said = audit_of(case, served)
+    assert code == kind.code, said
+    assert "Traceback" not in said
+    assert not [words for words in kind.words if words not in said], said
+
+
+@pytest.mark.parametrize("kind", REPORTED.kinds, ids=lambda kind: f"{kind.place}: {kind.name}")
+def test_the_report_finds(kind: Kind, recorded: Recorded, served: str, tmp_path: Path) -> None:
+    with case_of(recorded, tmp_path) as case:
+        kind.plant(case)
+        code, said = report_of(case, served)
+    assert code == kind.code, said
+    assert "Traceback" not in said
+    assert not [words for words in kind.words if words not in said], said
+
+
+@pytest.mark.parametrize("kind", REPORTED.kinds[::3], ids=lambda kind: f"{kind.place}: {kind.name}")
+def test_a_comparison_with_it_proves_nothing(kind: Kind, recorded: Recorded, tmp_path: Path) -> None:
+    with case_of(recorded, tmp_path) as case:
+        kind.plant(case)
+        code, said = called(["compare", str(recorded.run), str(case.run), "--anyway"])
+    assert code in {USAGE, INCONCLUSIVE}, said
+    assert "Traceback" not in said

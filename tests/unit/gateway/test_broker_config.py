@@ -1,0 +1,204 @@
+"""``broker-config`` and ``certificates``: what they write, keep and refuse."""
+
+from __future__ import annotations
+
+import ssl
+import stat
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from click.testing import CliRunner
+from cryptography import x509
+
+from gateway.certificates import certificate_trouble, make_certificates
+from gateway.cli.program import device_gateway
+from gateway.config import gateway_file
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Site:
+    def __init__(self, folder):
+        self.folder = folder
+        self.config = folder / "config.yaml"
+        (folder / "state").mkdir()
+        values = {"service": {"base_url": "http://127.0.0.1:1"}, "state_dir": str(folder / "state")}
+        values["auth"] = {"api_key_file": "/nowhere", "secret_key_file": "/nowhere"}  # not needed here
+        self.config.write_text(gateway_file(values))
+        self.conf = folder / "mosquitto" / "conf.d" / "device-gateway.conf"
+        self.directory = folder / "mosquitto" / "device-gateway"
+
+    def run(self, *words, code=0):
+        done = CliRunner().invoke(device_gateway, [*map(str, words)])
+        assert done.exit_code == code, done.output
+        return done
+
+    def devices(self, *words):
+        return self.run("devices", *words, "--config", self.config)
+
+    def broker_config(self, *words, code=0):
+        places = ["--conf", self.conf, "--dir", self.directory, "--tls-dir", self.folder / "tls"]
+        return self.run("broker-config", "--config", self.config, *places, *words, code=code)
+
+    def users(self):
+        return {line.split(":")[0] for line in (self.directory / "passwords").read_text().splitlines()}
+
+
+@pytest.fixture
+def site(tmp_path):
+    return Site(tmp_path)
+
+
+def test_the_first_run_writes_everything_and_asks_for_a_restart(site):
+    site.devices("add", "--no-check", "--device-id", "d1")
+    done = site.broker_config("--host", "gw.example.com")
+    assert "systemctl restart mosquitto" in done.stdout
+    assert site.users() == {"d1", "gateway"}
+    conf = site.conf.read_text()
+    for line in ("listener 8883", "allow_anonymous false", "use_username_as_clientid true", "set_tcp_nodelay true"):
+        assert line in conf.splitlines()
+    assert stat.S_IMODE((site.directory / "passwords").stat().st_mode) == 0o600
+    assert stat.S_IMODE((site.directory / "server.key").stat().st_mode) == 0o600
+    assert stat.S_IMODE((site.folder / "mqtt_password").stat().st_mode) == 0o600
+    assert not (site.directory / "ca.key").exists()
+
+
+def test_running_it_again_takes_over_the_devices_of_now_and_asks_for_a_reload(site):
+    site.devices("add", "--no-check", "--device-id", "d1")
+    site.broker_config("--no-tls")
+    assert "nothing changed" in site.broker_config("--no-tls").stdout
+    site.devices("add", "--no-check", "--device-id", "urn:dev:2")
+    site.devices("revoke", "d1")
+    assert "systemctl reload mosquitto" in site.broker_config("--no-tls").stdout
+    assert site.users() == {"urn%3Adev%3A2", "gateway"}
+
+
+def test_a_rotated_device_has_its_newest_token_at_the_broker(site):
+    site.devices("add", "--no-check", "--device-id", "d1")
+    site.broker_config("--no-tls")
+    before = (site.directory / "passwords").read_text()
+    site.devices("rotate", "d1")
+    site.broker_config("--no-tls")
+    after = (site.directory / "passwords").read_text()
+    changed = set(before.splitlines()) ^ set(after.splitlines())
+    assert {line.split(":")[0] for line in changed} == {"d1"}
+    assert len(after.splitlines()) == 2
+
+
+def test_several_gateways_have_names_and_passwords_of_their_own(site):
+    site.broker_config("--no-tls", "--gateway-user", "gateway-1", "--gateway-user", "gateway-2")
+    assert site.users() == {"gateway-1", "gateway-2"}
+    first, second = (site.folder / name for name in ("mqtt_password", "mqtt_password.gateway-2"))
+    assert first.read_text() != second.read_text()
+    rules = (site.directory / "acl").read_text()
+    assert "user gateway-1" in rules
+    assert "user gateway-2" in rules
+
+
+def test_a_gateway_that_is_called_like_a_device_is_refused(site):
+    site.devices("add", "--no-check", "--device-id", "gateway")
+    assert "is a device's id, too" in site.broker_config("--no-tls", code=2).stderr
+    assert "letters" in site.broker_config("--no-tls", "--gateway-user", "a b", code=2).stderr
+
+
+def test_without_certificates_it_says_how_to_get_some(site):
+    told = site.broker_config(code=2).stderr
+    assert "--host NAME" in told
+    assert not site.conf.exists()
+    assert "go together" in site.broker_config("--cafile", "ca.pem", code=2).stderr
+
+
+def test_certificates_that_are_given_are_copied_for_the_broker(site):
+    files = make_certificates(site.folder / "mine", ["gw"], datetime.now(UTC))
+    given = ["--cafile", files.authority, "--certfile", files.certificate, "--keyfile", files.private_key]
+    site.broker_config(*given)
+    assert (site.directory / "server.pem").read_bytes() == files.certificate.read_bytes()
+    make_certificates(site.folder / "mine", ["gw"], datetime.now(UTC), renew=True)
+    assert "systemctl reload mosquitto" in site.broker_config(*given).stdout
+    assert (site.directory / "server.pem").read_bytes() == files.certificate.read_bytes()
+
+
+def test_a_password_file_that_is_empty_is_refused(site):
+    (site.folder / "mqtt_password").write_text("\n")
+    assert "is empty" in site.broker_config("--no-tls", code=2).stderr
+
+
+# --- certificates -------------------------------------------------------------------------------------------------
+
+
+def test_the_certificates_make_a_handshake(tmp_path):
+    files = make_certificates(tmp_path, ["gw.example.com", "127.0.0.1", "::1"], datetime.now(UTC))
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context(cafile=files.authority)
+    server.load_cert_chain(files.certificate, files.private_key)
+    for name in ("gw.example.com", "127.0.0.1", "::1"):
+        assert handshake(server, client, name)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(server, client, "other.example.com")
+
+
+def handshake(server_context, client_context, name):
+    """In memory, no socket."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = client_context.wrap_bio(to_client, to_server, server_hostname=name)
+    server = server_context.wrap_bio(to_server, to_client, server_side=True)
+    waiting = {client, server}
+    for _ in range(10):
+        for side in tuple(waiting):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            waiting.discard(side)
+    return not waiting
+
+
+def test_the_private_keys_are_for_their_owner_alone(tmp_path):
+    make_certificates(tmp_path / "tls", ["gw"], NOW)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "tls").iterdir()}
+    assert modes == {"ca.pem": 0o644, "ca.key": 0o600, "server.pem": 0o644, "server.key": 0o600}
+
+
+def test_what_is_good_is_kept_and_the_authority_always(tmp_path):
+    first = make_certificates(tmp_path, ["gw"], NOW)
+    authority, certificate = first.authority.read_bytes(), first.certificate.read_bytes()
+    make_certificates(tmp_path, ["gw"], NOW + timedelta(days=300))
+    assert first.certificate.read_bytes() == certificate
+    for again in (
+        lambda: make_certificates(tmp_path, ["gw"], NOW + timedelta(days=370)),
+        lambda: make_certificates(tmp_path, ["gw", "gw2"], NOW + timedelta(days=370)),
+        lambda: make_certificates(tmp_path, ["gw", "gw2"], NOW + timedelta(days=370), renew=True),
+    ):
+        again()
+        assert first.certificate.read_bytes() != certificate
+        certificate = first.certificate.read_bytes()
+    assert first.authority.read_bytes() == authority
+
+
+@pytest.mark.parametrize("host", ["", "https://gw", "gw:8883", "a b", "-.", "gw/x"])
+def test_what_is_no_name_of_a_host_is_refused(tmp_path, host):
+    done = CliRunner().invoke(device_gateway, ["certificates", "--host", host, "--dir", str(tmp_path / "t")])
+    assert done.exit_code == 2
+    assert "neither a host name nor an IP address" in done.stderr
+
+
+def test_half_an_authority_is_refused_instead_of_made_anew(tmp_path):
+    files = make_certificates(tmp_path, ["gw"], NOW)
+    (tmp_path / "ca.key").unlink()
+    done = CliRunner().invoke(device_gateway, ["certificates", "--host", "gw", "--dir", str(tmp_path)])
+    assert done.exit_code == 2
+    assert "ca.key is not; restore it" in done.stderr
+    (tmp_path / "ca.key").write_text("garbage")
+    done = CliRunner().invoke(device_gateway, ["certificates", "--host", "gw", "--dir", str(tmp_path)])
+    assert "cannot be read" in done.stderr
+    assert files.authority.exists()
+
+
+def test_a_certificate_near_its_end_is_told(tmp_path):
+    path = make_certificates(tmp_path, ["gw"], NOW).certificate
+    ends = x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc.timestamp()
+    assert certificate_trouble(path, ends - 15 * 86400) == ""
+    assert "expires on" in certificate_trouble(path, ends - 13 * 86400)
+    assert "expired on" in certificate_trouble(path, ends + 1)
+    assert "clock" in certificate_trouble(path, NOW.timestamp() - 2 * 86400)
+    assert "cannot be read" in certificate_trouble(tmp_path / "ca.key", time.time())

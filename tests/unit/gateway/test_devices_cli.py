@@ -1,0 +1,355 @@
+"""``device-gateway devices``, against a running service."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+
+import pytest
+import yaml
+import zxingcpp
+from click.testing import CliRunner
+from PIL import Image
+
+from agent.config.load import load_config
+from gateway.certificates import make_certificates
+from gateway.cli.program import device_gateway
+from gateway.config import gateway_file
+from gateway.devices.token_file import TokenFile
+from gateway.devices.token_table import TokenTable
+from gateway.devices.tokens import looks_like_token
+from tests.service_running import running
+
+
+@pytest.fixture(scope="module")
+def service():
+    with running() as bench:
+        yield bench
+
+
+@pytest.fixture(scope="module")
+def product_id(service):
+    return service.product()
+
+
+@pytest.fixture
+def site(tmp_path, service):
+    """A folder with the gateway's configuration and keys; a function that runs a command in it."""
+    return Site(tmp_path, service.service)
+
+
+class Site:
+    def __init__(self, folder, service):
+        self.folder = folder
+        self.config = folder / "gateway.yaml"
+        self.tokens = folder / "state" / "tokens.db"
+        (folder / "state").mkdir()
+        values = {"service": {"base_url": service.base_url}, "state_dir": str(folder / "state"), "auth": {}}
+        for name, key in (("api_key", service.api_key), ("secret_key", service.secret_key.reveal())):
+            path = folder / name
+            path.write_text(key)
+            path.chmod(0o600)
+            values["auth"][f"{name}_file"] = str(path)
+        self.values = values
+        self.config.write_text(gateway_file(values))
+
+    def run(self, *arguments, code=0, config=True):
+        words = ["devices", *map(str, arguments)]
+        if config:
+            words += ["--config", str(self.config)]
+        done = CliRunner().invoke(device_gateway, words)
+        assert done.exit_code == code, done.output
+        return done
+
+    def json(self, *arguments, code=0):
+        return json.loads(self.run(*arguments, "--json", code=code).stdout)
+
+    def owner_of(self, token):
+        table = TokenTable(self.tokens)
+        try:
+            return table.device_of(token)
+        finally:
+            table.close()
+
+
+def test_a_device_that_the_service_knows_gets_a_token_that_works(site, service, product_id):
+    device_id = service.device(product_id, "SN-1")
+    done = site.run("add", "--device-id", device_id)
+    shown_id, token = done.stdout.strip().split(": ")
+    assert shown_id == device_id
+    assert looks_like_token(token)
+    assert site.owner_of(token) == device_id
+
+
+def test_a_device_is_registered_by_its_label(site, service, product_id):
+    label = ("--product-id", product_id, "--identifier", "SN-2", "--user-id", "u-2", "--name", "Back door")
+    answer = site.json("add", *label)
+    [issued] = answer["issued"]
+    assert issued["registered"] is True
+    assert site.owner_of(issued["token"]) == issued["device_id"]
+    listed = service.http.get("/devices").json()["data"]
+    assert [each["device_name"] for each in listed if each["device_id"] == issued["device_id"]] == ["Back door"]
+
+
+def test_an_id_that_the_service_does_not_know_gets_no_token(site):
+    done = site.run("add", "--device-id", "typo", code=2)
+    assert "typo: the service does not know this device" in done.stderr
+    assert site.run("add", "--device-id", "typo", "--no-check").stdout.startswith("typo: dat_")
+
+
+@pytest.mark.parametrize("device_id", ["a+b", "a#", "a/b", "a\x07", " ", ".."])
+def test_an_id_that_reaches_beyond_its_device_is_refused_when_issued(site, device_id):
+    done = site.run("add", "--no-check", "--device-id", device_id, code=2)
+    assert "a device id must not" in done.stderr
+    assert not site.tokens.exists()
+
+
+def test_a_device_that_has_a_token_is_pointed_to_rotate(site):
+    site.run("add", "--no-check", "--device-id", "d1")
+    done = site.run("add", "--no-check", "--device-id", "d1", code=1)
+    assert "devices rotate d1" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--product-id", "p"],
+        ["--device-id", "d1", "--product-id", "p"],
+        ["--from", "devices.csv", "--device-id", "d1"],
+    ],
+)
+def test_half_a_description_is_a_usage_error(site, arguments):
+    assert "give" in site.run("add", *arguments, code=2).stderr or "leave" in site.run("add", *arguments, code=2).stderr
+
+
+def test_many_come_from_a_file(site, service, product_id):
+    known = service.device(product_id, "SN-10")
+    path = site.folder / "devices.csv"
+    rows = ["device_id,product_id,identifier,user_id,name", f"{known},,,,"]
+    rows += [f",{product_id},SN-{number},u-1,Door {number}" for number in range(11, 14)]
+    path.write_text("\n".join(rows))
+    answer = site.json("add", "--from", path)
+    assert len(answer["issued"]) == 4
+    assert {site.owner_of(issued["token"]) for issued in answer["issued"]} == {
+        issued["device_id"] for issued in answer["issued"]
+    }
+    again = site.json("add", "--from", path)
+    assert (len(again["issued"]), len(again["kept"]), again["failed"]) == (0, 4, [])
+
+
+def test_every_bad_row_is_told_and_nothing_is_done(site, product_id):
+    path = site.folder / "devices.csv"
+    rows = [
+        "device_id,product_id,identifier,user_id",
+        "good,,,",
+        "a/b,,,",
+        f",{product_id},,u",
+        "good,,,",
+        "x,y,,",
+        "1,2,3,4,5",
+    ]
+    path.write_text("\n".join(rows))
+    told = site.run("add", "--no-check", "--from", path, code=2).stderr
+    for line, word in (
+        (3, "'/'"),
+        (4, "identifier is missing"),
+        (5, "line 2 already"),
+        (6, "either"),
+        (7, "more values"),
+    ):
+        assert any(f"line {line}" in row and word in row for row in told.splitlines()), (line, told)
+    assert not site.tokens.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [
+        (b"", "nothing is no column"),
+        (b"device_id\n", "no device"),
+        (b"device,id\nx,y\n", "device, id is no column"),
+        (b"device_id\n\xff\n", "line 2 is not UTF-8"),
+    ],
+)
+def test_a_file_that_is_none_is_told(site, content, word):
+    path = site.folder / "devices.csv"
+    path.write_bytes(content)
+    assert word in site.run("add", "--from", path, code=2).stderr
+
+
+def test_a_registration_that_is_refused_hides_no_other(site, product_id):
+    path = site.folder / "devices.csv"
+    rows = ["product_id,identifier,user_id", "no-such-product,SN-20,u", f"{product_id},SN-21,u"]
+    path.write_text("\n".join(rows))
+    done = site.run("add", "--from", path, code=1)
+    assert done.stdout.count("(registered): dat_") == 1
+    assert "line 2: SN-20: 404 product_not_found" in done.stderr
+
+
+def test_a_service_that_is_away_is_told_and_nothing_is_issued(site):
+    site.config.write_text(gateway_file({**site.values, "service": {"base_url": "http://127.0.0.1:1"}}))
+    assert "the service:" in site.run("add", "--device-id", "d1", code=5).stderr
+    assert site.json("list") == []
+
+
+def test_a_ready_configuration_is_one_that_the_agent_takes(site):
+    out = site.folder / "out"
+    done = site.run(
+        "add",
+        "--no-check",
+        "--device-id",
+        "d1",
+        "--config-out",
+        out,
+        "--device-dir",
+        out,
+        "--url",
+        "https://gw.example.com",
+    )
+    assert "dat_" not in done.stdout
+    assert stat.S_IMODE((out / "token").stat().st_mode) == 0o600
+    loaded = load_config(out / "config.yaml", {}).config
+    assert loaded.device.device_id == "d1"
+    assert loaded.service.base_url == "https://gw.example.com"
+    assert loaded.auth.mode == "bearer"
+    assert site.owner_of((out / "token").read_text().strip()) == "d1"
+
+
+def test_a_ready_configuration_for_mqtt_names_broker_and_authority(site):
+    from datetime import UTC, datetime
+
+    authority = make_certificates(site.folder / "tls", ["gw"], datetime.now(UTC)).authority
+    out = site.folder / "out"
+    address = ("--broker", "gw.example.com:8884", "--ca", authority)
+    site.run("add", "--no-check", "--device-id", "d1", "--config-out", out, "--device-dir", out, *address)
+    loaded = load_config(out / "config.yaml", {}).config
+    assert (loaded.mqtt.host, loaded.mqtt.port, loaded.mqtt.tls) == ("gw.example.com", 8884, True)
+    assert loaded.service is None
+    assert loaded.mqtt.ca_file.read_bytes() == authority.read_bytes()
+
+
+def test_a_place_that_is_taken_is_refused_before_a_token_is_made(site):
+    out = site.folder / "out"
+    site.run("add", "--no-check", "--device-id", "d1", "--config-out", out)
+    done = site.run("add", "--no-check", "--device-id", "d2", "--config-out", out, code=2)
+    assert "is there already" in done.stderr
+    assert [each["device_id"] for each in site.json("list")] == ["d1"]
+
+
+def test_several_devices_get_a_folder_each(site):
+    path = site.folder / "devices.csv"
+    path.write_text("device_id\nd1\nurn:dev:2\n")
+    out = site.folder / "out"
+    site.run("add", "--no-check", "--from", path, "--config-out", out)
+    assert {yaml.safe_load(file.read_text())["device"]["device_id"] for file in out.glob("*/config.yaml")} == {
+        "d1",
+        "urn:dev:2",
+    }
+
+
+def test_without_an_address_to_tell_it_asks_for_one(site):
+    public = {**site.values, "http": {"host": "0.0.0.0", "allow_plain_http": True}}
+    site.config.write_text(gateway_file(public))
+    done = site.run("add", "--no-check", "--device-id", "d1", "--qr", code=2)
+    assert "--url" in done.stderr
+    assert "--broker" in done.stderr
+
+
+def test_the_qr_code_reads_as_what_the_device_needs(site):
+    png = site.folder / "d1.png"
+    site.run("add", "--no-check", "--device-id", "d1", "--qr-png", png, "--url", "https://gw.example.com:8443")
+    assert stat.S_IMODE(png.stat().st_mode) == 0o600
+    [found] = zxingcpp.read_barcodes(Image.open(io.BytesIO(png.read_bytes())))
+    read = json.loads(found.text)
+    assert (read["v"], read["device_id"], read["url"]) == (1, "d1", "https://gw.example.com:8443")
+    assert site.owner_of(read["token"]) == "d1"
+
+
+def test_the_qr_code_on_the_terminal_reads_too(site):
+    shown = site.run("add", "--no-check", "--device-id", "d1", "--qr").stdout
+    lines = [line for line in shown.splitlines() if set(line) <= set(" ▀▄█") and len(line) > 20]
+    # Without colours the blocks are the light modules, as on a dark terminal.
+    picture = Image.new("L", (len(lines[0]), 2 * len(lines)))
+    for y, line in enumerate(lines):
+        for x, block in enumerate(line):
+            picture.putpixel((x, 2 * y), 255 if block in "▀█" else 0)
+            picture.putpixel((x, 2 * y + 1), 255 if block in "▄█" else 0)
+    [found] = zxingcpp.read_barcodes(picture.resize((picture.width * 4, picture.height * 4), Image.Resampling.NEAREST))
+    assert json.loads(found.text)["device_id"] == "d1"
+
+
+def test_rotating_leaves_the_old_token_for_a_while(site):
+    old = site.json("add", "--no-check", "--device-id", "d1")["issued"][0]["token"]
+    new = site.json("rotate", "d1")["issued"][0]["token"]
+    [listed] = site.json("list")
+    assert listed["state"] == "valid"
+    assert listed["old_token_until"]
+    assert site.owner_of(old) == "d1"
+    assert site.owner_of(new) == "d1"
+    assert site.owner_of(old) is None
+    last = site.json("rotate", "--all", "--overlap-s", "0")["issued"][0]["token"]
+    assert site.owner_of(new) is None
+    assert site.owner_of(last) == "d1"
+
+
+def test_rotating_replaces_the_files_of_the_device(site):
+    out = site.folder / "out"
+    site.run("add", "--no-check", "--device-id", "d1", "--config-out", out)
+    before = (out / "token").read_text()
+    site.run("rotate", "d1", "--config-out", out)
+    assert (out / "token").read_text() != before
+
+
+def test_a_device_without_a_token_cannot_be_rotated(site):
+    assert "d9 has no valid token" in site.run("rotate", "d9", code=2).stderr
+    assert "name the devices" in site.run("rotate", code=2).stderr
+
+
+def test_a_revoked_device_is_gone_from_the_list_and_kept_in_the_whole_one(site):
+    token = site.json("add", "--no-check", "--device-id", "d1")["issued"][0]["token"]
+    assert "d1: 1 token(s) revoked" in site.run("revoke", "d1").stdout
+    assert site.owner_of(token) is None
+    assert site.json("list") == []
+    assert [each["state"] for each in site.json("list", "--all")] == ["revoked"]
+    assert "d1 has no valid token" in site.run("revoke", "d1", code=1).stderr
+    assert site.run("add", "--no-check", "--device-id", "d1").stdout.startswith("d1: dat_")
+
+
+def test_the_list_never_shows_a_token(site):
+    token = site.json("add", "--no-check", "--device-id", "d1")["issued"][0]["token"]
+    shown = site.run("list").stdout + json.dumps(site.json("list"))
+    assert "d1" in shown
+    assert token.removeprefix("dat_") not in shown
+    with TokenFile(site.tokens) as file:
+        assert token not in repr(list(file.tokens()))
+
+
+def test_with_a_share_the_list_and_the_status_say_whose_commands_are_fetched_here(site):
+    for device_id in ("d1", "d3"):
+        site.run("add", "--no-check", "--device-id", device_id)
+    assert "elsewhere" not in site.run("list").stdout
+    site.config.write_text(gateway_file({**site.values, "share": {"index": 0, "count": 2}}))
+    shown = site.run("list").stdout
+    lines = {line.split()[0]: line for line in shown.splitlines()}
+    assert (lines["d1"].split()[-1], lines["d3"].split()[-1]) == ("elsewhere", "here")
+    assert "the commands of 1 are fetched here (part 1 of 2, share.index 0)" in shown
+    assert {each["device_id"]: each["commands_here"] for each in site.json("list")} == {"d1": False, "d3": True}
+    status = CliRunner().invoke(device_gateway, ["status", "--config", str(site.config)])
+    assert "share      part 1 of 2, share.index 0" in status.stdout
+
+
+def test_listing_needs_no_key_pair(site):
+    (site.folder / "secret_key").unlink()
+    assert site.json("list") == []
+
+
+def test_where_a_broker_is_used_it_says_what_is_next(site):
+    site.config.write_text(gateway_file({**site.values, "mqtt": {"enabled": True}}))
+    done = site.run("add", "--no-check", "--device-id", "d1")
+    assert "broker-config" in done.stderr
+
+
+def test_a_missing_configuration_is_told_in_one_line(site):
+    site.config.unlink()
+    assert "there is no such file" in site.run("list", code=2).stderr

@@ -1,0 +1,82 @@
+"""``device-gateway init``: what a new gateway begins with."""
+
+from __future__ import annotations
+
+import stat
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from gateway.cli.program import device_gateway
+from gateway.config import load_gateway
+from gateway.initial import KEY_FILES
+
+
+def run(folder, *words, code=0):
+    where = ["--dir", str(folder / "etc"), "--state-dir", str(folder / "var")]
+    done = CliRunner().invoke(device_gateway, ["init", *where, *words])
+    assert done.exit_code == code, done.output
+    return done
+
+
+def put_keys(folder):
+    for name, key in (("api_key", "mk_1"), ("secret_key", "msk_1")):
+        (folder / "etc" / name).write_text(key)
+
+
+def test_what_it_writes_is_whole_once_the_keys_are_filled_in(tmp_path):
+    told = run(tmp_path, "--base-url", "https://api.example.com").stdout
+    assert "replace what begins with PASTE" in told
+    put_keys(tmp_path)
+    config = load_gateway(tmp_path / "etc" / "config.yaml", {}).config
+    assert config.http.host == "127.0.0.1"
+    assert config.http.certificate is None
+    assert not config.mqtt.enabled
+
+
+def test_with_a_name_it_serves_https_and_the_broker_speaks_tls(tmp_path):
+    run(tmp_path, "--base-url", "https://api.example.com", "--host", "gw.example.com", "--mqtt")
+    put_keys(tmp_path)
+    config = load_gateway(tmp_path / "etc" / "config.yaml", {}).config
+    assert config.http.certificate.is_file()
+    assert config.http.private_key.is_file()
+    assert (config.mqtt.enabled, config.mqtt.tls, config.mqtt.port) == (True, True, 8883)
+    assert config.mqtt.ca_file.is_file()
+
+
+def test_the_keys_are_for_their_owner_alone_and_never_replaced(tmp_path):
+    run(tmp_path, "--base-url", "https://api.example.com")
+    put_keys(tmp_path)
+    run(tmp_path, "--base-url", "https://api.example.com", "--force")
+    assert (tmp_path / "etc" / "secret_key").read_text() == "msk_1"
+    assert {stat.S_IMODE((tmp_path / "etc" / name).stat().st_mode) for name in KEY_FILES} == {0o600}
+
+
+def test_a_configuration_that_is_there_is_kept(tmp_path):
+    run(tmp_path, "--base-url", "https://api.example.com")
+    assert "is there already" in run(tmp_path, "--base-url", "https://other.example.com", code=2).stderr
+    assert "https://api.example.com" in (tmp_path / "etc" / "config.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--base-url", "ftp://x"], "https://HOST"),
+        (["--base-url", "https://x", "--host", "https://gw"], "neither a host name"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_before_a_configuration_is_written(tmp_path, words, told):
+    assert told in run(tmp_path, *words, code=2).stderr
+    assert not (tmp_path / "etc" / "config.yaml").exists()
+
+
+def test_without_the_extra_it_says_what_to_install(tmp_path):
+    script = "import sys; sys.modules['cryptography'] = None; from gateway.cli import main; main()"
+    words = ["certificates", "--host", "gw", "--dir", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr == "the gateway needs cryptography: pip install 'device-agent[gateway]'\n"

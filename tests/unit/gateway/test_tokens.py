@@ -1,0 +1,424 @@
+"""Device tokens: how they are made, kept, checked, rotated and taken back."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import sqlite3
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from agent.errors import ConfigurationError
+from gateway.devices import token_file
+from gateway.devices.token_file import TokenFile
+from gateway.devices.token_table import TokenTable
+from gateway.devices.tokens import digest_of, id_fault, looks_like_token, make_token, mosquitto_password
+from tests.conftest import require_program
+
+T0 = 1_767_225_600.0
+
+
+class Clock:
+    """Both clocks, moved by hand."""
+
+    def __init__(self):
+        self.now_s = T0
+
+    def __call__(self):
+        return self.now_s
+
+
+def issue(path, *device_ids, now_s=T0, overlap_s=0.0, seed=1):
+    """A new token for each device; the tokens as text."""
+    source = random.Random(f"{seed} {now_s} {device_ids}")
+    new = {device_id: make_token(source.randbytes) for device_id in device_ids}
+    with TokenFile(path) as file:
+        file.issue(new, now_s, overlap_s)
+    texts = [token.token.reveal() for token in new.values()]
+    return texts[0] if len(texts) == 1 else texts
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "tokens.db"
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def table(path, clock):
+    table = TokenTable(path, wall=clock, monotonic=clock)
+    yield table
+    table.close()
+
+
+# --- making -------------------------------------------------------------------------------------------------------
+
+
+def test_a_token_has_a_prefix_and_at_least_160_random_bits():
+    token = make_token(random.Random(1).randbytes).token.reveal()
+    assert looks_like_token(token)
+    assert token.startswith("dat_")
+    assert 62 ** (len(token) - len("dat_")) >= 2**160
+
+
+def test_each_letter_of_a_token_is_equally_likely():
+    source = random.Random(1)
+    letters = "".join(make_token(source.randbytes).token.reveal().removeprefix("dat_") for _ in range(2000))
+    counts = [letters.count(letter) for letter in sorted(set(letters))]
+    assert len(counts) == 62
+    assert max(counts) / min(counts) < 1.4
+
+
+def test_what_is_kept_of_a_token_is_its_sha256_and_never_the_token(path):
+    token = issue(path, "d1")
+    with TokenFile(path) as file:
+        [kept] = file.tokens()
+    assert kept.digest == hashlib.sha256(token.encode()).digest() == digest_of(token)
+    assert token.encode() not in path.read_bytes()
+    assert token.removeprefix("dat_").encode() not in path.read_bytes()
+
+
+def test_a_token_never_prints():
+    new = make_token(random.Random(1).randbytes)
+    assert new.token.reveal() not in f"{new!r} {new.token}"
+
+
+@pytest.mark.parametrize("device_id", ["0190c7a4-5b1e-7cc1-9a55-000000000001", "SN 1", "urn:dev:1", "ä", "a.b~c_d"])
+def test_an_ordinary_device_id_may_have_a_token(device_id):
+    assert id_fault(device_id) is None
+
+
+@pytest.mark.parametrize(
+    ("device_id", "word"),
+    [
+        ("a+b", "'+'"),
+        ("a#", "'#'"),
+        ("a/b", "'/'"),
+        ("a\0b", "NUL"),
+        ("a\nb", "control"),
+        ("a\x7f", "control"),
+        ("a\u200bb", "invisible"),
+        (" a", "space"),
+        ("", "empty"),
+        ("..", "dot"),
+        ("\ud800", "surrogate"),
+        ("x" * 256, "255"),
+    ],
+)
+def test_an_id_that_could_reach_beyond_its_device_is_refused(device_id, word):
+    assert word in id_fault(device_id)
+
+
+def test_mosquittos_own_program_makes_the_same_password_entry(tmp_path):
+    program = require_program("mosquitto_passwd", "mosquitto")
+    file = tmp_path / "passwords"
+    subprocess.run([program, "-b", "-c", file, "d1", "a secret"], check=True, capture_output=True, timeout=120)
+    entry = file.read_text().strip().removeprefix("d1:")
+    import base64
+
+    _, kind, iterations, salt, _ = entry.split("$")
+    assert (kind, iterations) == ("7", "101")
+    assert mosquitto_password("a secret", base64.b64decode(salt)) == entry
+
+
+# --- checking -----------------------------------------------------------------------------------------------------
+
+
+def test_a_token_is_good_for_its_own_device_only(path, clock):
+    first, second = issue(path, "d1", "d2")
+    table = TokenTable(path, wall=clock, monotonic=clock)
+    assert table.device_of(first) == "d1"
+    assert table.allows("d2", second)
+    assert not table.allows("d1", second)
+    assert not table.allows("d1", "")
+    assert table.device_of("dat_" + "x" * 32) is None
+    assert table.device_of("\ud800") is None
+    assert set(table.device_ids()) == {"d1", "d2"}
+    table.close()
+
+
+def test_a_token_that_is_issued_or_revoked_meanwhile_counts_at_the_next_look(path, table):
+    token = issue(path, "d1")
+    assert table.device_of(token) is None
+    table.look()
+    assert table.device_of(token) == "d1"
+    with TokenFile(path) as file:
+        assert file.revoke("d1", T0) == 1
+        assert file.revoke("d1", T0) == 0
+    table.look()
+    assert table.device_of(token) is None
+    assert table.device_ids() == frozenset()
+
+
+def test_the_running_table_looks_by_itself(path):
+    table = TokenTable(path)
+    table.start()
+    token = issue(path, "d1", now_s=T0)
+    waited = table._stop
+    for _ in range(1200):
+        if table.device_of(token):
+            break
+        waited.wait(0.05)
+    assert table.device_of(token) == "d1"
+    table.close()
+
+
+def test_the_old_token_is_good_until_its_time_is_up(path, table, clock):
+    old = issue(path, "d1")
+    issue(path, "d1", overlap_s=60, seed=2)
+    table.look()
+    assert table.device_of(old) == "d1"
+    clock.now_s += 60
+    assert table.device_of(old) is None
+    assert set(table.device_ids()) == {"d1"}
+
+
+def test_the_old_token_ends_when_the_new_one_is_used(path, table, clock):
+    old = issue(path, "d1")
+    new = issue(path, "d1", overlap_s=3600, seed=2)
+    table.look()
+    assert table.allows("d1", old)
+    assert table.allows("d1", new)
+    assert not table.allows("d1", old)
+    table.look()
+    with TokenFile(path) as file:
+        assert [token.state(clock()) for token in file.tokens()] == ["ended", "valid"]
+
+
+def test_without_overlap_a_rotated_token_ends_at_once(path, table):
+    old = issue(path, "d1")
+    new = issue(path, "d1", seed=2)
+    table.look()
+    assert table.device_of(old) is None
+    assert table.device_of(new) == "d1"
+
+
+def test_when_a_token_was_used_last_is_written_down_in_a_while(path, table, clock):
+    token = issue(path, "d1")
+    table.look()
+    table.device_of(token)
+    clock.now_s += 61
+    table.look()
+    with TokenFile(path) as file:
+        assert [kept.last_used_at for kept in file.tokens("d1")] == [T0]
+
+
+def test_a_restart_knows_what_the_table_knew(path, clock):
+    token = issue(path, "d1")
+    table = TokenTable(path, wall=clock, monotonic=clock)
+    table.device_of(token)
+    table.close()
+    again = TokenTable(path, wall=clock, monotonic=clock)
+    assert again.device_of(token) == "d1"
+    again.close()
+
+
+def test_a_file_put_back_from_a_backup_is_taken_over(path, table):
+    before = issue(path, "d1")
+    backup = path.read_bytes()
+    after = issue(path, "d2")
+    table.look()
+    copy = path.with_suffix(".copy")
+    copy.write_bytes(backup)
+    copy.replace(path)
+    table.look()
+    assert table.device_of(before) == "d1"
+    assert table.device_of(after) is None
+    assert set(table.device_ids()) == {"d1"}
+
+
+@pytest.mark.parametrize("damage", ["missing", "garbage"])
+def test_a_file_that_cannot_be_read_leaves_the_tokens_from_before_in_force(path, table, damage, caplog):
+    token = issue(path, "d1")
+    table.look()
+    path.unlink()
+    if damage == "garbage":
+        path.write_bytes(b"no database at all" * 100)
+    table.look()
+    table.look()
+    assert table.device_of(token) == "d1"
+    assert sum("tokens=stale" in line for line in caplog.messages) == 1
+    with pytest.raises(ConfigurationError, match="tokens.db"):
+        table.reload()
+
+
+# --- the file -----------------------------------------------------------------------------------------------------
+
+
+def test_the_file_is_for_its_owner_alone(path):
+    issue(path, "d1")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_the_file_keeps_the_rollback_journal(path):
+    issue(path, "d1")
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+    connection.close()
+
+
+@pytest.mark.parametrize("content", [b"garbage" * 500, None])
+def test_a_file_that_is_none_of_ours_is_refused_with_a_fix(path, content):
+    if content is not None:
+        path.write_bytes(content)
+    target = path if content is not None else path / "in" / "no" / "directory"
+    with pytest.raises(ConfigurationError, match="restore|create it"):
+        TokenFile(target)
+
+
+def test_a_newer_version_of_the_file_is_left_alone(path):
+    with TokenFile(path):
+        pass
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version=7")
+    connection.close()
+    with pytest.raises(ConfigurationError, match="version is 7"):
+        TokenFile(path)
+
+
+def test_a_writer_that_is_killed_in_the_middle_leaves_the_tokens_from_before(path):
+    token = issue(path, "d1")
+    script = f"""
+import os, sqlite3
+connection = sqlite3.connect({str(path)!r}, isolation_level=None)
+connection.execute("PRAGMA cache_size=1")
+connection.execute("BEGIN IMMEDIATE")
+for n in range(2000):
+    connection.execute("INSERT INTO token SELECT randomblob(32), 'x' || ?, 1, hex(zeroblob(100)), 1, 1, 1, 1, 99 "
+        "FROM token LIMIT 1", (n,))
+os.kill(os.getpid(), 9)
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=False, timeout=120)
+    assert done.returncode == -9
+    with TokenFile(path) as file:
+        assert [kept.digest for kept in file.tokens()] == [digest_of(token)]
+
+
+# --- rows that cannot be ------------------------------------------------------------------------------------------
+
+ODD_VALUES = [
+    ("ends_at", "2026-12-01"),
+    ("ends_at", b"\x00"),
+    ("ends_at", 9e999),
+    ("created_at", "2026-12-01"),
+    ("last_used_at", "yesterday"),
+    ("number", "one"),
+    ("number", 2**63 - 1),
+    ("revision", "one"),
+    ("revision", 2**63 - 1),
+    ("revision", -7),
+    ("device_id", b"d1"),
+    ("device_id", "d\u200b1"),
+    ("password", b"x"),
+    ("digest", "text"),
+]
+
+
+def edit(path, device_id, column, value):
+    """Write into a device's row, as another program would: its revision is the next one."""
+    with sqlite3.connect(path) as connection:
+        if column != "revision":
+            connection.execute("UPDATE token SET revision = 1 + (SELECT MAX(revision) FROM token)")
+        change = f"UPDATE token SET {column} = ? WHERE device_id = ?"  # noqa: S608 - a column's name
+        done = connection.execute(change, (value, device_id))
+        assert done.rowcount == 1
+    connection.close()
+
+
+@pytest.mark.parametrize("odd_value", ODD_VALUES, ids=str)
+@pytest.mark.parametrize("running", [True, False], ids=["meanwhile", "at the start"])
+def test_a_row_that_cannot_be_costs_its_own_token_and_no_other(path, clock, caplog, odd_value, running):
+    column, value = odd_value
+    odd, good, revoked = issue(path, "d1", "d2", "d3")
+    states = []
+
+    def start():
+        return TokenTable(path, wall=clock, monotonic=clock, tell=lambda *state: states.append(state))
+
+    table = start() if running else None
+    edit(path, "d1", column, value)
+    table = table or start()
+    try:
+        table.look()
+        if not (running and value == -7):  # a revision that was there before shows at the next start
+            assert not table.allows("d1", odd)
+            assert states[-1][0] == "damaged"
+            assert column in states[-1][1]
+            assert "tokens=damaged" in caplog.text
+            assert column in caplog.text
+        assert table.device_of(good) == "d2"
+        with TokenFile(path) as file:
+            assert file.revoke("d3", clock()) == 1
+            new = make_token(random.Random(2).randbytes)
+            file.issue({"d4": new}, clock())
+        table.look()
+        assert table.device_of(revoked) is None
+        assert table.device_of(good) == "d2"
+        assert table.device_of(new.token.reveal()) == "d4"
+    finally:
+        table.close()
+
+
+@pytest.mark.parametrize(("column", "value"), [each for each in ODD_VALUES if each[0] != "device_id"])
+def test_a_device_whose_row_is_damaged_gets_another_token_and_all_is_well_again(path, clock, column, value):
+    issue(path, "d1")
+    edit(path, "d1", column, value)
+    states = []
+    table = TokenTable(path, wall=clock, monotonic=clock, tell=lambda *state: states.append(state))
+    with TokenFile(path) as file:
+        assert [token.state(clock()) for token in file.tokens()] == ["damaged"]
+        assert file.revoke("d1", clock()) == 1
+        new = make_token(random.Random(2).randbytes)
+        file.issue({"d1": new}, clock())
+    table.look()
+    assert table.device_of(new.token.reveal()) == "d1"
+    assert [state for state, _ in states][-1] == "ok"
+    table.close()
+
+
+def test_text_that_is_no_utf8_costs_its_own_token_and_no_other(path, clock):
+    odd, good = issue(path, "d1", "d2")
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE token SET device_id = CAST(x'64ff31' AS TEXT) WHERE device_id = 'd1'")
+    connection.close()
+    table = TokenTable(path, wall=clock, monotonic=clock)
+    assert table.device_of(odd) is None
+    assert table.device_of(good) == "d2"
+    assert "d\\xff1" in table.damage
+    table.close()
+    with TokenFile(path) as file:
+        assert [token.device_id for token in file.tokens()] == ["d2", "d\\xff1"]
+
+
+def test_a_file_that_cannot_be_read_is_told_until_it_can_be_again(path, clock):
+    token = issue(path, "d1")
+    states = []
+    table = TokenTable(path, wall=clock, monotonic=clock, tell=lambda *state: states.append(state))
+    assert states == []
+    path.rename(path.with_suffix(".away"))
+    table.look()
+    assert states[-1][0] == "stale"
+    assert "revoked ones too" in states[-1][1]
+    assert table.device_of(token) == "d1"
+    path.with_suffix(".away").rename(path)
+    with TokenFile(path) as file:
+        file.revoke("d1", clock())
+    table.look()
+    assert states[-1] == ("ok", "")
+    assert table.device_of(token) is None
+    table.close()
+
+
+def test_the_next_revision_is_found_without_looking_at_every_row(path):
+    issue(path, "d1")
+    with sqlite3.connect(path) as connection:
+        plan = connection.execute(f"EXPLAIN QUERY PLAN SELECT {token_file._NEXT_REVISION}").fetchall()
+    connection.close()
+    assert "USING COVERING INDEX token_revision (revision>? AND revision<?)" in str(plan)
