@@ -31,6 +31,8 @@ LONGEST = {
     "tests/damage/test_onboarding_damage.py": 25,
     "tests/e2e/test_watched_threads.py": 40,
     "tests/e2e/test_fleet_up.py": 30,
+    "tests/e2e/test_full_disk_commands.py": 20,
+    "tests/e2e/test_readme_labels.py": 18,
     "tests/e2e/test_fleet_prometheus.py": 20,
     "tests/e2e/test_fleet_ages.py": 185,
     "tests/e2e/test_sudden_ends_fleet.py": 45,

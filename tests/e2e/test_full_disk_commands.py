@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import agent.cli
+import gateway.cli
 from agent.wire.auth import KeyPair
 from agent.wire.client import ServiceClient
 from agent.wire.onboarding import RegisterDevice
@@ -22,6 +23,8 @@ from simulator.service.server import RunningService
 from tests.e2e.test_full_disk_simulator import SCENARIO, disk, fill
 
 __all__ = ["disk"]
+AGENT, GATEWAY = "device-agent", "device-gateway"
+STARTS = {AGENT: agent.cli.main, GATEWAY: gateway.cli.main, "fleet-simulator": main}
 FULL = "No space left on device"
 
 
@@ -33,7 +36,7 @@ def _program(capsys, monkeypatch):
         capsys.readouterr()
         monkeypatch.setattr(sys, "argv", [name, *map(str, words)])
         with pytest.raises(SystemExit) as end:
-            (main if name == "fleet-simulator" else agent.cli.main)()
+            STARTS[name]()
         told = capsys.readouterr()
         assert "Traceback" not in told.out + told.err
         return int(end.value.code or 0), told.out, told.err
@@ -117,19 +120,19 @@ def test_a_signed_command_whose_counter_cannot_be_kept_is_not_sent(service, way,
         assert len(client.device_commands(device).records) == 1
 
 
-def agent_commands(disk: Path, kept: Path) -> dict[str, list[object]]:
-    """Each command of the agent and the gateway that writes files, with what it writes in a folder."""
+def agent_commands(disk: Path, kept: Path) -> dict[str, tuple[str, list[object]]]:
+    """Each command of agent and gateway that writes files: its program and its words."""
     out = disk / "out"
     gateway = ["--config", kept / "config.yaml"]
-    token = ["gateway", "devices", "add", *gateway, "--no-check", "--plain", "--url", "http://127.0.0.1:1"]
+    token = ["devices", "add", *gateway, "--no-check", "--plain", "--url", "http://127.0.0.1:1"]
     return {
-        "init": ["init", "--dir", out, "--base-url", "https://h", "--device-id", "d", "--product-id", "p"],
-        "keys make": ["keys", "make", disk / "sender"],
-        "gateway init": ["gateway", "init", "--dir", out, "--base-url", "https://h", "--state-dir", out / "state"],
-        "certificates": ["gateway", "certificates", "--dir", out, "--host", "h"],
-        "broker-config": ["gateway", "broker-config", *gateway, "--conf", out / "m.conf", "--dir", out, "--no-tls"],
-        "configuration": [*token, "--device-id", "d-1", "--config-out", out],
-        "QR picture": [*token, "--device-id", "d-2", "--qr-png", disk / "token.png"],
+        "init": (AGENT, ["init", "--dir", out, "--base-url", "https://h", "--device-id", "d", "--product-id", "p"]),
+        "keys make": (AGENT, ["keys", "make", disk / "sender"]),
+        "gateway init": (GATEWAY, ["init", "--dir", out, "--base-url", "https://h", "--state-dir", out / "state"]),
+        "certificates": (GATEWAY, ["certificates", "--dir", out, "--host", "h"]),
+        "broker-config": (GATEWAY, ["broker-config", *gateway, "--conf", out / "m.conf", "--dir", out, "--no-tls"]),
+        "configuration": (GATEWAY, [*token, "--device-id", "d-1", "--config-out", out]),
+        "QR picture": (GATEWAY, [*token, "--device-id", "d-2", "--qr-png", disk / "token.png"]),
     }
 
 
@@ -137,14 +140,14 @@ def agent_commands(disk: Path, kept: Path) -> dict[str, list[object]]:
 def test_a_command_of_agent_or_gateway_names_the_file_and_succeeds_once_there_is_room(name, disk, tmp_path, program):
     kept = tmp_path / "gateway"
     made = ["--dir", kept, "--state-dir", kept / "state", "--base-url", "https://h", "--mqtt", "--host", "localhost"]
-    assert program("device-agent", "gateway", "init", *made)[0] == 0
+    assert program(GATEWAY, "init", *made)[0] == 0
     for key in ("api_key", "secret_key"):
         write_secret(kept / key, "mk_1" if key == "api_key" else "msk_1")
-    words = agent_commands(disk, kept)[name]
+    own, words = agent_commands(disk, kept)[name]
     refused = 0
     for room in (0, 4096, 12_288):
         ballast = fill(disk, room)
-        code, out, err = program("device-agent", *words)
+        code, out, err = program(own, *words)
         ballast.unlink()
         if code:
             refused += 1
@@ -158,4 +161,4 @@ def test_a_command_of_agent_or_gateway_names_the_file_and_succeeds_once_there_is
         for file in (kept / "state").glob("tokens.db*"):
             file.unlink()
     assert refused
-    assert program("device-agent", *words)[0] == 0
+    assert program(own, *words)[0] == 0

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from simulator.cli import main
 from simulator.labels import make_labels
 from simulator.labels.damage.chance import Chance
 from simulator.labels.damage.kinds import KINDS
@@ -78,3 +81,17 @@ def test_a_pdf_is_drawn_and_read(batch):
     report = verify_labels([batch.sheet], manifest=batch.manifest_json, dpi=150)
     assert report.good
     assert report.count(State.READ) == COUNT
+
+
+def test_the_check_that_the_page_about_printing_shows_passes_a_good_print_alone(batch, tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "printing.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"`(fleet-simulator labels verify SCAN[^`]*)`", page)
+    good = _rasterised(batch.sheet, tmp_path)
+    lacking = good.copy()
+    _cut_out(lacking)
+    for name, pixels, code in (("good.png", good, 0), ("lacking.png", lacking, 1)):
+        Image.fromarray(pixels).save(tmp_path / name)
+        files = {"SCAN...": str(tmp_path / name), "labels/manifest.json": str(batch.manifest_json)}
+        with pytest.raises(SystemExit) as end:
+            main([files.get(word, word) for word in shown.split()[1:]])
+        assert (end.value.code or 0) == code

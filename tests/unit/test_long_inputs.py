@@ -12,9 +12,12 @@ import click
 import pytest
 
 import agent.cli
+import gateway.cli
 from agent.cli.program import device_agent
+from gateway.cli.program import device_gateway
 from simulator.cli import main, program
 
+STARTS = {"device-agent": agent.cli.main, "device-gateway": gateway.cli.main, "fleet-simulator": main}
 ROOT = Path(__file__).resolve().parents[2]
 LONG = "a" * 100_000
 SHOWN_MAX = 3000
@@ -68,19 +71,19 @@ SIMULATOR = [
     ["demo", "--out", LONG],
 ]
 AGENT = [
-    [LONG],
-    [f"--{LONG}"],
-    ["check", "--config", LONG],
-    ["check", "--config", "key.yaml"],
-    ["check", "--config", "value.yaml"],
-    ["status", "--config", "key.yaml"],
-    ["init", "--dir", LONG, "--base-url", "https://h"],
-    ["init", "--dir", "x", "--base-url", LONG],
-    ["other-devices", "release", LONG, "--config", "key.yaml"],
-    ["gateway", LONG],
-    ["gateway", "init", "--base-url", LONG],
-    ["gateway", "check", "--config", "key.yaml"],
-    ["gateway", "devices", "add", "--device-id", LONG, "--config", "key.yaml"],
+    ("device-agent", [LONG]),
+    ("device-agent", [f"--{LONG}"]),
+    ("device-agent", ["check", "--config", LONG]),
+    ("device-agent", ["check", "--config", "key.yaml"]),
+    ("device-agent", ["check", "--config", "value.yaml"]),
+    ("device-agent", ["status", "--config", "key.yaml"]),
+    ("device-agent", ["init", "--dir", LONG, "--base-url", "https://h"]),
+    ("device-agent", ["init", "--dir", "x", "--base-url", LONG]),
+    ("device-agent", ["other-devices", "release", LONG, "--config", "key.yaml"]),
+    ("device-gateway", [LONG]),
+    ("device-gateway", ["init", "--base-url", LONG]),
+    ("device-gateway", ["check", "--config", "key.yaml"]),
+    ("device-gateway", ["devices", "add", "--device-id", LONG, "--config", "key.yaml"]),
 ]
 
 
@@ -98,7 +101,7 @@ def leaves(group: click.Group, words: tuple[str, ...] = ()) -> Iterator[tuple[tu
 
 def typed_options() -> Iterator[tuple[str, list[str]]]:
     """Every option whose values click itself looks at, in every command."""
-    for name, group in (("fleet-simulator", program), ("device-agent", device_agent)):
+    for name, group in zip(STARTS, (device_agent, device_gateway, program), strict=True):
         for words, command in leaves(group):
             for option in command.params:
                 is_text = isinstance(option.type, click.types.StringParamType | click.Path | click.types.FuncParamType)
@@ -122,9 +125,8 @@ def _said(capsys, monkeypatch, tmp_path):
 
     def run(name: str, words: list[str]) -> tuple[object, str]:
         monkeypatch.setattr(sys, "argv", [name, *words])
-        start = main if name == "fleet-simulator" else agent.cli.main
         with pytest.raises(SystemExit) as end:
-            start()
+            STARTS[name]()
         told = capsys.readouterr()
         return end.value.code, told.out + told.err
 
@@ -143,9 +145,9 @@ def test_the_simulator_cuts_long_input_in_its_messages(words, said):
     assert 20 < len(text) < (20_000 if "long.csv" in words else SHOWN_MAX)
 
 
-@pytest.mark.parametrize("words", AGENT, ids=short)
-def test_the_agent_and_the_gateway_cut_long_input_in_their_messages(words, said):
-    code, text = said("device-agent", words)
+@pytest.mark.parametrize(("name", "words"), AGENT, ids=lambda value: value if isinstance(value, str) else short(value))
+def test_the_agent_and_the_gateway_cut_long_input_in_their_messages(name, words, said):
+    code, text = said(name, words)
     assert code == 2, text[:500]
     assert "Traceback" not in text
     assert 20 < len(text) < SHOWN_MAX
@@ -165,7 +167,7 @@ def test_every_option_that_is_no_text_cuts_a_long_value(said):
 def test_every_message_on_standard_error_is_bounded():
     """A message may quote what a person typed, a file holds or a server sent."""
     unbounded = []
-    for path in sorted([*(ROOT / "simulator").rglob("*.py"), *(ROOT / "agent").rglob("*.py")]):
+    for path in sorted(path for room in ("agent", "gateway", "simulator") for path in (ROOT / room).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if not (isinstance(node, ast.Call) and ast.unparse(node.func) == "click.echo"):
                 continue

@@ -8,6 +8,7 @@ import click
 import pytest
 
 from agent.cli.program import device_agent
+from gateway.cli.program import device_gateway
 from simulator.cli import program
 
 Found = tuple[tuple[str, ...], click.Option, click.Context]
@@ -67,15 +68,15 @@ def test_every_option_of_the_simulator_takes_its_value_from_the_variable_that_is
 
 
 def test_every_option_of_the_gateway_takes_its_value_from_the_variable_that_is_called_so(monkeypatch):
-    own = [one for one in found_in(device_agent) if one[0][:1] == ("gateway",)]
+    own = found_in(device_gateway, auto_envvar_prefix="DEVICE_GATEWAY")
     assert len(own) > 40
     for words, option, context in own:
-        variable = "_".join(["DEVICE_GATEWAY", *words[1:], long_name(option)[2:]]).replace("-", "_").upper()
+        variable = "_".join(["DEVICE_GATEWAY", *words, long_name(option)[2:]]).replace("-", "_").upper()
         assert value_with(option, context, monkeypatch, variable, "value") == "value", (variable, option.envvar)
 
 
 def test_every_option_of_the_agent_is_set_by_its_name_or_by_the_key_of_the_configuration_that_it_is(monkeypatch):
-    own = [one for one in found_in(device_agent) if one[0][:1] != ("gateway",)]
+    own = found_in(device_agent)
     assert len(own) > 20
     for words, option, context in own:
         assert isinstance(option.envvar, str), (words, option.name)
