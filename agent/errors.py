@@ -57,6 +57,7 @@ class ConfigurationError(AgentError):
 
     Attributes:
         faults: one sentence per fault, each naming the key and the fix.
+        source: the file or the part of the program that they are about.
     """
 
     advice = Advice.EXIT
@@ -65,6 +66,13 @@ class ConfigurationError(AgentError):
         self.faults = list(faults)
         self.source = source
         super().__init__("\n".join([f"{source}: {len(faults)} fault(s)", *(f"  - {f}" for f in faults)]))
+
+    @property
+    def in_one_line(self) -> str:
+        """All faults in one line, behind the file that they are in unless each names it."""
+        is_file = "/" in self.source or "." in self.source
+        place = f"{self.source}: " if is_file and not all(self.source in fault for fault in self.faults) else ""
+        return place + "; ".join(self.faults)
 
 
 class InvalidMessage(AgentError):

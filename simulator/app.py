@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 import click
+from click.core import ParameterSource
 
 from agent.bounded_text import bounded
 from agent.errors import AgentError, ConfigurationError
@@ -164,6 +165,9 @@ def up_command(
     codes: 0 ended by Ctrl-C, 1 one of them ended by itself and so all did, 2 the settings cannot be used, 5 service,
     broker or gateway could not be started.
     """
+    given = click.get_current_context().get_parameter_source("gateway_port")
+    if not gateway and given is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--gateway-port is the gateway's, which --no-gateway leaves out")
     settings = UpSettings(
         host,
         port,

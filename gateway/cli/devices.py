@@ -263,7 +263,7 @@ def _show(added: Added, config: GatewayConfig, given: dict[str, Any], *, as_json
             replace_file(given["qr_png"], draw_png(make_symbol(qr_text(added.issued[0].handout))), 0o600)
         except OSError as error:
             device_id = added.issued[0].handout.device_id
-            again = f"device-agent gateway devices rotate {device_id} --qr-png FILE"
+            again = f"device-gateway devices rotate {device_id} --qr-png FILE"
             text = (
                 f"{given['qr_png']} cannot be written: {error.strerror}; nobody has seen the token of {device_id}: "
                 f"make room there, or name another file, and run {again}"

@@ -98,7 +98,7 @@ def send_command(
             record = send(client, device_id, members, signer=signer, ttl_s=ttl_s)
             ended = wait_for_end(client, device_id, record.id or "", wait_s) if wait_s and record.id else None
     except AgentError as error:
-        click.echo(bounded("; ".join(error.faults) if isinstance(error, ConfigurationError) else str(error)), err=True)
+        click.echo(bounded(error.in_one_line if isinstance(error, ConfigurationError) else str(error)), err=True)
         code = ExitCode.USAGE if isinstance(error, InvalidMessage) else exit_code_of(error)
         click.get_current_context().exit(code)
     _tell(ended or record, as_json=as_json)

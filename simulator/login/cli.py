@@ -84,7 +84,7 @@ def login_command(
             else:
                 tokens = _by_browser(sign_in, redirect_port, timeout_s, open_it=browser)
     except ConfigurationError as error:
-        raise WrongUse("; ".join(error.faults)) from None
+        raise WrongUse(error.in_one_line) from None
     click.echo(f"signed in: {out} holds the tokens of {client_id} for {tokens.scope}")
 
 

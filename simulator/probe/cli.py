@@ -72,7 +72,7 @@ def probe_command(
         if html_path is not None:
             _write_page(html_path, report)
     except AgentError as error:
-        click.echo(bounded("; ".join(error.faults) if isinstance(error, ConfigurationError) else str(error)), err=True)
+        click.echo(bounded(error.in_one_line if isinstance(error, ConfigurationError) else str(error)), err=True)
         click.get_current_context().exit(exit_code_of(error))
     if as_json:
         click.echo(json.dumps(report.to_json(), indent=2, ensure_ascii=False))

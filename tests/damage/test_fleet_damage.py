@@ -15,7 +15,7 @@ from simulator.fleet.run import performing
 from simulator.fleet.run.hall import Hall
 from simulator.fleet.target import asking
 from tests.damage.kinds import AUDITED, MENTIONED, REPORTED
-from tests.damage.run import Kind, Recorded, audit_of, case_of, record, report_of, serving
+from tests.damage.run import INCONCLUSIVE, USAGE, Kind, Recorded, audit_of, called, case_of, record, report_of, serving
 
 
 @pytest.fixture(scope="module")
@@ -70,3 +70,12 @@ def test_the_report_finds(kind: Kind, recorded: Recorded, served: str, tmp_path:
     assert code == kind.code, said
     assert "Traceback" not in said
     assert not [words for words in kind.words if words not in said], said
+
+
+@pytest.mark.parametrize("kind", REPORTED.kinds[::3], ids=lambda kind: f"{kind.place}: {kind.name}")
+def test_a_comparison_with_it_proves_nothing(kind: Kind, recorded: Recorded, tmp_path: Path) -> None:
+    with case_of(recorded, tmp_path) as case:
+        kind.plant(case)
+        code, said = called(["compare", str(recorded.run), str(case.run), "--anyway"])
+    assert code in {USAGE, INCONCLUSIVE}, said
+    assert "Traceback" not in said

@@ -211,6 +211,24 @@ def test_a_killed_worker_makes_the_run_inconclusive_and_declares_the_gap(service
     assert record.audit.readings.lost == 0
 
 
+class Stages(SilentView):
+    """Keeps what goes on outside of the load."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def stage(self, text: str, done: int = 0, whole: int = 0) -> None:
+        del done, whole
+        if text and text not in self.seen:
+            self.seen.append(text)
+
+
+def test_whoever_watches_sees_what_goes_on_before_and_after_the_load(service, tmp_path):
+    view = Stages()
+    run(service, tmp_path, lambda _head: view)
+    assert view.seen == ["planning", "preparing devices", "reading everything back", "making the reports"]
+
+
 def test_a_run_that_is_ended_while_its_reports_are_made_says_how_to_make_them(service, tmp_path, monkeypatch):
     monkeypatch.setattr(performing, "finish_run", lambda *_given: signal.raise_signal(signal.SIGINT))
     with pytest.raises(performing.EndedByHand) as ended:

@@ -112,7 +112,8 @@ def test_a_port_that_is_taken_or_wanted_twice_is_refused_at_once_with_its_own_op
                 f"or give another {option} (0 takes any)\n"
             )
     assert "--gateway-port and --mqtt-port are both 9" in refused("--gateway-port=9", "--mqtt-port=9")
-    assert "--no-gateway leaves out" in refused("--no-gateway", "--mqtt-port=0")
+    for option in ("--mqtt-port=0", "--gateway-port=0"):
+        assert "--no-gateway leaves out" in refused("--no-gateway", option)
 
 
 def test_a_gateway_that_loses_its_port_before_it_listens_names_the_option(tmp_path):

@@ -14,12 +14,16 @@ import pytest
 
 from agent.errors import ConfigurationError
 from simulator.cli import main
+from simulator.fleet.report.making import make_reports
+from simulator.fleet.report.writing import read_record
 from simulator.keys import keep_keys
 from simulator.labels.payload import label_text
 from tests.conftest import ON_CI
 from tests.service_running import running
 
 ROOMS = (0, 4096, 12_288, 28_672, 65_536)
+RUN_RESERVES = 1024 * 1024
+"""What a fleet run keeps for its record."""
 """Bytes that a disk still takes: at each, another write is the one that fails."""
 SCENARIO = """
 scenario: tiny
@@ -184,10 +188,21 @@ def test_a_full_disk_is_one_line_and_with_room_the_same_command_makes_everything
     assert refused
 
 
-@pytest.mark.parametrize(("name", "code"), [("campaign", 2), ("onboard labels", 2), ("cases", 2), ("run", 5)])
+def check_full_run(folder: Path, code: int) -> None:
+    """A disk that became full while the run went on: its record says what happened, and so does each later report."""
+    record = read_record(folder)
+    assert (record.ended_at != "", record.verdict.exit_code) == (True, 3)
+    assert code == 3
+    assert "seconds are missing in the run's folder" in " ".join(record.verdict.sentences)
+    made = make_reports(folder)
+    assert made.missing == ()
+    assert made.record.verdict.sentences[: len(record.verdict.sentences)] == record.verdict.sentences
+
+
+@pytest.mark.parametrize(("name", "code"), [("campaign", 2), ("onboard labels", 2), ("cases", 2), ("run", 2)])
 def test_a_run_whose_disk_is_full_is_one_line_and_no_pass(name, code, commands, disk, play):
     refused = 0
-    for room in (0, 12_288) if name == "run" else ROOMS:
+    for room in (0, 12_288, RUN_RESERVES + 12_288) if name == "run" else ROOMS:
         out = disk / str(room)
         out.mkdir()
         ballast = fill(disk, room)
@@ -202,6 +217,8 @@ def test_a_run_whose_disk_is_full_is_one_line_and_no_pass(name, code, commands, 
             assert "No space left on device" in ended.errors[0]
         made = {path.name for path in out.rglob("*")}
         assert ended.code or {"report.html", "junit.xml"} < made
+        if room > RUN_RESERVES:
+            check_full_run(next(out.rglob("run.json")).parent, ended.code)
         shutil.rmtree(out)
     assert refused
 

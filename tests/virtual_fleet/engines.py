@@ -19,6 +19,7 @@ from tests.unit.simulator.fleet.device.fleet_fakes import read_request
 from tests.virtual_fleet.service import Service
 
 TAKES_S = 0.01
+LIMITED = 429
 
 
 @dataclass
@@ -29,6 +30,7 @@ class Engines:
         http, mqtt: the options of each engine, in the order in which they were made.
         openings: of MQTT sessions, with their time since the run's begin and the device.
         timeouts_s: that were given for requests and messages.
+        slow: the connections of slow lorises.
     """
 
     service: Service
@@ -37,6 +39,12 @@ class Engines:
     openings: list[tuple[float, int, Opening]] = field(default_factory=list)
     timeouts_s: list[float] = field(default_factory=list)
     sessions: list[VirtualMqtt] = field(default_factory=list)
+    slow: list[SlowOnes] = field(default_factory=list)
+
+    def make_slow(self, _target: Any, count: int, every_s: float) -> SlowOnes:
+        """In the place of a slow loris's connections."""
+        self.slow.append(SlowOnes(self, count, every_s))
+        return self.slow[-1]
 
     def http_class(self) -> type[VirtualHttp]:
         """In the place of the class of the HTTP engine."""
@@ -64,6 +72,31 @@ class Engines:
     def deliver(self, device_id: str, record: dict[str, Any]) -> None:
         for engine in self.sessions:
             engine.deliver(device_id, topics.command(device_id, record["id"]), json.dumps(record).encode())
+
+
+@dataclass
+class SlowOnes:
+    """See :class:`~simulator.fleet.play.loris.SlowConnections`.
+
+    Attributes:
+        begun_s, ended_s: since the run's begin.
+    """
+
+    engines: Engines
+    count: int
+    every_s: float
+    begun_s: float | None = None
+    ended_s: float | None = None
+
+    def begin(self) -> None:
+        self.begun_s = self._now_s()
+
+    async def end(self) -> None:
+        if self.ended_s is None:
+            self.ended_s = self._now_s()
+
+    def _now_s(self) -> float:
+        return round(self.engines.service.clock.now_s - self.engines.service.began_s, 2)
 
 
 @dataclass(eq=False)
@@ -117,6 +150,8 @@ class VirtualHttp:
     def _answered(self, flight: _Flight, status: int, body: bytes) -> None:
         if self._end(flight):
             headers = [(b"Date", self._engines.service.date().encode())]
+            if status == LIMITED:
+                headers.append((b"Retry-After", b"30"))
             if body:
                 headers.append((b"Content-Type", b"application/json"))
             flight.caller.answered(status, headers, body, flight.sent_s, self._loop.time())

@@ -21,6 +21,10 @@ from tests.virtual_fleet.virtual_time import Time
 _ID = re.compile(r"(?<=/user/)[^/]+|(?<=/devices/)[^/]+|(?<=/device/)[^/]+|(?<=/commands/)[^/]+(?=/result)")
 Reply = Callable[[int, Any], None]
 """Status, and the body as a JSON value or None."""
+BEFORE_S = -1.0
+"""The time of what is sent while the run is prepared."""
+NEVER = (0, None)
+"""An answer that never comes."""
 FINAL = frozenset({"succeeded", "failed", "rejected", "expired", "cancelled", "indeterminate"})
 
 
@@ -29,7 +33,7 @@ class Sent:
     """One request, or one message, as it came.
 
     Attributes:
-        at_s: since the run's begin; below 0 while it is prepared.
+        at_s: since the run's begin; ``BEFORE_S`` while it is prepared.
         device: its index in the fleet; 0 also for requests that belong to none.
         operation: ``POST /sensor-data``, with ids left out; of MQTT the last level of the topic.
         target: path and query, or the topic.
@@ -80,11 +84,13 @@ class Service:
         """
         parts = urlsplit(request.target)
         steps = parts.path.strip("/").split("/")
-        at_s = self.clock.now_s - self.began_s if self.began_s < float("inf") else -1.0
+        at_s = self.clock.now_s - self.began_s if self.began_s < float("inf") else BEFORE_S
         operation = f"{request.method} {_ID.sub('*', parts.path)}"
         sent = Sent(at_s, request.device, operation, request.target, dict(request.headers), request.body)
         self.sent.append(sent)
         special = self.answers(sent)
+        if special == NEVER:
+            return 0.0
         if special is not None:
             reply(*special)
             return 0.0
@@ -205,6 +211,8 @@ class Service:
         kind = topic.rsplit("/", 1)[-1]
         sent = Sent(self.clock.now_s - self.began_s, device, kind, topic, {}, payload)
         self.sent.append(sent)
+        if self.answers(sent) == NEVER:
+            return None
         if kind == "status":
             return None
         try:

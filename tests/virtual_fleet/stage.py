@@ -39,7 +39,7 @@ from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.way import Way
 from simulator.keys import Keys
 from tests.virtual_fleet.engines import Engines
-from tests.virtual_fleet.service import Sent, Service
+from tests.virtual_fleet.service import BEFORE_S, Sent, Service
 from tests.virtual_fleet.virtual_time import Time, VirtualLoop, virtual_time
 
 OFFERS = ALL - {COMMAND_EVENTS}
@@ -66,7 +66,7 @@ class Run:
 
     @cached_property
     def sent(self) -> list[Sent]:
-        return [each for each in self.service.sent if each.at_s >= 0]
+        return [each for each in self.service.sent if each.at_s > BEFORE_S]
 
     def of(self, *operations: str) -> list[Sent]:
         """What was sent of some operations while the run lasted."""
@@ -248,7 +248,7 @@ def _patched(clock: Time, service: Service, engines: Engines, prepared: list[Any
         "run.performing.claimed_devices": lambda *_arguments: ExitStack(),
         "run.performing.finish_run": lambda folder, record, *_more: (
             folder.finish(record),
-            SimpleNamespace(missing=()),
+            SimpleNamespace(missing=(), doubts=()),
         )[1],
         "run.performing.wait_until_handed_on": lambda *_arguments: 0,
         "run.preparing.find_offers": lambda _way, dialect: (
@@ -259,6 +259,7 @@ def _patched(clock: Time, service: Service, engines: Engines, prepared: list[Any
         "engine.pool.Http1Engine": http,
         "play.fleet.Http1Engine": http,
         "play.devices.Http1Engine": http,
+        "play.network.SlowConnections": engines.make_slow,
         "play.devices.MqttSessions": engines.mqtt_class(),
     }
     with ExitStack() as ends:
@@ -285,7 +286,8 @@ def _way(file: ScenarioFile, folder: Path) -> Way:
     if file.scenario.target.keys:
         keys = [(pair.api_key, file.folder / pair.secret_key_file) for pair in file.scenario.target.keys]
     pairs = tuple(Keys(name, Secret(path.read_text(encoding="utf-8")), path) for name, path in keys)
-    url = file.scenario.target.base_url
+    url, tls = file.scenario.target.base_url, file.scenario.target.tls
+    ca_file = None if tls is None or tls.ca_file is None else file.folder / tls.ca_file
     if file.scenario.target.through == "gateway":
-        return Way(url, pairs, gateway_url="http://127.0.0.1:8081", gateway_folder=folder)
-    return Way(url, pairs)
+        return Way(url, pairs, gateway_url="http://127.0.0.1:8081", gateway_folder=folder, ca_file=ca_file)
+    return Way(url, pairs, ca_file=ca_file)

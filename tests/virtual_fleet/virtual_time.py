@@ -81,6 +81,7 @@ def virtual_time(clock: Time) -> Iterator[None]:
     }
     random.seed(1)
     changes: list[Callable[[], None]] = []
+    imported = set(sys.modules)
     for module in [module for name, module in sys.modules.items() if name.startswith(("simulator.", "agent."))]:
         for name, value in list(vars(module).items()):
             if _is_clock(value):
@@ -93,6 +94,10 @@ def virtual_time(clock: Time) -> Iterator[None]:
     finally:
         for undo in changes:
             undo()
+        for module in [module for name, module in sys.modules.items() if name not in imported]:
+            for name, value in list(vars(module).items()):  # what was imported meanwhile took the virtual clocks
+                if getattr(value, "__self__", None) is clock:
+                    setattr(module, name, _MONOTONIC if value == clock.monotonic else _WALL)
 
 
 def _is_clock(value: Any) -> bool:

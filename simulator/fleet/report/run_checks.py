@@ -90,20 +90,22 @@ def _audit(audit: AuditRecord | None) -> list[Check]:
     if audit is None:
         return []
     seconds = audit.took_s or None
+    # What was not read back may hold any of it.
+    unfound = (Mark.GOOD, "") if audit.complete else (Mark.SKIPPED, "not judged: the audit is not complete")
     checks = [
         Check(
             _AUDIT,
             f"{name} {word}",
             f"No {name} {word}",
-            Mark.BAD if count else Mark.GOOD,
-            f"{count:,} of {stream.sent:,} sent: {_devices(audit, word)}" if count else "",
+            Mark.BAD if count else unfound[0],
+            f"{count:,} of {stream.sent:,} sent: {_devices(audit, word)}" if count else unfound[1],
             seconds,
         )
         for name, stream in streams_of(audit)
         for word in WRONGS
         for count in (getattr(stream, word),)
     ]
-    reason = "" if audit.complete else "; ".join(audit.sentences) or "not everything was read back"
+    reason = "" if audit.complete else "; ".join(audit.unjudged or audit.sentences) or "not everything was read back"
     mark = Mark.GOOD if audit.complete else Mark.BAD
     return [*checks, Check(_AUDIT, "complete", "Everything was read back", mark, reason, seconds)]
 

@@ -150,7 +150,8 @@ def _play(stage: Stage, setting: Setting, prepared: Prepared, hall: Hall) -> Run
 def _report(folder: RunFolder, record: RunRecord, view: RunView, formats: tuple[str, ...]) -> RunRecord:
     """All reports of the record; it passes no more when an error ends the making of them."""
     try:
-        made = finish_run(folder, record, formats)
+        with _stage(view, "making the reports"):
+            made = finish_run(folder, record, formats)
         missing = (*made.missing, *made.doubts)
     except AgentError:
         raise

@@ -38,6 +38,9 @@ def check_faults(scenario: Scenario) -> Iterator[Finding]:
         here = ("faults", index)
         if scenario.level == "wire" and fault.kind not in LINK_KINDS:
             yield Finding.at((*here, "kind"), ("level",), issue=f"level wire has no devices for {fault.kind}")
+        if fault.kind == "slow_loris" and fault.share != 1:
+            issue = "does nothing: these connections belong to no device; write fewer of them in 'connections'"
+            yield Finding.at((*here, "share"), (*here, "kind"), issue=issue)
         end_s = fault_end_s(fault)
         if end_s > scenario.duration_s:
             yield Finding.at(

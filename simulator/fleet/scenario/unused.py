@@ -99,7 +99,7 @@ UNUSED: Final = (
     Unused(
         _kind("onboarding_storm"),
         ("fleet.models", *_SPEECH, "audit"),
-        "labels have no devices that read or are commanded",
+        "labels have no devices that read sensors or take commands",
     ),
     Unused(
         _kind("onboarding_storm"),
@@ -116,7 +116,7 @@ UNUSED: Final = (
     Unused(
         _kind("backfill"),
         (*_OF_COMMANDS, "target.dialect.recorded_at_reading"),
-        "history has no commands, and its own times",
+        "history has no commands, and its readings carry recorded_at",
     ),
     Unused(
         _kind("backfill"),

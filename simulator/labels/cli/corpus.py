@@ -63,7 +63,7 @@ def corpus_command(*, as_json: bool, **options: object) -> None:
         with show_progress("payloads") as on_progress:
             run = run_corpus(CorpusOptions(**options), time.sleep, on_progress)  # type: ignore[arg-type]  # click checked them
     except ConfigurationError as problem:
-        raise WrongUse("; ".join(problem.faults)) from None
+        raise WrongUse(problem.in_one_line) from None
     except LabelError as problem:
         raise WrongUse(str(problem)) from None
     except TransportError as problem:

@@ -47,5 +47,5 @@ def open_profile(profile: str, link_host: str, sign_key_file: Path | None) -> Pa
     try:
         signer = read_label_signer(sign_key_file) if sign_key_file else None
     except ConfigurationError as problem:
-        raise LabelError("; ".join(problem.faults)) from None
+        raise LabelError(problem.in_one_line) from None
     return open_payload(profile, host=link_host, signer=signer)

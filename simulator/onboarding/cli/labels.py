@@ -80,7 +80,7 @@ def labels_command(
                 on_journey=lambda _, done, total: on_progress(done, total),
             )
         unread = [{"source": read.where or str(read.path), "problem": read.problem} for read in found.unread]
-        document = {**report_as_json(report), "unread": unread}
+        document = {**report_as_json(report), "unread": unread, "copies_left_out": found.copies}
         problems = [read.problem for read in found.unread]
         if out is not None:
             write_reports(out, checks_of_labels(report, problems, service.base_url, began_at), document)
@@ -88,6 +88,8 @@ def labels_command(
         click.echo(json.dumps(document, ensure_ascii=False))
     else:
         _print_report(report)
+    if found.copies:
+        click.echo(bounded(f"note: {found.copies} label(s) say what one before them says, and were left out"), err=True)
     _print_faults(report, problems)
     if report.stopped_by is not None:
         return end(stop_code(report.stopped_by))

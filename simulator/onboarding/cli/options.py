@@ -118,7 +118,7 @@ def told_in_one_line() -> Iterator[None]:
     try:
         yield
     except ConfigurationError as problem:
-        raise WrongUse(f"{_place(problem)}{'; '.join(problem.faults)}") from None
+        raise WrongUse(problem.in_one_line) from None
     except LabelError as problem:
         raise WrongUse(str(problem)) from None
     except AgentError as problem:
@@ -126,13 +126,6 @@ def told_in_one_line() -> Iterator[None]:
         raise {ExitCode.USAGE: WrongUse, ExitCode.UNREACHABLE: Unreachable}.get(code, CheckFailed)(
             f"{problem}{advice(problem)}"
         ) from None
-
-
-def _place(problem: ConfigurationError) -> str:
-    """Where the faults are, when that is a file and they do not name it themselves."""
-    source = problem.source
-    is_path = "/" in source or Path(source).suffix != ""
-    return f"{source}: " if is_path and not all(source in fault for fault in problem.faults) else ""
 
 
 def stop_code(error: AgentError) -> ExitCode:

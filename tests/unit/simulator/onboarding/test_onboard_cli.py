@@ -110,6 +110,15 @@ def test_keep_registers_every_label_and_prints_a_table(labels, server, key_file)
     assert "3 of them are registered now" in result.stdout
 
 
+def test_a_label_that_is_there_twice_is_onboarded_once_and_said(labels, server, key_file):
+    result = _run(labels, server.base_url, key_file, str(labels / "SIM-000002.png"), "--remove")
+    assert result.exit_code == 0, result.output
+    assert "3 of 3 labels went the whole way" in result.stdout
+    assert "note: 1 label(s) say what one before them says, and were left out" in result.stderr
+    told = json.loads(_run(labels, server.base_url, key_file, str(labels / "SIM-000002.png"), "--json").stdout)
+    assert told["copies_left_out"] == 1
+
+
 def test_remove_leaves_nothing_and_json_tells_each_step(labels, server, key_file):
     result = _run(labels, server.base_url, key_file, "--remove", "--json")
     document = json.loads(result.stdout)

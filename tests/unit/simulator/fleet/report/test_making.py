@@ -334,6 +334,13 @@ def test_nothing_says_that_nothing_was_lost_while_the_audit_is_not_complete():
     assert "nothing lost" in whole[1]
     assert "nothing lost" not in open_[1]
     assert "nothing found wrong so far" in open_[1]
+    unjudged = AuditRecord(replace(good, lost=2), None, complete=False, unjudged=("the service answered 503",))
+    checks = {
+        check.name: (str(check.mark), check.reason) for check in checks_of(replace(RECORD, audit=unjudged)).checks
+    }
+    assert checks["readings lost"][0] == "bad"
+    assert checks["readings doubled"] == ("skipped", "not judged: the audit is not complete")
+    assert checks["complete"] == ("bad", "the service answered 503")
 
 
 def test_a_fault_on_many_devices_is_a_number_a_few_names_and_a_link_to_all_of_them(tmp_path):

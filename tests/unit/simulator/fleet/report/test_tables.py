@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import errno
 import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-import duckdb
 import pytest
 from click.testing import CliRunner
 
@@ -25,6 +27,7 @@ from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.making import FILES, finish_run
 from tests.fleet_runs import Shape, a_run
 
+Rows = Callable[[str, Path], list[tuple[object, ...]]]
 BEGAN = datetime(2026, 3, 1, 12, 0, 5, 250_000, tzinfo=UTC)
 PLAIN, SECONDS = a_run(Shape(duration_s=40, rate_per_s=60))
 FAULTS = (
@@ -62,14 +65,36 @@ def with_ledger(folder: Path) -> Path:
     return folder
 
 
-def rows(query: str, table: Path) -> list[tuple[object, ...]]:
+READER = """
+import json, sys
+import duckdb
+for line in sys.stdin:
+    query, table = json.loads(line)
+    found = duckdb.sql(query.replace("TABLE", f"'{table}'"))
+    columns = zip(found.columns, found.types)
+    shown = [f'epoch_ms("{name}")' if "TIMESTAMP" in str(kind) else f'"{name}"' for name, kind in columns]
+    print(json.dumps(found.project(", ".join(shown)).fetchall()), flush=True)
+"""
+"""DuckDB in a process of its own: at the end of a process it complains about itself."""
+
+
+@pytest.fixture(scope="module", name="rows")
+def _rows() -> Iterator[Rows]:
     """What DuckDB answers; times as milliseconds since the epoch."""
-    with duckdb.connect() as connection:
-        found = connection.sql(query.replace("TABLE", f"'{table}'"))
-        columns = zip(found.columns, found.types, strict=True)
-        return found.project(
-            ", ".join(f'epoch_ms("{name}")' if "TIMESTAMP" in str(kind) else f'"{name}"' for name, kind in columns)
-        ).fetchall()
+    command = [sys.executable, "-c", READER]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as reader:
+
+        def answered(query: str, table: Path) -> list[tuple[object, ...]]:
+            reader.stdin.write(json.dumps([query, str(table)]) + "\n")
+            reader.stdin.flush()
+            line = reader.stdout.readline()
+            assert line, reader.stderr.read()
+            return [tuple(row) for row in json.loads(line)]
+
+        yield answered
+        reader.stdin.close()
+        reader.stderr.read()
 
 
 def epoch_ms(after_s: float) -> int:
@@ -77,7 +102,7 @@ def epoch_ms(after_s: float) -> int:
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_another_program_groups_seconds_by_phase_fault_operation_and_outcome(tmp_path, suffix):
+def test_another_program_groups_seconds_by_phase_fault_operation_and_outcome(rows, tmp_path, suffix):
     folder = made(tmp_path)
     found = rows(
         "select timestamp, second, phase, fault, faults, workers_missing, operation, outcome, count "
@@ -102,7 +127,7 @@ def test_another_program_groups_seconds_by_phase_fault_operation_and_outcome(tmp
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_no_cell_of_any_table_holds_two_values(tmp_path, suffix):
+def test_no_cell_of_any_table_holds_two_values(rows, tmp_path, suffix):
     folder = made(with_ledger(tmp_path))
     for name in TABLES:
         texts = [
@@ -118,7 +143,7 @@ def test_no_cell_of_any_table_holds_two_values(tmp_path, suffix):
     ]
 
 
-def test_both_formats_hold_the_same(tmp_path):
+def test_both_formats_hold_the_same(rows, tmp_path):
     folder = made(with_ledger(tmp_path))
     for name in TABLES:
         by_csv = rows("select * from TABLE", folder / f"{name}.csv")
@@ -133,7 +158,7 @@ def test_both_formats_hold_the_same(tmp_path):
                     assert a == (None if b is None else pytest.approx(b, rel=1e-5)), name
 
 
-def test_the_devices_of_a_fault_are_rows_and_its_time_is_in_the_table_of_faults(tmp_path):
+def test_the_devices_of_a_fault_are_rows_and_its_time_is_in_the_table_of_faults(rows, tmp_path):
     folder = made(tmp_path)
     assert rows("select fault, kind, device from TABLE", folder / "fault-devices.csv") == [
         ("half-gone", "disconnect_storm", "sim-1"),
@@ -146,7 +171,7 @@ def test_the_devices_of_a_fault_are_rows_and_its_time_is_in_the_table_of_faults(
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_each_device_has_a_row_with_what_it_sent_its_ages_and_what_the_audit_found(tmp_path, suffix):
+def test_each_device_has_a_row_with_what_it_sent_its_ages_and_what_the_audit_found(rows, tmp_path, suffix):
     stream = StreamAudit(3, 3, 2, 1, 0, 0, 0, 0, 0)
     audit = AuditRecord(stream, None, complete=True, findings=(DeviceFinding("id-1", "sim-1", "lost", 1, ("1",)),))
     folder = made(with_ledger(tmp_path), replace(RECORD, audit=audit))
@@ -163,7 +188,7 @@ def test_each_device_has_a_row_with_what_it_sent_its_ages_and_what_the_audit_fou
 
 
 @pytest.mark.parametrize("why", ["incomplete", "cut", "none"])
-def test_a_device_that_the_audit_could_not_judge_is_not_said_to_have_lost_nothing(tmp_path, why):
+def test_a_device_that_the_audit_could_not_judge_is_not_said_to_have_lost_nothing(rows, tmp_path, why):
     finding = DeviceFinding("id-1", "sim-1", "lost", 1, ("1",))
     stream = StreamAudit(3, 3, 1, 2 if why == "cut" else 1, 0, 0, 0, 0, 0)
     audit = AuditRecord(stream, None, complete=why != "incomplete", findings=(finding,))
@@ -172,7 +197,7 @@ def test_a_device_that_the_audit_could_not_judge_is_not_said_to_have_lost_nothin
     assert found == [("sim-0", None), ("sim-1", None if why == "none" else 1), ("sim-2", None)]
 
 
-def test_ages_of_history_are_left_out(tmp_path):
+def test_ages_of_history_are_left_out(rows, tmp_path):
     folder = made(with_ledger(tmp_path), replace(RECORD, kind="backfill"))
     assert rows("select count(age_p50_s) as aged, sum(readings_sent) as sent from TABLE", folder / "by-device.csv") == [
         (0, 3)
@@ -192,7 +217,7 @@ def test_without_pyarrow_parquet_is_refused_with_the_line_that_installs_it_and_n
     assert not (tmp_path / "new" / "run.json").exists()
 
 
-def test_parquet_files_that_are_there_are_made_anew_with_all_others(tmp_path):
+def test_parquet_files_that_are_there_are_made_anew_with_all_others(rows, tmp_path):
     folder = made(tmp_path)
     document = json.loads((folder / "run.json").read_text())
     document["load_began_at"] = "2027-01-01T00:00:00.000Z"
@@ -201,7 +226,7 @@ def test_parquet_files_that_are_there_are_made_anew_with_all_others(tmp_path):
     assert rows("select year(min(timestamp::date)) as year from TABLE", folder / "seconds.parquet") == [(2027,)]
 
 
-def test_a_record_that_does_not_know_when_its_load_began_has_no_timestamps(tmp_path):
+def test_a_record_that_does_not_know_when_its_load_began_has_no_timestamps(rows, tmp_path):
     folder = made(tmp_path, replace(RECORD, load_began_at=""))
     with (folder / "seconds.csv").open(newline="") as file:
         assert {row["timestamp"] for row in csv.DictReader(file)} == {""}
