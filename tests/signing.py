@@ -43,6 +43,7 @@ def make_rules(*keys: SigningKey, required: bool = True, **signatures: Any) -> C
     """Rules of a device that trusts these keys and has the handlers ``open_door`` and ``ping``."""
     trusted = TrustedKeys([key.public_key() for key in keys])
     values = {"required_for": frozenset(), "handler_key": "command", "max_lifetime_s": 86_400.0, **signatures}
+    policy = SignaturePolicy(open=trusted.open, device_id=DEVICE, key_ids=trusted.key_ids, required=required, **values)
     return CommandRules(
         handlers={"open_door": HandlerRule(Contract.ONCE, "door"), "ping": HandlerRule(Contract.IDEMPOTENT, "ping")},
         signatures=SignaturePolicy(
