@@ -46,9 +46,7 @@ def make_rules(*keys: SigningKey, required: bool = True, **signatures: Any) -> C
     policy = SignaturePolicy(open=trusted.open, device_id=DEVICE, key_ids=trusted.key_ids, required=required, **values)
     return CommandRules(
         handlers={"open_door": HandlerRule(Contract.ONCE, "door"), "ping": HandlerRule(Contract.IDEMPOTENT, "ping")},
-        signatures=SignaturePolicy(
-            open=trusted.open, device_id=DEVICE, key_ids=trusted.key_ids, required=required, **values
-        ),
+        signatures=policy,
     )
 
 
