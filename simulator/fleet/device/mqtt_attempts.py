@@ -88,6 +88,11 @@ class Attempts:
         self.is_up = False
         self.due_s = now_s + self._retry_policy.failed(error)
 
+    def give_up(self, before_s: float, now_s: float) -> None:
+        """The run is over: an attempt that was due before this time and has no end counts as a timeout."""
+        if self.is_connecting and self._attempt_s < before_s:
+            self._count(OutcomeClass.TIMEOUT, self._attempt_s, now_s)
+
     def stop(self) -> None:
         """The power went."""
         self.is_up = False

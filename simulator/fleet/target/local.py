@@ -32,8 +32,8 @@ def running_local(folder: Path, *, rate_limit: int, gateway: bool) -> Iterator[S
         # What it greets with are keys and a token, which no file is to hold that goes along with a run's reports.
         child = children.add(ChildProcess("fleet-simulator up", folder / "up.log", Path(os.devnull)))
         program = [str(program_path("fleet-simulator")), "up", "--data", str(folder), "--port", "0"]
-        program += ["--gateway-port", "0", "--rate-limit", str(rate_limit)]
-        child.start([*program, "--gateway" if gateway else "--no-gateway"])
+        program += ["--rate-limit", str(rate_limit)]
+        child.start([*program, *(["--gateway", "--gateway-port", "0"] if gateway else ["--no-gateway"])])
         child.wait_until(lambda: _stands(folder), "the service stood", _READY_S)
         yield find_standing(folder)
 

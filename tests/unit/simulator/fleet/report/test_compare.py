@@ -226,7 +226,9 @@ def test_a_threshold_that_held_before_and_does_not_now_is_worse(tmp_path):
         record, seconds = a_run(replace(SHAPE, slower=slower))
         (result,) = judge([parse("http.poll.p50 < 10ms")], record, seconds)
         verdict = Verdict(Word.PASSED, 0) if result.held else Verdict(Word.FAILED, 1, ("a threshold did not hold",))
-        return kept(tmp_path / name, (replace(record, thresholds=(result,), verdict=verdict), seconds))
+        return kept(
+            tmp_path / name, (replace(record, thresholds=(result,), scenario_text="", verdict=verdict), seconds)
+        )
 
     folders = run("a", 1.0), run("b", 10.0)
     told = "the threshold http.poll.p50 < 10ms held in A, and does not in B"
