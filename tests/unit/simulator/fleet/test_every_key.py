@@ -15,6 +15,9 @@ from simulator.fleet.signals.base import Individual
 from simulator.fleet.signals.build import build_signals
 from simulator.fleet.signals.settings import SignalMap
 from tests.unit.simulator.fleet import key_table as table
+from tests.unit.simulator.fleet import key_table_faults as fault_table
+from tests.unit.simulator.fleet import key_table_fleet as fleet_table
+from tests.unit.simulator.fleet import key_table_phases as phase_table
 from tests.unit.simulator.fleet.key_table import Key
 from tests.virtual_fleet.scenarios import CONTEXTS, Looker, key_text, keys_of, merged, put, write_files
 
@@ -33,7 +36,15 @@ def matches(context: str, patterns: str) -> bool:
 
 
 def cases():
-    entries = [*table.TOP, *table.TARGET, *table.FLEET, *table.MODELS, *table.COMMANDS, *table.ARRIVALS, *table.PHASES]
+    entries = [
+        *table.TOP,
+        *table.TARGET,
+        *fleet_table.FLEET,
+        *fleet_table.MODELS,
+        *phase_table.COMMANDS,
+        *phase_table.ARRIVALS,
+        *phase_table.PHASES,
+    ]
     for name, key in entries:
         for context in CONTEXTS:
             if matches(context, key.only):
@@ -69,7 +80,7 @@ def test_a_key_changes_what_happens_as_it_says_or_is_refused_with_the_reason(loo
 
 
 @pytest.mark.parametrize("context", ["wire-http", "wire-mqtt"])
-@pytest.mark.parametrize(("name", "key"), table.CLOSED)
+@pytest.mark.parametrize(("name", "key"), phase_table.CLOSED)
 def test_a_key_of_closed_users_changes_what_happens_or_is_refused(looker, name, key, context):
     judge(looker, key, context, {**CONTEXTS[context], **CLOSED}, path_of(name))
 
@@ -78,7 +89,7 @@ def test_a_key_of_closed_users_changes_what_happens_or_is_refused(looker, name, 
 
 
 def with_fault(context: str, kind: str, given=None, **more):
-    fault = {"kind": kind, "at_s": FAULT_S, "duration_s": FAULT_END_S - FAULT_S, **table.FAULTS[kind], **more}
+    fault = {"kind": kind, "at_s": FAULT_S, "duration_s": FAULT_END_S - FAULT_S, **fault_table.FAULTS[kind], **more}
     if kind == "out_of_order":  # there is an order where several readings go together: after some time without a link
         dark = {"kind": "blackout", "at_s": 1, "duration_s": 4}
         often = {"fleet": {"models": [{"telemetry": {"every_s": 0.5}}]}}
@@ -86,11 +97,11 @@ def with_fault(context: str, kind: str, given=None, **more):
     return {**merged(CONTEXTS[context], given or {}), "faults": [fault]}
 
 
-@pytest.mark.parametrize("kind", table.FAULTS)
+@pytest.mark.parametrize("kind", fault_table.FAULTS)
 @pytest.mark.parametrize("context", CONTEXTS)
 def test_a_fault_is_played_in_its_time_alone_and_stands_in_the_record_or_is_refused(looker, kind, context):
     document = with_fault(context, kind)
-    refused = table.NO_FAULTS if kind in table.LINKS else table.NO_LINKS
+    refused = fault_table.NO_FAULTS if kind in fault_table.LINKS else fault_table.NO_LINKS
     said = [text for pattern, text in refused.items() if matches(context, pattern)]
     if said:
         with pytest.raises(ConfigurationError) as caught:
@@ -111,7 +122,7 @@ def seen(look):
     return look.wire, look.run.online, slow, [(round(at_s, 3), device) for at_s, device, _ in look.run.engines.openings]
 
 
-@pytest.mark.parametrize("kind", table.FAULTS)
+@pytest.mark.parametrize("kind", fault_table.FAULTS)
 def test_the_keys_that_all_faults_have_change_name_time_length_and_devices(looker, kind):
     context = "core-mqtt" if kind == "half_open" else "core-poll"  # its requests have no time to be lost by HTTP
     before = looker(with_fault(context, kind))
@@ -137,7 +148,7 @@ def test_the_keys_that_all_faults_have_change_name_time_length_and_devices(looke
     ("name", "key", "context"),
     [
         pytest.param(name, key, context, id=f"{name}-{key_text(key.value)}-{context}")
-        for name, key in table.OF_FAULTS
+        for name, key in fault_table.OF_FAULTS
         for context in CONTEXTS
         if matches(context, "core-poll" if key.only == "*" else key.only)
     ],
@@ -155,7 +166,7 @@ WAITS = [
 WAIT_S = 4
 
 
-@pytest.mark.parametrize("kind", table.FAULTS)
+@pytest.mark.parametrize("kind", fault_table.FAULTS)
 def test_a_fault_behind_a_barrier_that_waits_is_played_once_when_the_record_says(looker, kind):
     context = "core-mqtt" if kind == "half_open" else "core-poll"
     document = with_fault(context, kind, at_s=6, duration_s=4)
@@ -194,7 +205,7 @@ def test_power_goes_and_comes_while_a_barrier_waits_as_it_would_without_one(look
 
 def read(folder: Path, signal):
     """What three devices read within ten minutes."""
-    document = {"x": signal, "other": table.OTHER, "third": {"kind": "noise", "mean": 5}}
+    document = {"x": signal, "other": fault_table.OTHER, "third": {"kind": "noise", "mean": 5}}
     signals = build_signals(TypeAdapter(SignalMap).validate_python(document), folder=folder)
     return [signals.read(Individual.at(1, index), 10_000.0 + 7 * turn) for index in range(3) for turn in range(90)]
 
@@ -203,13 +214,13 @@ def without_none(signal):
     return {name: value for name, value in signal.items() if value is not None}
 
 
-@pytest.mark.parametrize("name", table.OF_SIGNALS)
+@pytest.mark.parametrize("name", fault_table.OF_SIGNALS)
 def test_a_key_of_a_signal_changes_what_is_read(looker, name):
     kind, _, key = name.partition(".")
-    before = {"kind": kind, **table.SIGNALS[kind]}
-    beside = table.BESIDE.get(name, {})
+    before = {"kind": kind, **fault_table.SIGNALS[kind]}
+    beside = fault_table.BESIDE.get(name, {})
     after = put(
-        without_none({**before, **beside}), path_of(key).replace("states.on", "states.a"), table.OF_SIGNALS[name]
+        without_none({**before, **beside}), path_of(key).replace("states.on", "states.a"), fault_table.OF_SIGNALS[name]
     )
     if "file" in beside:
         with pytest.raises(ConfigurationError, match="lines of several devices"):
@@ -217,18 +228,18 @@ def test_a_key_of_a_signal_changes_what_is_read(looker, name):
     assert read(looker.folder, after) != read(looker.folder, before)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in table.SIGNALS if kind != "gps_route"])
+@pytest.mark.parametrize("kind", [kind for kind in fault_table.SIGNALS if kind != "gps_route"])
 def test_bounds_decimals_and_unit_of_a_signal_hold(looker, kind):
-    before = {"kind": kind, **table.SIGNALS[kind]}
+    before = {"kind": kind, **fault_table.SIGNALS[kind]}
     values = {
         name: [each["x"] for each in read(looker.folder, {**before, name: value})]
-        for name, value in table.SHAPE.items()
+        for name, value in fault_table.SHAPE.items()
     }
     assert set(values["min"]) == {1000}
     assert set(values["max"]) == {-1000}
     assert all(value == int(value) for value in values["digits"])
     assert not all(each["x"] == int(each["x"]) for each in read(looker.folder, before)) or kind == "csv"
-    models = [{"signals": {"x": {**before, "unit": "furlong"}, "other": table.OTHER}}]
+    models = [{"signals": {"x": {**before, "unit": "furlong"}, "other": fault_table.OTHER}}]
     assert "x (furlong)" in looker(merged(CONTEXTS["core-poll"], {"fleet": {"models": models}})).plan
 
 
@@ -239,15 +250,23 @@ BOUNDS = ("min", "max", "digits", "unit", "kind")
 
 
 def covered():
-    tables = [table.TOP, table.TARGET, table.FLEET, table.MODELS, table.COMMANDS, table.ARRIVALS, table.CLOSED]
-    yield from (name for entries in [*tables, table.PHASES, table.OF_FAULTS] for name, _ in entries)
+    tables = [
+        table.TOP,
+        table.TARGET,
+        fleet_table.FLEET,
+        fleet_table.MODELS,
+        phase_table.COMMANDS,
+        phase_table.ARRIVALS,
+        phase_table.CLOSED,
+    ]
+    yield from (name for entries in [*tables, phase_table.PHASES, fault_table.OF_FAULTS] for name, _ in entries)
     yield from table.AXES
-    yield from (f"faults[{kind}].{name}" for kind in table.FAULTS for name in COMMON)
+    yield from (f"faults[{kind}].{name}" for kind in fault_table.FAULTS for name in COMMON)
     for place in ("fleet.models[].signals", "fleet.models[].states[].signals"):
-        for name in table.OF_SIGNALS:
+        for name in fault_table.OF_SIGNALS:
             kind, _, key = name.partition(".")
             yield f"{place}[{kind}].{key}"
-        yield from (f"{place}[{kind}].{name}" for kind in table.SIGNALS for name in BOUNDS)
+        yield from (f"{place}[{kind}].{name}" for kind in fault_table.SIGNALS for name in BOUNDS)
 
 
 def test_every_key_of_the_models_has_an_entry():
@@ -268,7 +287,15 @@ def test_every_entry_is_about_a_key_that_there_is_and_about_every_context():
     assert {
         name for name in covered() if name not in there and not name.endswith((".digits", ".unit", ".min", ".max"))
     } == set()
-    entries = [*table.TOP, *table.TARGET, *table.FLEET, *table.MODELS, *table.COMMANDS, *table.ARRIVALS, *table.PHASES]
+    entries = [
+        *table.TOP,
+        *table.TARGET,
+        *fleet_table.FLEET,
+        *fleet_table.MODELS,
+        *phase_table.COMMANDS,
+        *phase_table.ARRIVALS,
+        *phase_table.PHASES,
+    ]
     about: dict[str, set[str]] = {}
     for name, key in entries:
         for section in (name, *(name[:at] for at, sign in enumerate(name) if sign in ".[")):
