@@ -13,11 +13,11 @@ from agent.core.values import (
     Admission,
     CommandPoll,
     JournalEntry,
+    JournalLookup,
     Moment,
     OutboxStats,
     Outcome,
     Reading,
-    Recall,
     Report,
     ResultStats,
     SendOutcome,
@@ -109,7 +109,7 @@ class Journal(Protocol):
     def decide(
         self,
         command_ids: Sequence[str],
-        choose: Callable[[Recall], Admission | None],
+        choose: Callable[[JournalLookup], Admission | None],
         settings: Sequence[str] = (),
     ) -> None:
         """Look at what is known and :meth:`admit` what ``choose`` makes of it, with nobody in between.

@@ -172,9 +172,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if program is None:
         print("there is no mosquitto: apt-get install mosquitto", file=sys.stderr)
         return 2
-    trouble = raise_file_limit(max([options.hold, *options.clients]))
-    if trouble:
-        print(trouble, file=sys.stderr)
+    gate = raise_file_limit(max([options.hold, *options.clients]))
+    if gate:
+        print(gate, file=sys.stderr)
         return 2
     core, broker_core = cores()
     print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {platform.platform()}, Python {platform.python_version()}")

@@ -44,8 +44,8 @@ from agent.core.values import Moment, Reading, Report, SendOutcome, StoredReadin
 from agent.errors import TransportError  # noqa: E402
 from agent.runtime.health import Health  # noqa: E402
 from agent.runtime.jig import Jig  # noqa: E402
-from agent.runtime.patience import Patience  # noqa: E402
 from agent.runtime.reading_uplink import ReadingUplink  # noqa: E402
+from agent.runtime.retry_policy import RetryPolicy  # noqa: E402
 from agent.wire.auth import KeyPair  # noqa: E402
 from agent.wire.device_client import DeviceClient  # noqa: E402
 from agent.wire.extensions import BATCH_SENSOR_DATA  # noqa: E402
@@ -182,7 +182,7 @@ def three_days(folder: Path, hours: int) -> tuple[float, float, float, int]:
             journal=store.journal,
             outbox=store.outbox,
             clock=clock,
-            patience=Patience(lambda: 0.99),
+            retry_policy=RetryPolicy(lambda: 0.99),
             health=Health(clock),
         )
         jig = Jig(uplink, clock)

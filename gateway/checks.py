@@ -9,7 +9,7 @@ from agent.app.checks import Finding, Verdict, check_state_dir
 from agent.app.lock import holder_of
 from agent.config.credentials import Credentials
 from agent.errors import ConfigurationError, InvalidMessage, ServiceError, TransportError, UnexpectedAnswer
-from agent.runtime.patience import describe
+from agent.runtime.retry_policy import describe
 from gateway.config import GatewayConfig, LoadedGateway
 from gateway.core.budget import Budget
 from gateway.devices.token_file import FILE_NAME as TOKENS_FILE_NAME
@@ -93,10 +93,10 @@ def check_broker(config: GatewayConfig) -> list[Finding]:
         text = f"left alone, since the running gateway (process {holder}) is connected: see device-gateway status"
         return [Finding("mqtt", Verdict.OK, text)]
     settings = mqtt_settings(config.mqtt, "gateway-check")
-    trouble = look_at_broker(settings)
-    if trouble is None:
+    gate = look_at_broker(settings)
+    if gate is None:
         return [Finding("mqtt", Verdict.OK, f"the broker {settings.host}:{settings.port} takes the gateway")]
-    return [Finding("mqtt", Verdict.UNREACHABLE, trouble)]
+    return [Finding("mqtt", Verdict.UNREACHABLE, gate)]
 
 
 def check_service(config: GatewayConfig, credentials: Credentials) -> Finding:

@@ -28,13 +28,13 @@ from gateway.http.front import HttpFront
 from gateway.mqtt.front import MqttFront
 from gateway.ports import Front, Hints, TokenCheck
 from gateway.service.client import make_client
-from gateway.service.commands import CommandErrands
+from gateway.service.commands import CommandRequests
 from gateway.service.events import EventService
 from gateway.service.meter import Meter
 from gateway.service.offer import Offer
-from gateway.service.readings import ReadingErrands
-from gateway.service.results import ResultErrands
-from gateway.service.worker import WAKE, Errands, Trouble, Worker
+from gateway.service.readings import ReadingRequests
+from gateway.service.results import ResultRequests
+from gateway.service.worker import WAKE, RequestSource, RetryGate, Worker
 from gateway.store.service import StoreService
 from gateway.store.values import StoreStats
 
@@ -196,34 +196,34 @@ class Engine:
             tell=lambda text: self._health.put("service", "ok", text),
         )
         intervals = FairIntervals(config.commands.fast_s, config.commands.idle_s, config.commands.reconcile_s)
-        commands_trouble = self._trouble("commands")
-        self.commands = CommandErrands(
+        commands_gate = self._make_gate("commands")
+        self.commands = CommandRequests(
             polled,
             desk=self.desk,
             polling=FairPolling(intervals),
             clock=clock,
             service_clock=self._service_clock,
-            trouble=commands_trouble,
+            gate=commands_gate,
             wake=lambda: self._wake("commands"),
             offer=offer,
         )
-        self._results = ResultErrands(sent, offer, self._store, clock)
-        readings_trouble = self._trouble("readings")
-        self._readings = ReadingErrands(
+        self._results = ResultRequests(sent, offer, self._store, clock)
+        readings_gate = self._make_gate("readings")
+        self._readings = ReadingRequests(
             sent,
             offer,
             store=self._store,
             desk=self.desk,
             clock=clock,
-            trouble=readings_trouble,
+            gate=readings_gate,
             policy=config.readings.policy(),
             gather_s=config.readings.gather_s,
             pace_per_s=lambda: self._meter.pace_per_s(Kind.READINGS),
         )
-        self._add(offer.name, Worker(offer, self._meter, clock, self._trouble(offer.name)))
-        self._hire(self.commands, commands_trouble)
-        self._hire(self._results, self._trouble("results"))
-        self._hire(self._readings, readings_trouble)
+        self._add(offer.name, Worker(offer, self._meter, clock, self._make_gate(offer.name)))
+        self._hire(self.commands, commands_gate)
+        self._hire(self._results, self._make_gate("results"))
+        self._hire(self._readings, readings_gate)
         self._housekeeper = Housekeeper(
             store=self._store,
             desk=self.desk,
@@ -245,7 +245,7 @@ class Engine:
                 fetches=self._fetches,
                 meter=self._meter,
                 clock=clock,
-                trouble=self._trouble("events"),
+                gate=self._make_gate("events"),
                 service_now=self._service_clock.now,
             )
             self._add("events", events)
@@ -282,14 +282,14 @@ class Engine:
         self._store.call(lambda store: store.put_setting(_CLIENT_ID, new))
         return new
 
-    def _trouble(self, name: str) -> Trouble:
+    def _make_gate(self, name: str) -> RetryGate:
         on_end = partial(self._request_ended, name) if name in _BRING_THE_TIME else lambda _error: None
         repeat_after_s = self._config.logging.repeat_after_s
-        return Trouble(name, self._clock, self._health, self._fraction, repeat_after_s, on_end=on_end)
+        return RetryGate(name, self._clock, self._health, self._fraction, repeat_after_s, on_end=on_end)
 
-    def _hire(self, errands: Errands[Any], trouble: Trouble) -> None:
+    def _hire(self, source: RequestSource[Any], gate: RetryGate) -> None:
         for number in range(self._config.connections):
-            self._add(errands.name, Worker(errands, self._meter, self._clock, trouble, number))
+            self._add(source.name, Worker(source, self._meter, self._clock, gate, number))
 
     def _add(self, name: str, actor: Actor) -> None:
         thread = ServiceThread(actor, self._clock, self._supervisor.crashed)
@@ -339,7 +339,7 @@ class Engine:
         return self._clock.now().monotonic_s
 
 
-_BRING_THE_TIME: Final = frozenset({Offer.name, CommandErrands.name})
+_BRING_THE_TIME: Final = frozenset({Offer.name, CommandRequests.name})
 """What asks the service first after a start."""
 _GOES_ON: Final = frozenset({"ok", "rate_limited"})
 

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from agent.errors import StorageError
 from agent.ports import Clock
-from agent.runtime.complaints import Complaints
+from agent.runtime.failure_log import FailureLog
 from agent.runtime.service import Actor
 from agent.wire.limits import ONLINE_WITHIN_S
 from gateway.desk import Desk
 from gateway.devices.roster import Roster
-from gateway.service.commands import CommandErrands
+from gateway.service.commands import CommandRequests
 from gateway.store.service import StoreService
 from gateway.store.values import StoreStats
 
@@ -46,7 +46,7 @@ class Housekeeper(Actor):
         store: StoreService,
         desk: Desk,
         roster: Roster,
-        commands: CommandErrands,
+        commands: CommandRequests,
         look_at_fronts: Callable[[], None],
         clock: Clock,
         service_now: Callable[[], float],
@@ -61,7 +61,7 @@ class Housekeeper(Actor):
         self._look_at_fronts = look_at_fronts
         self._clock = clock
         self._service_now = service_now
-        self._complaints = Complaints(_log, lambda: clock.now().monotonic_s, repeat_after_s)
+        self._failure_log = FailureLog(_log, lambda: clock.now().monotonic_s, repeat_after_s)
         self._served: frozenset[str] = frozenset()
         self._asked: frozenset[str] = frozenset()
         self._rounds = 0
@@ -84,9 +84,9 @@ class Housekeeper(Actor):
         try:
             self._look_after_store()
         except StorageError as error:
-            self._complaints.tell("store", f"housekeeping=waiting: {error}")
+            self._failure_log.report("store", f"housekeeping=waiting: {error}")
         else:
-            self._complaints.settle("store", "housekeeping=ok: the store works again")
+            self._failure_log.recovered("store", "housekeeping=ok: the store works again")
         self._rounds += 1
 
     def finish(self) -> None:
@@ -122,4 +122,4 @@ class Housekeeper(Actor):
             now_s = self._clock.now().wall_s
             dropped = self._store.call(lambda store: store.readings.tidy(now_s))
             if dropped:
-                self._complaints.tell("age", f"readings=dropped {dropped} had waited longer than store.max_age_s")
+                self._failure_log.report("age", f"readings=dropped {dropped} had waited longer than store.max_age_s")

@@ -39,13 +39,13 @@ from agent.core.values import (
     CommandPoll,
     CommandState,
     JournalEntry,
+    JournalLookup,
     JsonObject,
     Moment,
     OutboxStats,
     Outcome,
     Priority,
     Reading,
-    Recall,
     Report,
     ResultStats,
     SendOutcome,
@@ -121,11 +121,16 @@ class FakeJournal(_Failing):
             return {each: self.entries[each] for each in command_ids if each in self.entries}
 
     def decide(
-        self, command_ids: Sequence[str], choose: Callable[[Recall], Admission | None], settings: Sequence[str] = ()
+        self,
+        command_ids: Sequence[str],
+        choose: Callable[[JournalLookup], Admission | None],
+        settings: Sequence[str] = (),
     ) -> None:
         with self._lock:
             found = {name: self.settings[name] for name in settings if name in self.settings}
-            admission = choose(Recall(self.known(command_ids), self.is_empty(), HISTORY_LOST in self.settings, found))
+            admission = choose(
+                JournalLookup(self.known(command_ids), self.is_empty(), HISTORY_LOST in self.settings, found)
+            )
             if admission is not None:
                 self.admit(admission.entries, admission.settings)
 
@@ -373,7 +378,7 @@ class FakeOutbox(_Failing):
 
 def size_of(reading: Reading) -> int:
     """The length of a reading's JSON text, as the ports count it."""
-    from agent.adapters.store.drafts import to_draft
+    from agent.adapters.store.encoded_readings import to_draft
 
     return len(to_draft(reading).body)
 

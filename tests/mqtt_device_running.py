@@ -9,7 +9,7 @@ from typing import Any
 from agent.adapters.mqtt_device import MqttDevice
 from agent.adapters.mqtt_session import Arrival, Broker
 from agent.errors import Offline
-from agent.runtime.patience import Patience
+from agent.runtime.retry_policy import RetryPolicy
 from agent.wire.secret import Secret
 from agent.wire.topics import user_name
 from tests.fakes import FakeClock
@@ -36,7 +36,7 @@ class RunningDevice:
             firmware_version="1.2.3",
             token=lambda: Secret("t"),
             clock=self.clock,
-            waits=Patience(lambda: 0.1, base_s=0.2, cap_s=1.0),
+            waits=RetryPolicy(lambda: 0.1, base_s=0.2, cap_s=1.0),
             on_up=self._up,
             on_down=self._down,
             **{"timeout_s": SOON_S, **options},

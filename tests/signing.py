@@ -10,8 +10,8 @@ from typing import Any
 
 from agent.adapters.sqlite_store import SqliteStore
 from agent.core.commands import CommandRules, HandlerRule, Triage, Verdict, triage
-from agent.core.signed import Seals
-from agent.core.values import Admission, Command, Contract, Recall
+from agent.core.signed import SignaturePolicy
+from agent.core.values import Admission, Command, Contract, JournalLookup
 from agent.wire.json_text import encode_json
 from agent.wire.signed_keys import SigningKey, TrustedKeys
 from tests.factories import make_moment
@@ -39,13 +39,14 @@ def command_of(payload: dict[str, Any], command_id: str | None = None, **members
     return Command(command_id or f"c{next(_ids)}", payload, size_bytes=len(encode_json(payload)), **members)
 
 
-def make_rules(*keys: SigningKey, required: bool = True, **seals: Any) -> CommandRules:
+def make_rules(*keys: SigningKey, required: bool = True, **signatures: Any) -> CommandRules:
     """Rules of a device that trusts these keys and has the handlers ``open_door`` and ``ping``."""
     trusted = TrustedKeys([key.public_key() for key in keys])
-    values = {"required_for": frozenset(), "handler_key": "command", "max_lifetime_s": 86_400.0, **seals}
+    values = {"required_for": frozenset(), "handler_key": "command", "max_lifetime_s": 86_400.0, **signatures}
+    policy = SignaturePolicy(open=trusted.open, device_id=DEVICE, key_ids=trusted.key_ids, required=required, **values)
     return CommandRules(
         handlers={"open_door": HandlerRule(Contract.ONCE, "door"), "ping": HandlerRule(Contract.IDEMPOTENT, "ping")},
-        seals=Seals(open=trusted.open, device_id=DEVICE, key_ids=trusted.key_ids, required=required, **values),
+        signatures=policy,
     )
 
 
@@ -88,15 +89,15 @@ class Device:
         listed = list(commands)
         results: list[Triage] = []
 
-        def choose(recall: Recall) -> Admission | None:
+        def choose(found: JournalLookup) -> Admission | None:
             result = triage(
                 listed,
-                recall.known,
+                found.known,
                 self.rules,
                 received=make_moment(),
                 service_now_s=self.now_s,
-                first_contact=recall.is_empty,
-                settings=recall.settings,
+                first_contact=found.is_empty,
+                settings=found.settings,
             )
             results.append(result)
             return Admission(result.entries, result.settings) if result.entries else None

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from agent.adapters.store.boot_rows import BootRows
-from agent.adapters.store.drafts import Draft, to_draft
+from agent.adapters.store.encoded_readings import EncodedReading, to_draft
 from agent.adapters.store.failures import REPLACING, check, damage, explain, is_damage, is_suspect
 from agent.adapters.store.journal_rows import JournalRows
 from agent.adapters.store.lock_file import lock
@@ -33,11 +33,11 @@ from agent.core.timekeeping import BootTime
 from agent.core.values import (
     Admission,
     JournalEntry,
+    JournalLookup,
     Moment,
     OutboxStats,
     Outcome,
     Reading,
-    Recall,
     ResultStats,
     SendOutcome,
     StoredReading,
@@ -326,16 +326,19 @@ class SqliteStore:
         with self._looking():
             return self._journal.known(command_ids)
 
-    def recall(self, command_ids: Sequence[str], settings: Sequence[str] = ()) -> Recall:
+    def look_up(self, command_ids: Sequence[str], settings: Sequence[str] = ()) -> JournalLookup:
         """What the journal knows of these commands and settings, and of itself."""
         with self._looking():
-            return self._journal.recall(command_ids, settings)
+            return self._journal.look_up(command_ids, settings)
 
     def decide(
-        self, command_ids: Sequence[str], choose: Callable[[Recall], Admission | None], settings: Sequence[str] = ()
+        self,
+        command_ids: Sequence[str],
+        choose: Callable[[JournalLookup], Admission | None],
+        settings: Sequence[str] = (),
     ) -> None:
         """See :class:`agent.ports.Journal`."""
-        admission = choose(self.recall(command_ids, settings))
+        admission = choose(self.look_up(command_ids, settings))
         if admission is not None:
             self.admit(admission.entries, admission.settings)
 
@@ -422,7 +425,7 @@ class SqliteStore:
         if self.put_drafts([to_draft(reading)]):
             raise StorageError(OUTBOX_FULL)
 
-    def put_drafts(self, drafts: Sequence[Draft]) -> int:
+    def put_drafts(self, drafts: Sequence[EncodedReading]) -> int:
         """Accept many readings with one commit; how many of them were refused, since old ones stay at a bound."""
         with self.transaction():
             return self._outbox.put(drafts, self._boots.dated(self._clock.now()))

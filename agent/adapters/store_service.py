@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from agent.adapters.sqlite_store import OUTBOX_FULL, SqliteStore
-from agent.adapters.store.drafts import Draft
+from agent.adapters.store.encoded_readings import EncodedReading
 from agent.adapters.store.mending import DEGRADED, FULL, OK, mend_store, says_full
 from agent.adapters.store.reserve import Reserve
 from agent.adapters.store.room import FreeBytes
@@ -34,7 +34,7 @@ from agent.errors import AgentError, StorageError
 from agent.threads import OnCrash, WatchedThread, only_logged
 
 if TYPE_CHECKING:
-    from agent.adapters.store.ports import Rider
+    from agent.adapters.store.ports import PiggybackSetting
     from agent.ports import Clock
 
 _log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class StoreService:
             :data:`SETTLE_WITHIN_S` for the next commit. May be set later, when the service's extensions are known.
         buffer_max: readings in memory at most.
         max_pages, free_bytes, trusts_wall: as for the store.
-        rider: a value that is written with a commit that happens anyway.
+        piggyback: a value that is written with a commit that happens anyway.
         on_incident: told each incident, from the writer's thread; by default it is logged as an error.
         on_state: told :data:`OK`, :data:`DEGRADED` or :data:`FULL` when that changes, and a sentence; from the
             writer's thread.
@@ -92,7 +92,7 @@ class StoreService:
         buffer_max: int = BUFFER_MAX,
         max_pages: int | None = None,
         free_bytes: FreeBytes | None = None,
-        rider: Rider | None = None,
+        piggyback: PiggybackSetting | None = None,
         trusts_wall: bool = True,
         on_incident: Callable[[str], None] | None = None,
         on_state: Callable[[str, str], None] = lambda _state, _detail: None,
@@ -117,7 +117,7 @@ class StoreService:
             free_bytes=free_bytes,
             trusts_wall=trusts_wall,
         )
-        self._rider = rider
+        self._piggyback = piggyback
         self._flush_at = min(_FLUSH_AT, max(1, buffer_max // 2))
         self._on_incident = on_incident or (lambda text: _log.error("store=replaced %s", text))
         self._on_state = on_state
@@ -217,10 +217,10 @@ class StoreService:
             request.resolve(self._closed_error())
         if self._buffer.drafts:
             _log.error("store=lost %d readings could not be saved at the stop", len(self._buffer.drafts))
-        rider = None if self._rider is None or self._gave_up else self._rider.board(last=True)
-        if rider is not None:
+        piggyback = None if self._piggyback is None or self._gave_up else self._piggyback.pending(last=True)
+        if piggyback is not None:
             with suppress(StorageError):
-                store.put_setting(*rider)
+                store.put_setting(*piggyback)
         store.close()
         self._mark_s = None
 
@@ -268,7 +268,7 @@ class StoreService:
         if request.error is not None:
             raise request.error
 
-    def buffer(self, draft: Draft) -> None:
+    def buffer(self, draft: EncodedReading) -> None:
         """Take a reading that nobody waits for; without a grouping window this waits all the same.
 
         Raises:
@@ -288,13 +288,13 @@ class StoreService:
         if request.result:
             raise StorageError(OUTBOX_FULL)
 
-    def put_now(self, draft: Draft) -> int:
+    def put_now(self, draft: EncodedReading) -> int:
         """Take a reading and wait for its commit; how many were refused, since the old ones stay at a bound."""
         request = putting(draft)
         self._have_done(request)
         return int(request.result)
 
-    def _keep(self, draft: Draft) -> None:
+    def _keep(self, draft: EncodedReading) -> None:
         with self._changed:
             if self._closing:
                 raise self._closed_error()
@@ -428,7 +428,7 @@ class StoreService:
 
     def _write(self, store: SqliteStore, load: Load, writes: Sequence[Request]) -> None:
         hidden = store.hidden
-        rider = None if self._rider is None else self._rider.board()
+        piggyback = None if self._piggyback is None else self._piggyback.pending()
         # A commit of nothing but deletions that a resend would survive needs no flush of the disk's cache.
         with store.transaction(durable=bool(writes or load.drafts or self._failures)):
             if hidden:
@@ -440,15 +440,15 @@ class StoreService:
             if self._failures:
                 # Something must be written to know that the disk is well.
                 store.touch()
-            if rider is not None:
-                store.put_setting(*rider)
+            if piggyback is not None:
+                store.put_setting(*piggyback)
             for request in writes:
                 try:
                     request.result = store.attempt(lambda work=request.work: work(store))  # type: ignore[misc]
                 except AgentError as error:
                     request.error = error
-        if rider is not None and self._rider is not None:
-            self._rider.arrived()
+        if piggyback is not None and self._piggyback is not None:
+            self._piggyback.committed()
 
     def _conclude(
         self,

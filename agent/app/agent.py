@@ -21,14 +21,14 @@ from agent.core.values import CommandState, JournalEntry, Moment, Outcome, SendO
 from agent.plugins import PluginInfo
 from agent.runtime.controls import Controls
 from agent.runtime.dispatcher import Dispatcher
-from agent.runtime.errands import LaneParts
 from agent.runtime.health import Health
 from agent.runtime.intake import Intake, resume
 from agent.runtime.intervals import POLL, Intervals
+from agent.runtime.lane_items import LaneParts
 from agent.runtime.ledger import Ledger
-from agent.runtime.patience import Patience
 from agent.runtime.reading_uplink import ReadingUplink
 from agent.runtime.result_reporter import ResultReporter
+from agent.runtime.retry_policy import RetryPolicy
 from agent.runtime.sensing import IntervalChanged, RulesChanged, SensingService
 from agent.runtime.service import Actor, ServiceThread
 from agent.runtime.service_clock import PART as CLOCK
@@ -42,7 +42,7 @@ from agent.sensors.registry import SensorRegistry
 
 if TYPE_CHECKING:
     from agent.app.figures import Figures
-    from agent.core.signed import Seals
+    from agent.core.signed import SignaturePolicy
     from agent.handlers.upkeep import Upkeep
     from agent.ports import Clock, Journal
     from agent.runtime.jobs import JobRunner
@@ -316,7 +316,7 @@ class Agent:
             journal=self._journal,
             outbox=self._outbox,
             clock=self._clock,
-            patience=self._make_patience(),
+            retry_policy=self._make_retry_policy(),
             health=self._health,
             on_server_time=self._on_server_time,
             first_s=self._first_s,
@@ -329,7 +329,7 @@ class Agent:
             uplink=self._links.uplink,
             journal=self._journal,
             clock=self._clock,
-            make_patience=self._make_patience,
+            make_retry_policy=self._make_retry_policy,
             health=self._health,
             on_server_time=self._on_server_time,
             wall_of=self._service_clock.recorded_at,
@@ -340,8 +340,8 @@ class Agent:
         self._readings = self._service(readings)
         self._results = self._service(results)
 
-    def _make_patience(self) -> Patience:
-        return Patience(self._fraction, cap_s=self._links.retry_max_s)
+    def _make_retry_policy(self) -> RetryPolicy:
+        return RetryPolicy(self._fraction, cap_s=self._links.retry_max_s)
 
     def _build_commands(self) -> None:
         config, commands = self._config, self._config.commands
@@ -351,7 +351,7 @@ class Agent:
             handler_key=commands.handler_key,
             max_payload_bytes=commands.max_payload_bytes,
             first_contact=commands.first_contact,
-            seals=self._read_seals(),
+            signatures=self._read_signatures(),
             max_waiting=commands.max_waiting,
             max_waiting_per_lane=commands.max_waiting_per_lane,
         )
@@ -405,7 +405,7 @@ class Agent:
             wait_s=self._links.poll_wait_s,
             is_busy=self._dispatcher.is_busy,
             clock=self._clock,
-            patience=Patience(self._fraction),
+            retry_policy=RetryPolicy(self._fraction),
             health=self._health,
             on_server_time=self._on_server_time,
             fraction=self._fraction,
@@ -419,7 +419,7 @@ class Agent:
 
         return JobRunner(stop_grace_s=self._config.commands.stop_grace_s)
 
-    def _read_seals(self) -> Seals | None:
+    def _read_signatures(self) -> SignaturePolicy | None:
         if self._config.commands.signing.mode == "off":
             return None
         from agent.app.signing import make_seals  # cryptography, only where commands are signed

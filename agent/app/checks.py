@@ -31,7 +31,7 @@ from agent.errors import (
 from agent.frozen import dataclass
 from agent.handlers.registry import HandlerRegistry
 from agent.plugins import PluginInfo, PluginStatus
-from agent.runtime.patience import describe
+from agent.runtime.retry_policy import describe
 
 
 class Verdict(StrEnum):

@@ -18,14 +18,14 @@ from agent.core.values import (
     Admission,
     CommandPoll,
     JournalEntry,
+    JournalLookup,
     Moment,
-    Recall,
     Report,
     SendOutcome,
     StoredReading,
 )
 from agent.errors import InvalidMessage, RateLimited, ServiceError, StorageError
-from agent.runtime.patience import describe
+from agent.runtime.retry_policy import describe
 
 if TYPE_CHECKING:
     from agent.ports import Clock, CommandSource, Journal, Uplink
@@ -148,12 +148,15 @@ class _CountedJournal(_Counted):
         self._figures.concluded(entries)
 
     def decide(
-        self, command_ids: Sequence[str], choose: Callable[[Recall], Admission | None], settings: Sequence[str] = ()
+        self,
+        command_ids: Sequence[str],
+        choose: Callable[[JournalLookup], Admission | None],
+        settings: Sequence[str] = (),
     ) -> None:
         chosen: list[JournalEntry] = []
 
-        def listen(recall: Recall) -> Admission | None:
-            admission = choose(recall)
+        def listen(found: JournalLookup) -> Admission | None:
+            admission = choose(found)
             chosen[:] = () if admission is None else admission.entries
             return admission
 

@@ -11,7 +11,7 @@ from agent.handlers.registry import HandlerRegistry
 
 if TYPE_CHECKING:
     from agent.app.handler_job import HandlerJob
-    from agent.core.signed import Seals
+    from agent.core.signed import SignaturePolicy
     from agent.handlers.base import AgentControls
 
 
@@ -21,7 +21,7 @@ def command_rules(
     handler_key: str,
     max_payload_bytes: int,
     first_contact: str,
-    seals: Seals | None = None,
+    signatures: SignaturePolicy | None = None,
     max_waiting: int = WAITING_MAX,
     max_waiting_per_lane: int = WAITING_PER_LANE_MAX,
 ) -> CommandRules:
@@ -49,7 +49,7 @@ def command_rules(
         handler_key=handler_key,
         max_payload_bytes=max_payload_bytes,
         first_contact=FirstContact(first_contact),
-        seals=seals,
+        signatures=signatures,
         max_waiting=max_waiting,
         max_waiting_per_lane=max_waiting_per_lane,
     )

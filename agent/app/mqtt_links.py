@@ -16,7 +16,7 @@ from agent.core.first_contact import SETTING as FIRST_CONTACT
 from agent.core.first_contact import lacks_time
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.runtime.broker_watch import BrokerWatch
-from agent.runtime.patience import Patience
+from agent.runtime.retry_policy import RetryPolicy
 from agent.wire.secret import Secret
 from agent.wire.topics import user_name
 
@@ -75,7 +75,7 @@ def _mqtt_device(config: AgentConfig, mqtt: MqttConfig, credentials: Credentials
         firmware_version=VERSION,
         token=make_token(credentials),
         clock=parts.clock,
-        waits=Patience(parts.fraction, cap_s=mqtt.reconnect_max_s),
+        waits=RetryPolicy(parts.fraction, cap_s=mqtt.reconnect_max_s),
         version=mqtt.version,
         receipts=mqtt.delivered_when == "receipt",
         timeout_s=mqtt.receipt_timeout_s,

@@ -244,7 +244,7 @@ class _Life:
             clock=self._clock,
             bounds=outbox_bounds(config.outbox),
             group_window_s=config.outbox.group_window_s,
-            rider=self._ledger,
+            piggyback=self._ledger,
             trusts_wall=False,
             on_incident=self._tell_incident,
             on_state=self._tell_store,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.config import AgentConfig
-from agent.core.signed import Seals
+from agent.core.signed import SignaturePolicy
 from agent.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 KEYS_KEY = "commands.signing.trusted_keys"
 
 
-def make_seals(config: AgentConfig) -> Seals:
+def make_seals(config: AgentConfig) -> SignaturePolicy:
     """What this device goes by.
 
     Raises:
@@ -23,7 +23,7 @@ def make_seals(config: AgentConfig) -> Seals:
     """
     signing, device_id = config.commands.signing, config.device.device_id
     keys = read_trusted_keys(signing.trusted_keys)
-    return Seals(
+    return SignaturePolicy(
         open=keys.open,
         device_id=device_id,
         key_ids=keys.key_ids,

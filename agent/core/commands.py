@@ -41,7 +41,7 @@ from dataclasses import field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from agent.core.crowd import Crowd, waited_s
+from agent.core.admission import AdmissionLimit, waited_s
 from agent.core.first_contact import SETTING as FIRST_CONTACT
 from agent.core.first_contact import Contact, look_at_contact
 from agent.core.outcomes import expiry, faulty, indeterminate, rejected
@@ -60,7 +60,7 @@ from agent.frozen import dataclass
 from agent.wire.limits import SIGNED_MEMBER
 
 if TYPE_CHECKING:
-    from agent.core.signed import Seals, Unsealed
+    from agent.core.signed import SignaturePolicy, VerifiedCommands
 
 ATTEMPTS_MAX: Final = 3
 """A handler that takes the agent down with it is not started more often than this, unless its rule says otherwise."""
@@ -239,7 +239,7 @@ class CommandRules:
         handler_key: the payload's member that names the handler.
         max_payload_bytes: larger payloads are refused unread.
         first_contact: the policy for history.
-        seals: what signed commands have to be; None where none are taken.
+        signatures: what signed commands have to be; None where none are taken.
         max_waiting, max_waiting_per_lane: more commands may not wait; a lane in which none waits always takes one.
     """
 
@@ -248,14 +248,14 @@ class CommandRules:
     handler_key: str = "command"
     max_payload_bytes: int = 65_536
     first_contact: FirstContact = FirstContact.SKIP_HISTORY
-    seals: Seals | None = None
+    signatures: SignaturePolicy | None = None
     max_waiting: int = WAITING_MAX
     max_waiting_per_lane: int = WAITING_PER_LANE_MAX
 
     @property
     def settings(self) -> tuple[str, ...]:
         """The journal's settings that :func:`triage` has to be given."""
-        return (FIRST_CONTACT,) if self.seals is None else (FIRST_CONTACT, *self.seals.settings)
+        return (FIRST_CONTACT,) if self.signatures is None else (FIRST_CONTACT, *self.signatures.settings)
 
     def handler_of(self, payload: JsonObject) -> str:
         """The name that the payload gives; empty when it gives none."""
@@ -336,18 +336,18 @@ def triage(
         waiting: lane -> how many commands are in it by now, the running one included.
     """
     listed = list(commands)
-    unsealed: Unsealed | None = None
-    if rules.seals is not None:
-        unsealed = rules.seals.unseal(
+    verified: VerifiedCommands | None = None
+    if rules.signatures is not None:
+        verified = rules.signatures.unseal(
             listed, known, settings or {}, max_bytes=rules.max_payload_bytes, service_now_s=service_now_s
         )
-        listed = unsealed.commands
-    refusals = {} if unsealed is None else unsealed.refusals
-    crowd = Crowd(rules.max_waiting, rules.max_waiting_per_lane, dict(waiting or {}))
+        listed = verified.commands
+    refusals = {} if verified is None else verified.refusals
+    limit = AdmissionLimit(rules.max_waiting, rules.max_waiting_per_lane, dict(waiting or {}))
     is_first = first_contact or history_lost
     stored = (settings or {}).get(FIRST_CONTACT)
     contact = look_at_contact(stored, received, service_now_s, is_first=is_first)
-    pass_ = _Pass(rules, received, service_now_s, is_first, history_lost, refusals, crowd, contact)
+    pass_ = _Pass(rules, received, service_now_s, is_first, history_lost, refusals, limit, contact)
     newest = pass_.newest_of_each_handler(listed) if rules.first_contact is FirstContact.LATEST else frozenset()
     seen: set[str] = set()
     decisions: list[Decision] = []
@@ -360,10 +360,10 @@ def triage(
         else:
             decisions.append(pass_.decide(command, is_newest=command.id in newest))
         seen.add(command.id)
-    to_store = {} if unsealed is None else dict(unsealed.settings)
+    to_store = {} if verified is None else dict(verified.settings)
     if contact.text is not None and contact.text != stored:
         to_store[FIRST_CONTACT] = contact.text
-    return Triage(tuple(decisions), is_first, to_store, {} if unsealed is None else unsealed.signers)
+    return Triage(tuple(decisions), is_first, to_store, {} if verified is None else verified.signers)
 
 
 def refuse_at_start(
@@ -407,7 +407,7 @@ class _Pass:
     first_contact: bool
     history_lost: bool
     refusals: Mapping[str, Outcome]
-    crowd: Crowd
+    limit: AdmissionLimit
     contact: Contact
 
     def decide(self, command: Command, *, is_newest: bool) -> Decision:
@@ -423,7 +423,7 @@ class _Pass:
         doubt = None if outcome is not None else self._doubt(handler, status)
         rule = self.rules.handlers.get(handler)
         if rule is not None and outcome is None and (doubt is None or rule.verifies):
-            outcome = self.crowd.refuse(rule.lane)
+            outcome = self.limit.refuse(rule.lane)
             if outcome is None:
                 return self._take(command, handler, rule, is_begun=doubt is not None)
         return self._put_away(command, handler, CommandEvent.FINISH, Verdict.REFUSE, outcome or doubt)

@@ -12,8 +12,8 @@ contact): else whoever keeps a refused command could have it run later, under be
 The counter needs no clock. The expiry is judged by the service's clock where that is known; while it is not, as with a
 device that starts in 1970 and has not heard from the service yet, the counter decides alone.
 
-Therefore the I/O layer must commit ``Unsealed.settings`` in the same transaction as the entries that were decided with
-them: a crash may then neither lose a command nor let it in twice.
+Therefore the I/O layer must commit ``VerifiedCommands.settings`` in the same transaction as the entries that were
+decided with them: a crash may then neither lose a command nor let it in twice.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def setting_of(key_id: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsealed:
+class VerifiedCommands:
     """A list of commands with their envelopes opened.
 
     Attributes:
@@ -57,7 +57,7 @@ class Unsealed:
 
 
 @dataclass(frozen=True, slots=True)
-class Seals:
+class SignaturePolicy:
     """What a device goes by.
 
     Attributes:
@@ -91,7 +91,7 @@ class Seals:
         *,
         max_bytes: int,
         service_now_s: float | None,
-    ) -> Unsealed:
+    ) -> VerifiedCommands:
         """Open the envelopes of a list, oldest first.
 
         Args:
@@ -101,7 +101,7 @@ class Seals:
             max_bytes: what is larger is not looked at either; it is refused for that.
             service_now_s: the service's clock, epoch seconds; None when nobody can say.
         """
-        result = Unsealed(settings={})
+        result = VerifiedCommands(settings={})
         seen: set[str] = set()
         for command in commands:
             is_over = (command.status or "").lower() in FINAL_STATUSES
@@ -112,7 +112,7 @@ class Seals:
         return result
 
     def _unseal(
-        self, command: Command, settings: Mapping[str, str], service_now_s: float | None, result: Unsealed
+        self, command: Command, settings: Mapping[str, str], service_now_s: float | None, result: VerifiedCommands
     ) -> Command:
         if SIGNED_MEMBER not in command.payload:
             outcome = self._judge_unsigned(command.payload)

@@ -139,7 +139,7 @@ class ResultStats:
 
 
 @dataclass(frozen=True, slots=True)
-class Recall:
+class JournalLookup:
     """What the journal knows of some commands, and of itself, at one instant.
 
     Attributes:

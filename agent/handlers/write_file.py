@@ -23,7 +23,7 @@ from agent.handlers.base import (
     HandlerRejected,
     HandlerSettings,
 )
-from agent.handlers.beneath import OutOfBounds, opened_folder, parts_below, replace_below
+from agent.handlers.openat_write import OutOfBounds, opened_folder, parts_below, replace_below
 
 # Where a file of a sender's would take the device over, whatever a configuration says.
 _NEVER: Final = (

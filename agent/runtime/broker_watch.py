@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from agent.errors import Offline
-from agent.runtime.complaints import Complaints
+from agent.runtime.failure_log import FailureLog
 from agent.runtime.health import Health
-from agent.runtime.patience import describe
+from agent.runtime.retry_policy import describe
 
 if TYPE_CHECKING:
     from agent.ports import Clock
@@ -30,14 +30,14 @@ class BrokerWatch:
 
     def __init__(self, clock: Clock, health: Health, repeat_after_s: float) -> None:
         now_s: Callable[[], float] = lambda: clock.now().monotonic_s  # noqa: E731 - with its type
-        self._complaints = Complaints(_log, now_s, repeat_after_s)
+        self._failure_log = FailureLog(_log, now_s, repeat_after_s)
         self._health = health
         self._states: set[str] = set()
 
     def up(self, where: str) -> None:
         """The connection stands. That another client once took it stays in the status: it will come again."""
         for state in self._states - {TAKEN_OVER}:
-            self._complaints.settle(state, f"broker=ok: {where}")
+            self._failure_log.recovered(state, f"broker=ok: {where}")
         self._states &= {TAKEN_OVER}
         taken = "; another client with this device's id took it over before, see the log" if self._states else ""
         self._health.put(PART, "ok", where + taken)
@@ -45,6 +45,6 @@ class BrokerWatch:
     def down(self, error: Offline, wait_s: float) -> None:
         """It does not, and this long passes until the next attempt, seconds."""
         state, text, every_s = describe(error)
-        self._complaints.tell(state, f"broker={state}: {text}; next try in {wait_s:.0f} s", every_s=every_s)
+        self._failure_log.report(state, f"broker={state}: {text}; next try in {wait_s:.0f} s", every_s=every_s)
         self._states.add(state)
         self._health.put(PART, state, text)

@@ -18,7 +18,7 @@ from agent.core.timekeeping import service_time_at_least
 from agent.core.values import CommandState, Contract, JournalEntry, Moment, Outcome, OutcomeStatus
 from agent.errors import StorageError
 from agent.runtime.cancels import Cancels
-from agent.runtime.errands import LANE_CAPACITY, Errand, LaneParts, tell_outcome
+from agent.runtime.lane_items import LANE_CAPACITY, LaneItem, LaneParts, tell_outcome
 
 if TYPE_CHECKING:
     from agent.runtime.ports import Post
@@ -62,7 +62,7 @@ class Dispatcher:
         self._lock = threading.Lock()
         self._lanes: dict[str, Post] = {}
         # By command id: what is in a lane, or claimed for one.
-        self._errands: dict[str, Errand] = {}
+        self._items: dict[str, LaneItem] = {}
         # Command id -> lane, of what waits in the journal alone.
         self._behind: dict[str, str] = {}
         self.cancels = Cancels(parts.journal)
@@ -83,17 +83,17 @@ class Dispatcher:
             return False
         with self._lock:
             name = self._shared(rule.lane)
-            is_taken = any(self._shared(each.lane) == name for each in self._errands.values())
+            is_taken = any(self._shared(each.lane) == name for each in self._items.values())
             if self._behind or is_taken or self._parts.stopping.is_set():
                 return False
-            self._errands[entry.command.id] = Errand(entry, rule.lane, is_started=True)
+            self._items[entry.command.id] = LaneItem(entry, rule.lane, is_started=True)
             return True
 
     def release(self, command_ids: Iterable[str]) -> None:
         """Claimed, and then not admitted."""
         with self._lock:
             for command_id in command_ids:
-                self._errands.pop(command_id, None)
+                self._items.pop(command_id, None)
 
     def dispatch(self, entry: JournalEntry, *, claimed: bool = False, verify: bool = False) -> bool:
         """Put a ``received`` command, or a ``started`` one that shall run again, into its lane.
@@ -109,20 +109,20 @@ class Dispatcher:
         """
         command_id = entry.command.id
         with self._lock:
-            if command_id in self._errands and not claimed:
+            if command_id in self._items and not claimed:
                 return True
             lane = self._lane_of(entry)
-            errand = self._errands.get(command_id) or Errand(entry, lane, verify=verify)
+            item = self._items.get(command_id) or LaneItem(entry, lane, verify=verify)
             # Counted here, so that a claimed place is there when its command comes.
             has_room = claimed or self._count(lane) < LANE_CAPACITY
             is_in, fault = False, ""
             try:
-                is_in = has_room and self._lane(lane).post(errand)
+                is_in = has_room and self._lane(lane).post(item)
             except RuntimeError as error:  # the process is out of threads
-                self._errands.pop(command_id, None)
+                self._items.pop(command_id, None)
                 fault = f"no_thread: no thread could be started for its lane: {error}"
             if is_in:
-                self._errands[command_id] = errand
+                self._items[command_id] = item
                 self._behind.pop(command_id, None)
             elif not fault:
                 self._behind[command_id] = lane
@@ -146,20 +146,20 @@ class Dispatcher:
 
     def is_busy(self) -> bool:
         """A command is under way."""
-        return bool(self._errands)
+        return bool(self._items)
 
     def waiting(self) -> dict[str, int]:
         """Lane -> how many commands are in it, the running one included."""
         counts: dict[str, int] = {}
         with self._lock:
-            for lane in (*(each.lane for each in self._errands.values()), *self._behind.values()):
+            for lane in (*(each.lane for each in self._items.values()), *self._behind.values()):
                 counts[lane] = counts.get(lane, 0) + 1
         return counts
 
     def under_way(self) -> dict[str, str | None]:
         """The ids of the commands in lanes, each with the service's word for its state when it was taken."""
         with self._lock:
-            return {command_id: each.entry.command.status for command_id, each in self._errands.items()}
+            return {command_id: each.entry.command.status for command_id, each in self._items.items()}
 
     # --- taken back -------------------------------------------------------------------------------------------------
 
@@ -177,19 +177,19 @@ class Dispatcher:
             StorageError: the journal cannot be read or written; one that waits in a lane will not run all the same.
         """
         with self._lock:
-            errand = self._errands.get(command_id)
-            has_begun = errand is not None and (errand.began or errand.verify)
-            if errand is not None and not has_begun and errand.settled is None:
-                errand.settled = canceled(why, began=False)
-        if errand is not None and has_begun:
+            item = self._items.get(command_id)
+            has_begun = item is not None and (item.began or item.verify)
+            if item is not None and not has_begun and item.settled is None:
+                item.settled = canceled(why, began=False)
+        if item is not None and has_begun:
             self.cancels.add(command_id, why)
             _log.warning("command=%s state=canceling reason=%r", command_id, why)
-            errand.switch.pull(why)
+            item.switch.pull(why)
             return RUNNING
         entry = self._parts.journal.known([command_id]).get(command_id)
         if entry is None:
             return UNKNOWN
-        if entry.state is CommandState.STARTED and errand is None:
+        if entry.state is CommandState.STARTED and item is None:
             self.cancels.add(command_id, why)  # the stop has left it behind: the next start finds both
             return RUNNING
         if entry.state not in {CommandState.RECEIVED, CommandState.STARTED}:
@@ -200,23 +200,23 @@ class Dispatcher:
         """:meth:`dispatch` for a verification whose command was taken back before the crash: it will not run."""
         self.dispatch(entry, verify=True)
         with self._lock:
-            errand = self._errands.get(entry.command.id)
-        if errand is not None:
-            errand.switch.pull(why)
+            item = self._items.get(entry.command.id)
+        if item is not None:
+            item.switch.pull(why)
 
     def stop(self) -> None:
         """No further command begins; running ones are told to end."""
         self._parts.stop()
 
-    # --- the lanes' side: see agent.runtime.lanes.Desk --------------------------------------------------------------
+    # --- the lanes' side: see agent.runtime.lanes.LaneCallbacks ------------------------------------------------------
 
-    def begin(self, errand: Errand) -> Outcome | None:
-        """See :meth:`agent.runtime.lanes.Desk.begin`."""
+    def begin(self, item: LaneItem) -> Outcome | None:
+        """See :meth:`agent.runtime.lanes.LaneCallbacks.begin`."""
         with self._lock:
-            if errand.settled is None and not errand.verify:
-                errand.settled = self.too_late(errand.entry)
-            errand.began = errand.settled is None
-            return errand.settled
+            if item.settled is None and not item.verify:
+                item.settled = self.too_late(item.entry)
+            item.began = item.settled is None
+            return item.settled
 
     def too_late(self, entry: JournalEntry) -> Outcome | None:
         """The outcome ``expired`` of a command whose time is over; None while it may run."""
@@ -230,15 +230,15 @@ class Dispatcher:
         return refuse_at_start(waiting, service_now_s, self._dated(now), start_timeout_s)
 
     def look(self) -> None:
-        """See :meth:`agent.runtime.lanes.Desk.look`."""
+        """See :meth:`agent.runtime.lanes.LaneCallbacks.look`."""
         late: list[tuple[JournalEntry, Outcome]] = []
         with self._lock:
-            for errand in self._errands.values():
-                if errand.began or errand.verify or errand.is_started or errand.settled is not None:
+            for item in self._items.values():
+                if item.began or item.verify or item.is_started or item.settled is not None:
                     continue
-                errand.settled = self.too_late(errand.entry)
-                if errand.settled is not None:
-                    late.append((errand.entry, errand.settled))
+                item.settled = self.too_late(item.entry)
+                if item.settled is not None:
+                    late.append((item.entry, item.settled))
         for entry, outcome in late:
             try:
                 self._settle(entry, outcome)
@@ -246,18 +246,18 @@ class Dispatcher:
                 _log.debug("command=%s its lane will write its end", entry.command.id)
 
     def concluded(self, command_id: str) -> None:
-        """See :meth:`agent.runtime.lanes.Desk.concluded`."""
+        """See :meth:`agent.runtime.lanes.LaneCallbacks.concluded`."""
         self.cancels.drop(command_id)
 
     def done(self, command_id: str) -> None:
-        """See :meth:`agent.runtime.lanes.Desk.done`."""
+        """See :meth:`agent.runtime.lanes.LaneCallbacks.done`."""
         with self._lock:
-            errand = self._errands.pop(command_id, None)
+            item = self._items.pop(command_id, None)
             is_time = False
-            if errand is not None and self._behind:
-                lane = self._shared(errand.lane)
+            if item is not None and self._behind:
+                lane = self._shared(item.lane)
                 is_awaited = any(self._shared(each) == lane for each in self._behind.values())
-                is_time = is_awaited and self._count(errand.lane) <= LANE_CAPACITY // 2
+                is_time = is_awaited and self._count(item.lane) <= LANE_CAPACITY // 2
         if is_time and not self._parts.stopping.is_set():
             self.refill()
 
@@ -275,9 +275,9 @@ class Dispatcher:
             return False
         with self._lock:
             self._behind.pop(command_id, None)
-            errand = self._errands.get(command_id)
-            if errand is not None:
-                errand.is_written = True
+            item = self._items.get(command_id)
+            if item is not None:
+                item.is_written = True
         tell_outcome(command_id, entry.handler, outcome)
         parts.on_finished(finished)
         return True
@@ -301,7 +301,7 @@ class Dispatcher:
 
     def _count(self, lane: str) -> int:
         name = self._shared(lane)
-        return sum(self._shared(each.lane) == name for each in self._errands.values())
+        return sum(self._shared(each.lane) == name for each in self._items.values())
 
     def _lane(self, lane: str) -> Post:
         name = self._shared(lane)

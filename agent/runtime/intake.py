@@ -8,10 +8,19 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 from agent.core.commands import OPEN_STATUSES, CommandRules, Triage, Verdict, start_entry, triage
-from agent.core.values import Admission, Command, CommandPoll, CommandState, Contract, JournalEntry, Moment, Recall
+from agent.core.values import (
+    Admission,
+    Command,
+    CommandPoll,
+    CommandState,
+    Contract,
+    JournalEntry,
+    JournalLookup,
+    Moment,
+)
 from agent.frozen import dataclass
-from agent.runtime.complaints import LineRate
 from agent.runtime.dispatcher import Dispatcher
+from agent.runtime.failure_log import LineRate
 from agent.runtime.listed import ListedWindow
 from agent.wire.limits import TTL_MAX_S
 
@@ -166,21 +175,21 @@ class _Pass:
     claimed: set[str] = field(default_factory=set)
     is_over: bool = False
 
-    def choose(self, recall: Recall) -> Admission | None:
+    def choose(self, found: JournalLookup) -> Admission | None:
         """What to admit; None when the journal need not be written."""
         if self.is_over:
             return None
         # What was in the middle of such a list at first contact may be in this one now.
-        was_cut = LIST_CUT in recall.settings
+        was_cut = LIST_CUT in found.settings
         self.result = result = triage(
-            self._dated(recall) if was_cut else self.commands,
-            recall.known,
+            self._dated(found) if was_cut else self.commands,
+            found.known,
             self.rules,
             received=self.now,
             service_now_s=self.service_now_s,
-            first_contact=recall.is_empty,
-            history_lost=recall.history_lost,
-            settings=recall.settings,
+            first_contact=found.is_empty,
+            history_lost=found.history_lost,
+            settings=found.settings,
             waiting=self.dispatcher.waiting(),
         )
         if not (result.must_be_stored or (self.is_cut and not was_cut)):
@@ -191,12 +200,12 @@ class _Pass:
         settings = {**result.settings, LIST_CUT: "1"} if self.is_cut and not was_cut else result.settings
         return Admission(entries, settings)
 
-    def _dated(self, recall: Recall) -> list[Command]:
+    def _dated(self, found: JournalLookup) -> list[Command]:
         """The commands of which it can be told whether they are old: by state, by time, or since they are known."""
         return [
             each
             for each in self.commands
-            if each.created_at is not None or each.id in recall.known or (each.status or "").lower() in OPEN_STATUSES
+            if each.created_at is not None or each.id in found.known or (each.status or "").lower() in OPEN_STATUSES
         ]
 
 

@@ -15,7 +15,7 @@ from agent.core.outcomes import canceled
 from agent.core.run_limits import RunLimits
 from agent.core.values import Command, Contract, JsonObject, Outcome, OutcomeStatus
 from agent.frozen import dataclass
-from agent.runtime.errands import CancelSwitch
+from agent.runtime.lane_items import CancelSwitch
 
 _log = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from agent.core.outcomes import canceled, indeterminate
 from agent.core.run_limits import RunLimits
 from agent.core.values import CommandState, Contract, JournalEntry, Outcome, OutcomeStatus
 from agent.errors import StorageError
-from agent.runtime.complaints import Complaints
-from agent.runtime.errands import LANE_CAPACITY, CancelSwitch, Errand, LaneParts, tell_outcome
+from agent.runtime.failure_log import FailureLog
 from agent.runtime.jobs import Attempt, Ended, Hung, Job
+from agent.runtime.lane_items import LANE_CAPACITY, CancelSwitch, LaneItem, LaneParts, tell_outcome
 from agent.runtime.progress import Progress
 from agent.runtime.service import Actor
 
@@ -25,10 +25,10 @@ _SLACK_S: Final = 30.0
 _LOOK_S: Final = 1.0
 
 
-class Desk(Protocol):
+class LaneCallbacks(Protocol):
     """The dispatcher, as far as a lane sees it."""
 
-    def begin(self, errand: Errand) -> Outcome | None:
+    def begin(self, item: LaneItem) -> Outcome | None:
         """It is its turn: None when it shall run now, else how it ended without a run."""
         ...
 
@@ -58,15 +58,15 @@ class Lane(Actor):
 
     capacity = LANE_CAPACITY
 
-    def __init__(self, name: str, parts: LaneParts, desk: Desk) -> None:
+    def __init__(self, name: str, parts: LaneParts, desk: LaneCallbacks) -> None:
         super().__init__(f"lane:{name}")
         self._parts = parts
         self._desk = desk
         self._hung: Hung | None = None
-        self._complaints = Complaints(_log, lambda: parts.clock.now().monotonic_s, parts.repeat_after_s)
+        self._failure_log = FailureLog(_log, lambda: parts.clock.now().monotonic_s, parts.repeat_after_s)
         self.patience_s = _SLACK_S
 
-    def receive(self, message: Errand) -> None:
+    def receive(self, message: LaneItem) -> None:
         """Run one command: journal ``started``, handler, journal the outcome."""
         try:
             if not self._parts.stopping.is_set():
@@ -75,32 +75,32 @@ class Lane(Actor):
             self._desk.done(message.entry.command.id)
             self.patience_s = _SLACK_S
 
-    def _take(self, errand: Errand) -> None:
-        entry = errand.entry
-        if not errand.is_started and (not self._is_current(entry) or self._parts.holds(entry, errand.verify)):
+    def _take(self, item: LaneItem) -> None:
+        entry = item.entry
+        if not item.is_started and (not self._is_current(entry) or self._parts.holds(entry, item.verify)):
             return
         job = self._parts.jobs.prepare(entry.command)
         if isinstance(job, Outcome):
             # One that ran before and can no longer be asked about was not refused: nobody knows how it ended.
-            self._conclude(entry, indeterminate(f"{job.error}") if errand.verify else job)
+            self._conclude(entry, indeterminate(f"{job.error}") if item.verify else job)
             return
-        if self._is_blocked(job, errand):
+        if self._is_blocked(job, item):
             if not self._parts.stopping.is_set():
                 text = f"an earlier run of this lane ({self.name}) still hangs; restart_agent frees it"
-                blocked = indeterminate(text) if errand.verify else _rejected("lane_blocked", text)
+                blocked = indeterminate(text) if item.verify else _rejected("lane_blocked", text)
                 self._conclude(entry, blocked)
             return
-        settled = self._desk.begin(errand)
+        settled = self._desk.begin(item)
         if settled is not None:
-            if not errand.is_written:
+            if not item.is_written:
                 self._conclude(entry, settled)
-        elif errand.verify:
-            self._verify(errand, job)
+        elif item.verify:
+            self._verify(item, job)
         else:
-            self._run(errand, job, entry)
+            self._run(item, job, entry)
 
-    def _run(self, errand: Errand, job: Job, entry: JournalEntry) -> None:
-        if not errand.is_started:
+    def _run(self, item: LaneItem, job: Job, entry: JournalEntry) -> None:
+        if not item.is_started:
             if not self._start(entry):
                 return
             # The commit may have waited for a full disk, or the process stood still.
@@ -109,27 +109,27 @@ class Lane(Actor):
                 self._conclude(entry, late)
                 return
         _log.info("command=%s handler=%s state=started attempt=%d", entry.command.id, job.handler, entry.attempts + 1)
-        self._take_end(entry, job, self._run_job(job, entry, errand.switch))
+        self._take_end(entry, job, self._run_job(job, entry, item.switch))
 
-    def _verify(self, errand: Errand, job: Job) -> None:
+    def _verify(self, item: LaneItem, job: Job) -> None:
         """Ask the handler how an interrupted run ended, and act on the answer."""
-        entry = errand.entry
+        entry = item.entry
         # Counted before it begins: a hook that takes the agent down with it must come to an end.
         if not self._start(entry):
             return
         _log.info("command=%s handler=%s state=verifying", entry.command.id, job.handler)
-        look = _Look(job)
+        look = _VerifyJob(job)
         # A look changes nothing, so a cancel has nothing to end; it counts when the command would run.
         ended = self._run_job(look, entry, CancelSwitch())
         self._note_hung(job, ended)
         if ended.outcome is None:
             return
         if look.is_undone and ended.outcome.status is OutcomeStatus.SUCCEEDED:
-            why = errand.switch.reason
+            why = item.switch.reason
             if why is not None:
                 self._conclude(entry, canceled(why, began=False))
             else:
-                self._run(errand, job, start_entry(entry, self._parts.clock.now()))
+                self._run(item, job, start_entry(entry, self._parts.clock.now()))
             return
         told = look.told
         if told is None:
@@ -147,7 +147,7 @@ class Lane(Actor):
             now = self._parts.journal.known([entry.command.id]).get(entry.command.id)
         except StorageError as error:
             text = f"journal=failing: a command could not be read: {error}; it runs after the next start"
-            self._complaints.tell("journal", text, level=logging.ERROR)
+            self._failure_log.report("journal", text, level=logging.ERROR)
             return False
         return now is not None and now.state is entry.state and now.attempts == entry.attempts
 
@@ -212,21 +212,21 @@ class Lane(Actor):
             self._desk.look()
         return False
 
-    def _is_blocked(self, job: Job, errand: Errand) -> bool:
+    def _is_blocked(self, job: Job, item: LaneItem) -> bool:
         if self._hung is None:
             return False
         # It may return after all: as long as one run may take, its successors wait for it.
         within_s = job.limits.timeout_s
         self.patience_s = within_s + _SLACK_S
         deadline_s = self._parts.clock.now().monotonic_s + within_s
-        while self._hung.is_alive() and not self._parts.stopping.is_set() and errand.settled is None:
+        while self._hung.is_alive() and not self._parts.stopping.is_set() and item.settled is None:
             left_s = deadline_s - self._parts.clock.now().monotonic_s
             if left_s <= 0:
                 return True
             self._hung.join(min(left_s, 0.5))
             self._desk.look()
         if self._hung.is_alive():
-            return errand.settled is None
+            return item.settled is None
         self._hung = None
         self._parts.health.put(self.name, "ok")
         return False
@@ -258,17 +258,17 @@ class Lane(Actor):
                 write()
             except StorageError as error:
                 text = f"journal=failing: the {what} of a command could not be written: {error}; look at the disk"
-                self._complaints.tell("journal", text, level=logging.ERROR)
+                self._failure_log.report("journal", text, level=logging.ERROR)
                 self.patience_s = float("inf")  # a full disk is told, not cured by a restart
                 if self._parts.stopping.wait(_STORE_RETRY_S):
                     return False
             else:
-                self._complaints.settle("journal", "journal=ok: commands can be written again")
+                self._failure_log.recovered("journal", "journal=ok: commands can be written again")
                 self.patience_s = _SLACK_S
                 return True
 
 
-class _Look:
+class _VerifyJob:
     """A job that asks another one's handler how it ended.
 
     Attributes:

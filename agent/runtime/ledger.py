@@ -33,7 +33,7 @@ Day = tuple[int, int, int]
 
 
 class Ledger:
-    """Counts by day, UTC. Thread-safe. The store's :class:`~agent.adapters.store.ports.Rider`.
+    """Counts by day, UTC. Thread-safe. The store's :class:`~agent.adapters.store.ports.PiggybackSetting`.
 
     Args:
         clock: for the day and the hour.
@@ -68,7 +68,7 @@ class Ledger:
             self._look_at_writes()
             return {day: (counts[0], counts[1], counts[2]) for day, counts in self._days.items()}
 
-    def board(self, *, last: bool = False) -> tuple[str, str] | None:
+    def pending(self, *, last: bool = False) -> tuple[str, str] | None:
         """The setting and its value, once an hour; with ``last`` whenever it has changed."""
         now_s = self._clock.now().monotonic_s
         with self._lock:
@@ -78,7 +78,7 @@ class Ledger:
             self._boarded = json.dumps(self._days, separators=(",", ":"))
             return None if self._boarded == self._saved else (SETTING, self._boarded)
 
-    def arrived(self) -> None:
+    def committed(self) -> None:
         """What boarded is on the disk."""
         with self._lock:
             self._saved = self._boarded

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from agent.runtime.errands import Errand
+    from agent.runtime.lane_items import LaneItem
 
 
 class Post(Protocol):
     """A running service, as far as the dispatcher sees it."""
 
-    def post(self, message: Errand) -> bool:
+    def post(self, message: LaneItem) -> bool:
         """Post a message; False when the mailbox is full or closed."""
         ...
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 from agent.core.outbox import is_live
 from agent.core.values import StoredReading
 from agent.errors import InvalidMessage, Offline, ServiceError, StorageError
-from agent.runtime.complaints import Complaints
+from agent.runtime.failure_log import FailureLog
 from agent.runtime.health import Health
-from agent.runtime.patience import Patience, describe
+from agent.runtime.retry_policy import RetryPolicy, describe
 from agent.runtime.service import Actor
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class ReadingUplink(Actor):
         journal: Journal,
         outbox: Outbox,
         clock: Clock,
-        patience: Patience,
+        retry_policy: RetryPolicy,
         health: Health,
         on_server_time: Callable[[float], None] = lambda _wall_s: None,
         first_s: float = 0.0,
@@ -77,14 +77,14 @@ class ReadingUplink(Actor):
         self._journal = journal
         self._outbox = outbox
         self._clock = clock
-        self._patience = patience
+        self._retry_policy = retry_policy
         self._health = health
         self._on_server_time = on_server_time
         self._batch_size = batch_size
         self._settle_s = settle_s
         self._look_s = look_s
         self._last_s = last_s
-        self._complaints = Complaints(_log, self._now_s, repeat_after_s)
+        self._failure_log = FailureLog(_log, self._now_s, repeat_after_s)
         self._in_flight: tuple[int, ...] = ()
         self._noted: tuple[int, ...] = ()
         self._singly_to = 0
@@ -127,15 +127,15 @@ class ReadingUplink(Actor):
         try:
             more = self._send_readings()
         except StorageError as error:
-            self._complaints.tell("store", f"readings=waiting: the store cannot be read or written: {error}")
+            self._failure_log.report("store", f"readings=waiting: the store cannot be read or written: {error}")
             self._not_before_s = self._now_s() + _STORE_RETRY_S
             self._due_s = self._not_before_s
         except (ServiceError, InvalidMessage) as error:
             self._back_off(error)
         else:
-            self._patience.succeeded()
-            self._complaints.settle("store", "readings=ok: the store works again")
-            self._complaints.settle(PART, "readings=ok: the service takes readings again")
+            self._retry_policy.succeeded()
+            self._failure_log.recovered("store", "readings=ok: the store works again")
+            self._failure_log.recovered(PART, "readings=ok: the service takes readings again")
             self._health.put(PART, "ok")
             if more:
                 self._due_s = self._now_s()
@@ -170,7 +170,7 @@ class ReadingUplink(Actor):
             self._on_server_time(outcome.server_time)
         for key, reason in outcome.refused.items():
             text = f"reading={key} was refused for good and is set aside: {reason}"
-            self._complaints.tell(f"refused {reason.split(':', 1)[0]}", text)
+            self._failure_log.report(f"refused {reason.split(':', 1)[0]}", text)
         self._outbox.settle(outcome)
         self._away_since_s = None
         if len(outcome.delivered) + len(outcome.refused) == len(batch):
@@ -217,14 +217,14 @@ class ReadingUplink(Actor):
         self._in_flight = keys
 
     def _back_off(self, error: ServiceError | InvalidMessage) -> None:
-        delay_s = self._patience.failed(error)
+        delay_s = self._retry_policy.failed(error)
         if self._away_since_s is None:
             self._away_since_s = self._now_s()
         self._not_before_s = self._now_s() + delay_s
         self._due_s = self._not_before_s
         state, text, every_s = describe(error)
         if not isinstance(error, Offline):  # who keeps the connection tells about it
-            self._complaints.tell(PART, f"readings={state}: {text}; next try in {delay_s:.0f} s", every_s=every_s)
+            self._failure_log.report(PART, f"readings={state}: {text}; next try in {delay_s:.0f} s", every_s=every_s)
         self._health.put(PART, state, text)
 
     def _now_s(self) -> float:

@@ -23,10 +23,10 @@ from agent.core.commands import IllegalMove
 from agent.core.unreported import REASON_MAX, ReportFault, Tries, fault_of
 from agent.core.values import CommandState, JournalEntry, Moment, Report
 from agent.errors import InvalidMessage, Offline, ServiceError, StorageError
-from agent.runtime.complaints import HOURLY_S, Complaints, LineRate
+from agent.runtime.failure_log import HOURLY_S, FailureLog, LineRate
 from agent.runtime.health import Health
-from agent.runtime.patience import Patience, describe
 from agent.runtime.results_aside import ResultsAside
+from agent.runtime.retry_policy import RetryPolicy, describe
 from agent.runtime.service import Actor
 from agent.wire.secret import mask, mask_json
 
@@ -50,13 +50,13 @@ class _Failed:
     """One result that was not taken.
 
     Args:
-        patience: its own.
+        retry_policy: its own.
     """
 
-    __slots__ = ("not_before_s", "patience", "tries")
+    __slots__ = ("not_before_s", "retry_policy", "tries")
 
-    def __init__(self, patience: Patience) -> None:
-        self.patience = patience
+    def __init__(self, retry_policy: RetryPolicy) -> None:
+        self.retry_policy = retry_policy
         self.tries = Tries()
         self.not_before_s = 0.0
 
@@ -70,7 +70,7 @@ class ResultReporter(Actor):
     :data:`SERVER_CHANGED` that what was put aside may find a place now.
 
     Args:
-        make_patience: a back-off; one for all, and one for each result that fails.
+        make_retry_policy: a back-off; one for all, and one for each result that fails.
         first_s: how long after the start the first request comes, seconds.
         wall_of: when a moment was, epoch seconds; None when nobody can say.
         expects_place: False where the configuration says that the service takes no results: then it is no trouble.
@@ -87,7 +87,7 @@ class ResultReporter(Actor):
         uplink: Uplink,
         journal: Journal,
         clock: Clock,
-        make_patience: Callable[[], Patience],
+        make_retry_policy: Callable[[], RetryPolicy],
         health: Health,
         on_server_time: Callable[[float], None] = lambda _wall_s: None,
         wall_of: Callable[[Moment], float | None] = lambda moment: moment.wall_s,
@@ -100,14 +100,14 @@ class ResultReporter(Actor):
         self._uplink = uplink
         self._journal = journal
         self._clock = clock
-        self._make_patience = make_patience
-        self._patience = make_patience()
+        self._make_retry_policy = make_retry_policy
+        self._retry_policy = make_retry_policy()
         self._health = health
         self._on_server_time = on_server_time
         self._wall_of = wall_of
         self._expects_place = expects_place
         self._look_s = look_s
-        self._complaints = Complaints(_log, self._now_s, repeat_after_s)
+        self._failure_log = FailureLog(_log, self._now_s, repeat_after_s)
         self._refusals = LineRate(_log, self._now_s, logging.WARNING)
         self._progress: dict[str, Report] = {}
         self._fresh: dict[str, JournalEntry] = {}
@@ -117,7 +117,7 @@ class ResultReporter(Actor):
         self._row = Tries()
         self._row_ids: set[str] = set()
         self._no_place = ""
-        self._aside = ResultsAside(journal, clock, self._complaints)
+        self._aside = ResultsAside(journal, clock, self._failure_log)
         # What an earlier process left is reported at once.
         self._due_s = self._now_s()
         self._not_before_s = self._due_s + first_s
@@ -162,14 +162,14 @@ class ResultReporter(Actor):
             more = self._send_results()
             self._send_progress()
         except StorageError as error:
-            self._complaints.tell("store", f"results=waiting: the store cannot be read or written: {error}")
+            self._failure_log.report("store", f"results=waiting: the store cannot be read or written: {error}")
             self._not_before_s = self._due_s = self._now_s() + _STORE_RETRY_S
         except (ServiceError, InvalidMessage) as error:
             self._back_off(error)
         else:
-            self._complaints.settle("store", "results=ok: the store works again")
+            self._failure_log.recovered("store", "results=ok: the store works again")
             if not self._failed and not self._no_place:
-                self._complaints.settle(PART, "results=ok: the service takes results again")
+                self._failure_log.recovered(PART, "results=ok: the service takes results again")
                 self._health.put(PART, "ok")
             if more:
                 self._due_s = self._now_s()
@@ -257,7 +257,7 @@ class ResultReporter(Actor):
 
     def _taken(self, command_id: str) -> None:
         self._reported(command_id)
-        self._patience.succeeded()
+        self._retry_policy.succeeded()
         is_place_back = bool(self._no_place)
         self._forget_row()
         if self._aside.taken(is_place_back=is_place_back):
@@ -277,7 +277,7 @@ class ResultReporter(Actor):
         if fault is ReportFault.CONTENT:
             self._put_aside([command_id], str(error))
             return
-        failed = self._failed.pop(command_id, None) or _Failed(self._make_patience())
+        failed = self._failed.pop(command_id, None) or _Failed(self._make_retry_policy())
         self._failed[command_id] = failed
         failed.not_before_s = 0.0
         if fault is ReportFault.NOT_NOW:
@@ -294,7 +294,7 @@ class ResultReporter(Actor):
         elif failed.tries.are_enough(fault, now_s):
             self._put_aside([command_id], str(error))
         elif not is_place_in_doubt:
-            delay_s = failed.patience.failed(error)
+            delay_s = failed.retry_policy.failed(error)
             failed.not_before_s = now_s + delay_s
             self._due_s = min(self._due_s, failed.not_before_s)
             self._complain(error, delay_s)
@@ -347,7 +347,7 @@ class ResultReporter(Actor):
             state = "no_place" if self._expects_place else "ok"
             self._health.put(PART, state, str(error))
             return
-        delay_s = self._patience.failed(error)
+        delay_s = self._retry_policy.failed(error)
         self._not_before_s = self._now_s() + delay_s
         self._due_s = self._not_before_s
         self._complain(error, delay_s)
@@ -361,7 +361,7 @@ class ResultReporter(Actor):
                 "service.dialect.results: none"
             )
         if not isinstance(error, Offline):  # who keeps the connection tells about it
-            self._complaints.tell(PART, f"results={state}: {text}; next try in {delay_s:.0f} s", every_s=every_s)
+            self._failure_log.report(PART, f"results={state}: {text}; next try in {delay_s:.0f} s", every_s=every_s)
         self._health.put(PART, state, text)
 
     def _note_handled(self, command_id: str) -> None:

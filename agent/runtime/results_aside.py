@@ -15,7 +15,7 @@ from agent.core.commands import IllegalMove
 from agent.core.outbox import age_s
 from agent.core.unreported import REASON_MAX
 from agent.core.values import Moment
-from agent.runtime.complaints import HOURLY_S, Complaints
+from agent.runtime.failure_log import HOURLY_S, FailureLog
 
 if TYPE_CHECKING:
     from agent.ports import Clock, Journal
@@ -36,13 +36,13 @@ class ResultsAside:
     Args:
         journal: holds them.
         clock: when they were offered last.
-        complaints: for what is said rarely.
+        failure_log: for what is said rarely.
     """
 
-    def __init__(self, journal: Journal, clock: Clock, complaints: Complaints) -> None:
+    def __init__(self, journal: Journal, clock: Clock, failure_log: FailureLog) -> None:
         self._journal = journal
         self._clock = clock
-        self._complaints = complaints
+        self._failure_log = failure_log
         self._is_any = False
         self._noted: Moment | None = None
         self._offered_at_s: float | None = None
@@ -82,10 +82,10 @@ class ResultsAside:
                 gave_way += self._put_one(each, reason)
         level = logging.WARNING if is_news else logging.INFO
         text = f"results=put_aside {len(command_ids)} stay on this device ({reason}); device-agent status lists them"
-        self._complaints.tell("put_aside", text, every_s=HOURLY_S, level=level)
+        self._failure_log.report("put_aside", text, every_s=HOURLY_S, level=level)
         if gave_way:
             text = f"results=given_up {gave_way} gave way to younger ones: too many are put aside"
-            self._complaints.tell("given_up", text, every_s=HOURLY_S)
+            self._failure_log.report("given_up", text, every_s=HOURLY_S)
         was_any, self._is_any = self._is_any, True
         if self._noted is None or not was_any:
             self._note(self._clock.now())

@@ -13,7 +13,7 @@ from agent.core.schedule import Schedule
 from agent.core.values import Moment, Priority, Reading
 from agent.errors import StorageError
 from agent.frozen import dataclass
-from agent.runtime.complaints import Complaints
+from agent.runtime.failure_log import FailureLog
 from agent.runtime.health import Health
 from agent.runtime.intervals import Intervals
 from agent.runtime.service import Actor
@@ -111,7 +111,7 @@ class SensingService(Actor):
         self._on_accepted = on_accepted
         self._priorities = priorities or {}
         self._submit = submit
-        self._complaints = Complaints(_log, self._now_s, repeat_after_s)
+        self._failure_log = FailureLog(_log, self._now_s, repeat_after_s)
         self._sensors = {name: self._scheduled(name, rule) for name, rule in rules.items()}
 
     def begin(self) -> None:
@@ -169,18 +169,18 @@ class SensingService(Actor):
             self._submit(read, f"read:{name}")
         except RuntimeError as error:  # the process is out of threads
             self._sensors[name].is_reading = False
-            self._complaints.tell(f"thread {name}", f"sensor={name} cannot be read now: {error}")
+            self._failure_log.report(f"thread {name}", f"sensor={name} cannot be read now: {error}")
 
     def _take(self, read: SensorRead) -> None:
         name, result, part = read.name, read.result, f"sensor:{read.name}"
         for sentence in result.refused:
-            self._complaints.tell(f"{part} {sentence}", f"sensor={name} a reading is left out: {sentence}")
+            self._failure_log.report(f"{part} {sentence}", f"sensor={name} a reading is left out: {sentence}")
         if result.error is not None:
             self._health.put(part, "failing", result.error)
-            self._complaints.tell(part, f"sensor={name} state=failing: {result.error}")
+            self._failure_log.report(part, f"sensor={name} state=failing: {result.error}")
             return
         self._health.put(part, "ok")
-        self._complaints.settle(part, f"sensor={name} state=ok")
+        self._failure_log.recovered(part, f"sensor={name} state=ok")
         sensor = self._sensors[name]
         chosen, reported = sensor.rule.select(result.values, sensor.reported, read.at.monotonic_s)
         if not chosen:
@@ -189,10 +189,10 @@ class SensingService(Actor):
             self._outbox.put(Reading(chosen, read.at, self._priorities.get(name, Priority.NORMAL)))
         except StorageError as error:
             self._health.put("outbox", "failing", str(error))
-            self._complaints.tell("outbox", f"outbox=failing: a reading could not be stored: {error}")
+            self._failure_log.report("outbox", f"outbox=failing: a reading could not be stored: {error}")
             return
         self._health.put("outbox", "ok")
-        self._complaints.settle("outbox", "outbox=ok: readings are stored again")
+        self._failure_log.recovered("outbox", "outbox=ok: readings are stored again")
         sensor.reported = reported
         self._on_accepted()
 

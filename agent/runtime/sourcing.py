@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from agent.core.polling import MIN_GAP_S, PollIntervals, PollPace
 from agent.core.values import CommandPoll
 from agent.errors import InvalidMessage, Offline, ServiceError, StorageError
-from agent.runtime.complaints import HOURLY_S, Complaints
+from agent.runtime.failure_log import HOURLY_S, FailureLog
 from agent.runtime.health import Health
-from agent.runtime.patience import Patience, describe
+from agent.runtime.retry_policy import RetryPolicy, describe
 from agent.runtime.sensing import IntervalChanged
 from agent.runtime.service import Actor
 
@@ -50,7 +50,7 @@ class SourceService(Actor):
         wait_s: Callable[[], float],
         is_busy: Callable[[], bool],
         clock: Clock,
-        patience: Patience,
+        retry_policy: RetryPolicy,
         health: Health,
         on_server_time: Callable[[float], None],
         fraction: Callable[[], float],
@@ -66,12 +66,12 @@ class SourceService(Actor):
         self._wait_s = wait_s
         self._is_busy = is_busy
         self._clock = clock
-        self._patience = patience
+        self._retry_policy = retry_policy
         self._health = health
         self._on_server_time = on_server_time
         self._fraction = fraction
         self._pace = PollPace(intervals())
-        self._complaints = Complaints(_log, self._now_s, repeat_after_s)
+        self._failure_log = FailureLog(_log, self._now_s, repeat_after_s)
         self._due_s = self._now_s() + first_s
         self._is_stopping = False
 
@@ -97,14 +97,14 @@ class SourceService(Actor):
             new = 0 if poll.unchanged else self._take(poll)
         except StorageError as error:
             text = f"commands=waiting: they cannot be written to the journal, so they stay with the service: {error}"
-            self._complaints.tell("journal", text, level=logging.ERROR)
+            self._failure_log.report("journal", text, level=logging.ERROR)
             self._health.put("journal", "failing", str(error))
             self._due_s = self._now_s() + _STORE_RETRY_S
             return
         if not poll.unchanged:
             self._source.acknowledge([command.id for command in poll.commands])
             self._health.put("journal", "ok")
-            self._complaints.settle("journal", "commands=ok: the journal can be written again")
+            self._failure_log.recovered("journal", "commands=ok: the journal can be written again")
         self._tell_omitted(poll)
         self._look(poll)
         self._due_s = self._now_s() + self._delay_s(poll, new, took_s)
@@ -132,16 +132,16 @@ class SourceService(Actor):
         return delay_s
 
     def _answered(self, poll: CommandPoll) -> None:
-        self._patience.succeeded()
-        self._complaints.settle(PART, "commands=ok: the service answers again")
+        self._retry_policy.succeeded()
+        self._failure_log.recovered(PART, "commands=ok: the service answers again")
         self._health.put(PART, "ok")
         if poll.server_time is not None:
             self._on_server_time(poll.server_time)
         for sentence in poll.malformed[:_MALFORMED_SHOWN]:
-            self._complaints.tell(f"malformed {sentence}", f"commands=malformed: {sentence}", every_s=HOURLY_S)
+            self._failure_log.report(f"malformed {sentence}", f"commands=malformed: {sentence}", every_s=HOURLY_S)
         if len(poll.malformed) > _MALFORMED_SHOWN:
             text = f"commands=malformed: {len(poll.malformed) - _MALFORMED_SHOWN} more in the same list are skipped"
-            self._complaints.tell("malformed more", text, every_s=HOURLY_S)
+            self._failure_log.report("malformed more", text, every_s=HOURLY_S)
 
     def _tell_omitted(self, poll: CommandPoll) -> None:
         if poll.omitted:
@@ -149,16 +149,16 @@ class SourceService(Actor):
                 f"commands=too_many: of a list of {len(poll.commands) + poll.omitted} or more commands only "
                 f"{len(poll.commands)}, from both of its ends, are looked at; let the service list open commands alone"
             )
-            self._complaints.tell("too many", text, every_s=HOURLY_S)
+            self._failure_log.report("too many", text, every_s=HOURLY_S)
         elif not poll.unchanged:
-            self._complaints.settle("too many", "commands=ok: the whole list is looked at again")
+            self._failure_log.recovered("too many", "commands=ok: the whole list is looked at again")
 
     def _back_off(self, error: ServiceError | InvalidMessage) -> None:
-        delay_s = self._patience.failed(error)
+        delay_s = self._retry_policy.failed(error)
         self._due_s = self._now_s() + delay_s
         state, text, every_s = describe(error)
         if not isinstance(error, Offline):  # who keeps the connection tells about it
-            self._complaints.tell(PART, f"commands={state}: {text}; next try in {delay_s:.0f} s", every_s=every_s)
+            self._failure_log.report(PART, f"commands={state}: {text}; next try in {delay_s:.0f} s", every_s=every_s)
         self._health.put(PART, state, text)
 
     def _now_s(self) -> float:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.errors import ConfigurationError
-from agent.runtime.complaints import HOURLY_S, Complaints
+from agent.runtime.failure_log import HOURLY_S, FailureLog
 from agent.threads import OnCrash, WatchedThread, only_logged
 from gateway.devices.token_file import StoredToken, TokenFile
 from gateway.devices.tokens import digest_of
@@ -58,7 +58,7 @@ class TokenTable:
         self._monotonic = monotonic
         self._tell = tell
         self._on_crash = on_crash
-        self._complaints = Complaints(_log, monotonic, HOURLY_S)
+        self._failure_log = FailureLog(_log, monotonic, HOURLY_S)
         self._state = _OK
         # Digest -> what is wrong with its row, of the tokens that are refused for that.
         self._damaged: dict[bytes, str] = {}
@@ -157,10 +157,10 @@ class TokenTable:
         except (ConfigurationError, sqlite3.Error, OSError) as error:
             text = f"{self._path} cannot be read, so the tokens from before stay in force, revoked ones too"
             text += f": {_one_line(error)}"
-            self._complaints.tell("read", f"tokens=stale {text}", level=logging.ERROR)
+            self._failure_log.report("read", f"tokens=stale {text}", level=logging.ERROR)
             self._put_state("stale", text)
         else:
-            self._complaints.settle("read", "tokens=fresh the file of the tokens can be read again")
+            self._failure_log.recovered("read", "tokens=fresh the file of the tokens can be read again")
             self._tell_damage()
             if self._ended or self._monotonic() - self._noted_at_s >= _NOTE_EVERY_S:
                 self._note_use()
@@ -258,7 +258,7 @@ class TokenTable:
         damage = self.damage
         if damage:
             # Another number of them is another line.
-            self._complaints.tell(f"damaged {len(self._damaged)}", f"tokens=damaged {damage}", level=logging.ERROR)
+            self._failure_log.report(f"damaged {len(self._damaged)}", f"tokens=damaged {damage}", level=logging.ERROR)
         self._put_state("damaged" if damage else _OK, damage)
 
     def _put_state(self, state: str, detail: str) -> None:
@@ -281,7 +281,7 @@ class TokenTable:
                 with self._lock:
                     self._ended = ended + self._ended
                 text = f"tokens=unwritten {self._path} cannot be written: {_one_line(error)}"
-                self._complaints.tell("write", text)
+                self._failure_log.report("write", text)
 
 
 def _identity(path: Path) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 from agent.core.values import JsonObject
 from agent.errors import StorageError
 from agent.frozen import dataclass
-from agent.runtime.complaints import Complaints
+from agent.runtime.failure_log import FailureLog
 from agent.wire import extensions
 from agent.wire.base import describe_faults
 from agent.wire.commands import OPEN, CommandResult
@@ -120,7 +120,7 @@ class GatewayApp:
         self._limits = limits or Limits()
         self._rate = RateLimit(self._limits.requests_per_minute, AT_ONCE, monotonic)
         self._wall = wall
-        self._complaints = Complaints(_log, monotonic, _COMPLAIN_EVERY_S)
+        self._failure_log = FailureLog(_log, monotonic, _COMPLAIN_EVERY_S)
         # Held polls, with the token of each.
         self._waiting: dict[asyncio.Event, str] = {}
         self._sweeping = False
@@ -355,18 +355,18 @@ class GatewayApp:
     # --- what the log says ----------------------------------------------------------------------------------------
 
     def _tell(self, request: Request, fault: Fault) -> None:
-        """One line for each kind of trouble and device, not one for each request."""
+        """One line for each kind of gate and device, not one for each request."""
         self.counts[fault.error] += 1
         who = f"device {request.device_id}" if request.device_id else f"a caller from {request.client}"
         text = f"http=refused {who}: {fault.status} {fault.error}: {fault.message}"
         # Parts of it come from the device: they must not end the line or colour the terminal.
         text = "".join(character if character.isprintable() else "?" for character in text)
-        self._complaints.tell(f"{fault.error} {who}", text)
+        self._failure_log.report(f"{fault.error} {who}", text)
 
     def _tell_foreign(self, request: Request, device_id: str) -> None:
         self.counts["foreign_device"] += 1
         text = f"http=foreign device {request.device_id} used its token for device {device_id[:80]!r}: refused"
-        self._complaints.tell(f"foreign {request.device_id}", text)
+        self._failure_log.report(f"foreign {request.device_id}", text)
 
 
 def _stored_page(device_id: str, chosen: Chosen, texts: CommandTexts) -> CommandPage:

@@ -18,7 +18,7 @@ import uvicorn
 
 from agent.errors import ConfigurationError
 from agent.frozen import dataclass
-from agent.runtime.complaints import Complaints
+from agent.runtime.failure_log import FailureLog
 from agent.threads import OnCrash, WatchedThread, only_logged
 from gateway.certificates import certificate_trouble
 from gateway.http.app import GatewayApp, Limits
@@ -180,7 +180,7 @@ class _Server(uvicorn.Server):
         )
         self._gateway_app = app
         self._limits = limits
-        self._complaints = Complaints(_log, time.monotonic, _COMPLAIN_EVERY_S)
+        self._failure_log = FailureLog(_log, time.monotonic, _COMPLAIN_EVERY_S)
         self._ready = threading.Event()
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
@@ -212,7 +212,7 @@ class _Server(uvicorn.Server):
         error = context.get("exception")
         if isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}:
             text = f"http=full no connection can be accepted: {error.strerror}; raise LimitNOFILE= of the unit"
-            self._complaints.tell("files", text)
+            self._failure_log.report("files", text)
         else:
             loop.default_exception_handler(context)
 

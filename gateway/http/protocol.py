@@ -10,7 +10,7 @@ from typing import Final
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from agent.frozen import dataclass
-from agent.runtime.complaints import Complaints
+from agent.runtime.failure_log import FailureLog
 from gateway.http.connection_limits import ConnectionLimits
 
 _log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ _LARGE_HEAD: Final = _Refusal(
 _MANY_HEADERS: Final = _Refusal(431, "headers_too_large", "The request has too many headers.")
 _FULL: Final = _Refusal(503, "too_many_connections", "The server has no room for another connection; come again later.")
 
-_complaints = Complaints(_log, time.monotonic, _COMPLAIN_EVERY_S)
+_failure_log = FailureLog(_log, time.monotonic, _COMPLAIN_EVERY_S)
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -95,7 +95,7 @@ class HttpProtocol(HttpToolsProtocol):
                 f"http=full {self._limits.connections} connections are open, and more are refused: raise LimitNOFILE= "
                 "of the unit or ulimit -n, or limit the connections of one caller in a proxy in front"
             )
-            _complaints.tell("full", text)
+            _failure_log.report("full", text)
             self._phase = _REFUSED
             self.transport.write(_FULL.text())
             self.transport.close()

@@ -22,8 +22,8 @@ from agent.adapters.mqtt_session import Arrival, Broker, Message, Role, Session,
 from agent.errors import InvalidMessage, LockedOut, Offline, StorageError
 from agent.frozen import dataclass
 from agent.ports import Clock
-from agent.runtime.complaints import Complaints
-from agent.runtime.patience import Patience
+from agent.runtime.failure_log import FailureLog
+from agent.runtime.retry_policy import RetryPolicy
 from agent.threads import OnCrash, WatchedThread, only_logged
 from agent.wire import topics
 from agent.wire.commands import CommandResult
@@ -113,7 +113,7 @@ class MqttFront:
         self._clock = clock
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
-        self._complaints = Complaints(_log, self._now_s, repeat_after_s)
+        self._failure_log = FailureLog(_log, self._now_s, repeat_after_s)
         self._held: list[_Held] = []
         self._stopping = threading.Event()
         split = [topics.shared(settings.group, each) if settings.group else each for each in topics.SPLIT_FILTERS]
@@ -126,7 +126,7 @@ class MqttFront:
                 on_arrival=self._arrived,
                 on_up=self._came_up,
             ),
-            waits=Patience(fraction, cap_s=_RECONNECT_MAX_S),
+            waits=RetryPolicy(fraction, cap_s=_RECONNECT_MAX_S),
             on_down=self._went_down,
             on_crash=on_crash,
         )
@@ -361,7 +361,7 @@ class MqttFront:
 
     def _complain(self, topic: str, text: str, level: int = logging.WARNING) -> None:
         with self._lock:
-            self._complaints.tell(topic, text, level=level)
+            self._failure_log.report(topic, text, level=level)
 
     def _now_s(self) -> float:
         return self._clock.now().monotonic_s

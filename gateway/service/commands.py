@@ -25,7 +25,7 @@ from gateway.core.budget import Kind
 from gateway.core.fair_polling import FairPolling
 from gateway.desk import Desk
 from gateway.service.offer import UNKNOWN_LOOK_S, Offer
-from gateway.service.worker import Errands, Trouble
+from gateway.service.worker import RequestSource, RetryGate
 from gateway.store.command_rows import OPEN_MAX
 from gateway.store.values import Look, StoredCommand
 
@@ -52,7 +52,7 @@ class _Listing:
     etag: str | None = None
 
 
-class CommandErrands(Errands[str]):
+class CommandRequests(RequestSource[str]):
     """Asks the service which commands a device has; an item is a device id.
 
     Args:
@@ -61,7 +61,7 @@ class CommandErrands(Errands[str]):
         polling: in which order.
         clock: the clock of ``polling``.
         service_clock: the service's clock, which learns from the ``Date`` of the client's answers.
-        trouble: for log lines.
+        gate: for log lines.
         wake: a device may be due sooner than was thought.
         offer: what the service takes.
     """
@@ -77,7 +77,7 @@ class CommandErrands(Errands[str]):
         polling: FairPolling,
         clock: Clock,
         service_clock: ServiceClock,
-        trouble: Trouble,
+        gate: RetryGate,
         wake: Callable[[], None],
         offer: Offer,
     ) -> None:
@@ -86,7 +86,7 @@ class CommandErrands(Errands[str]):
         self._polling = polling
         self._clock = clock
         self._service_clock = service_clock
-        self._trouble = trouble
+        self._gate = gate
         self._wake = wake
         self._offer = offer
         self._lock = threading.Lock()
@@ -130,10 +130,10 @@ class CommandErrands(Errands[str]):
         with self._lock:
             return self._polling.overdue(self._now_s())
 
-    # --- Errands --------------------------------------------------------------------------------------------------
+    # --- RequestSource -----------------------------------------------------------------------------------------------
 
     def due_at(self, now_s: float) -> float:
-        """See :class:`Errands`."""
+        """See :class:`RequestSource`."""
         with self._lock:
             due_s = self._polling.next_due_s()
         if due_s is None:
@@ -142,16 +142,16 @@ class CommandErrands(Errands[str]):
         return due_s if self._offer.is_known else max(due_s, now_s + UNKNOWN_LOOK_S)
 
     def take(self) -> str | None:
-        """See :class:`Errands`."""
+        """See :class:`RequestSource`."""
         with self._lock:
             found = self._polling.next_due(self._now_s())
         return found[0] if found else None
 
     def release(self, item: str) -> None:
-        """See :class:`Errands`; :meth:`run` has told the scheduler."""
+        """See :class:`RequestSource`; :meth:`run` has told the scheduler."""
 
     def run(self, item: str) -> None:
-        """See :class:`Errands`."""
+        """See :class:`RequestSource`."""
         try:
             news = self._look(item)
         except NotFound as error:
@@ -160,7 +160,7 @@ class CommandErrands(Errands[str]):
                 f"commands=unknown_device the service does not know {item[:80]} ({error}): register it, or take its "
                 "token back; if this is said of every device, check service.base_url"
             )
-            self._trouble.tell("unknown_device", text)
+            self._gate.tell("unknown_device", text)
             with self._lock:
                 self._polling.saw(item, self._now_s(), news=False)
         except (ServiceError, InvalidMessage, StorageError):
@@ -225,26 +225,26 @@ class CommandErrands(Errands[str]):
                 f"commands=too_many device={device} {listing.omitted} or more of its commands are not looked at, since "
                 f"one answer lists more than {ITEMS_MAX}; let the service list open commands alone"
             )
-            self._trouble.tell(f"too_many {listing.device_id}", text)
+            self._gate.tell(f"too_many {listing.device_id}", text)
         if listing.left:
             text = (
                 f"commands=held_back device={device} {listing.left} commands stay at the service: this device has "
                 f"{OPEN_MAX} open ones here already; look who sends it so many"
             )
-            self._trouble.tell(f"held_back {listing.device_id}", text)
+            self._gate.tell(f"held_back {listing.device_id}", text)
         if listing.dropped:
             text = (
                 f"commands=dropped device={device} {listing.dropped} of its oldest open commands are not handed out "
                 f"any more: {OPEN_MAX} newer ones are open, and this service does not tell which have ended"
             )
-            self._trouble.tell(f"dropped {listing.device_id}", text)
+            self._gate.tell(f"dropped {listing.device_id}", text)
 
     def _take_part(self, listing: _Listing, part: CommandList, rest: Iterable[CommandList]) -> None:
         """Keep a part of a list, before the service is asked for the next one: it may list each command once only."""
         device_id = listing.device_id
         listed, malformed = to_stored(part.records, device_id, listing.state_of)
         for sentence in (*part.malformed, *malformed, *part.notes.values()):
-            self._trouble.tell("malformed", f"commands=malformed device={device_id[:80]} {sentence}")
+            self._gate.tell("malformed", f"commands=malformed device={device_id[:80]} {sentence}")
         listing.ids.update(command.id for command in listed)
         try:
             found = self._desk.take_listed(device_id, listed, listing.look)

@@ -18,11 +18,11 @@ from agent.wire.device_client import DeviceClient
 from agent.wire.extensions import COMMAND_EVENTS
 from gateway.core.budget import Grant, Kind
 from gateway.desk import Desk
-from gateway.service.commands import CommandErrands, to_stored
+from gateway.service.commands import CommandRequests, to_stored
 from gateway.service.event_stream import Event, read_events
 from gateway.service.meter import Meter
 from gateway.service.offer import UNKNOWN_LOOK_S, Offer
-from gateway.service.worker import Trouble
+from gateway.service.worker import RetryGate
 from gateway.store.service import StoreService
 
 _log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class EventService(Actor):
         fetches: whether a device's commands are fetched here.
         meter: the key's budget.
         clock: for waiting.
-        trouble: for back-off and log lines.
+        gate: for back-off and log lines.
         service_now: the service's clock, seconds since the epoch; None when nobody can say.
     """
 
@@ -58,12 +58,12 @@ class EventService(Actor):
         offer: Offer,
         *,
         desk: Desk,
-        commands: CommandErrands,
+        commands: CommandRequests,
         store: StoreService,
         fetches: Callable[[str], bool],
         meter: Meter,
         clock: Clock,
-        trouble: Trouble,
+        gate: RetryGate,
         service_now: Callable[[], float | None] = lambda: None,
     ) -> None:
         super().__init__("events")
@@ -76,7 +76,7 @@ class EventService(Actor):
         self._fetches = fetches
         self._meter = meter
         self._clock = clock
-        self._trouble = trouble
+        self._gate = gate
         self._due_s = 0.0
         self._is_told = False
         self._last_id: str | None = None
@@ -95,7 +95,7 @@ class EventService(Actor):
 
     def due_at(self) -> float:
         """When to connect again."""
-        return max(self._due_s, self._trouble.not_before_s)
+        return max(self._due_s, self._gate.not_before_s)
 
     def step(self) -> None:
         """Hold the stream until it ends."""
@@ -114,7 +114,7 @@ class EventService(Actor):
             return
         except (ServiceError, InvalidMessage, StorageError) as error:
             self._tell(told=False)
-            self._trouble.met(error)
+            self._gate.failed(error)
 
     def interrupt(self) -> None:
         """End the stream."""
@@ -129,7 +129,7 @@ class EventService(Actor):
             with self._client.connection.stream(paths.COMMAND_EVENTS, headers=headers, silence_s=_SILENCE_S) as chunks:
                 for event in read_events(chunks):
                     self._tell(told=True)
-                    self._trouble.over()
+                    self._gate.succeeded()
                     if event is not None and event.name == "command":
                         self._take(event)
         except Refused as error:
@@ -146,7 +146,7 @@ class EventService(Actor):
         try:
             record = CommandRecord.receive(from_json(event.data), self._client.reading)
         except (ValueError, InvalidMessage) as error:
-            self._trouble.tell("event", f"events=malformed an event is no command and is skipped: {error}")
+            self._gate.tell("event", f"events=malformed an event is no command and is skipped: {error}")
         else:
             if record.device_id is not None and self._fetches(record.device_id):
                 for command in to_stored([record], record.device_id, self._offer.state_of)[0]:

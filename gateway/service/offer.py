@@ -20,7 +20,7 @@ from agent.wire.device_client import DeviceClient
 from agent.wire.dialect import CommandLists, Dialect
 from agent.wire.extensions import COMMAND_STATUS, RECORDED_AT
 from gateway.core.budget import Kind
-from gateway.service.worker import Errands
+from gateway.service.worker import RequestSource
 from gateway.store.service import StoreService
 
 _log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ _TRIES: Final = 3
 _FOUND: Final = "service.found"
 
 
-class Offer(Discovery, Errands[str]):
+class Offer(Discovery, RequestSource[str]):
     """A :class:`~agent.adapters.discovery.Discovery` that answers from memory, and the errand that fills it.
 
     What the service announces and refuses all the same is withdrawn, and that is kept in the store until the service
@@ -147,17 +147,17 @@ class Offer(Discovery, Errands[str]):
         return describe(self._names, frozenset(self._withdrawn), self._configured)
 
     def due_at(self, now_s: float) -> float:
-        """See :class:`Errands`."""
+        """See :class:`RequestSource`."""
         if self._configured.extensions is not None:
             return now_s + REFRESH_S
         return self._due_s
 
     def take(self) -> str | None:
-        """See :class:`Errands`; there is one thing to do."""
+        """See :class:`RequestSource`; there is one thing to do."""
         return self.name
 
     def run(self, item: str) -> None:
-        """See :class:`Errands`."""
+        """See :class:`RequestSource`."""
         del item
         try:
             announcement = ask_for_announcement(self._asker.connection)
@@ -188,7 +188,7 @@ class Offer(Discovery, Errands[str]):
             self._on_change()
 
     def release(self, item: str) -> None:
-        """See :class:`Errands`."""
+        """See :class:`RequestSource`."""
 
     def _keep(self) -> None:
         if self._store is None:

@@ -24,7 +24,7 @@ from gateway.core.budget import Kind
 from gateway.core.thinning import ThinningPolicy
 from gateway.desk import Desk
 from gateway.service.offer import UNKNOWN_LOOK_S, Offer
-from gateway.service.worker import Errands, Trouble
+from gateway.service.worker import RequestSource, RetryGate
 from gateway.store.gateway_store import GatewayStore
 from gateway.store.service import StoreService
 from gateway.store.values import Batch
@@ -42,7 +42,7 @@ _ALONE_ENOUGH: Final = 2
 _NO_DEVICE: Final = "device_not_found"
 
 
-class ReadingErrands(Errands[Batch]):
+class ReadingRequests(RequestSource[Batch]):
     """Hands readings on, oldest first; what the service refuses for good is set aside with the reason.
 
     Args:
@@ -51,7 +51,7 @@ class ReadingErrands(Errands[Batch]):
         store: where readings wait.
         desk: told which devices the service does not know.
         clock: for waiting.
-        trouble: for log lines.
+        gate: for log lines.
         policy: what becomes of readings when the quota is short and there are no batches.
         gather_s: how long a reading may wait for company, seconds.
         pace_per_s: requests with readings per second that the quota allows; None while it is not known.
@@ -68,7 +68,7 @@ class ReadingErrands(Errands[Batch]):
         store: StoreService,
         desk: Desk,
         clock: Clock,
-        trouble: Trouble,
+        gate: RetryGate,
         policy: ThinningPolicy,
         gather_s: float,
         pace_per_s: Callable[[], float | None] = lambda: None,
@@ -78,7 +78,7 @@ class ReadingErrands(Errands[Batch]):
         self._store = store
         self._desk = desk
         self._clock = clock
-        self._trouble = trouble
+        self._gate = gate
         self._policy = policy
         self._gather_s = gather_s
         self._pace_per_s = pace_per_s
@@ -100,11 +100,11 @@ class ReadingErrands(Errands[Batch]):
             return was_idle
 
     def due_at(self, now_s: float) -> float:
-        """See :class:`Errands`."""
+        """See :class:`RequestSource`."""
         return self._due_s if self._offer.is_known else max(self._due_s, now_s + UNKNOWN_LOOK_S)
 
     def take(self) -> Batch | None:
-        """See :class:`Errands`."""
+        """See :class:`RequestSource`."""
         limit = BATCH_MAX if self._offer.offers(BATCH_SENSOR_DATA) else 1
         policy = self._policy if limit == 1 else None
         pace_per_s = self._pace_per_s()
@@ -155,13 +155,13 @@ class ReadingErrands(Errands[Batch]):
         _log.warning(text, merged - before[0], left_out - before[1], merged, left_out)
 
     def release(self, item: Batch) -> None:
-        """See :class:`Errands`."""
+        """See :class:`RequestSource`."""
         with self._lock:
             self._in_hand.discard(item.id)
             self._due_s = min(self._due_s, self._clock.now().monotonic_s + self._gather_s)
 
     def run(self, item: Batch) -> None:
-        """See :class:`Errands`."""
+        """See :class:`RequestSource`."""
         if len(item.items) > 1 and not self._offer.offers(BATCH_SENSOR_DATA):
             # It was made for a service that took arrays; this one does not.
             self._store.call(lambda store: store.readings.split(item))
@@ -256,7 +256,7 @@ class ReadingErrands(Errands[Batch]):
         self._store.call(lambda store: store.readings.batch_stored(item, refused, now_s))
         for reason in sorted(set(refused.values())):
             text = f"readings=refused the service will never take some and they are set aside: {reason}"
-            self._trouble.tell(f"refused {reason.split(':', 1)[0]}", text)
+            self._gate.tell(f"refused {reason.split(':', 1)[0]}", text)
 
     def _of_unknown_device(self, item: Batch, error: NotFound) -> dict[int, str]:
         """404 speaks of the address, or of a device that was removed: only the latter is the reading's own fault."""

@@ -14,7 +14,7 @@ from agent.wire.device_client import DeviceClient
 from agent.wire.extensions import COMMAND_RESULTS
 from gateway.core.budget import Kind
 from gateway.service.offer import UNKNOWN_LOOK_S, Offer
-from gateway.service.worker import Errands
+from gateway.service.worker import RequestSource
 from gateway.store.service import StoreService
 from gateway.store.values import CommandState, WaitingResult
 
@@ -31,7 +31,7 @@ NO_HOME: Final = "no_home"
 """How the reason of a result begins that the service may take when it has changed."""
 
 
-class ResultErrands(Errands[WaitingResult]):
+class ResultRequests(RequestSource[WaitingResult]):
     """Tells the service what became of commands, oldest first.
 
     Args:
@@ -63,11 +63,11 @@ class ResultErrands(Errands[WaitingResult]):
             return was_idle
 
     def due_at(self, now_s: float) -> float:
-        """See :class:`Errands`."""
+        """See :class:`RequestSource`."""
         return self._due_s if self._offer.is_known else max(self._due_s, now_s + UNKNOWN_LOOK_S)
 
     def take(self) -> WaitingResult | None:
-        """See :class:`Errands`. A command's progress and its end never travel at the same time."""
+        """See :class:`RequestSource`. A command's progress and its end never travel at the same time."""
         with self._lock:
             self._due_s = self._clock.now().monotonic_s + _LOOK_S
             busy = dict(self._in_hand)
@@ -84,13 +84,13 @@ class ResultErrands(Errands[WaitingResult]):
         return None
 
     def release(self, item: WaitingResult) -> None:
-        """See :class:`Errands`."""
+        """See :class:`RequestSource`."""
         with self._lock:
             del self._in_hand[item.seq]
             self._due_s = 0.0
 
     def run(self, item: WaitingResult) -> None:
-        """See :class:`Errands`."""
+        """See :class:`RequestSource`."""
         refusal, state = None, CommandState.REPORTED
         try:
             self._tell(item)

@@ -10,9 +10,9 @@ from typing import Any, Final, Generic, TypeVar
 
 from agent.errors import InvalidMessage, RateLimited, ServiceError, StorageError
 from agent.ports import Clock
-from agent.runtime.complaints import Complaints
+from agent.runtime.failure_log import FailureLog
 from agent.runtime.health import Health
-from agent.runtime.patience import Patience, describe
+from agent.runtime.retry_policy import RetryPolicy, describe
 from agent.runtime.service import Actor
 from agent.wire.connection import Interrupted
 from gateway.core.budget import Grant, Kind
@@ -28,7 +28,7 @@ WAKE: Final = "wake"
 _STORE_RETRY_S: Final = 5.0
 
 
-class Trouble:
+class RetryGate:
     """How one kind of request fares, shared by its workers: back-off, one log line per complaint, health.
 
     Args:
@@ -54,8 +54,8 @@ class Trouble:
         self._clock = clock
         self._health = health
         self._lock = threading.Lock()
-        self._patience = Patience(fraction)
-        self._complaints = Complaints(_log, lambda: clock.now().monotonic_s, repeat_after_s)
+        self._retry_policy = RetryPolicy(fraction)
+        self._failure_log = FailureLog(_log, lambda: clock.now().monotonic_s, repeat_after_s)
         self._not_before_s = 0.0
         self._on_end = on_end
 
@@ -64,48 +64,48 @@ class Trouble:
         """When the next request may be tried, seconds on the monotonic clock."""
         return self._not_before_s
 
-    def met(self, error: ServiceError | InvalidMessage | StorageError) -> None:
+    def failed(self, error: ServiceError | InvalidMessage | StorageError) -> None:
         """A request failed: all workers of this kind wait."""
         self._on_end(error)
         now_s = self._clock.now().monotonic_s
         with self._lock:
             if isinstance(error, StorageError):
                 self._not_before_s = max(self._not_before_s, now_s + _STORE_RETRY_S)
-                self._complaints.tell("store", f"{self.name}=waiting: the store cannot be read or written: {error}")
+                self._failure_log.report("store", f"{self.name}=waiting: the store cannot be read or written: {error}")
                 return
             state, text, every_s = describe(error)
             if isinstance(error, RateLimited):
                 # The budget knows until when; its next grant is the end of the waiting.
-                self._complaints.tell("quota", f"{self.name}=rate_limited: {text}")
+                self._failure_log.report("quota", f"{self.name}=rate_limited: {text}")
                 self._health.put(self.name, state, text)
                 return
             if self._not_before_s > now_s:
                 return  # another worker met it in the same moment: one failure, not as many as there are workers
-            delay_s = self._patience.failed(error)
+            delay_s = self._retry_policy.failed(error)
             self._not_before_s = now_s + delay_s
-            self._complaints.tell(
+            self._failure_log.report(
                 "service", f"{self.name}={state}: {text}; next try in {delay_s:.0f} s", every_s=every_s
             )
             self._health.put(self.name, state, text)
 
-    def over(self) -> None:
+    def succeeded(self) -> None:
         """A request went well."""
         self._on_end(None)
         with self._lock:
-            self._patience.succeeded()
+            self._retry_policy.succeeded()
             self._not_before_s = 0.0
-            self._complaints.settle("store", f"{self.name}=ok: the store works again")
-            self._complaints.settle("service", f"{self.name}=ok: the service answers again")
-            self._complaints.settle("quota", f"{self.name}=ok: the quota has room again")
+            self._failure_log.recovered("store", f"{self.name}=ok: the store works again")
+            self._failure_log.recovered("service", f"{self.name}=ok: the service answers again")
+            self._failure_log.recovered("quota", f"{self.name}=ok: the quota has room again")
             self._health.put(self.name, "ok")
 
     def tell(self, topic: str, text: str) -> None:
         """One line about something else, unless it was told lately."""
         with self._lock:
-            self._complaints.tell(topic, text)
+            self._failure_log.report(topic, text)
 
 
-class Errands(ABC, Generic[Item]):
+class RequestSource(ABC, Generic[Item]):
     """What one kind of request is made for. Shared by its workers, so thread-safe."""
 
     name: str
@@ -140,21 +140,23 @@ class Worker(Actor):
     """One thread's turn after turn.
 
     Args:
-        errands: what to do.
+        source: what to do.
         meter: the key's budget.
         clock: the clock of ``due_at``.
-        trouble: shared with the other workers of this kind.
+        gate: shared with the other workers of this kind.
         number: among them.
     """
 
     capacity = 4
 
-    def __init__(self, errands: Errands[Any], meter: Meter, clock: Clock, trouble: Trouble, number: int = 0) -> None:
-        super().__init__(f"{errands.name}-{number}")
-        self._errands = errands
+    def __init__(
+        self, source: RequestSource[Any], meter: Meter, clock: Clock, gate: RetryGate, number: int = 0
+    ) -> None:
+        super().__init__(f"{source.name}-{number}")
+        self._source = source
         self._meter = meter
         self._clock = clock
-        self._trouble = trouble
+        self._gate = gate
         self._granted_s = 0.0
 
     def receive(self, message: Any) -> None:
@@ -164,26 +166,26 @@ class Worker(Actor):
     def due_at(self) -> float:
         """When there is something to do, nothing forbids it, and the budget may grant it."""
         now_s = self._clock.now().monotonic_s
-        return max(self._errands.due_at(now_s), self._trouble.not_before_s, self._granted_s)
+        return max(self._source.due_at(now_s), self._gate.not_before_s, self._granted_s)
 
     def step(self) -> None:
         """One request, if the budget grants it."""
-        answer = self._meter.ask(self._errands.kind)
+        answer = self._meter.ask(self._source.kind)
         if not isinstance(answer, Grant):
             self._granted_s = answer.until_s
             return
         with self._meter.spend(answer):
             try:
-                item = self._errands.take()
+                item = self._source.take()
                 if item is None:
                     return
                 try:
-                    self._errands.run(item)
+                    self._source.run(item)
                 finally:
-                    self._errands.release(item)
+                    self._source.release(item)
             except Interrupted:
                 return
             except (ServiceError, InvalidMessage, StorageError) as error:
-                self._trouble.met(error)
+                self._gate.failed(error)
             else:
-                self._trouble.over()
+                self._gate.succeeded()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -34,6 +35,7 @@ def load_product(path: Path | None = None) -> NewProduct:
         raise ConfigurationError([f"is not YAML: {' '.join(str(error).split())}"], str(source)) from None
 
 
+@lru_cache(maxsize=8)  # a scenario's check, its workers and its audit read the same few texts
 def _as_json(text: str) -> str:
     """YAML as the JSON text that would be sent: the strict models read that, and lists become what they ask for."""
     document = yaml.safe_load(text)

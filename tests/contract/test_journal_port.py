@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from agent.adapters.sqlite_store import SqliteStore
 from agent.adapters.store_service import StoreService
 from agent.core.commands import HISTORY_LOST, MOVES, CommandEvent, IllegalMove
-from agent.core.values import Admission, Command, CommandState, Outcome, OutcomeStatus, Recall, ResultStats
+from agent.core.values import Admission, Command, CommandState, JournalLookup, Outcome, OutcomeStatus, ResultStats
 from agent.errors import StorageError
 from agent.ports import Journal
 from agent.wire.secret import MASK, never_show
@@ -284,9 +284,9 @@ def test_admitting_clears_the_note_that_the_history_was_lost(journal):
 def test_what_is_decided_on_what_is_known_is_admitted(journal):
     journal.admit([make_entry("a")])
     journal.put_setting(HISTORY_LOST, "1")
-    seen: list[Recall] = []
+    seen: list[JournalLookup] = []
 
-    def choose(recall: Recall) -> Admission:
+    def choose(recall: JournalLookup) -> Admission:
         seen.append(recall)
         return Admission([make_entry("b")])
 
@@ -304,7 +304,7 @@ def test_to_decide_on_nothing_writes_nothing_and_to_admit_nothing_is_the_first_c
 
 
 def test_a_fault_while_deciding_reaches_the_caller_and_writes_nothing(journal):
-    def choose(_recall: Recall) -> Admission:
+    def choose(_recall: JournalLookup) -> Admission:
         raise LookupError("a bug")
 
     with pytest.raises(LookupError, match="a bug"):
@@ -313,9 +313,9 @@ def test_a_fault_while_deciding_reaches_the_caller_and_writes_nothing(journal):
 
 
 def test_settings_are_admitted_with_the_entries_that_were_decided_by_them(journal, reopen):
-    seen: list[Recall] = []
+    seen: list[JournalLookup] = []
 
-    def choose(recall: Recall) -> Admission:
+    def choose(recall: JournalLookup) -> Admission:
         seen.append(recall)
         number = int(recall.settings.get("counter", "0")) + 1
         return Admission([make_entry(f"c{number}")], {"counter": str(number)})

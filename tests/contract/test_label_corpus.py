@@ -11,7 +11,7 @@ from agent.wire.auth import KeyPair
 from agent.wire.client import ServiceClient
 from agent.wire.qr.keys import KINDS, LabelSigner
 from simulator.labels.cli import labels_command
-from simulator.labels.corpus.asking import Patience, ask_all
+from simulator.labels.corpus.asking import RetryPolicy, ask_all
 from simulator.labels.corpus.case import Setting
 from simulator.labels.corpus.collection import collect
 from simulator.labels.corpus.products import NAMES
@@ -41,7 +41,7 @@ def test_every_answer_is_as_documented(bench, kind):
     entries = collect(Setting(product_id, signed_id, signer, seed=KINDS.index(kind)))
     keys = KeyPair(bench.service.api_key, bench.service.secret_key)
     with ServiceClient(bench.service.base_url, keys) as client:
-        asked = ask_all(client.connection, entries, Patience(lambda _: None))
+        asked = ask_all(client.connection, entries, RetryPolicy(lambda _: None))
     assert sentences(asked, any_refusal=False) == []
     assert len(asked) > 700
     assert bench.http.get("/devices").json()["data"] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
@@ -13,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from agent.errors import ConfigurationError
 from agent.wire.commands import SendCommand
+from simulator.fleet.target.standing import find_standing
 from tests.conftest import require_program
 from tests.e2e.agent_bench import wait_until
 from tests.fault.gateway_rig import GatewayRig
@@ -67,20 +70,33 @@ PROGRAMS: dict[str, tuple[tuple[str, Words], ...]] = {
                            "--url=http://127.0.0.1:1", "--plain", "--qr-png=d2.png")),
         (GATEWAY, lambda _: ("broker-config", "--config=gateway/config.yaml", "--conf=broker/mosquitto.conf",
                            "--dir=broker/files", "--password-file=password", *_PLAIN)),
+        (GATEWAY, lambda _: ("devices", "rotate", "--config=gateway/config.yaml", "d1")),
     ),
     "labels": (
         (SIMULATOR, lambda _: ("labels", "keygen", "--kind=hmac-sha256", "--out=label.key")),
         (SIMULATOR, lambda s: ("labels", "make", f"--product-id={s.product_id}", "--count=2", "--out=labels/sheet",
                                "--sign-key-file=label.key", "--ledger=ledger/serials")),
         (SIMULATOR, lambda _: ("labels", "corpus", "--out=labels/corpus")),
+        (SIMULATOR, lambda _: ("labels", "style", "some text", "--out=styled.png")),
+        (SIMULATOR, lambda _: ("labels", "verify", "labels/sheet", "--annotate=boxes", "--csv=table.csv")),
+        (SIMULATOR, lambda _: ("labels", "damage", "labels/sheet", "--kinds=blur", "--severities=0.2", "--no-flip",
+                               "--out=labels/damaged", "--must-fail=labels/unreadable")),
     ),
     "onboarding": (
         (SIMULATOR, lambda s: ("onboard", "cases", *s.way, "--only=register*", "--out=cases/run")),
+        (SIMULATOR, lambda s: ("onboard", "profile", *s.way, "profiles/server.yaml")),
+        (SIMULATOR, lambda s: ("labels", "make", f"--product-id={s.product_id}", "--count=2", "--out=sheet",
+                               "--ledger=serials")),
+        (SIMULATOR, lambda s: ("onboard", "labels", *s.way, "sheet", "--user-id=u1", "--remove", "--out=driven/run")),
+        (SIMULATOR, lambda s: ("onboard", "campaign", *s.way, "sheet", "--user-id=u1", "--out=campaign/run")),
     ),
     "fleet": (
         (SIMULATOR, lambda _: ("init", "--from=smoke", "--out=smoke.yaml")),
         (SIMULATOR, lambda s: ("run", "smoke.yaml", *s.way, "--out=runs/one", "--quiet")),
         (SIMULATOR, lambda s: ("audit", "runs/one", *s.way)),
+        (SIMULATOR, lambda _: ("report", "runs/one")),
+        (SIMULATOR, lambda _: ("compare", "runs/one", "runs/one", "--anyway", "--html=compared.html",
+                               "--junit=compared.xml")),
     ),
     "operator": (
         (AGENT, lambda _: ("keys", "make", "operator")),
@@ -159,3 +175,33 @@ def test_what_service_gateway_and_agent_make_while_they_run_is_their_owners_alon
     made = [rig.folder / name for name in ("data", "state", "gateway", "effects.jsonl", "witness.jsonl")]
     assert all(path.exists() for path in made)
     assert faults_below(*made) == []
+
+
+@pytest.mark.timeout(180)
+def test_what_up_makes_while_it_runs_is_its_owners_alone(tmp_path):
+    """Keys, tokens, databases, the broker's files and logs of all its programs."""
+    require_program("mosquitto")
+    folder = tmp_path / "made"
+    folder.mkdir(mode=0o700)
+    words = ("up", "--data=up", "--port=0", "--gateway-port=0", "--gateway")
+    up = subprocess.Popen(
+        [sys.executable, "-m", SIMULATOR, *words],
+        cwd=folder,
+        umask=0,
+        stdout=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(lambda: _stands(folder / "up"), SOON_S)
+        assert len(list(folder.rglob("*"))) > 10
+        assert faults_below(folder) == []
+    finally:
+        up.terminate()
+        assert up.wait(SOON_S) == 0
+    assert faults_below(folder) == []
+
+
+def _stands(folder: Path) -> bool:
+    with contextlib.suppress(ConfigurationError):
+        return bool(find_standing(folder).broker_port)
+    return False

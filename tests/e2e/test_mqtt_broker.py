@@ -17,7 +17,7 @@ from agent.adapters.mqtt_connection import MqttConnection
 from agent.adapters.mqtt_probe import probe
 from agent.adapters.mqtt_session import POSTED_MAX, Arrival, Broker, Message, Role, Session, Tls
 from agent.errors import LockedOut, Offline, ServiceError
-from agent.runtime.patience import Patience
+from agent.runtime.retry_policy import RetryPolicy
 from agent.wire import topics
 from agent.wire.secret import Secret
 from tests.amqtt_running import amqtt
@@ -52,7 +52,7 @@ class Line:
             token=token,
             version=version,
             role=role,
-            waits=Patience(lambda: 0.5, base_s=0.1, cap_s=2.0),
+            waits=RetryPolicy(lambda: 0.5, base_s=0.1, cap_s=2.0),
             on_down=self._down,
         )
         self.connection.start()

@@ -18,16 +18,16 @@ from agent.core.schedule import phase_s
 from agent.core.values import Command, Contract, JournalEntry, Moment, Outcome, OutcomeStatus
 from agent.ports import Clock, CommandSource, Journal, Outbox, Uplink
 from agent.runtime.dispatcher import Dispatcher
-from agent.runtime.errands import LaneParts
 from agent.runtime.health import Health
 from agent.runtime.intake import Intake, resume
 from agent.runtime.intervals import Intervals
 from agent.runtime.jig import Jig
 from agent.runtime.jobs import Attempt, Ended, Job
+from agent.runtime.lane_items import LaneParts
 from agent.runtime.lanes import Lane
-from agent.runtime.patience import Patience
 from agent.runtime.reading_uplink import ReadingUplink
 from agent.runtime.result_reporter import ResultReporter
+from agent.runtime.retry_policy import RetryPolicy
 from agent.runtime.sensing import SensingService
 from agent.runtime.sourcing import SourceService
 from agent.runtime.waiting_for_time import WaitingForTime
@@ -124,7 +124,7 @@ class VirtualDevice:
                 journal=journal,
                 outbox=outbox,
                 clock=clock,
-                patience=Patience(fraction),
+                retry_policy=RetryPolicy(fraction),
                 health=health,
                 takes_arrays=takes_arrays,
                 first_s=first_s,
@@ -136,7 +136,7 @@ class VirtualDevice:
                 uplink=uplink,
                 journal=journal,
                 clock=clock,
-                make_patience=lambda: Patience(fraction),
+                make_retry_policy=lambda: RetryPolicy(fraction),
                 health=health,
                 wall_of=service_clock.recorded_at,
                 first_s=first_s,
@@ -197,7 +197,7 @@ class VirtualDevice:
                 wait_s=lambda: 0.0,
                 is_busy=dispatcher.is_busy,
                 clock=clock,
-                patience=Patience(fraction),
+                retry_policy=RetryPolicy(fraction),
                 health=health,
                 on_server_time=lambda _time: None,
                 fraction=fraction,

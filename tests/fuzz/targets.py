@@ -20,7 +20,7 @@ from agent.adapters.clocks import read_boot_id
 from agent.adapters.records import read_records
 from agent.adapters.sd_notify import SdNotifier, make_notifier
 from agent.adapters.sqlite_store import SqliteStore
-from agent.adapters.store.drafts import to_values
+from agent.adapters.store.encoded_readings import to_values
 from agent.adapters.store.snapshot import apply_wal
 from agent.app.status_file import read_status
 from agent.config.layer import parse_layer, read_trial

@@ -23,7 +23,16 @@ from agent.core.commands import (
 )
 from agent.core.put_aside import give_up_entry, offer_again_entry, put_aside_entry
 from agent.core.unreported import giving_way
-from agent.core.values import Command, CommandState, JournalEntry, Moment, Outcome, OutcomeStatus, Recall, ResultStats
+from agent.core.values import (
+    Command,
+    CommandState,
+    JournalEntry,
+    JournalLookup,
+    Moment,
+    Outcome,
+    OutcomeStatus,
+    ResultStats,
+)
 from agent.wire.secret import mask, mask_json
 
 _COLUMNS: Final = (
@@ -62,10 +71,10 @@ class JournalRows:
             found.update((row[0], to_entry(row)) for row in rows)
         return found
 
-    def recall(self, command_ids: Sequence[str], settings: Sequence[str] = ()) -> Recall:
+    def look_up(self, command_ids: Sequence[str], settings: Sequence[str] = ()) -> JournalLookup:
         """What is known of these commands and settings, and of the journal itself."""
         found = {name: value for name in settings if (value := self.setting(name)) is not None}
-        return Recall(self.known(command_ids), self.is_empty(), self.setting(HISTORY_LOST) is not None, found)
+        return JournalLookup(self.known(command_ids), self.is_empty(), self.setting(HISTORY_LOST) is not None, found)
 
     def admit(self, entries: Sequence[JournalEntry], settings: Mapping[str, str] | None = None) -> None:
         """Add new entries; from now on the journal has had its first contact and knows its history again."""

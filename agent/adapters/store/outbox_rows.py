@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from agent.adapters.store.boot_rows import BootRows
-from agent.adapters.store.drafts import Draft, to_draft, to_values
+from agent.adapters.store.encoded_readings import EncodedReading, to_draft, to_values
 from agent.adapters.store.gap_rows import GapRows
 from agent.adapters.store.room import DiskRoom
 from agent.adapters.store.thinner import Thinner
@@ -183,11 +183,11 @@ class OutboxRows:
 
     # --- taking in ----------------------------------------------------------------------------------------------------
 
-    def put(self, drafts: Sequence[Draft], now: Moment) -> int:
+    def put(self, drafts: Sequence[EncodedReading], now: Moment) -> int:
         """Add readings in this order, and drop what is beyond a bound then; how many were refused instead."""
         if not drafts:
             return 0
-        taken: Sequence[Draft] = drafts
+        taken: Sequence[EncodedReading] = drafts
         if self._bounds.when_full is WhenFull.BLOCK:
             self._drop_too_old(now)
             taken = drafts[: fitting([len(draft.body) for draft in drafts], self._shortage())]
@@ -198,7 +198,7 @@ class OutboxRows:
         self._tell_gaps()
         return len(drafts) - len(taken)
 
-    def _insert(self, drafts: Sequence[Draft]) -> None:
+    def _insert(self, drafts: Sequence[EncodedReading]) -> None:
         if not drafts:
             return
         totals = self._count()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from agent.adapters.sqlite_store import SqliteStore
-    from agent.adapters.store.drafts import Draft
+    from agent.adapters.store.encoded_readings import EncodedReading
     from agent.core.values import SendOutcome
 
 _T = TypeVar("_T")
@@ -28,11 +28,11 @@ class Writer(Protocol):
         """Have the writer do this soon and, if it writes, commit it; nobody waits or learns whether it failed."""
         ...
 
-    def buffer(self, draft: Draft) -> None:
+    def buffer(self, draft: EncodedReading) -> None:
         """Take a reading that nobody waits for, unless readings are not grouped."""
         ...
 
-    def put_now(self, draft: Draft) -> int:
+    def put_now(self, draft: EncodedReading) -> int:
         """Take a reading and wait for its commit; how many were refused."""
         ...
 
@@ -41,13 +41,13 @@ class Writer(Protocol):
         ...
 
 
-class Rider(Protocol):
+class PiggybackSetting(Protocol):
     """A small value that is written with a commit that happens anyway."""
 
-    def board(self, *, last: bool = False) -> tuple[str, str] | None:
+    def pending(self, *, last: bool = False) -> tuple[str, str] | None:
         """The setting and its value, if it is time; no commit is made for it alone, except the last one."""
         ...
 
-    def arrived(self) -> None:
+    def committed(self) -> None:
         """The commit is on the disk."""
         ...

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from agent.adapters.store.drafts import to_values
+from agent.adapters.store.encoded_readings import to_values
 from agent.adapters.store.failures import REPLACING
 from agent.adapters.store.journal_rows import to_entry
 from agent.adapters.store.schema import PAGE_BYTES

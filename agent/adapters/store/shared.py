@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from agent.adapters.sqlite_store import OUTBOX_FULL, SqliteStore
-from agent.adapters.store.drafts import to_draft
+from agent.adapters.store.encoded_readings import to_draft
 from agent.core.timekeeping import BootTime
 from agent.core.values import (
     Admission,
     JournalEntry,
+    JournalLookup,
     Moment,
     OutboxStats,
     Outcome,
     Reading,
-    Recall,
     ResultStats,
     SendOutcome,
     StoredReading,
@@ -37,12 +37,15 @@ class SharedJournal:
         return self._writer.call(lambda store: store.known(command_ids), writes=False)
 
     def decide(
-        self, command_ids: Sequence[str], choose: Callable[[Recall], Admission | None], settings: Sequence[str] = ()
+        self,
+        command_ids: Sequence[str],
+        choose: Callable[[JournalLookup], Admission | None],
+        settings: Sequence[str] = (),
     ) -> None:
         """See :class:`agent.ports.Journal`. Both halves in one turn of the writer: its caller waits once."""
 
         def look(store: SqliteStore) -> Callable[[SqliteStore], None] | None:
-            admission = choose(store.recall(command_ids, settings))
+            admission = choose(store.look_up(command_ids, settings))
             return None if admission is None else lambda then: then.admit(admission.entries, admission.settings)
 
         self._writer.look_and_write(look)

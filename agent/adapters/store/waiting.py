@@ -12,7 +12,7 @@ from agent.core.outbox import ROW_BYTES, DropReason
 
 if TYPE_CHECKING:
     from agent.adapters.sqlite_store import SqliteStore
-    from agent.adapters.store.drafts import Draft
+    from agent.adapters.store.encoded_readings import EncodedReading
 
 
 class Request:
@@ -60,7 +60,7 @@ class Load:
 
     __slots__ = ("drafts", "gap")
 
-    def __init__(self, drafts: list[Draft], gap: Gap | None) -> None:
+    def __init__(self, drafts: list[EncodedReading], gap: Gap | None) -> None:
         self.drafts = drafts
         self.gap = gap
 
@@ -73,7 +73,7 @@ class Buffer:
     """
 
     def __init__(self, max_rows: int) -> None:
-        self.drafts: deque[Draft] = deque()
+        self.drafts: deque[EncodedReading] = deque()
         self.due_s: float | None = None
         self._gap: Gap | None = None
         self._max_rows = max_rows
@@ -83,14 +83,14 @@ class Buffer:
         """The next one costs the oldest one."""
         return len(self.drafts) >= self._max_rows
 
-    def add(self, draft: Draft) -> None:
+    def add(self, draft: EncodedReading) -> None:
         """Take one; the oldest gives way when there are too many."""
         self.drafts.append(draft)
         self._drop_too_many()
 
     def load(self, limit_bytes: int, *, readings: bool) -> Load:
         """Hand over what the next commit takes: the oldest up to this size, or only what was dropped."""
-        taken: list[Draft] = []
+        taken: list[EncodedReading] = []
         while readings and self.drafts and (limit_bytes > 0 or not taken):
             limit_bytes -= len(self.drafts[0].body) + ROW_BYTES
             taken.append(self.drafts.popleft())
@@ -112,6 +112,6 @@ class Buffer:
             self._gap = gap if self._gap is None else self._gap.joined(gap)
 
 
-def putting(draft: Draft) -> Request:
+def putting(draft: EncodedReading) -> Request:
     """A reading whose caller waits until it is on the disk."""
     return Request(lambda store: store.put_drafts([draft]), writes=True, of_readings=True)

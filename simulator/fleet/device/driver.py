@@ -20,6 +20,7 @@ from simulator.fleet.device.copies import Unawaited, send_copies
 from simulator.fleet.device.exchange import HELD_POLL, Ask, Operation, Speaker
 from simulator.fleet.device.glance import Familiar
 from simulator.fleet.device.letterhead import Letterhead
+from simulator.fleet.device.load_parts import RUN_OVER
 from simulator.fleet.device.model import DeviceModel, Fleetwide
 from simulator.fleet.device.observer import NoObserver, Observer
 from simulator.fleet.device.pages import Pages, ProofCaller, Proved, is_page_answer
@@ -113,9 +114,23 @@ class Driver(Places["_Place"]):
         self.on_news = on_news
         self.pages = Pages(self._prove, self.clocks.monotonic)
         self._asking = 0
+        self._awaited: set[int] = set()  # whose poll was due while the phases lasted and has no answer yet
         self._proof: ProofCaller | None = None
         places = [_Place(self, first_index + number, member) for number, member in enumerate(members)]
         super().__init__(places, first_index, fleet.gauges)
+
+    def await_requests(self, before_s: float) -> None:
+        """See :class:`~simulator.fleet.device.places.Places`; polls that the service holds are not waited for."""
+        super().await_requests(before_s)
+        self._awaited = {place.index for place in self._places if place.owes_poll(before_s)}
+
+    def has_settled(self) -> bool:
+        """See :class:`~simulator.fleet.device.places.Places`; and no poll of the phases is without an answer."""
+        return not self._awaited and super().has_settled()
+
+    def poll_ended(self, index: int) -> None:
+        """A poll of this device came to its end, or its power went."""
+        self._awaited.discard(index)
 
     def judge(self, exchange: _Exchange, answer: HttpAnswer, then: Callable[[bool], None]) -> None:
         """Call ``then`` with whether the answer is the service's own web page; later, where a proof is needed."""
@@ -149,13 +164,18 @@ class Driver(Places["_Place"]):
 class _Place(Site):
     """One device's place: its disk for ever, its life while the power is on; a timer for whatever is due next."""
 
-    __slots__ = ("_speaker", "device", "driver")
+    __slots__ = ("_poll", "_speaker", "device", "driver")
 
     def __init__(self, driver: Driver, index: int, member: Member) -> None:
         super().__init__(driver.fleet, index, member.model)
         self.driver = driver
         self._speaker = Speaker(member.device_id, member.product_id, driver.fleet.offers, driver.fleet.dialect)
         self.device: VirtualDevice | None = None
+        self._poll: Ask | None = None  # what is on its way
+
+    def owes_poll(self, before_s: float) -> bool:
+        """Whether a poll is on its way that was due before this time and that the service does not hold."""
+        return self._poll is not None and self._poll.wait_s <= 0 and self._poll.intended_s < before_s
 
     def switch_on(self, *, sampling: bool) -> None:
         if self.device is not None:
@@ -176,6 +196,8 @@ class _Place(Site):
         driver.wheel.cancel(self)
         self.device.power_lost(self.moment(driver.clocks.now()))
         self.device = None
+        self._poll = None
+        driver.poll_ended(self.index)
         driver.proof_lost(self.index)
         driver.fleet.gauges.online -= 1
 
@@ -195,6 +217,11 @@ class _Place(Site):
         if device is None:
             return
         ask = exchange.ask
+        if ask.operation is _POLL:
+            self._poll = None
+            driver.poll_ended(self.index)
+        if driver.is_over and not self._is_overdue(ask, now.monotonic_s):
+            return
         # How long the service holds a poll says nothing of how fast it answers.
         name = HELD_POLL if ask.wait_s > 0 else ask.operation
         driver.observer.exchanged(
@@ -210,9 +237,19 @@ class _Place(Site):
         channel: Channel = device.commands if ask.operation is _POLL else device.uplink
         if channel.fault:
             driver.observer.faulted(name, self.index, channel.fault)
+        if driver.is_over:
+            return
         self._turn(device, now)
         if driver.on_news is not None:
             driver.on_news()
+
+    def _is_overdue(self, ask: Ask, now_s: float) -> bool:
+        """Whether an answer that has not come when the run is over ought to have come."""
+        if ask.operation is not _POLL:
+            return True
+        if ask.wait_s > 0:
+            return now_s - ask.intended_s > ask.wait_s
+        return ask.intended_s < self.driver.phases_end_s
 
     def _turn(self, device: VirtualDevice, now: Moment) -> None:
         """Send what is due, and wake up for what is not."""
@@ -242,6 +279,8 @@ class _Place(Site):
 
     def _send(self, ask: Ask) -> None:
         driver = self.driver
+        if ask.operation is _POLL:
+            self._poll = ask
         letterhead = driver.letterheads[self.index % len(driver.letterheads)]
         driver.engine.send(self.index, letterhead.message(ask), _Exchange(self, ask), driver.timeout_s + ask.wait_s)
         if ask.copies:
@@ -287,6 +326,8 @@ class _Exchange:
         place = self.place
         if place.device is not None:
             now = place.moment(place.driver.clocks.moment(now_s))
+            if place.driver.is_over:
+                outcome, reason = OutcomeClass.TIMEOUT, RUN_OVER
             error: ServiceError = (
                 UnexpectedAnswer(reason) if outcome is OutcomeClass.UNEXPECTED else TransportError(reason)
             )

@@ -15,7 +15,7 @@ from simulator.fleet.device.answers import HttpAnswer, is_refused, judge, outcom
 from simulator.fleet.device.body import Body
 from simulator.fleet.device.exchange import IN_PROGRESS, Ask, Operation, read_refusals
 from simulator.fleet.device.glance import stamps_of
-from simulator.fleet.device.patience import Patience
+from simulator.fleet.device.retry_policy import RetryPolicy
 from simulator.fleet.device.store import Row
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 
@@ -49,10 +49,10 @@ class HandingOver:
         "_is_dated",
         "_limit",
         "_limit_max",
-        "_patience",
         "_place_is_missing",
         "_report_after_s",
         "_report_backoff",
+        "_retry_policy",
         "_row",
         "_shortened",
         "_told_before",
@@ -67,7 +67,7 @@ class HandingOver:
     def __init__(self, body: Body) -> None:
         self._body = body
         self._limit = self._limit_max = body.model.batch if BATCH_SENSOR_DATA in body.fleet.offers else _ONE
-        self._patience = Patience(body.model.backoff, body.chance, defies_limit=body.model.defies_limit)
+        self._retry_policy = RetryPolicy(body.model.backoff, body.chance, defies_limit=body.model.defies_limit)
         # Nothing falls due before the boot: a device without power keeps nobody waiting, least of all the generator.
         self._backed_off_s = body.began_s
         self._held_until_s = _NEVER_S
@@ -191,7 +191,7 @@ class HandingOver:
         if settled:
             self.not_before_s = now.monotonic_s
         else:
-            self.not_before_s = self._backed_off_s = now.monotonic_s + self._patience.failed(error)
+            self.not_before_s = self._backed_off_s = now.monotonic_s + self._retry_policy.failed(error)
 
     def settled(self, ask: Ask, refused: dict[int, str], now: Moment) -> None:
         """What was asked is safe elsewhere, but for the refused readings: for answers that are not HTTP's."""
@@ -225,7 +225,7 @@ class HandingOver:
 
     def _succeeded(self, server_time: float | None, now: Moment, round_trip_s: float = 0.0) -> None:
         self.fault = ""
-        self._patience.succeeded()
+        self._retry_policy.succeeded()
         self.not_before_s = now.monotonic_s
         self._body.time.observe(server_time, now, round_trip_s)
 

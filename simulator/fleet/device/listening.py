@@ -13,7 +13,7 @@ from simulator.fleet.device.body import Body
 from simulator.fleet.device.exchange import Ask, Listing, Reading
 from simulator.fleet.device.glance import Stamps, stamps_of
 from simulator.fleet.device.intake import take_in
-from simulator.fleet.device.patience import Patience
+from simulator.fleet.device.retry_policy import RetryPolicy
 from simulator.fleet.outcomes import OutcomeClass
 
 _NEVER_S: Final = float("inf")
@@ -31,13 +31,13 @@ class Listening:
         fault: why the last answer was no good one, for a person.
     """
 
-    __slots__ = ("_body", "_etag", "_pace", "_patience", "_reading", "due_s", "fault")
+    __slots__ = ("_body", "_etag", "_pace", "_reading", "_retry_policy", "due_s", "fault")
 
     def __init__(self, body: Body, now: Moment) -> None:
         intervals = body.model.polling
         self._body = body
         self._pace = PollPace(intervals)
-        self._patience = Patience(body.model.backoff, body.chance, defies_limit=body.model.defies_limit)
+        self._retry_policy = RetryPolicy(body.model.backoff, body.chance, defies_limit=body.model.defies_limit)
         self._etag: str | None = None
         self._reading: Reading | None = None  # a list that has more pages
         self.fault = ""
@@ -90,7 +90,7 @@ class Listening:
         """No good answer came."""
         self._reading = None
         self.fault = str(error)
-        self.due_s = now.monotonic_s + self._patience.failed(error)
+        self.due_s = now.monotonic_s + self._retry_policy.failed(error)
 
     def _take_in(self, listing: Listing, sent_s: float, now: Moment) -> bool:
         """Decide on what is listed; whether it brought something new."""
@@ -100,7 +100,7 @@ class Listening:
 
     def _heard(self, stamps: Stamps, *, unchanged: bool, news: bool, held: bool, sent_s: float, now: Moment) -> None:
         body = self._body
-        self._patience.succeeded()
+        self._retry_policy.succeeded()
         self.fault = ""
         took_s = now.monotonic_s - sent_s
         body.time.observe(stamps.server_time, now, took_s)

@@ -12,7 +12,7 @@ from agent.core.backoff import Backoff
 from agent.errors import Offline
 from simulator.fleet.device.mqtt_speech import MqttOperation
 from simulator.fleet.device.observer import Observer
-from simulator.fleet.device.patience import Patience
+from simulator.fleet.device.retry_policy import RetryPolicy
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 
 STABLE_S: Final = 10.0
@@ -41,7 +41,7 @@ class Attempts:
         "_device",
         "_fraction",
         "_observer",
-        "_patience",
+        "_retry_policy",
         "due_s",
         "is_up",
         "stood_s",
@@ -52,7 +52,7 @@ class Attempts:
         self._device = device
         self._backoff = backoff
         self._fraction = fraction
-        self._patience = Patience(backoff, fraction)
+        self._retry_policy = RetryPolicy(backoff, fraction)
         self._attempt_s = 0.0
         self.due_s = _NEVER_S
         self.is_up = False
@@ -65,7 +65,7 @@ class Attempts:
 
     def begin(self, due_s: float) -> None:
         """The power came."""
-        self._patience = Patience(self._backoff, self._fraction)
+        self._retry_policy = RetryPolicy(self._backoff, self._fraction)
         self.due_s = due_s
 
     def take(self) -> None:
@@ -83,10 +83,15 @@ class Attempts:
         if not self.is_up:
             self._count(outcome, began_s, now_s)
         elif now_s - self.stood_s >= STABLE_S:
-            self._patience.succeeded()
+            self._retry_policy.succeeded()
         self._observer.faulted(MqttOperation.CONNECT, self._device, str(error))
         self.is_up = False
-        self.due_s = now_s + self._patience.failed(error)
+        self.due_s = now_s + self._retry_policy.failed(error)
+
+    def give_up(self, before_s: float, now_s: float) -> None:
+        """The run is over: an attempt that was due before this time and has no end counts as a timeout."""
+        if self.is_connecting and self._attempt_s < before_s:
+            self._count(OutcomeClass.TIMEOUT, self._attempt_s, now_s)
 
     def stop(self) -> None:
         """The power went."""

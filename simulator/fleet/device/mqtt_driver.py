@@ -87,6 +87,12 @@ class MqttDriver(Places["_Place"]):
         ]
         super().__init__(places, first_index, fleet.gauges)
 
+    def end(self) -> None:
+        """See :class:`~simulator.fleet.device.places.Places`: messages, receipts and connections under way."""
+        super().end()
+        for place in self._places:
+            place.end(self.phases_end_s)
+
 
 class _Place(Site):
     """One device's place: its disk for ever, its life while the power is on. Its engine's session tells it."""
@@ -136,6 +142,17 @@ class _Place(Site):
         self._went_down()
         self._attempts.stop()
         driver.fleet.gauges.online -= 1
+
+    def end(self, phases_end_s: float) -> None:
+        """The run is over: count what is under way."""
+        if self.device is None:
+            return
+        now = self.moment(self.driver.clocks.now())
+        self._attempts.give_up(phases_end_s, now.monotonic_s)
+        ask = self._busy
+        if ask is not None:
+            operation = OPERATIONS[ask.operation] if self._receipt_due_s == _NEVER_S else MqttOperation.RECEIPT
+            self._count(operation, OutcomeClass.TIMEOUT, ask, self._sent_s, now)
 
     def sample(self, *, on: bool) -> None:
         if self.device is not None:
@@ -266,6 +283,7 @@ class _Place(Site):
     def _publish(self, ask: Ask) -> None:
         self._busy = ask
         driver = self.driver
+        self._sent_s = driver.clocks.monotonic()
         body = ask.body or b""
         driver.engine.publish(self.index, ask.target, body, _Publication(self, ask), driver.timeout_s)
         if ask.copies:

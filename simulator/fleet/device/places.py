@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from agent.core.values import Moment
 from simulator.fleet.device.body import Body
@@ -16,6 +16,8 @@ from simulator.fleet.device.virtual_device import VirtualDevice
 from simulator.fleet.engine.wheel import Timer
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.signals.base import Individual
+
+_NEVER_S: Final = float("inf")
 
 
 class Place(Protocol):
@@ -104,6 +106,10 @@ class Places(Generic[AnyPlace]):
         places: of the devices, in their order.
         first_index: of the first of them, in the fleet: another worker has the others.
         gauges: what the devices are at.
+
+    Attributes:
+        phases_end_s: when the phases were over; infinite before.
+        is_over: see :meth:`end`.
     """
 
     def __init__(self, places: Sequence[AnyPlace], first_index: int, gauges: Gauges) -> None:
@@ -112,6 +118,8 @@ class Places(Generic[AnyPlace]):
         self._first = first_index
         self._sampling = True
         self._late = 0  # the place that was found unsettled last; the next look begins there
+        self.phases_end_s = _NEVER_S
+        self.is_over = False
 
     def switch_on(self, index: int) -> None:
         """Power for a device; nothing happens when it has it."""
@@ -140,6 +148,14 @@ class Places(Generic[AnyPlace]):
                 self._late = at
                 return False
         return True
+
+    def await_requests(self, before_s: float) -> None:
+        """The phases were over then, on the monotonic clock: what fell due before is waited for, and counted."""
+        self.phases_end_s = before_s
+
+    def end(self) -> None:
+        """The run is over: what is under way never ended, and counts as a timeout with what it has waited."""
+        self.is_over = True
 
     def unsettled(self) -> list[int]:
         """The devices that are on and have something to hand over."""

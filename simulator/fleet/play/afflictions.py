@@ -91,6 +91,7 @@ class Afflictions:
         self.sample = devices.sample
         self.unsettled = devices.unsettled
         self.has_settled = devices.has_settled
+        self.await_requests = devices.await_requests
         self.had_contact = devices.had_contact
         self.gauges: Callable[[], Mapping[str, float]] = devices.gauges
         self.close = devices.close

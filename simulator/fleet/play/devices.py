@@ -135,6 +135,10 @@ class Devices(Protocol):
         """Whether none has; cheap, while one is late."""
         ...
 
+    def await_requests(self, before_s: float) -> None:
+        """The phases were over at this time: what fell due before and has no answer yet keeps them unsettled."""
+        ...
+
     def had_contact(self, device: int) -> bool:
         """Whether this device ever had a list of its commands, so that nothing in the next one is history to it."""
         ...
@@ -209,6 +213,7 @@ class _CoreDevices:
         self.sample = driver.sample
         self.unsettled = driver.unsettled
         self.has_settled = driver.has_settled
+        self.await_requests = driver.await_requests
         self.had_contact = driver.had_contact
         self.lose = links.lose
         self.restore = links.state.restore
@@ -251,8 +256,9 @@ class HttpDevices(_CoreDevices):
 
     async def close(self) -> int:
         """See :class:`Devices`."""
-        self._driver.give_up(self._driver.clocks.monotonic())
+        self._driver.end()
         await self._links.close()
+        self._driver.give_up(self._driver.clocks.monotonic())
         return 0
 
 
@@ -319,6 +325,7 @@ class MqttDevices(_CoreDevices):
 
     async def close(self) -> int:
         """See :class:`Devices`."""
+        self._driver.end()
         self._driver.give_up(self._driver.clocks.monotonic())
         await self._engine.close()
         return 0
@@ -419,6 +426,9 @@ class WireDevices:
     def has_settled(self) -> bool:
         """See :class:`Devices`."""
         return not self._load.under_way
+
+    def await_requests(self, before_s: float) -> None:
+        """See :class:`Devices`: requests under way are waited for whenever they fell due."""
 
     def had_contact(self, device: int) -> bool:
         """See :class:`Devices`: no device carries anything out here."""

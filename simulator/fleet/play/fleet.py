@@ -267,6 +267,7 @@ class FleetPlay:
             troupe.restore(device)
             troupe.switch_on(device)
         troupe.sample(on=False)
+        troupe.await_requests(from_s)
         has_devices = self._job.scenario.level == "core"
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, until_s - time.monotonic())):
@@ -298,10 +299,10 @@ class FleetPlay:
             await self._network.end()
         aside = 0 if self._troupe is None else round(self._troupe.gauges().get("results_put_aside", 0.0))
         if self._troupe is not None:
-            if self._job.scenario.level == "core":  # pure load has no power to lose: what is under way never ends
+            self._recorder.undelivered += await self._troupe.close()
+            if self._job.scenario.level == "core":  # pure load has no power to lose
                 for device in self._job.devices:
                     self._troupe.switch_off(device)
-            self._recorder.undelivered += await self._troupe.close()
         if self._operator is not None:
             self._recorder.undelivered += self._operator.end()
         await self._operator_engine.close()

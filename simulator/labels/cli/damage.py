@@ -48,7 +48,8 @@ option = partial(click.option, show_default=True, show_envvar=True)
 @option(
     "--must-fail",
     type=click.Path(path_type=Path),
-    help="Folder for labels that must not scan: per kind the mildest picture that no decoder to be had reads.",
+    help="Folder for labels that must not scan: per kind the mildest picture that none of the decoders asked reads; "
+    "its manifest names them.",
 )
 @option(
     "--jsqr",

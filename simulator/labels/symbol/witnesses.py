@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import os
 import shutil
 import struct
 import subprocess
@@ -19,7 +20,10 @@ from typing import IO, Any, Final, cast
 from simulator.labels.errors import LabelError
 from simulator.labels.symbol.decoders import Decoder, GrayImage
 
-WECHAT_FIX: Final = "WeChat's detector: pip uninstall opencv-python-headless; pip install 'device-agent[opencv]'"
+WECHAT_FIX: Final = (
+    "WeChat's detector: pip uninstall opencv-python-headless opencv-contrib-python-headless, both of which are cv2; "
+    "then pip install 'device-agent[opencv]'"
+)
 JSQR_FIX: Final = "jsQR: npm install jsqr, and --jsqr with the folder of its node_modules"
 _SCRIPT: Final = r"""
 const jsqr = require(process.argv[1]);
@@ -96,6 +100,7 @@ class JsQr:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            env={"PATH": os.environ.get("PATH", "")},  # code of others: no key out of this environment is its business
         )
         self._ask, self._answers = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
         self.close = weakref.finalize(self, _end, process)

@@ -242,7 +242,7 @@ def test_the_attacks_are_attacks_since_a_device_that_checks_nothing_runs_them(tm
         return parse_body(envelope.key_id, envelope.body)
 
     rules = make_rules(KEY, SECOND)
-    gullible = dataclasses.replace(rules, seals=dataclasses.replace(rules.seals, open=believe))
+    gullible = dataclasses.replace(rules, signatures=dataclasses.replace(rules.signatures, open=believe))
     device = Device(tmp_path, gullible)
     try:
         _, payloads = next(mutations(random.Random(1)))

@@ -34,13 +34,13 @@ from gateway.desk import Desk
 from gateway.devices.roster import Roster
 from gateway.housekeeping import Housekeeper
 from gateway.ports import Hints, NewReading, Transport, UnknownDevice
-from gateway.service.commands import CommandErrands
+from gateway.service.commands import CommandRequests
 from gateway.service.events import EventService
 from gateway.service.meter import Meter, MeteredTransport
 from gateway.service.offer import Offer
-from gateway.service.readings import ReadingErrands
-from gateway.service.results import ResultErrands
-from gateway.service.worker import Errands, Trouble, Worker
+from gateway.service.readings import ReadingRequests
+from gateway.service.results import ResultRequests
+from gateway.service.worker import RequestSource, RetryGate, Worker
 from gateway.store.command_rows import OPEN_MAX
 from gateway.store.schema import FILE_NAME
 from gateway.store.service import StoreService
@@ -52,7 +52,7 @@ EVERYTHING = tuple(sorted(extensions.ALL))
 
 
 class Side:
-    """Store, desk and the errands; ``answer`` is the service."""
+    """Store, desk and the source; ``answer`` is the service."""
 
     def __init__(
         self,
@@ -80,26 +80,26 @@ class Side:
             self.store, self.board, self.clock, hints=lambda _: Hints(60.0), on_arrived=self.arrived.append
         )
         self.offer = Offer(self.client, self.clock, on_change=lambda: None, dialect=dialect, store=self.store)
-        self.results = ResultErrands(self.client, self.offer, self.store, self.clock)
+        self.results = ResultRequests(self.client, self.offer, self.store, self.clock)
         self.readings = self._readings()
         service_clock = ServiceClock(self.clock, trust_wall=True)
         self.client.connection.on_date = service_clock.observe
-        self.commands = CommandErrands(
+        self.commands = CommandRequests(
             self.client,
             desk=self.desk,
             polling=FairPolling(FairIntervals()),
             clock=self.clock,
             service_clock=service_clock,
-            trouble=self.trouble("commands"),
+            gate=self.gate("commands"),
             wake=lambda: None,
             offer=self.offer,
         )
 
-    def trouble(self, name: str) -> Trouble:
-        return Trouble(name, self.clock, self.health, lambda: 0.5, 300.0)
+    def gate(self, name: str) -> RetryGate:
+        return RetryGate(name, self.clock, self.health, lambda: 0.5, 300.0)
 
-    def worker(self, errands: Errands[Any]) -> Worker:
-        return Worker(errands, self.meter, self.clock, self.trouble(errands.name))
+    def worker(self, source: RequestSource[Any]) -> Worker:
+        return Worker(source, self.meter, self.clock, self.gate(source.name))
 
     def run(self, worker: Worker, for_s: float = 30.0) -> None:
         """Do what falls due within this time, moving the clock from one due moment to the next."""
@@ -133,14 +133,14 @@ class Side:
         assert self.store.stop(60)
         self.client.close()
 
-    def _readings(self) -> ReadingErrands:
-        return ReadingErrands(
+    def _readings(self) -> ReadingRequests:
+        return ReadingRequests(
             self.client,
             self.offer,
             store=self.store,
             desk=self.desk,
             clock=self.clock,
-            trouble=self.trouble("readings"),
+            gate=self.gate("readings"),
             policy=self.policy,
             gather_s=1.0,
         )
@@ -769,7 +769,7 @@ class TestEvents:
             fetches=lambda _device_id: True,
             meter=side.meter,
             clock=side.clock,
-            trouble=side.trouble("events"),
+            gate=side.gate("events"),
         )
         events.step()
         assert [each["id"] for each in side.desk.open_commands("d1").records] == ["r7"]

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.adapters.sqlite_store import SqliteStore
-from agent.adapters.store.drafts import to_draft
+from agent.adapters.store.encoded_readings import to_draft
 from agent.adapters.store.status import read_status
 from agent.core.outbox import Bounds, WhenFull
 from agent.core.values import Priority, Reading, SendOutcome, StoredReading

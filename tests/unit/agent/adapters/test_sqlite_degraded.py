@@ -359,7 +359,7 @@ def test_a_reserve_that_cannot_be_had_says_so(tmp_path):
     assert not Reserve(tmp_path / "nowhere" / "reserve", 64 * KIB).take()
 
 
-# --- the rider ----------------------------------------------------------------------------------------------------
+# --- the piggyback ----------------------------------------------------------------------------------------------------
 
 
 class Passenger:
@@ -367,11 +367,11 @@ class Passenger:
         self.value: str | None = "1"
         self.arrivals = threading.Semaphore(0)
 
-    def board(self, *, last: bool = False) -> tuple[str, str] | None:
+    def pending(self, *, last: bool = False) -> tuple[str, str] | None:
         value = "last" if last else self.value
         return None if value is None else ("passenger", value)
 
-    def arrived(self) -> None:
+    def committed(self) -> None:
         self.value = None
         self.arrivals.release()
 
@@ -379,7 +379,7 @@ class Passenger:
 def test_a_rider_goes_with_the_first_commit_and_causes_none_but_the_last(tmp_path):
     passenger = Passenger()
     path = tmp_path / "agent.db"
-    service = StoreService(path, clock=FakeClock(), rider=passenger)
+    service = StoreService(path, clock=FakeClock(), piggyback=passenger)
     service.start()
     assert service.journal.setting("passenger") is None
     service.journal.put_setting("a", "1")

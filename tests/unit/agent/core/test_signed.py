@@ -99,7 +99,7 @@ def test_where_signing_is_accepted_an_unsigned_command_runs_unless_its_handler_a
 
 
 def test_where_signing_is_off_an_envelope_is_refused_and_says_what_to_do(device):
-    device.rules = dataclasses.replace(device.rules, seals=None)
+    device.rules = dataclasses.replace(device.rules, signatures=None)
     assert device.take_one(sign(KEY, 1), "a") == "signature_not_accepted"
     assert "commands.signing.mode" in device.told["a"]
     assert device.take_one({"command": "ping", "signed_command": {}}) == "signature_not_accepted"
@@ -181,9 +181,11 @@ def test_a_command_that_is_over_is_not_looked_at(device):
 
 def test_the_limit_counts_for_the_envelope_and_nothing_above_it_is_verified(device):
     opened = []
-    seals = dataclasses.replace(device.rules.seals, open=opened.append)
+    signatures = dataclasses.replace(device.rules.signatures, open=opened.append)
     payload = sign(KEY, 1)
-    device.rules = dataclasses.replace(device.rules, seals=seals, max_payload_bytes=command_of(payload).size_bytes - 1)
+    device.rules = dataclasses.replace(
+        device.rules, signatures=signatures, max_payload_bytes=command_of(payload).size_bytes - 1
+    )
     assert device.take_one(payload) == "payload_too_large"
     assert not opened
 

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from agent.handlers import beneath
+from agent.handlers import openat_write
 from agent.handlers.base import HandlerFailed, HandlerRejected
-from agent.handlers.beneath import OutOfBounds, parts_below
 from agent.handlers.loaded import InvalidPayload, LoadedHandler
+from agent.handlers.openat_write import OutOfBounds, parts_below
 from agent.handlers.write_file import WriteFile
 
 
@@ -122,7 +122,7 @@ class TestRefused:
             (folder / name).rmdir()
             (folder / name).symlink_to(tmp_path / "outside")
 
-        monkeypatch.setattr(beneath.os, "mkdir", swap)
+        monkeypatch.setattr(openat_write.os, "mkdir", swap)
         assert code_of(write, folder / "in" / "a", _make_folders=True) == "path_not_allowed"
         assert names_in(tmp_path / "outside") == []
 
@@ -153,7 +153,7 @@ class TestRefused:
 
     def test_a_file_of_another_user(self, write, folder, monkeypatch):
         (folder / "a").write_text("theirs")
-        monkeypatch.setattr(beneath.os, "geteuid", lambda: 424242)
+        monkeypatch.setattr(openat_write.os, "geteuid", lambda: 424242)
         assert code_of(write, folder / "a") == "path_not_allowed"
         assert (folder / "a").read_text() == "theirs"
 
@@ -175,7 +175,7 @@ class TestRefused:
         def full(_fd: int) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(beneath.os, "fsync", full)
+        monkeypatch.setattr(openat_write.os, "fsync", full)
         assert code_of(write, folder / "a") == "not_written"
         assert names_in(folder) == ["a"]
         assert (folder / "a").read_text() == "old"

@@ -9,7 +9,7 @@ import pytest
 from agent.errors import LockedOut, Offline, TakenOver
 from agent.runtime.broker_watch import BrokerWatch
 from agent.runtime.health import Health
-from agent.runtime.patience import Patience
+from agent.runtime.retry_policy import RetryPolicy
 from tests.fakes import FakeClock
 
 AWAY = Offline("unreachable", "nobody listens")
@@ -64,9 +64,9 @@ def test_a_fight_for_the_id_is_not_told_at_each_of_its_rounds_and_stays_in_the_s
 
 @pytest.mark.parametrize("error", [LockedOut("unauthorized", "wrong token"), TakenOver("taken_over", "another client")])
 def test_who_is_not_let_in_waits_long_and_ever_longer(error):
-    patience = Patience(lambda: 0.5, base_s=1.0, cap_s=60.0)
-    waits_s = [patience.failed(error) for _ in range(8)]
+    retry_policy = RetryPolicy(lambda: 0.5, base_s=1.0, cap_s=60.0)
+    waits_s = [retry_policy.failed(error) for _ in range(8)]
     assert waits_s[0] >= 30
     assert waits_s == sorted(waits_s)
     assert waits_s[-1] <= 900
-    assert patience.failed(AWAY) <= 60
+    assert retry_policy.failed(AWAY) <= 60

@@ -12,11 +12,11 @@ from agent.core.run_limits import RunLimits
 from agent.core.values import Command, CommandState, Contract, JournalEntry, Moment, Outcome, OutcomeStatus, Report
 from agent.runtime import jobs
 from agent.runtime.dispatcher import Dispatcher
-from agent.runtime.errands import Errand, LaneParts
 from agent.runtime.health import Health
 from agent.runtime.intake import resume
 from agent.runtime.jig import Jig
 from agent.runtime.jobs import Attempt, Ended, Job, JobRunner
+from agent.runtime.lane_items import LaneItem, LaneParts
 from agent.runtime.lanes import Lane
 from tests.factories import make_command, make_entry
 from tests.fakes import FakeClock, FakeJournal
@@ -222,7 +222,7 @@ def test_nothing_runs_that_cannot_be_journaled(caplog):
     bench.journal.admit([entry])
     bench.journal.fault = "the disk is full"
     bench.parts.stopping.set()  # so that the lane does not wait for the disk
-    Lane("ping", bench.parts, bench.dispatcher)._take(Errand(entry, "ping"))
+    Lane("ping", bench.parts, bench.dispatcher)._take(LaneItem(entry, "ping"))
     assert bench.runs == []
     assert bench.state("c1") is CommandState.RECEIVED
     assert "the disk is full" in caplog.text

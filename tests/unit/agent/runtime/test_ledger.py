@@ -38,24 +38,24 @@ def test_seven_days_are_kept():
 def test_it_boards_once_an_hour_and_only_when_something_changed():
     bench = Bench()
     bench.ledger.count(1, 1)
-    assert bench.ledger.board() is None
+    assert bench.ledger.pending() is None
     bench.clock.advance(3600.0)
-    first = bench.ledger.board()
+    first = bench.ledger.pending()
     assert first == (SETTING, '{"2026-01-01":[1,1,0]}')
     # The commit failed: it boards again.
-    assert bench.ledger.board() == first
-    bench.ledger.arrived()
-    assert bench.ledger.board() is None
-    assert bench.ledger.board(last=True) is None
+    assert bench.ledger.pending() == first
+    bench.ledger.committed()
+    assert bench.ledger.pending() is None
+    assert bench.ledger.pending(last=True) is None
     bench.ledger.count(1, 1)
-    assert bench.ledger.board() is None
-    assert bench.ledger.board(last=True) is not None
+    assert bench.ledger.pending() is None
+    assert bench.ledger.pending(last=True) is not None
 
 
 def test_a_restart_goes_on_counting():
     bench = Bench()
     bench.ledger.count(10, 20)
-    _, text = bench.ledger.board(last=True) or ("", "")
+    _, text = bench.ledger.pending(last=True) or ("", "")
     again = Bench(bench.clock)
     again.ledger.load(text)
     again.ledger.count(1, 2)

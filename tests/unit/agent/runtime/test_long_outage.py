@@ -12,8 +12,8 @@ from agent.core.values import Priority, Report, SendOutcome, StoredReading
 from agent.errors import TransportError
 from agent.runtime.health import Health
 from agent.runtime.jig import Jig
-from agent.runtime.patience import Patience
 from agent.runtime.reading_uplink import ReadingUplink
+from agent.runtime.retry_policy import RetryPolicy
 from tests.factories import make_reading
 from tests.fakes import FakeClock
 
@@ -70,7 +70,7 @@ def test_three_days_offline_lose_nothing_come_in_order_and_cost_no_memory(tmp_pa
             journal=store.journal,
             outbox=store.outbox,
             clock=clock,
-            patience=Patience(lambda: 0.99),
+            retry_policy=RetryPolicy(lambda: 0.99),
             health=Health(clock),
         )
         jig = Jig(uplink, clock)

@@ -4,8 +4,8 @@ from agent.core.outbox import Bounds
 from agent.errors import Offline, TransportError, Unauthorized
 from agent.runtime.health import Health
 from agent.runtime.jig import Jig
-from agent.runtime.patience import Patience
 from agent.runtime.reading_uplink import IN_FLIGHT, ReadingUplink
+from agent.runtime.retry_policy import RetryPolicy
 from tests.factories import make_reading
 from tests.fakes import FakeClock, FakeStore, FakeUplink
 
@@ -37,7 +37,7 @@ class Bench:
             journal=self.store,
             outbox=self.store,
             clock=self.clock,
-            patience=Patience(lambda: 0.5),
+            retry_policy=RetryPolicy(lambda: 0.5),
             health=self.health,
             on_server_time=self.times.append,
             batch_size=self.batch_size,

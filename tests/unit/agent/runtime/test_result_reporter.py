@@ -23,8 +23,8 @@ from agent.errors import (
 )
 from agent.runtime.health import Health
 from agent.runtime.jig import Jig
-from agent.runtime.patience import Patience
 from agent.runtime.result_reporter import ResultReporter
+from agent.runtime.retry_policy import RetryPolicy
 from tests.factories import make_entry, make_outcome
 from tests.fakes import FakeClock, FakeStore, FakeUplink
 
@@ -44,7 +44,7 @@ class Bench:
             uplink=self.uplink,
             journal=self.store,
             clock=self.clock,
-            make_patience=lambda: Patience(lambda: 0.5),
+            make_retry_policy=lambda: RetryPolicy(lambda: 0.5),
             health=self.health,
             on_server_time=self.times.append,
             expects_place=expects_place,

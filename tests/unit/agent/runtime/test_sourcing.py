@@ -7,7 +7,7 @@ from agent.core.values import CommandPoll
 from agent.errors import Offline, RateLimited, StorageError, TransportError, Unauthorized, UnexpectedAnswer
 from agent.runtime.health import Health
 from agent.runtime.jig import Jig
-from agent.runtime.patience import Patience
+from agent.runtime.retry_policy import RetryPolicy
 from agent.runtime.sensing import IntervalChanged
 from agent.runtime.sourcing import SourceService
 from tests.factories import make_command
@@ -33,7 +33,7 @@ class Bench:
             wait_s=lambda: self.wait_s,
             is_busy=lambda: is_busy,
             clock=self.clock,
-            patience=Patience(lambda: 0.5),
+            retry_policy=RetryPolicy(lambda: 0.5),
             health=self.health,
             on_server_time=self.times.append,
             fraction=lambda: 0.5,

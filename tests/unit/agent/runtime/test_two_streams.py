@@ -20,9 +20,9 @@ from agent.errors import (
 )
 from agent.runtime.health import Health
 from agent.runtime.jig import Jig
-from agent.runtime.patience import Patience
 from agent.runtime.reading_uplink import ReadingUplink
 from agent.runtime.result_reporter import ResultReporter
+from agent.runtime.retry_policy import RetryPolicy
 from agent.runtime.service import ServiceThread
 from tests.factories import make_entry, make_outcome, make_reading
 from tests.fakes import FakeClock, FakeStore, FakeUplink
@@ -68,7 +68,7 @@ class Bench:
             journal=self.store,
             outbox=self.store,
             clock=self.clock,
-            patience=Patience(lambda: 0.5),
+            retry_policy=RetryPolicy(lambda: 0.5),
             health=self.health,
             settle_s=0.0,
         )
@@ -76,7 +76,7 @@ class Bench:
             uplink=self.uplink,
             journal=self.store,
             clock=self.clock,
-            make_patience=lambda: Patience(lambda: 0.5),
+            make_retry_policy=lambda: RetryPolicy(lambda: 0.5),
             health=self.health,
         )
 

@@ -9,7 +9,7 @@ from agent.errors import RateLimited, TransportError
 from simulator.fleet.device.driver import Clocks, Driver, Member
 from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.model import DeviceModel, Fleetwide
-from simulator.fleet.device.patience import Patience
+from simulator.fleet.device.retry_policy import RetryPolicy
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.wheel import Wheel
 
@@ -73,12 +73,12 @@ def test_the_devices_are_dealt_out_over_the_keys_by_their_number_in_every_worker
 
 
 def test_a_device_waits_as_long_as_the_service_asks_for():
-    assert Patience(Backoff(), lambda: 0.5).failed(LIMITED) >= 40.0
+    assert RetryPolicy(Backoff(), lambda: 0.5).failed(LIMITED) >= 40.0
 
 
 @pytest.mark.parametrize("failures", [1, 50])
 def test_a_defiant_device_goes_on_in_a_second_however_often_it_was_told(failures):
-    patience = Patience(Backoff(), lambda: 0.5, defies_limit=True)
+    retry_policy = RetryPolicy(Backoff(), lambda: 0.5, defies_limit=True)
     for _ in range(failures):
-        assert patience.failed(LIMITED) == 1.0
-    assert Patience(Backoff(base_s=8.0), lambda: 0.5, defies_limit=True).failed(TransportError("x")) == 4.0
+        assert retry_policy.failed(LIMITED) == 1.0
+    assert RetryPolicy(Backoff(base_s=8.0), lambda: 0.5, defies_limit=True).failed(TransportError("x")) == 4.0

@@ -71,7 +71,7 @@ class Play:
             observer=RecordingObserver(),
             clocks=Clocks(self.clock.time, lambda: START_S + self.clock.time()),
         )
-        for name in ("lose", "restore", "afflict", "is_afflicted", "arrive", "gauges", "close"):
+        for name in ("lose", "restore", "afflict", "is_afflicted", "arrive", "gauges", "close", "await_requests"):
             setattr(self, name, None)
         self.has_settled = self.driver.has_settled
         self.unsettled, self.sample = self.driver.unsettled, self.driver.sample

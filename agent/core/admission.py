@@ -8,7 +8,7 @@ from agent.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Crowd:
+class AdmissionLimit:
     """How many commands are in each lane, counted on with each that is admitted.
 
     Attributes:

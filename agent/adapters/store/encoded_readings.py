@@ -10,7 +10,7 @@ from agent.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class EncodedReading:
     """A reading on its way into the store, with its JSON text."""
 
     at: Moment
@@ -18,14 +18,14 @@ class Draft:
     priority: Priority = Priority.NORMAL
 
 
-def to_draft(reading: Reading) -> Draft:
+def to_draft(reading: Reading) -> EncodedReading:
     """The reading with its JSON text.
 
     Raises:
         ValueError: a value is not a finite number.
     """
     body = json.dumps(reading.values, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return Draft(reading.at, body, reading.priority)
+    return EncodedReading(reading.at, body, reading.priority)
 
 
 def to_values(body: str) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Log lines that would repeat: told once, then again only after a while with their count, and once when it is over."""
+"""Log lines that would repeat: written once, then again after a while with their count, and once when it is over."""
 
 from __future__ import annotations
 
@@ -10,59 +10,59 @@ from agent.frozen import dataclass
 
 HOURLY_S: Final = 3600.0
 _MINUTE_S: Final = 60.0
-# So many different complaints are remembered; beyond it the oldest is forgotten and may be told anew.
+# So many different failures are remembered; beyond it the oldest is forgotten and may be reported anew.
 _MOST: Final = 256
 
 
 @dataclass(slots=True)
-class _Told:
+class _Reported:
     at_s: float
     unsaid: int = 0
 
 
-class Complaints:
-    """One service's complaints. Used from that service's thread only.
+class FailureLog:
+    """One service's failures. Used from that service's thread only.
 
     Args:
         log: where to.
         monotonic: seconds on the monotonic clock.
-        every_s: how soon the same complaint may be told again, seconds.
+        every_s: how soon the same failure may be reported again, seconds.
     """
 
     def __init__(self, log: logging.Logger, monotonic: Callable[[], float], every_s: float) -> None:
         self._log = log
         self._monotonic = monotonic
         self._every_s = every_s
-        self._told: dict[str, _Told] = {}
+        self._reported: dict[str, _Reported] = {}
 
-    def tell(self, topic: str, text: str, *, every_s: float | None = None, level: int = logging.WARNING) -> bool:
-        """Tell it unless it was told lately.
+    def report(self, topic: str, text: str, *, every_s: float | None = None, level: int = logging.WARNING) -> bool:
+        """Write a line unless the same failure was reported lately.
 
         Args:
-            topic: what makes two complaints the same.
+            topic: what makes two failures the same.
             text: one line: what happened, and what to do about it.
-            every_s: instead of the usual time between two tellings.
+            every_s: instead of the usual time between two lines.
             level: of the line.
 
         Returns:
             True when a line was written.
         """
         now_s = self._monotonic()
-        told = self._told.get(topic)
-        if told is not None and now_s - told.at_s < (self._every_s if every_s is None else every_s):
-            told.unsaid += 1
+        last = self._reported.get(topic)
+        if last is not None and now_s - last.at_s < (self._every_s if every_s is None else every_s):
+            last.unsaid += 1
             return False
-        again = f" (and {told.unsaid} times more since the last line)" if told is not None and told.unsaid else ""
+        again = f" (and {last.unsaid} times more since the last line)" if last is not None and last.unsaid else ""
         self._log.log(level, "%s%s", text, again)
-        self._told.pop(topic, None)
-        self._told[topic] = _Told(now_s)
-        if len(self._told) > _MOST:
-            del self._told[next(iter(self._told))]
+        self._reported.pop(topic, None)
+        self._reported[topic] = _Reported(now_s)
+        if len(self._reported) > _MOST:
+            del self._reported[next(iter(self._reported))]
         return True
 
-    def settle(self, topic: str, text: str) -> bool:
-        """It is over: tell so, if it was ever told. True when a line was written."""
-        if self._told.pop(topic, None) is None:
+    def recovered(self, topic: str, text: str) -> bool:
+        """The failure is over: say so, if it was ever reported. True when a line was written."""
+        if self._reported.pop(topic, None) is None:
             return False
         self._log.info("%s", text)
         return True

@@ -1,4 +1,4 @@
-"""What the dispatcher and the lanes share: a command's errand, and what all lanes have.
+"""What the dispatcher and the lanes share: a command's item, and what all lanes have.
 
 Apart from :mod:`agent.runtime.lanes`, which is imported with the first command.
 """
@@ -50,7 +50,7 @@ class CancelSwitch:
             wake()
 
 
-class Errand:
+class LaneItem:
     """A command on its way through its lane. Shared with the dispatcher, which guards ``began`` and ``settled``.
 
     Attributes:
@@ -86,7 +86,7 @@ class LaneParts:
         on_finished: this command's result waits to be reported.
         on_progress: how a running command goes; may be lost.
         wall_of: when a moment was, epoch seconds; None when nobody can say.
-        holds: True for an errand that must not begin yet; whoever says so dispatches it again.
+        holds: True for an item that must not begin yet; whoever says so dispatches it again.
         progress_every_s: one report of progress in this time at most, for each command, seconds.
     """
 

@@ -2,61 +2,61 @@ from __future__ import annotations
 
 import logging
 
-from agent.runtime.complaints import Complaints, LineRate
+from agent.runtime.failure_log import FailureLog, LineRate
 from agent.runtime.health import Health
 from tests.fakes import FakeClock
 
 
-def make(clock: FakeClock) -> Complaints:
-    return Complaints(logging.getLogger("complaints"), lambda: clock.now().monotonic_s, 300.0)
+def make(clock: FakeClock) -> FailureLog:
+    return FailureLog(logging.getLogger("failures"), lambda: clock.now().monotonic_s, 300.0)
 
 
-def test_the_same_complaint_is_told_once_and_then_with_its_count(caplog):
+def test_the_same_failure_is_reported_once_and_then_with_its_count(caplog):
     clock = FakeClock()
-    complaints = make(clock)
-    assert complaints.tell("network", "it is down")
+    failure_log = make(clock)
+    assert failure_log.report("network", "it is down")
     for _ in range(5):
         clock.advance(10)
-        assert not complaints.tell("network", "it is down")
+        assert not failure_log.report("network", "it is down")
     clock.advance(300)
-    assert complaints.tell("network", "it is down")
+    assert failure_log.report("network", "it is down")
     assert [record.message for record in caplog.records] == [
         "it is down",
         "it is down (and 5 times more since the last line)",
     ]
 
 
-def test_different_complaints_do_not_hide_each_other(caplog):
-    complaints = make(FakeClock())
-    complaints.tell("a", "one")
-    complaints.tell("b", "two")
+def test_different_failures_do_not_hide_each_other(caplog):
+    failure_log = make(FakeClock())
+    failure_log.report("a", "one")
+    failure_log.report("b", "two")
     assert [record.message for record in caplog.records] == ["one", "two"]
 
 
-def test_an_hourly_complaint_is_told_hourly(caplog):
+def test_an_hourly_failure_is_reported_hourly(caplog):
     clock = FakeClock()
-    complaints = make(clock)
+    failure_log = make(clock)
     for _ in range(24 * 60):
-        complaints.tell("keys", "wrong keys", every_s=3600)
+        failure_log.report("keys", "wrong keys", every_s=3600)
         clock.advance(60)
     assert len(caplog.records) == 24
 
 
-def test_the_end_is_told_only_of_what_was_told(caplog):
+def test_the_end_is_reported_only_of_what_was_reported(caplog):
     caplog.set_level(logging.INFO)
-    complaints = make(FakeClock())
-    assert not complaints.settle("network", "it is up")
-    complaints.tell("network", "it is down")
-    assert complaints.settle("network", "it is up")
-    assert not complaints.settle("network", "it is up")
+    failure_log = make(FakeClock())
+    assert not failure_log.recovered("network", "it is up")
+    failure_log.report("network", "it is down")
+    assert failure_log.recovered("network", "it is up")
+    assert not failure_log.recovered("network", "it is up")
     assert [record.message for record in caplog.records] == ["it is down", "it is up"]
 
 
-def test_ten_thousand_different_complaints_take_bounded_memory():
-    complaints = make(FakeClock())
+def test_ten_thousand_different_failures_take_bounded_memory():
+    failure_log = make(FakeClock())
     for number in range(10_000):
-        complaints.tell(f"topic {number}", "text")
-    assert len(complaints._told) <= 256
+        failure_log.report(f"topic {number}", "text")
+    assert len(failure_log._reported) <= 256
 
 
 def test_health_tells_a_change_of_state_and_keeps_since_when():

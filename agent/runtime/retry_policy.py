@@ -24,15 +24,15 @@ from agent.errors import (
     Unauthorized,
     UnexpectedAnswer,
 )
-from agent.runtime.complaints import HOURLY_S
+from agent.runtime.failure_log import HOURLY_S
 
 # Wrong keys do not mend themselves in seconds, and a service may lock out whoever keeps trying.
 _UNAUTHORIZED_BASE_S: Final = 60.0
 _UNAUTHORIZED_CAP_S: Final = 900.0
 
 
-class Patience:
-    """One connection's patience. Used from one thread.
+class RetryPolicy:
+    """When one connection is tried again. Used from one thread.
 
     Args:
         fraction: random numbers in [0, 1).

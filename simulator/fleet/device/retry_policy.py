@@ -21,7 +21,7 @@ _DEFIANT_S: Final = 2.0
 _LOCKED_OUT: Final = Backoff(base_s=60.0, cap_s=900.0)
 
 
-class Patience:
+class RetryPolicy:
     """One channel's row of failures.
 
     Args:
