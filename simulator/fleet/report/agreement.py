@@ -22,6 +22,8 @@ from simulator.fleet.report.writing import RUN_FILE, SECONDS_FILE, read_seconds
 from simulator.yaml_document import read_document
 
 _SHOWN: Final = 5
+_LOOKED_AT: Final = 1_000_000
+"""Missing seconds of one hole that are looked at one by one: eleven days."""
 
 
 class Agreement:
@@ -37,6 +39,7 @@ class Agreement:
         self._folder = folder
         self._totals = Totals()
         self._missing: list[int] = []
+        self._uncounted = 0
         # At least as many as the run lasted; workers may have had their last words later.
         self._seconds = max(record.seconds, math.ceil(record.duration_s))
 
@@ -65,18 +68,18 @@ class Agreement:
         return tuple(found or self._judged_otherwise())
 
     def _note_missing(self, until: int) -> None:
-        gaps = self._record.gaps
+        gaps, begin = self._record.gaps, self._totals.last_second + 1
+        end = min(until, begin + _LOOKED_AT)  # a damaged number may be any
+        self._uncounted += max(0, until - end)
         self._missing += [
-            second
-            for second in range(self._totals.last_second + 1, until)
-            if not any(gap.from_s <= second < gap.to_s for gap in gaps)
+            second for second in range(begin, end) if not any(gap.from_s <= second < gap.to_s for gap in gaps)
         ]
 
     def _lacking(self) -> Iterator[str]:
         if self._missing:
             whole = max(self._seconds, self._totals.last_second + 1)
             yield (
-                f"{SECONDS_FILE} lacks {len(self._missing):,} of {plural(whole, 'second')} "
+                f"{SECONDS_FILE} lacks {len(self._missing) + self._uncounted:,} of {plural(whole, 'second')} "
                 f"({_few([str(each) for each in self._missing])}), and no gap of the run accounts for them"
             )
 
