@@ -435,7 +435,7 @@ def _gateway_request(raw: bytes) -> None:
         raise AssertionError("the body is not read here")
 
     scope = {"method": "GET", "raw_path": path, "query_string": query, "headers": headers, "client": None}
-    request = Request(scope, receive, 1.0)  # type: ignore[arg-type] - a scope is a mapping
+    request = Request(scope, receive)  # type: ignore[arg-type] - a scope is a mapping
     for index in range(len(request.segments)):
         with contextlib.suppress(Fault):
             request.id_at(index)

@@ -83,7 +83,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryPolicy:
     """How long a quota may hold the run up.
 
     Attributes:
@@ -98,7 +98,7 @@ class Patience:
 def ask_all(
     connection: Asker,
     entries: Sequence[Entry],
-    patience: Patience,
+    retry_policy: RetryPolicy,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Asked, ...]:
     """Send each payload once and judge its answer.
@@ -110,18 +110,18 @@ def ask_all(
     """
     asked: list[Asked] = []
     for number, entry in enumerate(entries, start=1):
-        asked.append(_ask(connection, entry, patience, first=number == 1))
+        asked.append(_ask(connection, entry, retry_policy, first=number == 1))
         if on_progress:
             on_progress(number, len(entries))
     return tuple(asked)
 
 
-def _ask(connection: Asker, entry: Entry, patience: Patience, *, first: bool) -> Asked:
+def _ask(connection: Asker, entry: Entry, retry_policy: RetryPolicy, *, first: bool) -> Asked:
     expected = entry.case.expected
     if expected is None:
         return Asked(entry, Outcome.NOT_SENT)
     try:
-        answer = _send(connection, entry.case.request, patience)
+        answer = _send(connection, entry.case.request, retry_policy)
     except (Unauthorized, Forbidden):
         raise
     except ErrorAnswer as error:
@@ -135,7 +135,7 @@ def _ask(connection: Asker, entry: Entry, patience: Patience, *, first: bool) ->
     return _judge_answer(entry, answer)
 
 
-def _send(connection: Asker, body: bytes, patience: Patience) -> Answer:
+def _send(connection: Asker, body: bytes, retry_policy: RetryPolicy) -> Answer:
     """One payload, sent again while only the quota is in its way."""
     waited_s = 0.0
     while True:
@@ -143,9 +143,9 @@ def _send(connection: Asker, body: bytes, patience: Patience) -> Answer:
             return connection.request("POST", paths.SCAN_QR, body=body)
         except RateLimited as limit:
             wait_s = _PATIENCE_S if limit.retry_after_s is None else max(0.1, limit.retry_after_s)
-            if waited_s + wait_s > patience.max_wait_s:
+            if waited_s + wait_s > retry_policy.max_wait_s:
                 raise
-        patience.sleep(wait_s)
+        retry_policy.sleep(wait_s)
         waited_s += wait_s
 
 

@@ -14,7 +14,7 @@ from agent.wire.client import ServiceClient
 from agent.wire.qr.keys import LabelSigner, read_label_signer
 from agent.wire.qr.link_form import host_fault
 from agent.wire.secret import Secret
-from simulator.labels.corpus.asking import Asked, Patience, ask_all, others
+from simulator.labels.corpus.asking import Asked, RetryPolicy, ask_all, others
 from simulator.labels.corpus.case import Setting
 from simulator.labels.corpus.collection import Entry, collect
 from simulator.labels.corpus.folder import WrittenCorpus, write_corpus
@@ -104,7 +104,7 @@ def run_corpus(
             )
         asked = None
         if client is not None:
-            asked = ask_all(client.connection, entries, Patience(sleep, options.max_wait_s), on_progress)
+            asked = ask_all(client.connection, entries, RetryPolicy(sleep, options.max_wait_s), on_progress)
     return CorpusRun(entries, written, asked, options.any_refusal)
 
 

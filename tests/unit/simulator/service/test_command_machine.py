@@ -72,9 +72,10 @@ class CommandMachine(RuleBasedStateMachine):
         self._lapse()
         with self.database.writing(self.writer):
             commands.end_overdue(self.writer, self.now_ms)
-            rows = commands.list_page(
+            found = commands.list_page(
                 self.writer, self.device.seq, commands.OPEN, ascending=True, after=None, limit=limit
-            )[:limit]
+            )
+            rows = list(found)[:limit]
             commands.deliver(self.writer, rows, self.now_ms)
         listed = [command for command in self.model if command.status in OPEN][:limit]
         assert [row.id for row in rows] == [command.id for command in listed]
