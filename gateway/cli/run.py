@@ -28,8 +28,10 @@ def run(config_path: Path) -> None:
     SIGHUP takes over device tokens, the certificate and the log level as they are now; for anything else the log says
     that a restart is needed.
     """
+    from agent.process.allocator import use_one_arena
     from gateway.app import run_gateway
 
+    use_one_arena()
     with configuration_faults_end_it():
         exit_code = run_gateway(load(config_path), os.environ, lambda: load(config_path))
     sys.exit(exit_code)

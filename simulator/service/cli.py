@@ -202,7 +202,11 @@ def service_command(  # noqa: PLR0917 - click passes all of them by name
             profile=read_all(profiles) if profiles else None,
             log_level=log_level,
         )
-        from simulator.service.server import serve  # its libraries take a second: not for --help or a wrong option
+        # Its libraries take a second: not for --help or a wrong option.
+        from agent.process.allocator import use_one_arena
+        from simulator.service.server import serve
+
+        use_one_arena()
 
         serve(config, _greet)
     except ConfigurationError as exc:
