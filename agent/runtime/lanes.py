@@ -13,7 +13,7 @@ from agent.core.run_limits import RunLimits
 from agent.core.values import CommandState, Contract, JournalEntry, Outcome, OutcomeStatus
 from agent.errors import StorageError
 from agent.runtime.failure_log import FailureLog
-from agent.runtime.jobs import Attempt, Ended, Hung, Job
+from agent.runtime.jobs import Attempt, Ended, Job
 from agent.runtime.lane_items import LANE_CAPACITY, CancelSwitch, LaneItem, LaneParts, tell_outcome
 from agent.runtime.progress import Progress
 from agent.runtime.service import Actor
@@ -62,7 +62,7 @@ class Lane(Actor):
         super().__init__(f"lane:{name}")
         self._parts = parts
         self._desk = desk
-        self._hung: Hung | None = None
+        self._hung: threading.Thread | None = None
         self._failure_log = FailureLog(_log, lambda: parts.clock.now().monotonic_s, parts.repeat_after_s)
         self.patience_s = _SLACK_S
 
