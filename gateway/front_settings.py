@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.adapters.mqtt_session import Tls
-from gateway.config import HttpConfig, MqttConfig
+from gateway.config import HttpConfig, MqttFrontConfig
 from gateway.http.app import Limits
 from gateway.http.connection_limits import ConnectionLimits
 from gateway.http.front import HttpSettings
@@ -17,7 +17,7 @@ def http_settings(http: HttpConfig) -> HttpSettings:
     return HttpSettings(http.host, http.port, http.certificate, http.private_key, limits, connections)
 
 
-def mqtt_settings(mqtt: MqttConfig, client_id: str) -> MqttSettings:
+def mqtt_settings(mqtt: MqttFrontConfig, client_id: str) -> MqttSettings:
     """Where the broker is, and who the gateway is there."""
     return MqttSettings(
         host=mqtt.host,

@@ -18,7 +18,7 @@ from agent.app.sensor_look import SensorFinding, read_in_process
 from agent.config import AgentConfig
 from agent.handlers.registry import GROUP as HANDLERS
 from agent.plugins import PluginStatus, installed_entry_points, origin_of, refuse_to_load
-from agent.process.running import Ending, ProgramNotStarted, ProgramRun, run_program
+from agent.process.running import ProgramEnd, ProgramNotStarted, ProgramRun, run_program
 from agent.sensors.registry import is_installed
 
 HANDLERS_TIMEOUT_S: Final = 30.0
@@ -85,7 +85,7 @@ def _probe(
 
 
 def _how_it_ended(run: ProgramRun, timeout_s: float) -> str:
-    if run.ending is Ending.TIMED_OUT:
+    if run.ending is ProgramEnd.TIMED_OUT:
         return f"did not come to an end within {timeout_s:g} s"
     return f"ended the process that loads it ({run.describe_exit()})"
 

@@ -24,7 +24,7 @@ import pytest
 import yaml
 
 from agent.runtime.supervisor import EXIT_CRASHED
-from gateway.devices.token_file import FILE_NAME, TokenFile
+from gateway.devices.token_file import FILE_NAME, DeviceTokenFile
 from gateway.devices.tokens import make_token
 from simulator.children import program_path
 from simulator.service.server import RunningService
@@ -241,7 +241,7 @@ class Gateway(Program):
         state_dir = folder / "gateway"
         state_dir.mkdir(mode=0o700)
         token = make_token(secrets.token_bytes)
-        with TokenFile(state_dir / FILE_NAME) as file:
+        with DeviceTokenFile(state_dir / FILE_NAME) as file:
             file.issue({bench.device_id: token}, time.time())
         self.token = token.token.reveal()
         port, metrics = free_port(), free_port()
