@@ -1,24 +1,30 @@
-"""What the commands share: options, exit codes, and ways to print."""
+"""What the commands share: configuration, options, exit codes, ways to print and to end."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import click
 
-from agent.cli import CONFIG_VARIABLE
-from agent.cli.loading import EXIT_CONFIGURATION
-from agent.config.load import DEFAULT_PATH
+from agent.bounded_text import bounded
+from agent.config.load import DEFAULT_PATH, FindLayer, LoadedConfig, find_layer, load_config
+from agent.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from agent.app.checks import Finding
 
+CONFIG_VARIABLE: Final = "DEVICE_AGENT_CONFIG"
+"""Environment variable: stands for ``--config FILE``."""
+
 EXIT_CHECK_FAILED: Final = 1
+EXIT_CONFIGURATION: Final = 2
 EXIT_INCONCLUSIVE: Final = 3
 EXIT_UNREACHABLE: Final = 5
 
@@ -90,3 +96,24 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in (head, *rows):
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
         click.echo("  ".join(cells).rstrip())
+
+
+def load(config_path: Path, find_layer: FindLayer = find_layer) -> LoadedConfig:
+    """The configuration that a command works with.
+
+    Raises:
+        ConfigurationError: every fault of it.
+    """
+    is_default = config_path == DEFAULT_PATH and not config_path.exists()
+    from_environment = is_default and "DEVICE_AGENT_SERVICE__BASE_URL" in os.environ
+    return load_config(None if from_environment else config_path, os.environ, find_layer)
+
+
+@contextmanager
+def configuration_faults_end_it() -> Iterator[None]:
+    """A wrong configuration ends the program with code 2, each fault on a line of its own."""
+    try:
+        yield
+    except ConfigurationError as error:
+        sys.stderr.write(bounded(f"{error}\n"))
+        raise SystemExit(EXIT_CONFIGURATION) from None

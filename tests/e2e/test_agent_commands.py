@@ -183,7 +183,16 @@ def test_http_mode_imports_neither_paho_nor_the_simulator_nor_a_subcommand_that_
     code = "import agent.cli.run, agent.app.run, sys; print(' '.join(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SOON_S, check=True)
     loaded = found.stdout.split()
-    for name in ("paho", "simulator", "agent.cli.init", "agent.config.document", "fastapi", "sqlalchemy"):
+    for name in (
+        "paho",
+        "simulator",
+        "agent.cli.check",
+        "agent.cli.init",
+        "agent.cli.status",
+        "agent.config.document",
+        "fastapi",
+        "sqlalchemy",
+    ):
         assert name not in loaded
 
 
