@@ -65,7 +65,7 @@ class HandlerJob:
             return PROCESS_UNWIND_S
         try:
             return self.loaded.handler.unwind_s()
-        except (Exception, SystemExit):  # noqa: BLE001 - a plug-in, or a handler that cannot be imported; its run says so
+        except (Exception, SystemExit):  # noqa: BLE001 - a plug-in may raise anything
             return _UNWIND_S
 
     def run(self, attempt: Attempt) -> Outcome:

@@ -207,7 +207,7 @@ def diagnostics(config_path: Path, folder: Path, *, as_json: bool) -> None:
     """
     from agent.app.checks import survey_handlers
     from agent.app.diagnostics import collect, view_from_outside
-    from agent.handlers.collect_diagnostics import CollectDiagnostics
+    from agent.handlers.built_in.collect_diagnostics import CollectDiagnostics
     from agent.handlers.upkeep import Bundle, UpkeepRefused
 
     logging.disable(logging.CRITICAL)  # what a plug-in complains about is in the bundle

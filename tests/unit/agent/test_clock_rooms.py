@@ -28,7 +28,7 @@ MAY: dict[str, str] = {
     "runtime/lane_items.py": "default of a parameter, for tests",
     "runtime/listed.py": "with moments whose wall clock the intake has replaced by the true time",
     "runtime/health.py": "shows since when, to a person",
-    "handlers/ping.py": "answers what the device believes",
+    "handlers/built_in/ping.py": "answers what the device believes",
     "wire/token_keeper.py": "when to renew tokens read from a file; a wrong clock makes it early or late, no more",
     "wire/refreshing.py": "default of the above",
     "wire/probe/line.py": "says how far this machine's clock is from the server's; nothing hangs on it",

@@ -33,6 +33,7 @@ class Reboot(Handler):
     name = "reboot"
     description = "Restarts the device through its helper; succeeds once it is back."
     contract = Contract.RESTARTS_DEVICE
+    in_safe_mode = True
 
     class Payload(HandlerPayload):
         """When and why."""
