@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from agent.adapters.clocks import is_synchronized
 from agent.adapters.store_service import StoreService
@@ -24,7 +24,8 @@ from agent.runtime.dispatcher import Dispatcher
 from agent.runtime.health import Health
 from agent.runtime.intake import Intake, resume
 from agent.runtime.intervals import POLL, Intervals
-from agent.runtime.lane_items import LaneParts
+from agent.runtime.jobs import JobRunner
+from agent.runtime.lanes import LaneParts
 from agent.runtime.ledger import Ledger
 from agent.runtime.reading_uplink import ReadingUplink
 from agent.runtime.result_reporter import ResultReporter
@@ -32,11 +33,9 @@ from agent.runtime.retry_policy import RetryPolicy
 from agent.runtime.sensing import IntervalChanged, RulesChanged, SensingService
 from agent.runtime.service import Actor, ServiceThread
 from agent.runtime.service_clock import PART as CLOCK
-from agent.runtime.service_clock import ServiceClock
-from agent.runtime.sourcing import SourceService
+from agent.runtime.service_clock import ServiceClock, WaitingForTime
+from agent.runtime.sourcing import SourceService, Withdrawals
 from agent.runtime.supervisor import EXIT_RESTART, Supervisor
-from agent.runtime.waiting_for_time import WaitingForTime
-from agent.runtime.withdrawals import Withdrawals
 from agent.sensors.reader import SensorReader
 from agent.sensors.registry import SensorRegistry
 
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from agent.core.signed import SignaturePolicy
     from agent.handlers.upkeep import Upkeep
     from agent.ports import Clock, Journal
-    from agent.runtime.jobs import JobRunner
     from agent.wire.device_client import DeviceClient
 
 _log = logging.getLogger(__name__)
@@ -79,27 +77,6 @@ class CarefulOutbox:
         """See :meth:`agent.ports.Outbox.settle`."""
         self._store.lazy_settle = self._settles_lazily(outcome)
         self._store.outbox.settle(outcome)
-
-
-class HeldBack:
-    """A journal that does not show what was ``started`` and shall neither run nor be concluded by this process's start.
-
-    Args:
-        journal: everything else is its.
-        is_held: whether this entry is not to be shown.
-    """
-
-    def __init__(self, journal: Journal, is_held: Callable[[JournalEntry], bool]) -> None:
-        self._journal = journal
-        self._is_held = is_held
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._journal, name)
-
-    def in_state(self, *states: str, limit: int = 1000) -> list[JournalEntry]:
-        """See :meth:`agent.ports.Journal.in_state`."""
-        found = self._journal.in_state(*states, limit=limit)
-        return [each for each in found if each.state is not CommandState.STARTED or not self._is_held(each)]
 
 
 class Agent:
@@ -148,7 +125,7 @@ class Agent:
         self._on_trial = on_trial
         self._figures = figures
         journal: Journal = store.journal if figures is None else figures.journal(store.journal)
-        self._journal = cast("Journal", HeldBack(journal, self._is_held))
+        self._journal = journal
         self._clock = clock
         self._supervisor = supervisor
         self._health = health
@@ -185,7 +162,9 @@ class Agent:
         self._links.start()
         self._readings.start()
         self._results.start()
-        concluded = resume(self._journal, self._rules, self._dispatcher, self._clock, self._started)
+        concluded = resume(
+            self._journal, self._rules, self._dispatcher, self._clock, self._started, is_held=self._is_held
+        )
         if concluded:
             self._results.post(ResultReporter.RESULT)
         self._sensing.start()
@@ -209,7 +188,8 @@ class Agent:
         Raises:
             StorageError: the journal cannot be read.
         """
-        return {entry.command.id for entry in self._journal.in_state(CommandState.STARTED)}
+        started = self._journal.in_state(CommandState.STARTED)
+        return {entry.command.id for entry in started if not self._is_held(entry)}
 
     def plugins(self) -> Sequence[PluginInfo]:
         """Handlers and sensors, with their states."""
@@ -375,7 +355,7 @@ class Agent:
             jobs=RegistryJobs(
                 registry, device_id=config.device.device_id, controls=controls, handler_key=commands.handler_key
             ),
-            make_runner=self._make_runner,
+            runner=JobRunner(stop_grace_s=commands.stop_grace_s),
             clock=self._clock,
             health=self._health,
             service_now=self._service_clock.now,
@@ -413,11 +393,6 @@ class Agent:
             repeat_after_s=config.logging.repeat_after_s,
         )
         self._source = self._service(source)
-
-    def _make_runner(self) -> JobRunner:
-        from agent.runtime.jobs import JobRunner  # with the first command
-
-        return JobRunner(stop_grace_s=self._config.commands.stop_grace_s)
 
     def _read_signatures(self) -> SignaturePolicy | None:
         if self._config.commands.signing.mode == "off":

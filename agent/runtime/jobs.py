@@ -9,18 +9,106 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import field
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from agent.core.outcomes import canceled
 from agent.core.run_limits import RunLimits
-from agent.core.values import Command, Contract, JsonObject, Outcome, OutcomeStatus
+from agent.core.values import Command, Contract, JsonObject, Outcome, OutcomeStatus, Report
 from agent.frozen import dataclass
-from agent.runtime.lane_items import CancelSwitch
+
+if TYPE_CHECKING:
+    from agent.ports import Clock
 
 _log = logging.getLogger(__name__)
 
 # While a handler runs, its lane looks this often after those that wait behind it.
 _LOOK_S: Final = 1.0
+
+
+IN_PROGRESS: Final = "in_progress"
+
+
+class CancelSwitch:
+    """Whether one command was canceled, and the callback that wakes its lane then. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._wake: Callable[[], None] | None = None
+        self.reason: str | None = None
+
+    def pull(self, reason: str) -> None:
+        """Cancel the command; the first reason stays."""
+        with self._lock:
+            if self.reason is not None:
+                return
+            self.reason = reason
+            wake = self._wake
+        if wake is not None:
+            wake()
+
+    def connect(self, wake: Callable[[], None]) -> None:
+        """Set the callback; called at once when the switch was pulled before."""
+        with self._lock:
+            self._wake = wake
+            was_pulled = self.reason is not None
+        if was_pulled:
+            wake()
+
+
+class Progress:
+    """Reports of progress of one run, bounded in rate, and none after its end. Thread-safe.
+
+    The newest report counts: one that comes too soon waits for its turn, in the place of the one that waited before.
+
+    Args:
+        command_id: of which command.
+        post: takes a report; it may lose it.
+        clock: both clocks.
+        every_s: one report in this time at most, seconds.
+    """
+
+    def __init__(self, command_id: str, post: Callable[[Report], object], clock: Clock, every_s: float) -> None:
+        self._command_id = command_id
+        self._post = post
+        self._clock = clock
+        self._every_s = every_s
+        self._lock = threading.Lock()
+        self._waiting: Report | None = None
+        self._not_before_s = float("-inf")
+        self._is_over = False
+
+    def report(self, result: JsonObject) -> None:
+        """Send this progress, now or when its turn comes."""
+        with self._lock:
+            self._waiting = self._report(result)
+        self.flush()
+
+    def report_long(self) -> None:
+        """Send that the run is under way, unless it has reported something before."""
+        with self._lock:
+            is_news = self._waiting is None and self._not_before_s == float("-inf")
+            if is_news:
+                self._waiting = self._report(None)
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what waits, if its time has come."""
+        now_s = self._clock.now().monotonic_s
+        with self._lock:
+            if self._waiting is None or self._is_over or now_s < self._not_before_s:
+                return
+            self._not_before_s = now_s + self._every_s
+            # Below the lock, so that nothing is posted once close() has returned.
+            self._post(self._waiting)
+            self._waiting = None
+
+    def close(self) -> None:
+        """Send nothing more: the outcome comes next."""
+        with self._lock:
+            self._is_over = True
+
+    def _report(self, result: JsonObject | None) -> Report:
+        return Report(self._command_id, IN_PROGRESS, result)
 
 
 class LifeSign:

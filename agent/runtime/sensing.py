@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from agent.core.reporting import Reported, ReportRule
 from agent.core.schedule import Schedule
@@ -20,9 +20,39 @@ from agent.runtime.service import Actor
 
 if TYPE_CHECKING:
     from agent.ports import Clock, Outbox
-    from agent.runtime.ports import Reader, ReadResult
 
 _log = logging.getLogger(__name__)
+
+
+class ReadResult(Protocol):
+    """What one read of one sensor gave."""
+
+    @property
+    def values(self) -> Mapping[str, float]:
+        """Reading name -> number; empty when the read failed."""
+        ...
+
+    @property
+    def error(self) -> str | None:
+        """Why there is nothing, or None."""
+        ...
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """One sentence for each reading that was left out."""
+        ...
+
+
+class Reader(Protocol):
+    """Reads sensors in bounded time and never raises for what a sensor does."""
+
+    def names(self) -> list[str]:
+        """The ready sensors, in the configuration's order."""
+        ...
+
+    def read(self, names: list[str] | None = None) -> Mapping[str, ReadResult]:
+        """One result per name; ``KeyError`` for a name that is none."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

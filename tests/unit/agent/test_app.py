@@ -15,8 +15,7 @@ import pytest
 
 from agent.adapters.renewed_token import RenewedToken
 from agent.adapters.token_file import PlainTokenFile
-from agent.app.handler_job import HandlerCannotTell
-from agent.app.handling import RegistryJobs, command_rules
+from agent.app.handling import HandlerCannotTell, RegistryJobs, command_rules
 from agent.app.lock import StateLock, holder_of
 from agent.app.logs import JsonFormatter, TextFormatter
 from agent.app.status_file import StatusFile, read_status, status_path, write_status

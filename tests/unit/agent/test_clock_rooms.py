@@ -25,7 +25,7 @@ MAY: dict[str, str] = {
     "adapters/http_uplink.py": "default of a parameter, for tests",
     "runtime/result_reporter.py": "default of a parameter, for tests",
     "runtime/results_aside.py": "notes when results were offered; compares only what is plausible",
-    "runtime/lane_items.py": "default of a parameter, for tests",
+    "runtime/lanes.py": "default of a parameter, for tests",
     "runtime/listed.py": "with moments whose wall clock the intake has replaced by the true time",
     "runtime/health.py": "shows since when, to a person",
     "handlers/built_in/ping.py": "answers what the device believes",

@@ -16,8 +16,7 @@ from agent.runtime.health import Health
 from agent.runtime.intake import resume
 from agent.runtime.jig import Jig
 from agent.runtime.jobs import Attempt, Ended, Job, JobRunner
-from agent.runtime.lane_items import LaneItem, LaneParts
-from agent.runtime.lanes import Lane
+from agent.runtime.lanes import Lane, LaneItem, LaneParts
 from tests.factories import make_command, make_entry
 from tests.fakes import FakeClock, FakeJournal
 
@@ -89,7 +88,7 @@ class Bench:
         self.parts = LaneParts(
             journal=self.journal,
             jobs=self,
-            make_runner=lambda: runner or InlineRunner(),
+            runner=runner or InlineRunner(),
             clock=self.clock,
             health=self.health,
             service_now=lambda: self.service_now,
