@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -21,7 +21,6 @@ from agent.cli.options import (
     EXIT_UNREACHABLE,
     config_option,
     configuration_faults_end_it,
-    end_with,
     is_root,
     json_option,
     load,
@@ -31,7 +30,7 @@ from agent.errors import ServiceError
 
 if TYPE_CHECKING:
     from agent.doctor.examination import Result
-    from agent.doctor.findings import Check
+    from agent.doctor.findings import Check, Finding, Named
     from agent.doctor.installed import InstalledProgram
 
 
@@ -62,12 +61,12 @@ def check(config_path: Path, *, as_json: bool, online: bool, server: bool) -> No
     logging.disable(logging.CRITICAL)  # the list says it better
     if server:
         _probe(config_path, as_json=as_json)
-    from agent.app.checks import check_all
+    from agent.doctor.quick_check import check_all
 
     findings = check_all(lambda: load(config_path), os.environ, online=online)
     if is_root() and not as_json:
         click.echo(AS_ROOT)
-    end_with(findings, as_json=as_json)
+    end_with_findings(findings, as_json=as_json)
 
 
 def _probe(config_path: Path, *, as_json: bool) -> NoReturn:
@@ -144,24 +143,36 @@ def end_with_examination(
     for result in examine(subject, checks=checks, offline=offline, fix=fix):
         results.append(result)
         if not as_json and not (quiet and result.finding.verdict in {"ok", "skipped"} and not result.fixed):
-            _print(result)
+            _print(result.check.id, result.finding, result.fixed)
     if as_json:
         print_json([_as_json(result) for result in results])
     else:
         counts = Counter(str(result.finding.verdict) for result in results)
         click.echo(f"{len(results)} checks: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}")
-    sys.exit(_exit_code(results))
+    sys.exit(_exit_code([(result.check.id, result.finding) for result in results]))
 
 
-def _print(result: Result) -> None:
-    finding = result.finding
-    click.echo(
-        f"{str(finding.verdict).upper() if finding.verdict == 'failed' else finding.verdict:<8} "
-        f"{result.check.id:<22} {finding.seen}"
-    )
-    for name, text in (("cause", finding.cause), ("fix", finding.fix), ("fixed", result.fixed)):
+def end_with_findings(findings: Sequence[Named], *, as_json: bool) -> NoReturn:
+    """Show what a check found and end with its exit code: 0, 2, 5 or 1, see :func:`check`."""
+    if as_json:
+        words = {"failed": "FAIL"}
+        rows = [
+            (name, "DOWN" if each.is_unreachable else words.get(each.verdict, each.verdict), each.seen)
+            for name, each in findings
+        ]
+        print_json([{"part": name, "verdict": str(word), "text": text} for name, word, text in rows])
+    else:
+        for name, finding in findings:
+            _print(name, finding)
+    raise SystemExit(_exit_code(findings))
+
+
+def _print(name: str, finding: Finding, fixed: str = "") -> None:
+    verdict = str(finding.verdict)
+    click.echo(f"{verdict.upper() if verdict == 'failed' else verdict:<8} {name:<22} {finding.seen}")
+    for what, text in (("cause", finding.cause), ("fix", finding.fix), ("fixed", fixed)):
         if text:
-            click.echo(f"{'':8} {name:>22} {text}")
+            click.echo(f"{'':8} {what:>22} {text}")
 
 
 def _as_json(result: Result) -> dict[str, object]:
@@ -178,11 +189,11 @@ def _as_json(result: Result) -> dict[str, object]:
     }
 
 
-def _exit_code(results: Sequence[Result]) -> int:
-    failed = [result for result in results if result.finding.verdict == "failed"]
-    if any(result.check.id == "configuration" for result in failed):
+def _exit_code(findings: Iterable[Named]) -> int:
+    failed = [(name, finding) for name, finding in findings if finding.verdict == "failed"]
+    if any(name == "configuration" for name, _ in failed):
         return EXIT_CONFIGURATION
-    if any(result.finding.is_unreachable for result in failed):
+    if any(finding.is_unreachable for _, finding in failed):
         return EXIT_UNREACHABLE
     return EXIT_CHECK_FAILED if failed else 0
 
@@ -205,8 +216,8 @@ def diagnostics(config_path: Path, folder: Path, *, as_json: bool) -> None:
 
     The running agent is not disturbed. Exit code 1 when the bundle could not be written.
     """
-    from agent.app.checks import survey_handlers
     from agent.app.diagnostics import collect, view_from_outside
+    from agent.app.plugin_probe import survey_handlers
     from agent.handlers.built_in.collect_diagnostics import CollectDiagnostics
     from agent.handlers.upkeep import Bundle, UpkeepRefused
 

@@ -7,18 +7,14 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 from agent.bounded_text import bounded
 from agent.config.load import DEFAULT_PATH, FindLayer, LoadedConfig, find_layer, load_config
 from agent.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from agent.app.checks import Finding
 
 CONFIG_VARIABLE: Final = "DEVICE_AGENT_CONFIG"
 """Environment variable: stands for ``--config FILE``."""
@@ -66,23 +62,6 @@ def json_option(command: Function) -> Function:
 def is_root() -> bool:
     """Whether root runs this."""
     return os.geteuid() == 0
-
-
-def end_with(findings: Sequence[Finding], *, as_json: bool) -> NoReturn:
-    """Show what a check found and end with its exit code: 0, 2, 5 or 1, see the command."""
-    from agent.app.checks import Verdict
-
-    if as_json:
-        print_json([asdict(finding) for finding in findings])
-    else:
-        for finding in findings:
-            click.echo(f"{finding.verdict.value:<5} {finding.part}: {finding.text}")
-    verdicts = {finding.verdict for finding in findings}
-    if any(finding.part == "configuration" and finding.verdict is Verdict.FAILED for finding in findings):
-        raise SystemExit(EXIT_CONFIGURATION)
-    if Verdict.UNREACHABLE in verdicts:
-        raise SystemExit(EXIT_UNREACHABLE)
-    raise SystemExit(EXIT_CHECK_FAILED if Verdict.FAILED in verdicts else 0)
 
 
 def print_json(value: Any) -> None:

@@ -158,7 +158,7 @@ def _span(seconds: float) -> str:
 @json_option
 def handlers(config_path: Path, *, as_json: bool) -> None:
     """List the command handlers with their state; exit code 1 when one cannot be used."""
-    from agent.app.checks import is_usable, survey_handlers
+    from agent.app.plugin_probe import is_usable, survey_handlers
 
     logging.disable(logging.CRITICAL)  # the list says it better
     with configuration_faults_end_it():
@@ -186,7 +186,7 @@ def handlers(config_path: Path, *, as_json: bool) -> None:
 @json_option
 def sensors(config_path: Path, *, as_json: bool) -> None:
     """Read each configured sensor once and list it with its state; exit code 1 when one cannot be read."""
-    from agent.app.checks import read_all_sensors
+    from agent.app.plugin_probe import read_all_sensors
 
     logging.disable(logging.CRITICAL)  # the list says it better
     with configuration_faults_end_it():

@@ -122,7 +122,7 @@ class Subject(InstalledProgram):
     @cached_property
     def handlers(self) -> HandlerRegistry:
         """Every handler, loaded without those that end their process."""
-        from agent.app.checks import survey_handlers
+        from agent.app.plugin_probe import survey_handlers
 
         return survey_handlers(self.config)
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agent.cli.check import end_with_examination
-from agent.cli.options import EXIT_CHECK_FAILED, configuration_faults_end_it, end_with, json_option, print_json
+from agent.cli.check import end_with_examination, end_with_findings
+from agent.cli.options import EXIT_CHECK_FAILED, configuration_faults_end_it, json_option, print_json
 from gateway.cli.options import gateway_config_option, load, load_whole_without_keys, load_without_keys
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def check(config_path: Path, *, as_json: bool, online: bool) -> None:
 
     logging.disable(logging.CRITICAL)  # the list says it better
     findings = check_gateway(lambda: load(config_path), os.environ, online=online)
-    end_with(findings, as_json=as_json)
+    end_with_findings(findings, as_json=as_json)
 
 
 def _print(found: GatewayStatus) -> None:

@@ -21,11 +21,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from agent.app.checks import try_broker
 from agent.app.client import make_client
 from agent.app.server_probe import probe_server
 from agent.config import AgentConfig, Credentials
 from agent.doctor.network import _tls
+from agent.doctor.quick_check import try_broker
 from agent.doctor.subject import Endpoint, Subject
 from agent.errors import AgentError
 from agent.token_store import TokenFile

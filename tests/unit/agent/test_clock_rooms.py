@@ -39,7 +39,7 @@ MAY: dict[str, str] = {
     "app/run.py": "the status file, for a person",
     "app/logs.py": "dates log lines, as the device believes",
     "app/status.py": "likewise",
-    "app/checks.py": "says how long tokens still live, to a person",
+    "doctor/quick_check.py": "says how long tokens still live, to a person",
     "cli/status.py": "shows ages to a person",
 }
 """File -> why."""
