@@ -36,7 +36,7 @@ MAY: dict[str, str] = {
     "doctor/subject.py": "compares the clock with what others say",
     "app/metrics.py": "ages of what is counted, for a person's charts",
     "app/diagnostics.py": "names bundles, and tidies them up by the times of files",
-    "app/run.py": "the status file, for a person",
+    "app/life.py": "the status file, for a person",
     "app/logs.py": "dates log lines, as the device believes",
     "app/status.py": "likewise",
     "doctor/quick_check.py": "says how long tokens still live, to a person",
