@@ -171,7 +171,7 @@ def try_broker(config: AgentConfig, mqtt: MqttConfig, credentials: Credentials) 
         Offline: it did not work, and why.
     """
     from agent.adapters.mqtt_probe import probe
-    from agent.app.mqtt_links import make_broker, make_token
+    from agent.app.links import make_broker, make_token
 
     broker = make_broker(config, mqtt)
     version = probe(broker, config.device.device_id, make_token(credentials)(), mqtt.version)
