@@ -15,9 +15,8 @@ from gateway.config import GatewayConfig, LoadedGateway
 from gateway.core.budget import Budget
 from gateway.devices.token_file import FILE_NAME as TOKENS_FILE_NAME
 from gateway.devices.token_table import TokenTable
-from gateway.front_settings import http_settings, mqtt_settings
-from gateway.http.front import tls_context
-from gateway.mqtt.front import look_at_broker
+from gateway.http.front import http_settings, tls_context
+from gateway.mqtt.front import look_at_broker, mqtt_settings
 from gateway.service.client import make_client
 from gateway.service.meter import Meter
 from gateway.service.offer import offered_words

@@ -22,10 +22,9 @@ from gateway.core.budget import Budget, BudgetState, Kind, Shares
 from gateway.core.fair_polling import FairIntervals, FairPolling
 from gateway.desk import Desk
 from gateway.devices.roster import Roster
-from gateway.front_settings import http_settings, mqtt_settings
 from gateway.housekeeping import Housekeeper
-from gateway.http.front import HttpFront
-from gateway.mqtt.front import MqttFront
+from gateway.http.front import HttpFront, http_settings
+from gateway.mqtt.front import MqttFront, mqtt_settings
 from gateway.ports import Front, Hints, TokenCheck
 from gateway.service.client import make_client
 from gateway.service.commands import CommandRequests

@@ -19,7 +19,8 @@ from agent.app.links import open_client
 from agent.app.logs import LogRing, TextFormatter, set_up_logging
 from agent.app.other_devices import OTHER_DEVICES, OWNER, describe, exchange_stores, find_others
 from agent.app.starting import Starting, forget_folders
-from agent.app.upkeep import AgentUpkeep, AgentView
+from agent.app.status_file import AgentView
+from agent.app.upkeep import AgentUpkeep
 from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials, LoadedConfig, read_credentials
 from agent.config.changes import Key, changed_keys, is_covered

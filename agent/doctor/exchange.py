@@ -9,7 +9,6 @@ from typing import Any, Final
 from agent.app.client import make_client
 from agent.app.version import VERSION
 from agent.config import AgentConfig, Credentials
-from agent.doctor.subject import NETWORK_TIMEOUT_S
 from agent.errors import (
     AgentError,
     Forbidden,
@@ -26,6 +25,9 @@ from agent.wire.announcement import read_announcement
 from agent.wire.device_client import DeviceClient
 from agent.wire.extensions import COMMAND_STATUS
 from agent.wire.rate_limit import RateLimit, read_rate_limit
+
+NETWORK_TIMEOUT_S: Final = 5.0
+"""How long one request or connection of the doctor may take."""
 
 FLEET_MAX: Final = 1000
 """So many devices of the list are looked at, which takes ten requests at our service."""

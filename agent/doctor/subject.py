@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from agent.handlers.registry import HandlerRegistry
 
 HELPER: Final = "device-agent-helper.path"
-NETWORK_TIMEOUT_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)

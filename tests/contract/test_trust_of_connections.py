@@ -38,8 +38,7 @@ from agent.wire.tokens import TokenSet
 from gateway.config import GatewayConfig
 from gateway.core.budget import Budget
 from gateway.devices.issuing import service_client
-from gateway.front_settings import mqtt_settings
-from gateway.mqtt.front import look_at_broker
+from gateway.mqtt.front import look_at_broker, mqtt_settings
 from gateway.service.client import make_client as make_gateway_client
 from gateway.service.meter import Meter
 from simulator.cli import program
