@@ -40,8 +40,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from agent.wire import paths
-from agent.wire.onboarding import RegisterDevice
-from agent.wire.products import NewProduct
+from agent.wire.registration import RegisterDevice
 from agent.wire.secret import Secret
 from agent.wire.times import to_rfc3339
 from simulator.fleet.audit.book import with_sequence
@@ -55,6 +54,7 @@ from simulator.fleet.target.asking import Keyring, TargetDesk, for_each, open_de
 from simulator.fleet.target.local import running_local
 from simulator.fleet.target.standing import StandingService
 from simulator.keys import Keys
+from simulator.wire.products import NewProduct
 
 BATCH = 2
 PAUSE_S = 0.004

@@ -25,7 +25,6 @@ from agent.errors import InvalidMessage, UnexpectedAnswer
 from agent.wire import paths
 from agent.wire.answers import Answer
 from agent.wire.commands import OPEN, CommandRecord, CommandResult, CommandResultPayload
-from agent.wire.database import NewRuntimeRecord
 from agent.wire.device_calls import read_commands
 from agent.wire.dialect import CommandLists, Dialect, ResultPlace
 from agent.wire.extensions import (
@@ -39,7 +38,8 @@ from agent.wire.extensions import (
 from agent.wire.json_text import encode_json
 from agent.wire.limits import ANSWER_BYTES
 from agent.wire.lists import Page, PageWalk
-from agent.wire.sensor_batches import BatchAnswer
+from agent.wire.runtime_data import NewRuntimeRecord
+from agent.wire.sensor_data import BatchAnswer
 from agent.wire.times import to_rfc3339
 from simulator.fleet.device.answers import SOURCE, HttpAnswer, judge
 from simulator.fleet.models.interference import Body as SentBody

@@ -15,7 +15,7 @@ import httpx
 from agent.errors import ServiceError
 from agent.wire import paths
 from agent.wire.answers import Answer
-from agent.wire.commands import CommandRecord, SendCommand
+from agent.wire.commands import CommandRecord
 from agent.wire.extensions import COMMAND_TTL
 from agent.wire.identity import PROOF_PATH
 from agent.wire.json_text import encode_json
@@ -30,6 +30,7 @@ from simulator.fleet.device.pages import Pages, ProofCaller, Proved, is_page_ans
 from simulator.fleet.engine.ports import Headers, HttpEngine
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass, class_of
+from simulator.wire.messages import SendCommand
 
 _PING: Final[Mapping[str, Any]] = {"command": "ping"}
 

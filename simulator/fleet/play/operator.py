@@ -17,7 +17,7 @@ from agent.core.backoff import Backoff
 from agent.errors import ServiceError
 from agent.wire import paths
 from agent.wire.answers import KEY_IN_USE, Answer, read_retry_after
-from agent.wire.commands import CommandRecord, SendCommand
+from agent.wire.commands import CommandRecord
 from agent.wire.extensions import COMMAND_TTL, IDEMPOTENCY_KEY
 from agent.wire.json_text import encode_json
 from simulator.fleet.audit.book import DeviceBook
@@ -33,6 +33,7 @@ from simulator.fleet.metrics.stages import EndState
 from simulator.fleet.outcomes import REFUSALS, Attempt, OutcomeClass, class_of
 from simulator.fleet.record import CommandEnds
 from simulator.fleet.scenario.load import CommandSettings
+from simulator.wire.messages import SendCommand
 
 OPERATION: Final = Operation.ORDER
 EXPIRY_MARGIN_S: Final = 2.0

@@ -15,7 +15,6 @@ from agent.core.backoff import Backoff
 from agent.core.schedule import Schedule
 from agent.errors import TransportError
 from agent.wire.auth import KeyPair
-from agent.wire.client import ServiceClient
 from agent.wire.extensions import BATCH_SENSOR_DATA, IDEMPOTENCY_KEY, LIST_PARAMETERS, RECORDED_AT
 from agent.wire.secret import Secret
 from agent.wire.sensor_data import PostSensorData
@@ -44,6 +43,7 @@ from simulator.fleet.target.way import KeyPairFile
 from simulator.keys import Keys
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
+from simulator.wire.client import ServiceClient
 
 KEYS = Keys("mk_fleet", Secret("msk_fleet"))
 PAIR = KeyPair("mk_fleet", Secret("msk_fleet"))
