@@ -13,8 +13,8 @@ from uuid import uuid4
 
 from simulator.fleet.device.driver import Driver, Member
 from simulator.fleet.device.ledger import DeviceLedger, Ledgers
-from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.model import DeviceModel, Fleetwide
+from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.wheel import LoopClock, Wheel
@@ -77,7 +77,7 @@ class Fleet:
         self._driver = Driver(
             self._engine,
             wheel,
-            [Letterhead(origin, target.headers)],
+            [RequestTemplate(origin, target.headers)],
             [Member(identity.device_id, identity.product_id, model) for identity in identities],
             Fleetwide(target.offers, seed, uuid4().hex[:12], book=books, base_url=target.base_url),
             observer=books,

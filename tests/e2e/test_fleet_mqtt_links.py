@@ -15,7 +15,7 @@ from agent.wire.extensions import BATCH_SENSOR_DATA
 from agent.wire.secret import Secret
 from simulator.fleet.device.driver import Member
 from simulator.fleet.device.ledger import DeviceLedger, Ledgers
-from simulator.fleet.device.load_parts import Request, Subject
+from simulator.fleet.device.load_parts import RequestKind, Subject
 from simulator.fleet.device.model import DeviceModel, Fleetwide
 from simulator.fleet.device.mqtt_driver import MqttDriver
 from simulator.fleet.device.mqtt_load import MqttLoad
@@ -162,7 +162,7 @@ def test_pure_load_is_stored_once_and_ends_with_the_gateways_word(start_mosquitt
             for device in load.devices:
                 load.switch_on(device)
             for number in range(100):  # the first of them before there is a session
-                load.send(Request.SENSOR_DATA, number % COUNT, time.monotonic())
+                load.send(RequestKind.SENSOR_DATA, number % COUNT, time.monotonic())
             await bench.until(lambda: not load.under_way)
             assert bench.observed.seen.count(("mqtt.receipt", OutcomeClass.OK)) == 100
             assert sum(ledger.accepted for ledger in bench.ledgers) == len(gateway.readings) == 100

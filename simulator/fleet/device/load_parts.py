@@ -28,7 +28,7 @@ _NOBODY_THERE_S: Final = 0.1
 RUN_OVER: Final = "the run was over before the answer"
 
 
-class Request(StrEnum):
+class RequestKind(StrEnum):
     """What is asked for; the words of a scenario's ``arrivals``."""
 
     SENSOR_DATA = "sensor_data"
@@ -107,7 +107,7 @@ class Readings:
             book.readings_unanswered(device, (sequence,), at_s)
 
 
-Sender = Callable[[Request, int, float, Callable[[float], None]], None]
+Sender = Callable[[RequestKind, int, float, Callable[[float], None]], None]
 """Sends a request for a device that was due at a time, and calls with the time of its end."""
 
 
@@ -137,11 +137,11 @@ class Users:
         self.is_there = is_there
         self._users: list[_User] = []
 
-    def start(self, request: Request, users: int, pause_s: float = 0.0) -> None:
+    def start(self, kind: RequestKind, users: int, pause_s: float = 0.0) -> None:
         """So many more."""
         now_s = self.time()
         for number in range(users):
-            user = _User(self, request, number, users, pause_s)
+            user = _User(self, kind, number, users, pause_s)
             self._users.append(user)
             self.wheel.at(now_s, user)
 
@@ -155,13 +155,13 @@ class Users:
 class _User(Timer):
     """One closed user: a request, its answer, a pause, the next request."""
 
-    __slots__ = ("_device", "_pause_s", "_request", "_step", "_stopped", "_users", "_wanted_s")
+    __slots__ = ("_device", "_kind", "_pause_s", "_step", "_stopped", "_users", "_wanted_s")
 
-    def __init__(self, users: Users, request: Request, number: int, step: int, pause_s: float) -> None:
+    def __init__(self, users: Users, kind: RequestKind, number: int, step: int, pause_s: float) -> None:
         super().__init__()
         self._wanted_s = users.time()
         self._users = users
-        self._request = request
+        self._kind = kind
         self._pause_s = pause_s
         self._step = step
         self._device = number
@@ -180,7 +180,7 @@ class _User(Timer):
             device = devices[self._device % len(devices)]
             self._device += self._step
             if users.is_there(device):
-                users.send(self._request, device, self._wanted_s, self._ended)
+                users.send(self._kind, device, self._wanted_s, self._ended)
                 return
             self._device += 1 - self._step  # the next one, not the next of this user's own
         self._wanted_s = users.time() + _NOBODY_THERE_S

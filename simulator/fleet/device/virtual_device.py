@@ -23,7 +23,7 @@ from simulator.fleet.audit.book import SEQUENCE_NAME
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.device.answers import HttpAnswer
 from simulator.fleet.device.body import VERSION, Body
-from simulator.fleet.device.exchange import Ask, Operation, values_text
+from simulator.fleet.device.exchange import Operation, Request, values_text
 from simulator.fleet.device.handing_over import HandingOver
 from simulator.fleet.device.lanes import need_lanes
 from simulator.fleet.device.listening import Listening
@@ -49,7 +49,7 @@ class Channel(Protocol):
         """Why its last exchange was no good one, for a person; empty when it was."""
         ...
 
-    def ask(self, now: Moment) -> Ask | None:
+    def next_request(self, now: Moment) -> Request | None:
         """What to send now; None when nothing is due. To be asked after :meth:`VirtualDevice.advance`."""
         ...
 
@@ -85,11 +85,11 @@ class VirtualDevice:
         lanes = self._body.lanes
         return not (lanes is not None and lanes.busy) and not self.uplink.has_work
 
-    def answered(self, ask: Ask, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
-        """The answer to an ask.
+    def answered(self, request: Request, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
+        """Take the answer to a request.
 
         Args:
-            ask: what was sent.
+            request: what was sent.
             answer: what came, good or not.
             sent_s: when it was sent, on the monotonic clock.
             now: when the answer came.
@@ -97,19 +97,19 @@ class VirtualDevice:
         Returns:
             The class that the exchange counts in.
         """
-        if ask.operation is _POLL:
-            outcome = self.commands.answered(ask, answer, sent_s, now)
+        if request.operation is _POLL:
+            outcome = self.commands.answered(request, answer, sent_s, now)
             if self._body.lanes is not None:
                 self.own_due_s = _AT_ONCE_S  # it may have brought a command
             return outcome
-        return self.uplink.answered(ask, answer, sent_s, now)
+        return self.uplink.answered(request, answer, sent_s, now)
 
-    def failed(self, ask: Ask, error: ServiceError, now: Moment, *, left: bool = True) -> None:
+    def failed(self, request: Request, error: ServiceError, now: Moment, *, left: bool = True) -> None:
         """No answer came: the same is asked again after a while; ``left``: the request went out."""
-        if ask.operation is _POLL:
+        if request.operation is _POLL:
             self.commands.failed(error, now)
         else:
-            self.uplink.failed(ask, error, now, left=left)
+            self.uplink.failed(request, error, now, left=left)
 
     def power_lost(self, now: Moment) -> None:
         """This life ends here."""

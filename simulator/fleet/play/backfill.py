@@ -44,7 +44,7 @@ from simulator.fleet.audit.frames import LedgerHeader
 from simulator.fleet.audit.ledger import Ledger
 from simulator.fleet.device.answers import is_refused, outcome_of
 from simulator.fleet.device.chance import Chance
-from simulator.fleet.device.exchange import Ask, Operation, Speaker, read_refusals, values_text
+from simulator.fleet.device.exchange import Operation, Request, Speaker, read_refusals, values_text
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.models.history import PastReading, history_of
@@ -273,33 +273,33 @@ class BackfillPlay:
             await self._post(number, speaker.readings(readings, name), chance)
             self._flush()
 
-    async def _post(self, number: int, ask: Ask, chance: Chance) -> None:
+    async def _post(self, number: int, request: Request, chance: Chance) -> None:
         """One batch until it is answered for good."""
         device = self._job.devices.start + number
         patience, attempt = _BACKOFF, Attempt.FIRST
         due_s = time.monotonic()
         while True:
             try:
-                answer = await self._exchange(ask, OPERATION, due_s, attempt)
-                refused = read_refusals(answer, ask)
+                answer = await self._exchange(request, OPERATION, due_s, attempt)
+                refused = read_refusals(answer, request)
                 break
             except ServiceError as error:
                 if judge_readings(error) is Disposition.SET_ASIDE:
-                    self._book.readings_refused(device, ask.keys, self._run_s())
-                    self._sums.refused += len(ask.keys)
+                    self._book.readings_refused(device, request.keys, self._run_s())
+                    self._sums.refused += len(request.keys)
                     raise _Refused(str(error)) from None
                 refused_for_now = is_refused(error)
                 attempt = attempt.again(refused=refused_for_now)
                 if not refused_for_now:
-                    self._book.readings_unanswered(device, ask.keys, self._run_s())
+                    self._book.readings_unanswered(device, request.keys, self._run_s())
                 wait_s = error.retry_after_s if isinstance(error, RateLimited) else None
                 patience, pause_s = patience.failed(chance(), wait_s)
             due_s = time.monotonic() + pause_s
             await asyncio.sleep(pause_s)
-            self._sums.resent += len(ask.keys)
+            self._sums.resent += len(request.keys)
             is_open = attempt is Attempt.AMBIGUOUS
-            self._book.readings_resent(device, ask.keys, self._run_s(), ambiguous=is_open)
-        delivered = tuple(key for key in ask.keys if key not in refused)
+            self._book.readings_resent(device, request.keys, self._run_s(), ambiguous=is_open)
+        delivered = tuple(key for key in request.keys if key not in refused)
         self._book.readings_accepted(device, delivered, self._run_s())
         self._sums.accepted += len(delivered)
         if refused:
@@ -349,7 +349,7 @@ class BackfillPlay:
         patience, due_s, attempt = _BACKOFF, time.monotonic(), Attempt.FIRST
         while True:
             try:
-                return await self._exchange(Ask(Operation.POLL, "GET", target), _ASKED, due_s, attempt)
+                return await self._exchange(Request(Operation.POLL, "GET", target), _ASKED, due_s, attempt)
             except ServiceError as error:
                 if judge_readings(error) is Disposition.SET_ASIDE:
                     raise _Refused(f"what is there already cannot be read: {error}") from None
@@ -368,7 +368,7 @@ class BackfillPlay:
         number = int(told) - self._first_number if isinstance(told, (int, float)) else 0
         return number if 0 < number < NUMBERS_OF_A_RUN else 0
 
-    async def _exchange(self, ask: Ask, operation: str, due_s: float, attempt: Attempt) -> Answer:
+    async def _exchange(self, request: Request, operation: str, due_s: float, attempt: Attempt) -> Answer:
         """One request, measured.
 
         Raises:
@@ -380,9 +380,9 @@ class BackfillPlay:
         self._sums.requests += 1
         outcome = OutcomeClass.TIMEOUT  # unless something else is known: the run may end before the answer
         try:
-            headers = {**self._keys.headers(self._sums.requests), **ask.headers}
-            came = await self._pool.request(ask.method, ask.target, body=ask.body, headers=headers)
-            answer = await self._pages.judge(ask.method, ask.target, came)
+            headers = {**self._keys.headers(self._sums.requests), **request.headers}
+            came = await self._pool.request(request.method, request.target, body=request.body, headers=headers)
+            answer = await self._pages.judge(request.method, request.target, came)
         except ServiceError as error:
             outcome = outcome_of(error)
             raise

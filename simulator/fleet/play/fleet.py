@@ -17,9 +17,9 @@ from simulator.fleet.audit.book import DeviceBook, NoBook
 from simulator.fleet.audit.ledger import LedgerTarget
 from simulator.fleet.device.circumstances import Circumstances
 from simulator.fleet.device.driver import Member
-from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.device.quiet_heap import QuietHeap
+from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.engine import Http1Engine, HttpOptions
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.wheel import LoopClock, Wheel
@@ -479,7 +479,9 @@ class FleetPlay:
         job = self._job
         way = Way(
             self._operator_engine,
-            Letterhead(read_origin(job.operator_url, job.operator_ca_file), Keyring(self._keys).headers(job.worker)),
+            RequestTemplate(
+                read_origin(job.operator_url, job.operator_ca_file), Keyring(self._keys).headers(job.worker)
+            ),
             self._wheel,
             time.monotonic,
             job.scenario.target.timeout_s,

@@ -23,10 +23,10 @@ from agent.wire.json_text import encode_json
 from simulator.fleet.audit.book import DeviceBook
 from simulator.fleet.device.answers import HttpAnswer, judge, read_written
 from simulator.fleet.device.chance import Chance
-from simulator.fleet.device.exchange import Ask, Operation
-from simulator.fleet.device.letterhead import Letterhead
+from simulator.fleet.device.exchange import Operation, Request
 from simulator.fleet.device.load_parts import RUN_OVER
 from simulator.fleet.device.observer import Observer
+from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.ports import Headers, HttpEngine
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.metrics.stages import EndState
@@ -49,7 +49,7 @@ class Way:
 
     Attributes:
         engine: carries the requests, under an index that no device has.
-        letterhead: with the operator's credential.
+        template: with the operator's credential.
         wheel: for what is sent again.
         now: the engine's clock.
         timeout_s: for one request.
@@ -58,7 +58,7 @@ class Way:
     """
 
     engine: HttpEngine
-    letterhead: Letterhead
+    template: RequestTemplate
     wheel: Wheel
     now: Callable[[], float]
     timeout_s: float
@@ -175,11 +175,11 @@ class Operator:
         )
         once = IDEMPOTENCY_KEY in self.way.offers
         headers = {"idempotency-key": f"{self.way.run}-order-{stream}-{serial}"} if once else {}
-        ask = Ask(OPERATION, "POST", paths.SEND_COMMAND, encode_json(body.to_wire()), headers)
+        request = Request(OPERATION, "POST", paths.SEND_COMMAND, encode_json(body.to_wire()), headers)
         self.tally.sent += 1
         self.tally.under_way += 1
         self.streams[stream].sent += 1
-        _Order(self, device, self.way.letterhead.message(ask), due_s, repeatable=once, stream=stream).go()
+        _Order(self, device, self.way.template.message(request), due_s, repeatable=once, stream=stream).go()
 
     def took(self, command_id: str, stream: int, due_s: float, now_s: float) -> None:
         """The service has a command, and answered now."""

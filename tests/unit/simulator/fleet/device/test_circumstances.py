@@ -9,8 +9,8 @@ from agent.wire import extensions
 from agent.wire.times import parse_time
 from simulator.fleet.device.circumstances import Circumstances
 from simulator.fleet.device.driver import Clocks, Driver, Member
-from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.model import DeviceModel, Fleetwide
+from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
@@ -54,7 +54,7 @@ class Bench:
         self.driver = Driver(
             self.engine,
             Wheel(self.clock),
-            [Letterhead(read_origin("http://service"), {})],
+            [RequestTemplate(read_origin("http://service"), {})],
             [Member(f"d{number}", "p", model) for number in range(devices)],
             fleet,
             observer=self.observer,

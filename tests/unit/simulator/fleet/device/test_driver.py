@@ -15,8 +15,8 @@ from agent.core.polling import PollIntervals
 from agent.wire import extensions
 from agent.wire.times import parse_time
 from simulator.fleet.device.driver import Clocks, Driver, Member
-from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.model import DeviceModel, Fleetwide
+from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
@@ -45,7 +45,7 @@ class Bench:
         self.driver = Driver(
             self.engine,
             Wheel(self.clock),
-            [Letterhead(read_origin("http://service/api"), {"x-api-key": "k"})],
+            [RequestTemplate(read_origin("http://service/api"), {"x-api-key": "k"})],
             [Member(f"d{first_index + number}", "p", model) for number in range(devices)],
             fleet,
             first_index=first_index,

@@ -9,10 +9,10 @@ import pytest
 from agent.wire import extensions
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.device.driver import Clocks
-from simulator.fleet.device.letterhead import Letterhead
 from simulator.fleet.device.load import Load, LoadOptions
-from simulator.fleet.device.load_parts import Request, Subject
+from simulator.fleet.device.load_parts import RequestKind, Subject
 from simulator.fleet.device.model import Fleetwide
+from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
@@ -30,7 +30,7 @@ class Bench:
         self.load = Load(
             self.engine,
             Wheel(self.clock),
-            [Letterhead(read_origin("http://service:80/api"), {"x-api-key": "k"})],
+            [RequestTemplate(read_origin("http://service:80/api"), {"x-api-key": "k"})],
             [Subject("d10"), Subject("d11"), Subject("d12")],
             fleet,
             first_index=10,
@@ -43,7 +43,7 @@ class Bench:
 def test_every_reading_is_made_for_its_request_and_written_down_before_it_goes_out():
     bench = Bench()
     for device in (10, 11, 10):
-        bench.load.send(Request.SENSOR_DATA, device, 100.0)
+        bench.load.send(RequestKind.SENSOR_DATA, device, 100.0)
     assert [call[0] for call in bench.book.calls] == ["reading_made", "reading_sent"] * 3
     bodies = [request.json() for request in bench.engine.requests]
     assert [(body["device_id"], body["sensor_data"].pop("fleet_sequence")) for body in bodies] == [
@@ -67,7 +67,7 @@ def test_every_reading_is_made_for_its_request_and_written_down_before_it_goes_o
 def test_what_was_waited_counts_from_when_it_was_due():
     bench = Bench()
     bench.clock.run_until(105.0)
-    bench.load.send(Request.POLL, 12, 103.0)
+    bench.load.send(RequestKind.POLL, 12, 103.0)
     bench.clock.run_until(110.0)
     (told,) = bench.observer.exchanges
     assert (told.operation, told.device, told.intended_s, told.sent_s) == ("http.poll", 12, 103.0, 105.0)
@@ -87,7 +87,7 @@ def test_what_was_waited_counts_from_when_it_was_due():
 )
 def test_nothing_is_sent_twice_and_what_became_of_it_is_written_down(answer, outcome, written):
     bench = Bench(lambda _request: answer)
-    bench.load.send(Request.SENSOR_DATA, 10, 100.0)
+    bench.load.send(RequestKind.SENSOR_DATA, 10, 100.0)
     bench.clock.run_until(200.0)
     assert len([request for request in bench.engine.requests if request.method == "POST"]) == 1
     assert [told.outcome for told in bench.observer.exchanges] == [outcome]
@@ -99,7 +99,7 @@ def test_commands_carry_their_payload_and_are_known_by_the_services_id():
     bench = Bench(
         lambda _request: (201, {}, b'{"id":"c7","command_payload":{}}'), payload={"command": "ping", "echo": 1}, ttl_s=5
     )
-    bench.load.send(Request.SEND_COMMAND, 11, 100.0)
+    bench.load.send(RequestKind.SEND_COMMAND, 11, 100.0)
     bench.clock.run_until(101.0)
     assert bench.engine.requests[0].json() == {
         "device_id": "d11",
@@ -111,7 +111,7 @@ def test_commands_carry_their_payload_and_are_known_by_the_services_id():
 
 def test_a_command_whose_answer_names_no_id_may_exist():
     bench = Bench(lambda _request: (201, {}, b"[]"))
-    bench.load.send(Request.SEND_COMMAND, 11, 100.0)
+    bench.load.send(RequestKind.SEND_COMMAND, 11, 100.0)
     bench.clock.run_until(101.0)
     assert [call[0] for call in bench.book.calls] == ["order_unanswered"]
 
@@ -119,9 +119,9 @@ def test_a_command_whose_answer_names_no_id_may_exist():
 def test_open_arrivals_without_an_answer_at_the_end_are_timeouts_and_counted_as_undelivered():
     bench = Bench(lambda _request: OutcomeClass.TRANSPORT)  # as an engine ends what is under way when it is closed
     bench.engine.takes_s = 5.0
-    bench.load.send(Request.SENSOR_DATA, 10, 100.0)
-    bench.load.send(Request.POLL, 11, 100.5)
-    bench.load.start_users(Request.POLL, 1)
+    bench.load.send(RequestKind.SENSOR_DATA, 10, 100.0)
+    bench.load.send(RequestKind.POLL, 11, 100.5)
+    bench.load.start_users(RequestKind.POLL, 1)
     bench.clock.run_until(101.0)
     assert {sending.device for sending in bench.load.under_way} == {10, 11}
     bench.load.end()
@@ -135,7 +135,7 @@ def test_open_arrivals_without_an_answer_at_the_end_are_timeouts_and_counted_as_
 
 def test_closed_users_send_the_next_request_a_pause_after_the_answer_and_take_turns():
     bench = Bench()
-    bench.load.start_users(Request.SENSOR_DATA, 2, pause_s=0.5)
+    bench.load.start_users(RequestKind.SENSOR_DATA, 2, pause_s=0.5)
     bench.clock.run_until(100.0 + 4 * (0.5 + bench.engine.takes_s))
     bench.load.stop_users()
     bench.clock.run_until(200.0)

@@ -12,7 +12,7 @@ from agent.wire import extensions, topics
 from agent.wire.mqtt_messages import Receipt, Refusal, encode
 from simulator.fleet.audit.digest import digest_values
 from simulator.fleet.device.driver import Clocks
-from simulator.fleet.device.load_parts import Request, Subject
+from simulator.fleet.device.load_parts import RequestKind, Subject
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.device.mqtt_load import MqttLoad
 from simulator.fleet.engine.virtual_time import VirtualClock
@@ -58,7 +58,7 @@ class Bench:
         self.engine.stand()
 
     def send(self) -> None:
-        self.load.send(Request.SENSOR_DATA, 10, self.clock.time())
+        self.load.send(RequestKind.SENSOR_DATA, 10, self.clock.time())
 
     def confirm(self, *stored: str, refused: tuple[Refusal, ...] = ()) -> None:
         self.engine.deliver(topics.receipts(ID), encode(Receipt(stored=stored, refused=refused)))
@@ -222,7 +222,7 @@ def test_what_is_under_way_when_the_run_is_over_was_never_delivered(bench):
 
 
 def test_a_closed_user_passes_over_devices_without_a_session(bench):
-    bench.load.start_users(Request.SENSOR_DATA, 2, 0.5)
+    bench.load.start_users(RequestKind.SENSOR_DATA, 2, 0.5)
     bench.pass_s(3)
     assert bench.written() == []
     bench.up()
@@ -237,7 +237,7 @@ def test_a_closed_user_passes_over_devices_without_a_session(bench):
 
 def test_a_closed_user_waits_for_the_gateways_word(bench):
     bench.up()
-    bench.load.start_users(Request.SENSOR_DATA, 1, 0.5)
+    bench.load.start_users(RequestKind.SENSOR_DATA, 1, 0.5)
     bench.pass_s(0.1)
     bench.engine.puback()
     bench.pass_s(5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.wire.extensions import IDEMPOTENCY_KEY
-from simulator.fleet.device.letterhead import Letterhead
+from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
@@ -41,9 +41,9 @@ class Bench:
         clock = VirtualClock(100.0)
         self.engine = UnreachableOnce(clock, lambda _request: left.pop(0), refusals=refusals)
         self.book, self.observer, self.ordered = RecordingBook(), RecordingObserver(), []
-        letterhead = Letterhead(read_origin("http://service/api"), {"x-api-key": "k"})
+        template = RequestTemplate(read_origin("http://service/api"), {"x-api-key": "k"})
         self.operator = Operator(
-            Way(self.engine, letterhead, Wheel(clock), clock.time, 10.0, offers, "run"),
+            Way(self.engine, template, Wheel(clock), clock.time, 10.0, offers, "run"),
             ["d0"],
             0,
             [({"command": "ping"}, 60.0)],

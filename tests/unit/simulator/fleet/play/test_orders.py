@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from simulator.fleet.device.letterhead import Letterhead
+from simulator.fleet.device.request_template import RequestTemplate
 from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
@@ -68,8 +68,8 @@ def ordered(*answers):
     """One order, to its end."""
     clock, book = VirtualClock(), Book()
     service = Service(clock, list(answers))
-    letterhead = Letterhead(read_origin("http://127.0.0.1:1"), {})
-    way = Way(service, letterhead, Wheel(clock), clock.time, 10.0, frozenset({"idempotency-key"}), "run")
+    template = RequestTemplate(read_origin("http://127.0.0.1:1"), {})
+    way = Way(service, template, Wheel(clock), clock.time, 10.0, frozenset({"idempotency-key"}), "run")
     operator = Operator(
         way, ["d1"], 0, [({"command": "ping"}, 60.0)], book=book, observer=Nobody(), began_s=0.0,
         on_ordered=lambda _ordered: None,
