@@ -10,7 +10,7 @@ from agent.core.backoff import Backoff
 from agent.core.polling import PollIntervals
 from agent.wire.client import ServiceClient
 from agent.wire.extensions import LONG_POLL
-from simulator.fleet.device.ledger import DeviceLedger
+from simulator.fleet.device.memory_ledger import DeviceLedger
 from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
 from tests.e2e.agent_bench import wait_until

@@ -78,7 +78,7 @@ class Body:
         self.began_s = now.monotonic_s
 
     def run_s(self, now: Moment) -> float:
-        """Seconds since the run's begin, as the audit's book counts them."""
+        """Seconds since the run's begin, as the audit's ledger counts them."""
         return now.monotonic_s - self.fleet.began_s
 
     def values(self, now: Moment) -> dict[str, float]:

@@ -36,7 +36,7 @@ def send_copies(
     Args:
         request: what went out just now.
         device: whose, its index in the fleet.
-        fleet: whose book gets those that the other side can tell as the same. One with a key of its own is a new
+        fleet: whose ledger gets those that the other side can tell as the same. One with a key of its own is a new
             reading for everybody: the audit has to find it doubled.
         wheel: for their times.
         now_s: this instant, on the monotonic clock.
@@ -46,7 +46,7 @@ def send_copies(
     for number, copy in enumerate(request.copies, 1):
         again = request._replace(body=copy.content, copies=())
         if copy.same_key:
-            fleet.book.readings_resent(device, request.keys, now_s - fleet.began_s, ambiguous=True)
+            fleet.ledger.readings_resent(device, request.keys, now_s - fleet.began_s, ambiguous=True)
         else:
             again = renamed(again, _SUFFIX.format(number))
         due_s = now_s + copy.delay_s

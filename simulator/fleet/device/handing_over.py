@@ -255,7 +255,7 @@ class HandingOver:
         self._report_backoff = body.model.backoff
         body.disk.journal.reported(request.report.command_id)
         body.fleet.gauges.open_commands -= 1
-        body.fleet.book.command_reported(body.index, request.report.command_id, body.run_s(now))
+        body.fleet.ledger.command_reported(body.index, request.report.command_id, body.run_s(now))
 
     def _result_not_taken(self, request: Request, error: ServiceError, fault: ReportFault, now: Moment) -> None:
         """A result is put aside by the limits of :mod:`agent.core.unreported`, and so are all when no place is there.
@@ -299,7 +299,7 @@ class HandingOver:
         body.disk.journal.put_aside(command_id, reason[:REASON_MAX])
         body.fleet.gauges.open_commands -= 1
         body.fleet.gauges.results_put_aside += 1
-        body.fleet.book.result_put_aside(body.index, command_id)
+        body.fleet.ledger.result_put_aside(body.index, command_id)
 
     # --- readings -----------------------------------------------------------------------------------------------------
 
@@ -317,7 +317,7 @@ class HandingOver:
         body = self._body
         if attempt is not Attempt.FIRST:
             ambiguous = attempt is Attempt.AMBIGUOUS
-            body.fleet.book.readings_resent(body.index, keys, body.run_s(now), ambiguous=ambiguous)
+            body.fleet.ledger.readings_resent(body.index, keys, body.run_s(now), ambiguous=ambiguous)
 
     def _keep(self, request: Request, now: Moment, *, refused: bool) -> None:
         """These readings went out, and the same request goes again."""
@@ -326,7 +326,7 @@ class HandingOver:
         if in_flight is not None:
             body.disk.in_flight = in_flight._replace(attempt=in_flight.attempt.again(refused=refused))
         if not refused:
-            body.fleet.book.readings_unanswered(body.index, request.keys, body.run_s(now))
+            body.fleet.ledger.readings_unanswered(body.index, request.keys, body.run_s(now))
 
     def _next_readings(self, now: Moment) -> Request:
         body = self._body
@@ -373,7 +373,7 @@ class HandingOver:
         else:
             recorded_ms = body.disk.outbox.date(row, recorded_ms)
         began_s = body.fleet.began_s
-        body.fleet.book.reading_sent(
+        body.fleet.ledger.reading_sent(
             body.index,
             row.key,
             row.digest,
@@ -384,16 +384,16 @@ class HandingOver:
 
     def _take_readings(self, request: Request, refused: dict[int, str], now: Moment) -> None:
         body = self._body
-        outbox, book, ages = body.disk.outbox, body.fleet.book, body.fleet.ages
+        outbox, ledger, ages = body.disk.outbox, body.fleet.ledger, body.fleet.ages
         delivered = request.keys if not refused else tuple([key for key in request.keys if key not in refused])
         if delivered:
             ages.accepted(outbox.taken_s(delivered), now.monotonic_s)
             body.fleet.gauges.waiting_readings -= outbox.delivered(delivered)
-            book.readings_accepted(body.index, delivered, body.run_s(now))
+            ledger.readings_accepted(body.index, delivered, body.run_s(now))
         if refused:
             ages.given_up(outbox.taken_s(refused), OutcomeClass.REFUSED, now.monotonic_s)
             body.fleet.gauges.waiting_readings -= outbox.refused(refused)
-            book.readings_refused(body.index, tuple(refused), body.run_s(now))
+            ledger.readings_refused(body.index, tuple(refused), body.run_s(now))
             self.fault = next(iter(refused.values()))
         body.disk.in_flight = None
         self._limit = self._limit_max

@@ -57,7 +57,7 @@ class Load:
         wheel: for the pauses of closed users.
         templates: heads of requests, one for each key pair; device i uses number i modulo their count.
         subjects: the devices.
-        fleet: what they have in common; the book gets every reading and command.
+        fleet: what they have in common; the ledger gets every reading and command.
         first_index: of the first of them, in the fleet.
         observer: is told of each exchange.
         clocks: time.
@@ -196,16 +196,16 @@ class Load:
     def write_down(
         self, sending: _Sending, outcome: OutcomeClass, body: bytes, sent_s: float | None, now_s: float
     ) -> None:
-        """Tell the book what became of the reading or the command."""
-        book, device, at_s = self.fleet.book, sending.device, now_s - self.fleet.began_s
+        """Write down what became of the reading or the command."""
+        ledger, device, at_s = self.fleet.ledger, sending.device, now_s - self.fleet.began_s
         if sending.sequence:
             self._readings.write_down(device, sending.sequence, outcome, sent_s, now_s)
         elif sending.request.operation is Operation.ORDER:
             command_id = command_id_of(body) if outcome is OutcomeClass.OK else ""
             if command_id:
-                book.command_ordered(device, command_id, at_s)
+                ledger.command_ordered(device, command_id, at_s)
             elif outcome is OutcomeClass.OK or (outcome not in CLEAR and sent_s is not None):
-                book.order_unanswered(device, at_s)
+                ledger.order_unanswered(device, at_s)
 
 
 class _Sending:

@@ -9,8 +9,8 @@ from enum import StrEnum
 from typing import Final
 
 from agent.core.values import Moment
-from simulator.fleet.audit.book import SEQUENCE_NAME
 from simulator.fleet.audit.digest import digest_values
+from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME
 from simulator.fleet.device.exchange import TimedReading, values_text
 from simulator.fleet.device.model import Fleetwide
 from simulator.fleet.engine.wheel import Timer, Wheel
@@ -53,7 +53,7 @@ class Readings:
     """Makes readings, each for its request, and writes down what becomes of them.
 
     Args:
-        fleet: what the devices have in common; its book gets every reading.
+        fleet: what the devices have in common; its ledger gets every reading.
         first_index: of the first of them, in the fleet.
         subjects: the devices.
     """
@@ -82,12 +82,12 @@ class Readings:
         carried_ms = recorded_ms if self._is_dated else None
         at_s = now.monotonic_s - fleet.began_s
         self._taken_s[device, sequence] = now.monotonic_s
-        fleet.book.reading_made(device)
-        fleet.book.reading_sent(device, sequence, digest, recorded_ms=carried_ms, made_s=at_s, at_s=at_s)
+        fleet.ledger.reading_made(device)
+        fleet.ledger.reading_sent(device, sequence, digest, recorded_ms=carried_ms, made_s=at_s, at_s=at_s)
         return TimedReading(sequence, values_text(values), recorded_ms)
 
     def write_down(self, device: int, sequence: int, outcome: OutcomeClass, sent_s: float | None, now_s: float) -> None:
-        """Tell the book what became of a reading.
+        """Write down what became of a reading.
 
         Args:
             device: whose, its index in the fleet.
@@ -96,15 +96,15 @@ class Readings:
             sent_s: None when nothing went out.
             now_s: when it ended, on the monotonic clock.
         """
-        book, at_s = self._fleet.book, now_s - self._fleet.began_s
+        ledger, at_s = self._fleet.ledger, now_s - self._fleet.began_s
         taken_s = self._taken_s.pop((device, sequence))
         self._fleet.ages.given_up((taken_s,), outcome, now_s)
         if outcome is OutcomeClass.OK:
-            book.readings_accepted(device, (sequence,), at_s)
+            ledger.readings_accepted(device, (sequence,), at_s)
         elif outcome is OutcomeClass.REFUSED:
-            book.readings_refused(device, (sequence,), at_s)
+            ledger.readings_refused(device, (sequence,), at_s)
         elif outcome not in CLEAR and sent_s is not None:
-            book.readings_unanswered(device, (sequence,), at_s)
+            ledger.readings_unanswered(device, (sequence,), at_s)
 
 
 Sender = Callable[[RequestKind, int, float, Callable[[float], None]], None]

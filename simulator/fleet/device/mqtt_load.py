@@ -44,7 +44,7 @@ class MqttLoad:
         engine: carries them.
         wheel: for time limits, back-off and pauses.
         subjects: the devices.
-        fleet: what they have in common; the book gets every reading.
+        fleet: what they have in common; the ledger gets every reading.
         tokens: a device's password; None for a broker that asks for none.
         first_index: of the first of them, in the fleet.
         observer: is told of each exchange.

@@ -19,8 +19,8 @@ from typing import Final, Protocol
 from agent.core.schedule import Schedule, phase_s
 from agent.core.values import Moment
 from agent.errors import ServiceError
-from simulator.fleet.audit.book import SEQUENCE_NAME
 from simulator.fleet.audit.digest import digest_values
+from simulator.fleet.audit.fleet_ledger import SEQUENCE_NAME
 from simulator.fleet.device.answers import HttpAnswer
 from simulator.fleet.device.body import VERSION, Body
 from simulator.fleet.device.exchange import Operation, Request, values_text
@@ -116,7 +116,7 @@ class VirtualDevice:
         in_flight = self._body.disk.in_flight
         if self.uplink.is_waiting and in_flight is not None:
             self._body.disk.in_flight = in_flight._replace(attempt=Attempt.AMBIGUOUS)
-            self._body.fleet.book.readings_unanswered(self._body.index, in_flight.keys, self._body.run_s(now))
+            self._body.fleet.ledger.readings_unanswered(self._body.index, in_flight.keys, self._body.run_s(now))
 
     def advance(self, now: Moment) -> None:
         """Do what time brings by itself: the sensor, and handlers that begin and end."""
@@ -159,7 +159,7 @@ class VirtualDevice:
         fleet.gauges.waiting_readings += 1 - len(dropped)
         if dropped:
             fleet.ages.given_up(dropped, OutcomeClass.TIMEOUT, now.monotonic_s)
-        fleet.book.reading_made(body.index)
+        fleet.ledger.reading_made(body.index)
         if fleet.circumstances is not None:
             self.uplink.hold(fleet.circumstances.held_until_s(body.individual, now))
         self._sample_due_s = self._next_s(now)

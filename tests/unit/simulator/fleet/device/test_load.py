@@ -17,16 +17,16 @@ from simulator.fleet.engine.http.origin import read_origin
 from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass
-from tests.unit.simulator.fleet.device.fleet_fakes import START_S, FakeEngine, RecordingBook, RecordingObserver
+from tests.unit.simulator.fleet.device.fleet_fakes import START_S, FakeEngine, RecordingLedger, RecordingObserver
 
 
 class Bench:
     def __init__(self, answer=lambda _request: (201, {}, b"{}"), **options) -> None:
         self.clock = VirtualClock(100.0)
         self.engine = FakeEngine(self.clock, answer)
-        self.book = RecordingBook()
+        self.ledger = RecordingLedger()
         self.observer = RecordingObserver()
-        fleet = Fleetwide(extensions.ALL, seed=1, run="run", numbered=True, book=self.book, began_s=100.0)
+        fleet = Fleetwide(extensions.ALL, seed=1, run="run", numbered=True, ledger=self.ledger, began_s=100.0)
         self.load = Load(
             self.engine,
             Wheel(self.clock),
@@ -44,20 +44,20 @@ def test_every_reading_is_made_for_its_request_and_written_down_before_it_goes_o
     bench = Bench()
     for device in (10, 11, 10):
         bench.load.send(RequestKind.SENSOR_DATA, device, 100.0)
-    assert [call[0] for call in bench.book.calls] == ["reading_made", "reading_sent"] * 3
+    assert [call[0] for call in bench.ledger.calls] == ["reading_made", "reading_sent"] * 3
     bodies = [request.json() for request in bench.engine.requests]
     assert [(body["device_id"], body["sensor_data"].pop("fleet_sequence")) for body in bodies] == [
         ("d10", 1),
         ("d11", 1),
         ("d10", 2),
     ]
-    sent = [call for call in bench.book.calls if call[0] == "reading_sent"]
+    sent = [call for call in bench.ledger.calls if call[0] == "reading_sent"]
     assert [digest_values(body["sensor_data"]) for body in bodies] == [call[3] for call in sent]
     assert bodies[0]["sensor_data"] != bodies[1]["sensor_data"]
     assert len({request.headers["idempotency-key"] for request in bench.engine.requests}) == 3
     bench.clock.run_until(101.0)
     assert bench.load.under_way == set()
-    assert [call[:3] for call in bench.book.calls[6:]] == [
+    assert [call[:3] for call in bench.ledger.calls[6:]] == [
         ("readings_accepted", 10, (1,)),
         ("readings_accepted", 11, (1,)),
         ("readings_accepted", 10, (2,)),
@@ -91,7 +91,7 @@ def test_nothing_is_sent_twice_and_what_became_of_it_is_written_down(answer, out
     bench.clock.run_until(200.0)
     assert len([request for request in bench.engine.requests if request.method == "POST"]) == 1
     assert [told.outcome for told in bench.observer.exchanges] == [outcome]
-    assert [call[0] for call in bench.book.calls[2:]] == written
+    assert [call[0] for call in bench.ledger.calls[2:]] == written
     assert len(bench.observer.faults) == 1
 
 
@@ -106,14 +106,14 @@ def test_commands_carry_their_payload_and_are_known_by_the_services_id():
         "command_payload": {"command": "ping", "echo": 1},
         "ttl_seconds": 5,
     }
-    assert bench.book.calls == [("command_ordered", 11, "c7", pytest.approx(bench.engine.takes_s))]
+    assert bench.ledger.calls == [("command_ordered", 11, "c7", pytest.approx(bench.engine.takes_s))]
 
 
 def test_a_command_whose_answer_names_no_id_may_exist():
     bench = Bench(lambda _request: (201, {}, b"[]"))
     bench.load.send(RequestKind.SEND_COMMAND, 11, 100.0)
     bench.clock.run_until(101.0)
-    assert [call[0] for call in bench.book.calls] == ["order_unanswered"]
+    assert [call[0] for call in bench.ledger.calls] == ["order_unanswered"]
 
 
 def test_open_arrivals_without_an_answer_at_the_end_are_timeouts_and_counted_as_undelivered():
@@ -129,7 +129,7 @@ def test_open_arrivals_without_an_answer_at_the_end_are_timeouts_and_counted_as_
     assert [(told.outcome, told.now_s) for told in bench.observer.exchanges] == [(OutcomeClass.TIMEOUT, 105.0)] * 3
     assert bench.load.undelivered == 2  # a closed user waits for its answer; that it has none is no lost load
     assert bench.load.under_way == set()
-    assert [call[0] for call in bench.book.calls[2:]] == ["readings_unanswered"]
+    assert [call[0] for call in bench.ledger.calls[2:]] == ["readings_unanswered"]
     assert {sentence for _, _, sentence in bench.observer.faults} == {"the run was over before the answer"}
 
 

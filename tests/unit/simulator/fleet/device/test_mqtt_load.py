@@ -18,7 +18,7 @@ from simulator.fleet.device.mqtt_load import MqttLoad
 from simulator.fleet.engine.virtual_time import VirtualClock
 from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import OutcomeClass
-from tests.unit.simulator.fleet.device.fleet_fakes import START_S, RecordingBook, RecordingObserver
+from tests.unit.simulator.fleet.device.fleet_fakes import START_S, RecordingLedger, RecordingObserver
 from tests.unit.simulator.fleet.device.mqtt_rig import ID, Engine
 
 OK, REFUSED, TIMEOUT, TRANSPORT = (
@@ -35,9 +35,9 @@ class Bench:
     def __init__(self, **options: Any) -> None:
         self.clock = VirtualClock(100.0)
         self.engine = Engine(self.clock)
-        self.book = RecordingBook()
+        self.ledger = RecordingLedger()
         self.observer = RecordingObserver()
-        fleet = Fleetwide(extensions.ALL, seed=1, run="run", numbered=True, book=self.book, began_s=100.0)
+        fleet = Fleetwide(extensions.ALL, seed=1, run="run", numbered=True, ledger=self.ledger, began_s=100.0)
         self.load = MqttLoad(
             self.engine,
             Wheel(self.clock),
@@ -67,7 +67,7 @@ class Bench:
         return [(told.operation, told.outcome) for told in self.observer.exchanges]
 
     def written(self) -> list[str]:
-        return [call[0] for call in self.book.calls]
+        return [call[0] for call in self.ledger.calls]
 
 
 @pytest.fixture
@@ -95,14 +95,14 @@ def test_a_message_is_accepted_once_the_gateway_says_so(bench):
     assert topic == topics.sensor_data(ID)
     assert (message["key"], message["sensor_data"].pop("fleet_sequence")) == ("run-10-1", 1)
     assert bench.written() == SENT
-    assert digest_values(message["sensor_data"]) == bench.book.calls[1][3]
+    assert digest_values(message["sensor_data"]) == bench.ledger.calls[1][3]
     bench.engine.puback()
     assert (len(bench.load.under_way), bench.written()) == (1, SENT)
     bench.pass_s(0.5)
     bench.confirm("run-10-1")
     assert not bench.load.under_way
     assert bench.told() == [CONNECTED, ("mqtt.sensor_data", OK), ("mqtt.receipt", OK)]
-    assert bench.book.calls[2][:3] == ("readings_accepted", 10, (1,))
+    assert bench.ledger.calls[2][:3] == ("readings_accepted", 10, (1,))
     assert len(bench.engine.acknowledged) == 1
     assert bench.observer.faults == []
 

@@ -25,7 +25,7 @@ from simulator.fleet.device.body import Body
 from simulator.fleet.device.chance import Chance
 from simulator.fleet.device.exchange import Operation, Request, Speaker
 from simulator.fleet.device.fast_path import KnownAnswers
-from simulator.fleet.device.ledger import DeviceLedger, Ledgers
+from simulator.fleet.device.memory_ledger import DeviceLedger, MemoryLedger
 from simulator.fleet.device.model import DeviceModel, Fleetwide
 from simulator.fleet.device.store import Disk
 from simulator.fleet.device.virtual_device import Channel, VirtualDevice
@@ -118,8 +118,8 @@ class World:
     def __post_init__(self) -> None:
         self.service = ServiceModel(self.offers)
         self.ledger = DeviceLedger("d1", "device")
-        book = Ledgers([self.ledger])
-        self.fleet = Fleetwide(self.offers, seed=1, run="run", book=book)
+        ledger = MemoryLedger([self.ledger])
+        self.fleet = Fleetwide(self.offers, seed=1, run="run", ledger=ledger)
         self.known_answers = KnownAnswers()
         self.disk = Disk.empty()
         self.device = self._boot()
@@ -187,10 +187,10 @@ class World:
             if entry is not None and entry.state is CommandState.REPORTED:
                 assert command["status"] == str(entry.outcome.status)
         # All that the audit goes by; what it has found clean once is not judged again until something of it changes.
-        book = self.ledger
-        seen = (list(self.service.readings), dict(book._facts), set(book._accepted), set(book._refused))
+        ledger = self.ledger
+        seen = (list(self.service.readings), dict(ledger._facts), set(ledger._accepted), set(ledger._refused))
         if seen != self.judged:
-            found = audit_readings(book.account(tuple(self.service.readings)))
+            found = audit_readings(ledger.account(tuple(self.service.readings)))
             assert found.clean, found.sentences()
             self.judged = seen
 
