@@ -2,7 +2,7 @@
 
 Records are collected in memory and handed to a thread at each :meth:`FileLedger.flush`, once a second and whenever a
 bound is reached; the thread deflates and writes. Both are bounded: what collects, and what the thread has not written
-yet. A disk that is full, slow or gone never ends a run: what could not be written is a gap, which says when and why, and
+yet. A full, slow or missing disk never ends a run: what could not be written is a gap, which says when and why, and
 the audit is not complete then. When the disk takes bytes again, the ledger goes on.
 
 Nothing is synced: a killed worker loses what it has not handed over, the last second; the machine's own power is not
