@@ -9,7 +9,7 @@ from collections import Counter
 from agent.core.backoff import Backoff
 from agent.core.polling import PollIntervals
 from agent.wire.extensions import LONG_POLL
-from simulator.fleet.device.ledger import DeviceLedger
+from simulator.fleet.device.memory_ledger import DeviceLedger
 from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.runner import DeviceIdentity, FleetTarget, FleetThread
 from simulator.wire.client import ServiceClient
