@@ -18,9 +18,9 @@ from agent.core.signed import setting_of
 from agent.core.values import Command
 from agent.errors import InvalidMessage
 from agent.wire.json_text import encode_json, parse_object
-from agent.wire.qr import LabelText, encode_label
 from agent.wire.signed import Envelope, encode_envelope, parse_body, parse_envelope, signed_bytes
 from agent.wire.signed_keys import SigningKey
+from simulator.wire.qr import LabelText, encode_label
 from tests.fakes import START_WALL_S
 from tests.signing import PAYLOAD, Device, command_of, make_rules, sign
 

@@ -1,7 +1,7 @@
-"""The answers that come all day, understood without parsing them: nothing new for a poll, and readings taken.
+"""The fast path for the usual answers, without parsing them: nothing new for a poll, and readings accepted.
 
-A glance says nothing (None) about whatever it is not sure of; then :mod:`simulator.fleet.device.exchange` reads the
-answer as a whole. Where it says something, it says the same (a property test holds both against each other).
+Whatever is not surely one of these is None here; then :mod:`simulator.fleet.device.exchange` parses the whole answer.
+A property test compares both: where the fast path gives a result, it is the same.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BODY_BYTES_MAX: Final = 200
 
 
 class Stamps(NamedTuple):
-    """What the headers of a good answer tell a device.
+    """The headers of a good answer that a device uses.
 
     Attributes:
         server_time: ``Date``, epoch seconds.
@@ -81,10 +81,10 @@ def _epoch_s(date: bytes) -> float | None:
         return None
 
 
-class Familiar:
-    """Bodies that were read as a whole before, and what they turned out to be. One for all devices of a driver.
+class KnownAnswers:
+    """Bodies that were parsed before, and their meaning. One object for all devices of a driver.
 
-    Services answer "nothing" in one way, byte for byte. A service that does not is read as a whole each time.
+    A service usually sends the same bytes for "nothing new". Where it does not, each answer is parsed.
     """
 
     __slots__ = ("_empty", "_taken")
@@ -109,11 +109,11 @@ class Familiar:
         return self._taken.get(body) == count
 
     def learn_empty(self, body: bytes) -> None:
-        """This body was a list without anything in it."""
+        """Remember a body that was an empty list."""
         if len(body) <= _BODY_BYTES_MAX and len(self._empty) < _KEPT:
             self._empty.add(body)
 
     def learn_taken(self, body: bytes, count: int) -> None:
-        """This body told that ``count`` readings were taken and none refused."""
+        """Remember a body that said that ``count`` readings were accepted and none refused."""
         if len(body) <= _BODY_BYTES_MAX and len(self._taken) < _KEPT * 4:
             self._taken[body] = count

@@ -1,9 +1,9 @@
-"""The ledger on disk of one worker: the book of all its devices, appended to and never changed.
+"""The ledger of one worker's devices on disk: a file that only grows.
 
-Records are collected in memory and handed to a thread at each :meth:`Ledger.flush`, once a second and whenever a bound
-is reached; the thread deflates and writes. What is in memory is bounded twice: what collects, and what the thread has
-not written yet. A disk that is full, slow or gone never ends a run: what could not be written is a gap, which says when
-and why, and the audit is not complete then. When the disk takes bytes again, the ledger goes on.
+Records are collected in memory and handed to a thread at each :meth:`FileLedger.flush`, once a second and whenever a
+bound is reached; the thread deflates and writes. Both are bounded: what collects, and what the thread has not written
+yet. A full, slow or missing disk never ends a run: what could not be written is a gap, which says when and why, and
+the audit is not complete then. When the disk takes bytes again, the ledger goes on.
 
 Nothing is synced: a killed worker loses what it has not handed over, the last second; the machine's own power is not
 what is being proven.
@@ -23,7 +23,7 @@ from typing import Final, Self
 
 from agent.core.values import Contract, OutcomeStatus
 from agent.errors import ConfigurationError
-from simulator.fleet.audit.book import BookCounts
+from simulator.fleet.audit.fleet_ledger import LedgerCounts
 from simulator.fleet.audit.frames import (
     CONTRACTS,
     COUNT_MAX,
@@ -68,8 +68,8 @@ class _Chunk:
     to_s: float
 
 
-class Ledger:
-    """A :class:`~simulator.fleet.audit.book.DeviceBook` on disk, for one thread that writes it down.
+class FileLedger:
+    """A :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger` on disk, for one thread that writes it down.
 
     Args:
         path: the file, which must not exist.
@@ -116,10 +116,10 @@ class Ledger:
         self.close()
 
     @property
-    def counts(self) -> BookCounts:
+    def counts(self) -> LedgerCounts:
         """The audit so far."""
         by_kind = self._by_kind
-        return BookCounts(
+        return LedgerCounts(
             made=self._made,
             sent=self._sent,
             accepted=self._accepted,
@@ -142,13 +142,13 @@ class Ledger:
         return self._file.gaps
 
     def reading_made(self, device: int) -> None:  # noqa: ARG002 - the port's; only counted
-        """See :meth:`DeviceBook.reading_made`."""
+        """See :meth:`FleetLedger.reading_made`."""
         self._made += 1
 
     def reading_sent(
         self, device: int, sequence: int, digest: int, *, recorded_ms: int | None, made_s: float, at_s: float
     ) -> None:
-        """See :meth:`DeviceBook.reading_sent`."""
+        """See :meth:`FleetLedger.reading_sent`."""
         self._sent += 1
         recorded = NO_TIME if recorded_ms is None else recorded_ms
         made_ms = int(made_s * 1000) if made_s > 0 else 0
@@ -161,41 +161,41 @@ class Ledger:
             self.flush()
 
     def readings_resent(self, device: int, sequences: Sequence[int], at_s: float, *, ambiguous: bool) -> None:
-        """See :meth:`DeviceBook.readings_resent`."""
+        """See :meth:`FleetLedger.readings_resent`."""
         self._resent += len(sequences)
         if ambiguous:
             self._resent_ambiguous += len(sequences)
         self._put(_RESENT if ambiguous else _AFTER_REFUSAL, device, sequences, at_s)
 
     def readings_accepted(self, device: int, sequences: Sequence[int], at_s: float) -> None:
-        """See :meth:`DeviceBook.readings_accepted`."""
+        """See :meth:`FleetLedger.readings_accepted`."""
         self._accepted += len(sequences)
         self._put(_ACCEPTED, device, sequences, at_s)
 
     def readings_refused(self, device: int, sequences: Sequence[int], at_s: float) -> None:
-        """See :meth:`DeviceBook.readings_refused`."""
+        """See :meth:`FleetLedger.readings_refused`."""
         self._refused += len(sequences)
         self._put(_REFUSED, device, sequences, at_s)
 
     def readings_unanswered(self, device: int, sequences: Sequence[int], at_s: float) -> None:
-        """See :meth:`DeviceBook.readings_unanswered`."""
+        """See :meth:`FleetLedger.readings_unanswered`."""
         self._unanswered += len(sequences)
         self._put(_UNANSWERED, device, sequences, at_s)
 
     def command_ordered(self, device: int, command_id: str, at_s: float) -> None:
-        """See :meth:`DeviceBook.command_ordered`."""
+        """See :meth:`FleetLedger.command_ordered`."""
         self._note(CommandKind.ORDERED, device, command_id, at_s)
 
     def order_unanswered(self, device: int, at_s: float) -> None:
-        """See :meth:`DeviceBook.order_unanswered`."""
+        """See :meth:`FleetLedger.order_unanswered`."""
         self._note(CommandKind.ORDER_UNANSWERED, device, "", at_s)
 
     def command_received(self, device: int, command_id: str, at_s: float) -> None:
-        """See :meth:`DeviceBook.command_received`."""
+        """See :meth:`FleetLedger.command_received`."""
         self._note(CommandKind.RECEIVED, device, command_id, at_s)
 
     def command_started(self, device: int, command_id: str, contract: Contract, attempt: int, at_s: float) -> None:
-        """See :meth:`DeviceBook.command_started`."""
+        """See :meth:`FleetLedger.command_started`."""
         self._note(CommandKind.STARTED, device, command_id, at_s, detail=_CONTRACT_INDEX[contract], attempt=attempt)
 
     def command_finished(
@@ -206,11 +206,11 @@ class Ledger:
         self._note(CommandKind.FINISHED, device, command_id, at_s, detail=_STATUS_INDEX[status])
 
     def command_reported(self, device: int, command_id: str, at_s: float) -> None:
-        """See :meth:`DeviceBook.command_reported`."""
+        """See :meth:`FleetLedger.command_reported`."""
         self._note(CommandKind.REPORTED, device, command_id, at_s)
 
     def result_put_aside(self, device: int, command_id: str) -> None:
-        """See :meth:`DeviceBook.result_put_aside`; on disk it is a command that finished and was never reported."""
+        """See :meth:`FleetLedger.result_put_aside`; on disk it is a command that finished and was never reported."""
 
     def flush(self) -> None:
         """Hand what was collected to the thread that writes. To be called each second; returns at once."""
@@ -314,9 +314,9 @@ class LedgerTarget:
     path: Path
     header: LedgerHeader
 
-    def open(self, on_failure: OnFailure) -> Ledger:
-        """Make the file; see :class:`Ledger`."""
-        return Ledger(self.path, self.header, on_failure=on_failure)
+    def open(self, on_failure: OnFailure) -> FileLedger:
+        """Make the file; see :class:`FileLedger`."""
+        return FileLedger(self.path, self.header, on_failure=on_failure)
 
 
 class _File:

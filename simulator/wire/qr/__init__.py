@@ -12,10 +12,10 @@ The signature is over :func:`signed_bytes`: the label's own text without it. So 
 a ``link``, a ``compact`` and every signed label is taken only in exactly the form in which :func:`encode_label` writes
 it. An unsigned ``json`` may have other white space, another order, and members that are not known here.
 
-Keys and signatures need the extra ``signing`` and are in :mod:`agent.wire.qr.keys`.
+Keys and signatures need the extra ``signing`` and are in :mod:`simulator.wire.qr.keys`.
 """
 
-from agent.wire.qr.label import VERSION, LabelText
-from agent.wire.qr.text import PREFIX, encode_label, parse_label, signed_bytes
+from simulator.wire.qr.label import VERSION, LabelText
+from simulator.wire.qr.text import PREFIX, encode_label, parse_label, signed_bytes
 
 __all__ = ["PREFIX", "VERSION", "LabelText", "encode_label", "parse_label", "signed_bytes"]

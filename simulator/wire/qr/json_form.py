@@ -7,7 +7,7 @@ from typing import Any
 from agent.errors import InvalidMessage, InvalidQr
 from agent.wire.json_text import encode_json, parse_json
 from agent.wire.limits import QR_BYTES
-from agent.wire.qr.label import JSON, VERSION, LabelText
+from simulator.wire.qr.label import JSON, VERSION, LabelText
 
 
 def write(label: LabelText) -> str:

@@ -8,8 +8,8 @@ from typing import Final
 
 from agent.errors import InvalidQr
 from agent.wire.limits import QR_BYTES
-from agent.wire.qr import compact_form, json_form, link_form
-from agent.wire.qr.label import COMPACT, JSON, LINK, LabelText, check_values
+from simulator.wire.qr import compact_form, json_form, link_form
+from simulator.wire.qr.label import COMPACT, JSON, LINK, LabelText, check_values
 
 PREFIX: Final = b"device-agent label v1\0"
 """Before what is signed, so that a signature of the same key for anything else is never one for a label."""
@@ -47,7 +47,7 @@ def signed_bytes(label: LabelText) -> bytes:
 
 
 def parse_label(text: str) -> LabelText:
-    """The label that a scanned text is. Its signature is not checked here (:mod:`agent.wire.qr.keys`).
+    """The label that a scanned text is. Its signature is not checked here (:mod:`simulator.wire.qr.keys`).
 
     Raises:
         InvalidQr: with a ``reason``, and a sentence for a person: ``empty``, ``too_large``, ``not_json``,

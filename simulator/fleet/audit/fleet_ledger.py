@@ -1,6 +1,6 @@
-"""What a device writes down for the audit, outside of what is being proven.
+"""The interface of ledgers: what devices and the operator did, recorded for the audit.
 
-One book serves all devices of a worker; a device is its index in the fleet. A reading is known by its *sequence
+One ledger serves all devices of a worker; a device is its index in the fleet. A reading is known by its *sequence
 number*: 1, 2, 3, ... for each device, never used again, not even after a restart. It travels as one more number beside
 the signals, :data:`SEQUENCE_NAME`, since readings are numbers only; :func:`with_sequence` puts it there. On the wire it
 counts from the run's first number (:func:`first_number_of`), so that another run with the same devices has others.
@@ -26,7 +26,7 @@ NUMBERS_OF_A_RUN: Final = 2**32
 _RUNS: Final = 2**20
 
 
-class DeviceBook(Protocol):
+class FleetLedger(Protocol):
     """Where devices and the operator write down what they do. Calls are cheap, never block and never fail."""
 
     def reading_made(self, device: int) -> None:
@@ -119,7 +119,7 @@ class DeviceBook(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class BookCounts:
+class LedgerCounts:
     """The audit so far: what was written down until now. Cheap, and merged by addition.
 
     Attributes:
@@ -152,55 +152,55 @@ class BookCounts:
         """Readings that were sent and neither accepted nor refused yet."""
         return self.sent - self.accepted - self.refused
 
-    def __add__(self, other: BookCounts) -> BookCounts:
-        return BookCounts(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
+    def __add__(self, other: LedgerCounts) -> LedgerCounts:
+        return LedgerCounts(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
 
-class NoBook:
-    """A book that keeps nothing, for runs without an audit."""
+class NoLedger:
+    """A ledger that keeps nothing, for runs without an audit."""
 
     def reading_made(self, device: int) -> None:
-        """See :class:`DeviceBook`."""
+        """See :class:`FleetLedger`."""
 
     def reading_sent(
         self, device: int, sequence: int, digest: int, *, recorded_ms: int | None, made_s: float, at_s: float
     ) -> None:
-        """See :class:`DeviceBook`."""
+        """See :class:`FleetLedger`."""
 
     def readings_resent(self, device: int, sequences: Sequence[int], at_s: float, *, ambiguous: bool) -> None:
-        """See :class:`DeviceBook`."""
+        """See :class:`FleetLedger`."""
 
     def readings_accepted(self, device: int, sequences: Sequence[int], at_s: float) -> None:
-        """See :class:`DeviceBook`."""
+        """See :class:`FleetLedger`."""
 
     def readings_refused(self, device: int, sequences: Sequence[int], at_s: float) -> None:
-        """See :class:`DeviceBook`."""
+        """See :class:`FleetLedger`."""
 
     def readings_unanswered(self, device: int, sequences: Sequence[int], at_s: float) -> None:
-        """See :class:`DeviceBook`."""
+        """See :class:`FleetLedger`."""
 
     def command_ordered(self, device: int, command_id: str, at_s: float) -> None:
-        """See :class:`DeviceBook`."""
+        """See :class:`FleetLedger`."""
 
     def order_unanswered(self, device: int, at_s: float) -> None:
-        """See :class:`DeviceBook`."""
+        """See :class:`FleetLedger`."""
 
     def command_received(self, device: int, command_id: str, at_s: float) -> None:
-        """See :class:`DeviceBook`."""
+        """See :class:`FleetLedger`."""
 
     def command_started(self, device: int, command_id: str, contract: Contract, attempt: int, at_s: float) -> None:
-        """See :class:`DeviceBook`."""
+        """See :class:`FleetLedger`."""
 
     def command_finished(
         self, device: int, command_id: str, status: OutcomeStatus, at_s: float, error: str | None = None
     ) -> None:
-        """See :class:`DeviceBook`."""
+        """See :class:`FleetLedger`."""
 
     def command_reported(self, device: int, command_id: str, at_s: float) -> None:
-        """See :class:`DeviceBook`."""
+        """See :class:`FleetLedger`."""
 
     def result_put_aside(self, device: int, command_id: str) -> None:
-        """See :class:`DeviceBook`."""
+        """See :class:`FleetLedger`."""
 
 
 def first_number_of(run: str) -> int:

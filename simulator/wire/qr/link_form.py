@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
 from agent.errors import InvalidQr
-from agent.wire.qr.label import LINK, LabelText
+from simulator.wire.qr.label import LINK, LabelText
 
 _TEXT: Final = re.compile(r"https://([^/?#]*)/onboard\?p=([^&#]*)&d=([^&#]*)(?:&s=([^&#]*))?")
 _HOST_LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")

@@ -1,4 +1,4 @@
-"""Product databases: schemas, tables, runtime records (specification, "Runtime data record" and "Database")."""
+"""Product databases: schemas, tables, changed records (specification, "Database")."""
 
 from __future__ import annotations
 
@@ -72,28 +72,7 @@ class Table(Received):
     created_at: LooseTime = None
 
 
-class NewRuntimeRecord(Sent):
-    """``POST /database/runtime-data``."""
-
-    product_id: Text
-    device_id: Text
-    table_name: Text
-    data_payload: JsonObject
-
-
 class RuntimeRecordChange(Sent):
     """``PUT /database/runtime-data/{id}``: the new content, which replaces the old."""
 
     data_payload: JsonObject
-
-
-class RuntimeRecord(Received):
-    """A record of a product's database."""
-
-    id: str = ""
-    product_id: str | None = Field(default=None, validation_alias=AliasChoices("product_id", "productId"))
-    device_id: str | None = Field(default=None, validation_alias=AliasChoices("device_id", "deviceId"))
-    table_name: str | None = None
-    data_payload: JsonObject = Field(default_factory=dict)
-    created_at: LooseTime = None
-    updated_at: LooseTime = None

@@ -1,4 +1,4 @@
-"""The part of a request's head that is the same for all devices, and the rest around it."""
+"""Bytes of requests, from a head that is the same for all devices."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from agent.errors import ConfigurationError
-from simulator.fleet.device.exchange import Ask
+from simulator.fleet.device.exchange import Request
 from simulator.fleet.engine.http.origin import Origin
 
 USER_AGENT: Final = "fleet-simulator"
 
 
-class Letterhead:
-    """How every request to one address begins.
+class RequestTemplate:
+    """The head that all requests to one address share: the prefix of the path and the fixed headers.
 
     Args:
         origin: the address.
@@ -35,12 +35,12 @@ class Letterhead:
                 )
         self._fixed = "".join([f"{name}: {value}\r\n" for name, value in fixed.items()])
 
-    def message(self, ask: Ask) -> bytes:
+    def message(self, request: Request) -> bytes:
         """The whole request, ready for the wire (RFC 9112)."""
-        head = f"{ask.method} {self._prefix}{ask.target} HTTP/1.1\r\n{self._fixed}"
-        for name, value in ask.headers.items():
+        head = f"{request.method} {self._prefix}{request.target} HTTP/1.1\r\n{self._fixed}"
+        for name, value in request.headers.items():
             head += f"{name}: {value}\r\n"
-        body = ask.body
+        body = request.body
         if body is None:
             return f"{head}\r\n".encode()
         return f"{head}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body

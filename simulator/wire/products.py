@@ -10,7 +10,7 @@ from agent.wire.base import Items, JsonObject, LooseTime, Received, Sent, Text
 
 _KEY: Final = r"ed25519:[A-Za-z0-9_-]{43}|hmac-sha256:([A-Za-z0-9_-]{4}){5,41}[A-Za-z0-9_-]{2,4}"
 LabelKeyText = Annotated[str, StringConstraints(pattern=f"^({_KEY})$")]
-"""A ``label_key`` (:mod:`agent.wire.qr.keys`): a public key, or the secret of an HMAC, 16 to 126 bytes."""
+"""A ``label_key`` (:mod:`simulator.wire.qr.keys`): a public key, or the secret of an HMAC, 16 to 126 bytes."""
 KeptLabelKeyText = Annotated[str, StringConstraints(pattern=f"^({_KEY}|hmac-sha256:id=[0-9a-f]{{16}})$")]
 """The same, or the way in which a secret one is shown, which leaves it as it is."""
 

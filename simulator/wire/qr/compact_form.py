@@ -14,9 +14,8 @@ import re
 from typing import Final
 
 from agent.errors import InvalidQr
-from agent.wire.qr import base45
-from agent.wire.qr.label import COMPACT, VERSION, LabelText
-from agent.wire.qr.signature import ED25519_BYTES, HMAC_BYTES, from_base64url, to_base64url
+from simulator.wire.qr import base45
+from simulator.wire.qr.label import COMPACT, ED25519_BYTES, HMAC_BYTES, VERSION, LabelText, from_base64url, to_base64url
 
 START: Final = f"DL{VERSION}:"
 _START_OF_ANY: Final = re.compile(r"DL[0-9]+:")

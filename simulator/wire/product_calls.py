@@ -7,17 +7,11 @@ from collections.abc import Iterator, Mapping
 from agent.wire import paths
 from agent.wire.base import JsonObject
 from agent.wire.calls import Calls, given, read_record
-from agent.wire.dashboards import Dashboard, NewDashboard
-from agent.wire.database import (
-    NewSchema,
-    NewTable,
-    RuntimeRecord,
-    RuntimeRecordChange,
-    Schema,
-    Table,
-)
-from agent.wire.products import CommandDefinition, NewProduct, Product, ProductChange
-from agent.wire.rules import NewRule, Rule, RuleChange
+from agent.wire.runtime_data import RuntimeRecord
+from simulator.wire.dashboards import Dashboard, NewDashboard
+from simulator.wire.database import NewSchema, NewTable, RuntimeRecordChange, Schema, Table
+from simulator.wire.products import CommandDefinition, NewProduct, Product, ProductChange
+from simulator.wire.rules import NewRule, Rule, RuleChange
 
 
 class ProductCalls(Calls):

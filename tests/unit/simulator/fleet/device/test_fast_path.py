@@ -17,8 +17,8 @@ from agent.wire.json_text import encode_json
 from agent.wire.sensor_data import PostSensorData
 from agent.wire.times import to_rfc3339
 from simulator.fleet.device.answers import HttpAnswer, judge
-from simulator.fleet.device.exchange import Ask, Operation, Speaker, read_listing, read_refusals, values_text
-from simulator.fleet.device.glance import Familiar, stamps_of
+from simulator.fleet.device.exchange import Operation, Request, Speaker, read_listing, read_refusals, values_text
+from simulator.fleet.device.fast_path import KnownAnswers, stamps_of
 from simulator.fleet.device.known_time import KnownTime
 from simulator.fleet.device.store import MemoryOutbox, Row
 from tests.unit.simulator.fleet.device.fleet_fakes import START_S
@@ -48,7 +48,7 @@ BODIES = st.one_of(
     st.binary(max_size=12),
 )
 ANSWERS = st.builds(HttpAnswer, st.sampled_from([200, 201, 202, 204, 304, 400, 429, 503]), HEADERS, BODIES)
-POLL = Ask(Operation.POLL, "GET", "/devices/d/commands")
+POLL = Request(Operation.POLL, "GET", "/devices/d/commands")
 NUMBERS = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False), st.integers(-(2**63), 2**63 - 1), st.sampled_from([-0.0, 1e22])
 )
@@ -57,54 +57,54 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 
 @settings(max_examples=150)
 @given(st.lists(ANSWERS, min_size=1, max_size=4))
-def test_a_poll_that_is_understood_at_a_glance_is_understood_the_same_when_it_is_read(answers):
-    familiar = Familiar()
+def test_a_poll_on_the_fast_path_means_the_same_as_the_parsed_one(answers):
+    known_answers = KnownAnswers()
     for answer in [*answers, *answers]:
         try:
             listing = read_listing(answer, POLL, "d")
         except ServiceError:
-            assert familiar.unchanged(answer) is None or stamps_of(answer.headers) is None
+            assert known_answers.unchanged(answer) is None or stamps_of(answer.headers) is None
             continue
-        unchanged = familiar.unchanged(answer)
+        unchanged = known_answers.unchanged(answer)
         stamps = None if unchanged is None else stamps_of(answer.headers)
         if stamps is not None:
             assert unchanged == listing.poll.unchanged
             assert (listing.poll.commands, listing.poll.malformed) == ((), ())
             assert tuple(stamps) == (listing.poll.server_time, listing.etag)
         if not (listing.poll.unchanged or listing.poll.commands or listing.poll.malformed):
-            familiar.learn_empty(answer.body)
-            assert familiar.unchanged(answer) is (False if answer.status == 200 else None)
+            known_answers.learn_empty(answer.body)
+            assert known_answers.unchanged(answer) is (False if answer.status == 200 else None)
 
 
 @settings(max_examples=150)
 @given(st.lists(ANSWERS, min_size=1, max_size=4), st.integers(1, 3))
-def test_readings_that_are_taken_at_a_glance_are_taken_when_the_answer_is_read(answers, count):
-    familiar = Familiar()
-    ask = Ask(Operation.READINGS, "POST", "/sensor-data", b"[]", keys=tuple(range(count)))
+def test_readings_taken_on_the_fast_path_are_taken_when_the_answer_is_parsed(answers, count):
+    known_answers = KnownAnswers()
+    request = Request(Operation.READINGS, "POST", "/sensor-data", b"[]", keys=tuple(range(count)))
     for answer in [*answers, *answers]:
         try:
             good = judge(answer)
-            refused = read_refusals(good, ask)
+            refused = read_refusals(good, request)
         except ServiceError:
-            assert not familiar.taken(answer, count) or stamps_of(answer.headers) is None
+            assert not known_answers.taken(answer, count) or stamps_of(answer.headers) is None
             continue
-        if familiar.taken(answer, count):
+        if known_answers.taken(answer, count):
             assert refused == {}
             stamps = stamps_of(answer.headers)
             assert stamps is None or stamps.server_time == good.server_time
         if not refused:
-            familiar.learn_taken(answer.body, count)
+            known_answers.learn_taken(answer.body, count)
 
 
-def test_the_answers_of_every_day_are_understood_at_a_glance():
-    familiar = Familiar()
+def test_the_usual_answers_take_the_fast_path():
+    known_answers = KnownAnswers()
     date = (b"Date", formatdate(START_S, usegmt=True).encode())
-    assert familiar.unchanged(HttpAnswer(304, [date], b"")) is True
-    assert familiar.taken(HttpAnswer(201, [date], b'{"id":"r1"}'), 1)
+    assert known_answers.unchanged(HttpAnswer(304, [date], b"")) is True
+    assert known_answers.taken(HttpAnswer(201, [date], b'{"id":"r1"}'), 1)
     empty = HttpAnswer(200, [date], b'{"data":[],"next_cursor":null,"has_more":false}')
-    assert familiar.unchanged(empty) is None
-    familiar.learn_empty(empty.body)
-    assert familiar.unchanged(empty) is False
+    assert known_answers.unchanged(empty) is None
+    known_answers.learn_empty(empty.body)
+    assert known_answers.unchanged(empty) is False
     assert stamps_of([date, (b"ETag", b'"v7"')]) == (START_S, '"v7"')
 
 

@@ -1,6 +1,6 @@
 """The ledgers of a small fleet: what each device did, in memory, held against what the service gives back.
 
-For a demo and for tests, where every reading is looked at. A run of any size keeps its book on a disk
+For a demo and for tests, where every reading is looked at. A run of any size keeps its ledger on a disk
 (:mod:`simulator.fleet.audit`).
 """
 
@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from agent.core.values import Contract
-from simulator.fleet.audit.book import NoBook
 from simulator.fleet.audit.digest import digest_values
+from simulator.fleet.audit.fleet_ledger import NoLedger
 from simulator.fleet.audit.readings import ReadingAccount, ReadingFact
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 
@@ -93,8 +93,8 @@ class DeviceLedger:
         self._refused.update(refused)
 
 
-class Ledgers(NoBook):
-    """The book (:class:`~simulator.fleet.audit.book.DeviceBook`) and the observer of a small fleet.
+class MemoryLedger(NoLedger):
+    """The ledger (:class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`) and the observer of a small fleet.
 
     Args:
         ledgers: of the devices, by their index.
@@ -138,16 +138,16 @@ class Ledgers(NoBook):
         made_s: float,  # noqa: ARG002
         at_s: float,  # noqa: ARG002
     ) -> None:
-        """See :class:`~simulator.fleet.audit.book.DeviceBook`."""
+        """See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
         # On a server without recorded_at the number is all that a reading is known by.
         self._ledgers[device].send(sequence, digest, sequence if recorded_ms is None else recorded_ms)
 
     def readings_accepted(self, device: int, sequences: Sequence[int], at_s: float) -> None:  # noqa: ARG002
-        """See :class:`~simulator.fleet.audit.book.DeviceBook`."""
+        """See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
         self._ledgers[device].settle(accepted=sequences)
 
     def readings_refused(self, device: int, sequences: Sequence[int], at_s: float) -> None:  # noqa: ARG002
-        """See :class:`~simulator.fleet.audit.book.DeviceBook`."""
+        """See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
         self._ledgers[device].settle(refused=sequences)
 
     def command_started(
@@ -158,5 +158,5 @@ class Ledgers(NoBook):
         attempt: int,  # noqa: ARG002
         at_s: float,  # noqa: ARG002
     ) -> None:
-        """See :class:`~simulator.fleet.audit.book.DeviceBook`."""
+        """See :class:`~simulator.fleet.audit.fleet_ledger.FleetLedger`."""
         self._ledgers[device].begin(command_id)
