@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from agent.adapters.clocks import is_synchronized
@@ -17,7 +17,7 @@ from agent.config import AgentConfig, Credentials
 from agent.core.polling import PollIntervals
 from agent.core.schedule import phase_s
 from agent.core.timekeeping import ServiceTime
-from agent.core.values import CommandState, JournalEntry, Moment, Outcome, SendOutcome
+from agent.core.values import CommandState, JournalEntry, Moment, Outcome
 from agent.plugins import PluginInfo
 from agent.runtime.controls import Controls
 from agent.runtime.dispatcher import Dispatcher
@@ -53,30 +53,6 @@ _FLUSH_S: Final = 1.5
 _JOIN_S: Final = 0.5
 # A gateway's notice tells the time to the millisecond and travels for about this long.
 _NOTICE_RESOLUTION_S: Final = 0.2
-
-
-class CarefulOutbox:
-    """The store's outbox, which deletes at once what would be stored twice if it were sent again.
-
-    A deletion that waits for company may be undone by a crash.
-
-    Args:
-        store: its ``lazy_settle`` is set before each settlement.
-        settles_lazily: whether this deletion may wait.
-    """
-
-    def __init__(self, store: StoreService, settles_lazily: Callable[[SendOutcome], bool]) -> None:
-        self._store = store
-        self._settles_lazily = settles_lazily
-        self.put = store.outbox.put
-        self.next_batch = store.outbox.next_batch
-        self.again = store.outbox.again
-        self.stats = store.outbox.stats
-
-    def settle(self, outcome: SendOutcome) -> None:
-        """See :meth:`agent.ports.Outbox.settle`."""
-        self._store.lazy_settle = self._settles_lazily(outcome)
-        self._store.outbox.settle(outcome)
 
 
 class Agent:
@@ -124,8 +100,7 @@ class Agent:
         self._safe_mode = safe_mode
         self._on_trial = on_trial
         self._figures = figures
-        journal: Journal = store.journal if figures is None else figures.journal(store.journal)
-        self._journal = journal
+        self._journal: Journal = store.journal if figures is None else figures.journal(store.journal)
         self._clock = clock
         self._supervisor = supervisor
         self._health = health
@@ -147,7 +122,8 @@ class Agent:
         self._first_s = phase_s(config.device.device_id, "first contact", spread_s) if spread_s else 0.0
         links = self._make_links(credentials, client)
         self._links = links if figures is None else figures.links(links)
-        self._outbox = CarefulOutbox(store, self._links.settles_lazily)
+        store.settles_lazily = self._links.settles_lazily
+        self._outbox = store.outbox
         self._lanes: list[ServiceThread] = []
         self._build_sensors()
         self._build_uplinks()
@@ -183,7 +159,7 @@ class Agent:
             self._results.post(ResultReporter.RESULT)
 
     def running(self) -> set[str]:
-        """The commands whose handlers are under way.
+        """The commands whose handlers are under way, without those that wait for another start.
 
         Raises:
             StorageError: the journal cannot be read.

@@ -221,12 +221,12 @@ def resume(
     """Take up the commands of an earlier process: conclude or run again what it had started, dispatch the others.
 
     Args:
-        journal: holds the commands.
-        rules: the handlers and their contracts.
-        dispatcher: takes what shall run.
-        clock: the time of an outcome.
+        journal: what it left.
+        rules: of the handlers.
+        dispatcher: takes what is to run.
+        clock: both clocks.
         process_started: when this process began.
-        is_held: True for a started command that stays as it is: this start shall neither run nor conclude it.
+        is_held: a started command that this start neither runs nor concludes.
 
     Returns:
         How many commands were concluded here, whose results wait to be reported.
