@@ -13,13 +13,14 @@ from typing import Final
 from rich.text import Text
 
 from simulator.fleet.metrics.ages import COMMAND_AGE, READING_AGE
+from simulator.fleet.metrics.operations import HELD
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import Span
+from simulator.fleet.report.figures import SHOWN_PERCENTILES
 from simulator.fleet.report.standing import RunHead, Standing, StreamSoFar, WorkerState
-from simulator.fleet.report.window import SHOWN_PERCENTILES, OperationRow, Window
+from simulator.fleet.report.window import RecentFigures, Window
 from simulator.fleet.report.words import (
     ERRORS,
-    HELD,
     OUTCOME_WORDS,
     clock_text,
     count_text,
@@ -241,7 +242,7 @@ def _operations(picture: Picture, width: int) -> list[Line]:
     return [*lines, (5, Text(_RULE * width, "bright_black"))]
 
 
-def _operation(row: OperationRow, width: int, *, wide: bool) -> Text:
+def _operation(row: RecentFigures, width: int, *, wide: bool) -> Text:
     text = Text(f"{row.name:<{_LABEL - 1}}"[: _LABEL - 1] + " ", "bold" if row.name == "all" else "")
     text.append(f"{short_count(row.ok_per_s):>{_NUMBER}}", "green")
     text.append(f"{short_count(row.limited_per_s):>{_NUMBER - 1}}", "yellow" if row.limited_per_s else "dim")
@@ -257,7 +258,7 @@ def _operation(row: OperationRow, width: int, *, wide: bool) -> Text:
     return text
 
 
-def _service(row: OperationRow) -> Text:
+def _service(row: RecentFigures) -> Text:
     text = Text(f"{'  service':<{_LABEL + 3 * _NUMBER - 1}}", "dim")
     for value in row.service_s:
         text.append(f"{_tight(value):>{_NUMBER}}", "dim")
